@@ -393,7 +393,8 @@ def alive(record: Order | None) -> bool:
         return False
     child = _CHILDREN.get(record["pid"])
     if child is None:
-        return bool(started(record["pid"]) == record["started"])
+        since = started(record["pid"])
+        return since is not None and since == record["started"]
     if child.poll() is not None:
         _CHILDREN.pop(record["pid"], None)
     return child.returncode is None

@@ -197,17 +197,11 @@ class PeerProcess:
 
     def _fill(self, command: Command) -> Answer:
         size = int(command["value_bytes"])
-        outcomes = _pipelined(
-            _keys(command), lambda key: self._node.store.put(key, value_of(key, size)), lambda _key, _r: OK
-        )
-        return {"failed": [[key, outcome] for key, outcome in outcomes if outcome != OK]}
+        return _failed(command, lambda key: self._node.store.put(key, value_of(key, size)), lambda *_: OK)
 
     def _check(self, command: Command) -> Answer:
         size = int(command["value_bytes"])
-        outcomes = _pipelined(
-            _keys(command), self._node.store.get, lambda key, value: judged(key, value, size)
-        )
-        return {"failed": [[key, outcome] for key, outcome in outcomes if outcome != OK]}
+        return _failed(command, self._node.store.get, lambda key, value: judged(key, value, size))
 
     def _merge(self, command: Command) -> Answer:
         counts = {str(name): int(count) for name, count in command["counts"].items()}
@@ -319,25 +313,21 @@ async def _kademlia_trace(
     return rows
 
 
-def _keys(command: Command) -> list[str]:
-    """Those that are named, or a range."""
+def _failed(command: Command, call: Callable[[str], Future[Any]], judge: Callable[[str, Any], str]) -> Answer:
+    """The keys of a command, named or a range, whose calls failed, and how; at most `IN_FLIGHT` at once."""
     named = [str(key) for key in command.get("keys", ())]
-    return named or [key_name(number) for number in range(int(command["first"]), int(command["last"]))]
-
-
-def _pipelined(
-    keys: Sequence[str], call: Callable[[str], Future[Any]], judge: Callable[[str, Any], str]
-) -> list[tuple[str, str]]:
-    """Outcome of each key's call, at most `IN_FLIGHT` at once."""
+    keys = named or [key_name(number) for number in range(int(command["first"]), int(command["last"]))]
     open_calls: deque[tuple[str, Future[Any]]] = deque()
-    outcomes = []
+    failed = []
 
     def settle() -> None:
         key, future = open_calls.popleft()
         try:
-            outcomes.append((key, judge(key, future.result())))
+            outcome = judge(key, future.result())
         except NearsightError as error:
-            outcomes.append((key, type(error).__name__))
+            outcome = type(error).__name__
+        if outcome != OK:
+            failed.append([key, outcome])
 
     for key in keys:
         if len(open_calls) >= IN_FLIGHT:
@@ -345,7 +335,7 @@ def _pipelined(
         open_calls.append((key, call(key)))
     while open_calls:
         settle()
-    return outcomes
+    return {"failed": failed}
 
 
 def _wait_until(due_s: float) -> None:

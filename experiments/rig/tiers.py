@@ -242,8 +242,14 @@ def deployed(
 
 def start_daemon(group: ProcessGroup, tier: str, name: str, settings: Mapping[str, object]) -> ManagedProcess:
     """Start a daemon under a name, on a free port of loopback, with settings as after ``--set``."""
-    given = {"server.listen": "tcp://127.0.0.1:0", "metrics_listen": "", **settings}
-    return group.start(name, ["-m", "nearsight", tier, "--config", empty_config(group), *assignments(given)])
+    given = {"server.listen": "tcp://127.0.0.1:0", **settings}
+    return group.start(name, tier_arguments(tier, empty_config(group), given))
+
+
+def tier_arguments(tier: str, config: str, settings: Mapping[str, object]) -> list[str]:
+    """The command of a tier's daemon with settings as after ``--set``, and an empty file of them."""
+    given = {"metrics_listen": "", **settings}
+    return ["-m", "nearsight", tier, "--config", config, *assignments(given)]
 
 
 def served_bytes(metrics: str) -> dict[str, int]:

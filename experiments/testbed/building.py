@@ -12,7 +12,7 @@ from nearsight.common.rpc.security import generate_keys
 from nearsight.experiments.links.link import UNSHAPED
 from nearsight.experiments.links.shaper import ShaperOrder
 from nearsight.experiments.rig.processes import Process
-from nearsight.experiments.rig.tiers import assignments
+from nearsight.experiments.rig.tiers import tier_arguments
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
 from nearsight.experiments.testbed.inventory import Host, Inventory, LinkSpec, ServerSpec
 from nearsight.experiments.testbed.node_network import Pairs, make_network, shape_links
@@ -144,7 +144,6 @@ class Builder:
         node = self.nodes[host.name]
         settings: dict[str, object] = {
             "server.listen": self._listen(host, host.spec.serve_port),
-            "metrics_listen": "",
             **towards,
         }
         if self.state.keys:
@@ -154,9 +153,7 @@ class Builder:
             settings |= {"database": node.path("cloud.db"), "create": True}
         settings |= spec.settings
         settings |= {key: node.put(path, f"files/{name}-{path.name}") for key, path in spec.files.items()}
-        node.start(
-            name, ["-m", "nearsight", tier, "--config", node.path(EMPTY_CONFIG), *assignments(settings)]
-        )
+        node.start(name, tier_arguments(tier, node.path(EMPTY_CONFIG), settings))
 
     def _listen(self, host: Host, port: int) -> str:
         reached = host.address if self.state.keys else "127.0.0.1"

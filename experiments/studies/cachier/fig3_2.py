@@ -34,7 +34,7 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
 )
 from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3, in_words
-from nearsight.experiments.rig.edge_bench import ADAPTIVE, Answer, Ask, CacheBench
+from nearsight.experiments.rig.edge_bench import ADAPTIVE, Answer, Ask, CacheBench, cache_bench
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.studies.cachier.zipf import ZipfVisitors
 from nearsight.experiments.studies.museums import TaughtMuseum, museum_of
@@ -123,7 +123,7 @@ class Figure(Experiment):
         rng = options.rng(self.name, "requests", number)
         with (
             termination_as_interrupt(),
-            CacheBench(
+            cache_bench(
                 museum.testbed(self.name),
                 database=museum.database,
                 objects=len(museum.photos),
@@ -136,7 +136,7 @@ class Figure(Experiment):
             bench.fill(visitors.reports(plan.earlier, rng))
             rows: list[Row] = []
             for network in plan.networks:
-                bench.reshape(NETWORKS[network])
+                bench.running.link.reshape(NETWORKS[network])
                 bench.settle(visitors.asks(plan.settling, rng))
                 bench.ask_all(visitors.asks(plan.rehearsed, rng), 0)
                 measured = _measure(bench, visitors.asks(plan.photos[backend], rng))

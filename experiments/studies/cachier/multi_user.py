@@ -24,6 +24,7 @@ from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
@@ -38,9 +39,10 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
 )
 from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.rig.edge_bench import EdgeBench
+from nearsight.experiments.rig.edge_bench import FIXED
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.rig.replay import Ledger, replay
+from nearsight.experiments.rig.tiers import CATALOGUE, deployed, endpoint_of
 from nearsight.experiments.rig.warming import WarmUp
 from nearsight.experiments.studies.answers import median_and_tail, photo_row, sent_late_ms
 from nearsight.experiments.studies.museums import TaughtMuseum, museum_of
@@ -53,6 +55,7 @@ NETWORK = LinkShape(rtt_ms=80.0)
 LIGHT_LOAD = 0.1
 """How much slower than without it a method may be where nobody queues."""
 _TIMEOUT_S = 5.0
+_ASKS = RecognizerSettings(timeout_s=_TIMEOUT_S, max_pending=4096, prefetch=PrefetchSettings(enabled=False))
 _EDGE = "busy"
 Stream = tuple[Sequence[PlannedPhoto], Mapping[Path, Features]]
 """When which photo is sent, and what was extracted from the photos."""
@@ -124,23 +127,24 @@ class Figure(Experiment):
         rng = options.rng(self.name, number)  # the same photos for all methods
         streams = [_stream(photos, rate, plan.seconds, rng) for rate in plan.rates]
         earlier = [(f"earlier-{turn}", name) for turn in range(plan.reports) for name in photos]
-        bench = EdgeBench(
-            museum.testbed(self.name),
-            database=museum.database,
-            edges={_EDGE: settings},
-            device=RecognizerSettings(
-                timeout_s=_TIMEOUT_S, max_pending=4096, prefetch=PrefetchSettings(enabled=False)
-            ),
-            network=NETWORK,
-            seed=options.seed,
-        )
-        with termination_as_interrupt(), bench:
-            bench.warm_up(earlier, {}, timeout_s=30.0)
-            bench.reshape(NETWORK)
+        with (
+            termination_as_interrupt(),
+            deployed(
+                museum.testbed(self.name),
+                database=museum.database,
+                edges={_EDGE: {**FIXED, **settings}},
+                network=NETWORK,
+                seed=options.seed,
+            ) as tiers,
+            Recognizer(endpoint_of(tiers.edges[_EDGE]), None, CATALOGUE, settings=_ASKS) as device,
+        ):
+            tiers.warm_up(earlier, {_EDGE: None}, with_models=True, timeout_s=30.0)
+            tiers.link.reshape(NETWORK)
+            edge = WarmUp(endpoint_of(tiers.edges[_EDGE]))
             return [
                 {"method": method, "rate": rate, "repetition": number, **row}
                 for rate, stream in zip(plan.rates, streams, strict=True)
-                for row in _measure(bench, stream, plan.seconds / 2)
+                for row in _measure(device, edge, stream, plan.seconds / 2)
             ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -221,11 +225,11 @@ class Figure(Experiment):
         return picture
 
 
-def _measure(bench: EdgeBench, stream: Stream, from_s: float) -> list[Row]:
+def _measure(device: Recognizer, edge: WarmUp, stream: Stream, from_s: float) -> list[Row]:
     """Send a stream; rows of the photos from a time on."""
     plan, photos = stream
-    sent = replay(plan, photos, bench.devices[_EDGE], Ledger(_EDGE, _EDGE), timeout_s=_TIMEOUT_S)
-    cached = WarmUp(bench.edges[_EDGE]).cached_objects() or 0
+    sent = replay(plan, photos, device, Ledger(_EDGE, _EDGE), timeout_s=_TIMEOUT_S)
+    cached = edge.cached_objects() or 0
     return [{**photo_row(one), "cached": cached} for one in sent if one.time_s >= from_s]
 
 

@@ -115,6 +115,14 @@ def test_a_process_that_took_over_the_id_is_left_alone(call: Calls, tmp_path: Pa
         stranger.send_signal(signal.SIGKILL)
 
 
+def test_a_system_that_does_not_tell_when_processes_started_has_no_strangers_stopped(call: Calls) -> None:
+    with subprocess.Popen([sys.executable, "-S", "-c", SLEEPS]) as stranger:
+        with pytest.MonkeyPatch.context() as elsewhere:
+            elsewhere.setattr(agent, "stat_of", lambda _pid: [])
+            assert not agent.alive({"pid": stranger.pid, "started": None})
+        stranger.kill()
+
+
 def test_a_program_that_is_missing_is_one_line(call: Calls) -> None:
     answer = call("start", name="edge", command=["/no/such/program"])
     assert "edge cannot be started: FileNotFoundError" in answer["error"]
