@@ -46,8 +46,6 @@ class ShaperOrder:
     """Seed of jitter and losses."""
     listen: str = "tcp://127.0.0.1:0"
     """Address at which clients connect."""
-    calibrated: bool = True
-    """Measure itself before it serves."""
     kernel: LinkShape = UNSHAPED
     """The kernel's part of the link."""
     probe: str = ""
@@ -135,19 +133,19 @@ def run_shaper(order: ShaperOrder, announce: Path | None) -> None:
     rng = np.random.default_rng(order.seed)
     server, listen, stats = parse_endpoint(order.upstream), parse_endpoint(order.listen), Path(order.stats)
     kernel = KernelPart(order.kernel, parse_endpoint(order.probe)) if order.probe else None
-    calibration = calibrate(order.shape, rng, kernel=kernel) if order.calibrated else None
+    calibration = calibrate(order.shape, rng, kernel=kernel)
     proxy = ShapingProxy(
         server,
         order.shape.without(order.kernel),
         rng=rng,
         listen=listen,
-        compensation_s=calibration.compensation_ms / 1000 if calibration else 0.0,
+        compensation_s=calibration.compensation_ms / 1000,
     )
     with proxy, _signals() as next_signal:
         write_json(stats, proxy.as_dict())
         if announce:
             host, port = proxy.address
-            found = {"endpoint": f"tcp://{host}:{port}", "calibration": calibration and calibration.as_dict()}
+            found = {"endpoint": f"tcp://{host}:{port}", "calibration": calibration.as_dict()}
             write_json(announce, {"daemon": "shaper", "metrics": "", "pid": os.getpid(), **found})
         while (received := next_signal(STATS_PERIOD_S)) not in _STOPPING:
             if received is signal.SIGUSR1:

@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
 import xxhash
 
 from nearsight.common.clock import SYSTEM_CLOCK
@@ -58,8 +59,6 @@ IN_FLIGHT = 32
 _JOIN_TIMEOUT_S = 60.0
 _EXIT_GRACE_S = 10.0
 _LOOPBACK = "lo"
-_RECEIVED_BYTES, _RECEIVED_PACKETS, _SENT_BYTES, _SENT_PACKETS, _SENT_DROPPED = 0, 1, 8, 9, 11
-"""Columns of the kernel's counters of an interface."""
 
 Command = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -259,27 +258,19 @@ class Wire:
     """Not sent, as a queue was full."""
 
 
-def read_wire(path: Path = Path("/proc/self/net/dev")) -> Wire:
-    """The counters now; zeros where the system has no such file."""
+def read_wire() -> Wire:
+    """The counters now; zeros where the system has none."""
     try:
-        lines = path.read_text().splitlines()[2:]
+        counters = psutil.net_io_counters(pernic=True, nowrap=False)
     except OSError:
         return Wire()
-    rows = [
-        [int(number) for number in numbers.split()]
-        for name, _, numbers in (line.partition(":") for line in lines)
-        if name.strip() != _LOOPBACK
-    ]
-
-    def total(column: int) -> int:
-        return sum(row[column] for row in rows)
-
+    wired = [counter for interface, counter in counters.items() if interface != _LOOPBACK]
     return Wire(
-        sent_packets=total(_SENT_PACKETS),
-        sent_bytes=total(_SENT_BYTES),
-        received_packets=total(_RECEIVED_PACKETS),
-        received_bytes=total(_RECEIVED_BYTES),
-        dropped_packets=total(_SENT_DROPPED),
+        sent_packets=sum(counter.packets_sent for counter in wired),
+        sent_bytes=sum(counter.bytes_sent for counter in wired),
+        received_packets=sum(counter.packets_recv for counter in wired),
+        received_bytes=sum(counter.bytes_recv for counter in wired),
+        dropped_packets=sum(counter.dropout for counter in wired),
     )
 
 

@@ -105,8 +105,8 @@ class Process:
         if state.announced is not None:
             return state.announced
         if not state.running:
-            raise self._failure(f"{self._ended()} before it was ready", state)
-        raise self._failure(f"was not ready within {timeout_s:.0f} s", state)
+            raise self._failure(f"{self._ended()} before it was ready")
+        raise self._failure(f"was not ready within {timeout_s:.0f} s")
 
     def wait(self, timeout_s: float) -> None:
         """Wait for its end.
@@ -118,7 +118,7 @@ class Process:
         """
         state = self._waited(timeout_s=timeout_s, until="ended")
         if state.running:
-            raise self._failure(f"did not end within {timeout_s:.0f} s", state)
+            raise self._failure(f"did not end within {timeout_s:.0f} s")
 
     def tell(self, line: str) -> None:
         """Write a line to its standard input."""
@@ -130,10 +130,13 @@ class Process:
     def _ended(self) -> str:
         return "ended"
 
-    def _failure(self, message: str, state: DaemonState) -> SetupError:
-        log = state.log or "its log is empty"
+    def last_lines(self) -> str:
+        """The end of its log on one line: its error message if it ends with one."""
+        return self._waited(timeout_s=0.0).log or "its log is empty"
+
+    def _failure(self, message: str) -> SetupError:
         return SetupError(
-            f"{self.place.called(self.name)} {message}: {log}",
+            f"{self.place.called(self.name)} {message}: {self.last_lines()}",
             advice=f"its log is {self.place.path(self.name)}.log",
         )
 
@@ -171,12 +174,12 @@ class ManagedProcess(Process):
         """
         super().wait(timeout_s)
         if self.exit_code != 0:
-            raise self._failure(self._ended(), self._waited(timeout_s=0.0))
+            raise self._failure(self._ended())
 
     def check_alive(self) -> None:
         """Raise `Unavailable` if a daemon that should run has ended."""
         if self.exit_code is not None:
-            failure = self._failure(self._ended(), self._waited(timeout_s=0.0))
+            failure = self._failure(self._ended())
             raise Unavailable(failure.message, advice=failure.advice)
 
     def cpu_s(self) -> float:
@@ -199,10 +202,6 @@ class ManagedProcess(Process):
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to this process alone."""
         self._process.send_signal(number)
-
-    def last_lines(self) -> str:
-        """The end of its log on one line: its error message if it ends with one."""
-        return agent.last_lines(f"{self.place.path(self.name)}.log") or "its log is empty"
 
     def stop(self, grace_s: float = 5.0) -> int:
         """Ask it to end, kill it if it does not, and return its exit status."""

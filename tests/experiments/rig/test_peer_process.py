@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
+import pytest
+
 from nearsight.experiments.rig.peer_process import Wire, read_wire
 
 DEV = """Inter-| Receive | Transmit
@@ -13,11 +16,19 @@ DEV = """Inter-| Receive | Transmit
 """
 
 
-def test_loopback_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "dev"
-    path.write_text(DEV)
-    assert read_wire(path) == Wire(30, 3000, 70, 7000, 4)
+@pytest.fixture
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder from which counters are read instead of the machine's own."""
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    return tmp_path
 
 
-def test_a_system_without_such_counters_has_zeros(tmp_path: Path) -> None:
-    assert read_wire(tmp_path / "nothing") == Wire()
+def test_loopback_is_left_out(proc: Path) -> None:
+    (proc / "net").mkdir()
+    (proc / "net" / "dev").write_text(DEV)
+    assert read_wire() == Wire(30, 3000, 70, 7000, 4)
+
+
+@pytest.mark.usefixtures("proc")
+def test_a_system_without_such_counters_has_zeros() -> None:
+    assert read_wire() == Wire()
