@@ -11,34 +11,25 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
+from google.protobuf.message import DecodeError
+
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline
-from nearsight.common.errors import (
-    NearsightError,
-    Overloaded,
-    Unauthenticated,
-    Unavailable,
-)
+from nearsight.common.errors import InvalidMessage, NearsightError, Overloaded, Unauthenticated, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.admission import Sender
 from nearsight.common.rpc.allow_list import LOCAL, REFRESH_S, Access, AllowList, Caller
 from nearsight.common.rpc.answers import Answers, ServedCall, ServerObserver, too_large
-from nearsight.common.rpc.envelope import (
-    Buffer,
-    Request,
-    decode_request,
-    encode_response,
-    salvage_request_id,
-)
+from nearsight.common.rpc.envelope import Buffer, Request, decode_request, encode_response, salvage_request_id
 from nearsight.common.rpc.listener import Listener
 from nearsight.common.rpc.security import ServerSecurity, require_security
-from nearsight.common.rpc.service import CallContext, Dispatcher, Service
+from nearsight.common.rpc.service import CallContext, Service, endpoints_of, no_such_method
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import check_endpoint
 from nearsight.common.rpc.worker_pool import WorkerPool
 from nearsight.common.rpc.zmtp import Connection
 
-__all__ = ["RpcServer", "ServerObserver", "ServerSettings"]
+__all__ = ["RpcServer", "ServerSettings"]
 
 TICK_S = 0.07
 """How exactly times are kept, and how long a request that cannot be served in time waits for its refusal."""
@@ -88,7 +79,7 @@ class RpcServer:
         observer: ServerObserver | None = None,
         arrived: Callable[[str], None] | None = None,
     ) -> None:
-        self._dispatcher = Dispatcher(services)
+        self._endpoints = endpoints_of(services)
         self._settings = settings
         self._security = security
         self._clock = clock
@@ -146,7 +137,7 @@ class RpcServer:
         self._log.info(
             "serving",
             endpoint=self.endpoint,
-            services=tuple(self._dispatcher.services),
+            services=tuple(dict.fromkeys(service for service, _ in self._endpoints)),
             curve=self._security is not None,
         )
 
@@ -254,7 +245,9 @@ class RpcServer:
             if caller is None:
                 raise _forbidden()
             request = decode_request(frames)
-            endpoint = self._dispatcher.find(request.service, request.method)
+            endpoint = self._endpoints.get((request.service, request.method))
+            if endpoint is None:
+                raise no_such_method(self._endpoints, request.service, request.method)
             catalogue = request.catalogue
             if caller.catalogues or endpoint.access is Access.CHANGES_CATALOGUE:
                 catalogue = caller.catalogue_of(endpoint.access, catalogue)
@@ -315,7 +308,12 @@ class RpcServer:
                 raise Unavailable("the client is gone")
             if self._allowed is not None and self._abandoned(call.context.caller):
                 raise _forbidden()
-            result = call.endpoint.handler(call.endpoint.parse(call.request.message), call.context)
+            message = call.endpoint.request_class()
+            try:
+                message.ParseFromString(call.request.message)
+            except (DecodeError, UnicodeDecodeError) as error:
+                raise InvalidMessage(f"the message is not a {message.DESCRIPTOR.full_name}") from error
+            result = call.endpoint.handler(message, call.context)
         except Exception as error:  # noqa: BLE001  # a bug in a handler must not end the worker
             self._answers.fail(call, error)
             return

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from nearsight.common.clock import Deadline
-from nearsight.common.errors import InvalidMessage, NotFound
+from nearsight.common.errors import NotFound
 from nearsight.common.rpc.allow_list import LOCAL, Access, Caller
 from nearsight.common.rpc.envelope import Buffer, Hop
 from nearsight.protos import rpc_pb2
@@ -144,24 +144,8 @@ class Endpoint:
             Access(method.GetOptions().Extensions[rpc_pb2.access]),  # type: ignore[index]
         )
 
-    def parse(self, data: bytes) -> Message:
-        """Read the request's message.
 
-        Raises
-        ------
-        InvalidMessage
-            If the bytes are no message of the method's type.
-        """
-        request = self.request_class()
-        try:
-            request.ParseFromString(data)
-        except (DecodeError, UnicodeDecodeError) as error:
-            name = self.request_class.DESCRIPTOR.full_name
-            raise InvalidMessage(f"the message is not a {name}") from error
-        return request
-
-
-class Dispatcher:
+def endpoints_of(services: Iterable[Service]) -> dict[tuple[str, str], Endpoint]:
     """All rpcs of a server by service and method name.
 
     Raises
@@ -170,28 +154,22 @@ class Dispatcher:
         If a service lacks a handler for one of its rpcs, or two services share a name: bugs, found when the
         server is built rather than by the first call.
     """
+    endpoints: dict[tuple[str, str], Endpoint] = {}
+    for service in services:
+        for method in service.descriptor.methods:
+            name = (service.descriptor.full_name, method.name)
+            if name in endpoints:
+                raise TypeError(f"two services are called {name[0]}")
+            endpoints[name] = Endpoint.of(service, method)
+    return endpoints
 
-    def __init__(self, services: Iterable[Service]) -> None:
-        self.services: dict[str, dict[str, Endpoint]] = {}
-        for service in services:
-            name = service.descriptor.full_name
-            if name in self.services:
-                raise TypeError(f"two services are called {name}")
-            self.services[name] = {m.name: Endpoint.of(service, m) for m in service.descriptor.methods}
 
-    def find(self, service: str, method: str) -> Endpoint:
-        """The endpoint of a request.
-
-        Raises
-        ------
-        NotFound
-            If there is none; the message says what there is.
-        """
-        methods = self.services.get(service)
-        if methods is None:
-            offered = ", ".join(self.services) or "none"
-            raise NotFound(f"no service {service!r} here", advice=f"this server offers {offered}")
-        endpoint = methods.get(method)
-        if endpoint is None:
-            raise NotFound(f"{service} has no method {method!r}", advice=f"it has {', '.join(methods)}")
-        return endpoint
+def no_such_method(endpoints: Collection[tuple[str, str]], service: str, method: str) -> NotFound:
+    """The error of a request for what a server does not have; it says what there is."""
+    services = list(dict.fromkeys(name for name, _ in endpoints))
+    if service not in services:
+        return NotFound(
+            f"no service {service!r} here", advice=f"this server offers {', '.join(services) or 'none'}"
+        )
+    methods = [one for name, one in endpoints if name == service]
+    return NotFound(f"{service} has no method {method!r}", advice=f"it has {', '.join(methods)}")
