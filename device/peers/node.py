@@ -223,12 +223,15 @@ class PeerNode:
         def answered(reply: Reply) -> tuple[PingReply, float]:
             return _ping_reply(reply), self._clock.monotonic() - now_s
 
-        peers = [peer.node_id for peer in self.peers()]
-        calls = [self._links.call(node, PING, PingRequest(), timeout_s=timeout_s) for node in peers]
-        answers = wait([then(call, answered) for call in calls], ASK_WITHIN_S).done
-        said = [answer.result() for answer in answers if answer.exception() is None]
-        self._said = {node: self._said[node] for node in peers if node in self._said}
-        self._said |= {reply.node_id: (reply, took_s) for reply, took_s in said}
+        before, calls = self._said, {}
+        for node in [peer.node_id for peer in self.peers()]:
+            call = self._links.call(node, PING, PingRequest(), timeout_s=timeout_s)
+            calls[node] = then(call, answered)
+        answers = wait(calls.values(), ASK_WITHIN_S).done
+        said = {
+            node: call.result() for node, call in calls.items() if call in answers and not call.exception()
+        }
+        self._said = {node: before[node] for node in calls.keys() & before.keys()} | said
 
     def _as_it_said(self, peer: Peer) -> Peer:
         """A peer with its last answer to a report, if that is of the process that is there now."""
