@@ -3,9 +3,6 @@
 Each server is a process of its own. Ours answers through the normal call path (envelope, queue, worker);
 the raw peer only moves frames. Rounds alternate between all of them, so that a slow moment of the machine
 meets each alike, and the ratio is taken per round.
-
-``python -m nearsight.experiments.bench.rpc {nearsight,pyzmq} [KEYS]`` is such a server: it prints its
-endpoint and serves until its standard input ends. With a folder of keys it uses CURVE.
 """
 
 from __future__ import annotations
@@ -13,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 import zmq
 from google.protobuf.descriptor import ServiceDescriptor
@@ -37,6 +34,7 @@ from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.bench.benchmark import Benchmark, Tell, times_ms
+from nearsight.experiments.bench.clients import answer_of, child
 from nearsight.protos import echo_pb2
 
 SIZES_BYTES = (64, 40 * 1024, 2**20)
@@ -178,8 +176,9 @@ def _ratios(series: Sequence[_Series]) -> list[dict[str, Any]]:
 @contextlib.contextmanager
 def _client(transport: str, keys: Path | None) -> Iterator[Echo]:
     """A server in its own process, and a client of it in this one."""
-    with _server_process(transport, keys) as endpoint:
-        yield from (_our_client if transport == OURS else _raw_client)(endpoint, keys)
+    serve, client = (_serve_ours, _our_client) if transport == OURS else (_serve_raw, _raw_client)
+    with child(serve, keys) as server:
+        yield from client(answer_of(server, _TIMEOUT_S), keys)
 
 
 def _our_client(endpoint: str, keys: Path | None) -> Iterator[Echo]:
@@ -217,29 +216,6 @@ def _raw_client(endpoint: str, keys: Path | None) -> Iterator[Echo]:
         context.term()
 
 
-@contextlib.contextmanager
-def _server_process(transport: str, keys: Path | None) -> Iterator[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "nearsight.experiments.bench.rpc",
-        transport,
-        *([str(keys)] if keys else []),
-    ]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    out: IO[bytes] | None = process.stdout
-    try:
-        endpoint = out.readline().decode().strip() if out else ""
-        if not endpoint:
-            raise RuntimeError(f"the {transport} echo server did not start")
-        yield endpoint
-    finally:
-        process.terminate()
-        process.communicate()
-
-
 def _secret(keys: Path, name: str) -> Path:
     return keys / f"{name}.key_secret"
 
@@ -253,15 +229,14 @@ def _check(same: bool) -> None:
         raise RuntimeError("the echo is not what was sent")
 
 
-def _serve_ours(keys: Path | None) -> None:
+def _serve_ours(parent: Connection, keys: Path | None) -> None:
     """Echo through the whole call path: envelope, queue, workers."""
     security = ServerSecurity(_secret(keys, _SERVER_KEY), keys / _ALLOWED) if keys else None
     with RpcServer([EchoService()], tier="bench", settings=ServerSettings(), security=security) as server:
-        _announce(server.endpoint)
-        sys.stdin.read()
+        _announce(parent, server.endpoint)
 
 
-def _serve_raw(keys: Path | None) -> None:
+def _serve_raw(parent: Connection, keys: Path | None) -> None:
     """Echo with a blocking ROUTER and nothing else."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     socket = context.socket(zmq.ROUTER)
@@ -269,21 +244,17 @@ def _serve_raw(keys: Path | None) -> None:
         socket.curve_server = True
         socket.curve_secretkey = read_secret_key(_secret(keys, _SERVER_KEY)).secret.encode()
     socket.bind("tcp://127.0.0.1:0")
-    _announce(socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode())  # type: ignore[union-attr]
-    while True:  # ended by a signal: a blocking socket has no other way out
-        socket.send_multipart(socket.recv_multipart())
+
+    def echo() -> None:
+        while True:  # until the process ends: a blocking socket has no other way out
+            socket.send_multipart(socket.recv_multipart())
+
+    threading.Thread(target=echo, daemon=True).start()
+    _announce(parent, socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode())  # type: ignore[union-attr]
 
 
-def _announce(endpoint: str) -> None:
-    sys.stdout.write(endpoint + "\n")
-    sys.stdout.flush()
-
-
-def main() -> None:
-    """Serve."""
-    transport, keys = sys.argv[1], Path(sys.argv[2]) if len(sys.argv) > 2 else None
-    {OURS: _serve_ours, RAW: _serve_raw}[transport](keys)
-
-
-if __name__ == "__main__":
-    main()
+def _announce(parent: Connection, endpoint: str) -> None:
+    """Say where the server is, and wait for the end."""
+    parent.send("ready")
+    parent.send(endpoint)
+    parent.recv()
