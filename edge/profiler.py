@@ -23,14 +23,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.expected_latency import FloatArray
-from nearsight.common.object_cache.profile import CacheProfile, LookupCorrection, ProfileCurves
+from nearsight.common.object_cache.profile import CacheProfile, LookupCorrection, ProfileCurves, RollingMean
 from nearsight.edge.request_distribution import Ranking
 
 _EXTRACTION_WINDOW = 100
 
 
-class MissLatency:
-    """L_miss, never undefined: a prior stands in until the first miss has been measured.
+class MissLatency(RollingMean):
+    """L_miss in ms, never undefined: a prior stands in until the first miss has been measured.
+
+    A failed miss is not observed: it is no measurement of what an answer costs.
 
     Parameters
     ----------
@@ -42,51 +44,11 @@ class MissLatency:
     Raises
     ------
     InvalidArgument
-        If ``prior_ms`` is negative or not finite, or ``window`` is below 1.
+        As `RollingMean`.
     """
 
     def __init__(self, prior_ms: float = 100.0, window: int = 10) -> None:
-        if not 0 <= prior_ms < math.inf:
-            raise InvalidArgument(
-                f"the prior miss latency must be finite and not negative, got {prior_ms} ms"
-            )
-        if window < 1:
-            raise InvalidArgument(f"the window must hold at least one miss, got {window}")
-        self._prior_ms = prior_ms
-        self._last_ms: deque[float] = deque(maxlen=window)
-
-    def observe(self, round_trip_ms: float) -> None:
-        """Add one answered miss. A failed one is no measurement of what an answer costs.
-
-        Raises
-        ------
-        InvalidArgument
-            If the time is negative or not finite.
-        """
-        if not 0 <= round_trip_ms < math.inf:
-            raise InvalidArgument(f"a round trip must be finite and not negative, got {round_trip_ms} ms")
-        self._last_ms.append(round_trip_ms)
-
-    def refill(self, round_trip_ms: float) -> None:
-        """Fill the window with what an earlier run measured.
-
-        Raises
-        ------
-        InvalidArgument
-            If the time is negative or not finite.
-        """
-        for _ in range(self._last_ms.maxlen or 0):
-            self.observe(round_trip_ms)
-
-    @property
-    def measured(self) -> int:
-        """How many misses the mean rests on; 0 means that it is the prior."""
-        return len(self._last_ms)
-
-    @property
-    def mean_ms(self) -> float:
-        """L_miss in ms."""
-        return _mean(self._last_ms, self._prior_ms)
+        super().__init__(window, prior_ms, full=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +104,7 @@ class Profiler:
     def miss_ms(self) -> float:
         """L_miss in ms."""
         with self._lock:
-            return self._miss_latency.mean_ms
+            return self._miss_latency.mean
 
     @property
     def extraction_ms(self) -> float:
@@ -159,10 +121,10 @@ class Profiler:
     def measured(self) -> Measured | None:
         """What was measured, None before the first miss."""
         with self._lock:
-            if not self._miss_latency.measured:
+            if not self._miss_latency.values:
                 return None
             return Measured(
-                miss_ms=self._miss_latency.mean_ms,
+                miss_ms=self._miss_latency.mean,
                 correction=self._correction.factor,
                 image_share=_mean(self._brought_image),
                 extraction_ms=_mean(self._extraction_ms, self.profile.extraction_ms),
@@ -245,7 +207,7 @@ class Profiler:
             return Costs(
                 lookup_ms,
                 self._curves.recall[: k_max + 1],
-                self._miss_latency.mean_ms,
+                self._miss_latency.mean,
                 self._correction.indifference,
             )
 

@@ -312,25 +312,29 @@ class RollingMean:
     window : int
         How many; 100 in the dissertation's system.
     seed : float
-        What the window is full of before anything was measured.
+        The mean before anything was measured.
+    full : bool
+        Whether the window is full of the seed at first. If not, the first value takes its place.
 
     Raises
     ------
     InvalidArgument
-        If ``window`` is below 1, or ``seed`` is not positive and finite.
+        If ``window`` is below 1, or ``seed`` is negative or not finite.
 
     Attributes
     ----------
     mean : float
         Of the values in the window.
+    values : deque of float
+        These.
     """
 
-    def __init__(self, window: int, seed: float) -> None:
-        if window < 1 or not 0 < seed < math.inf:
+    def __init__(self, window: int, seed: float, *, full: bool = True) -> None:
+        if window < 1 or not 0 <= seed < math.inf:
             raise InvalidArgument(
-                f"a rolling mean needs a window and a seed above 0, got {window} and {seed}"
+                f"a rolling mean needs a window above 0 and a seed from 0 on, got {window} and {seed}"
             )
-        self._values = deque([seed] * window, maxlen=window)
+        self.values = deque([seed] * window if full else (), maxlen=window)
         self.mean = seed
 
     def observe(self, value: float) -> None:
@@ -343,6 +347,11 @@ class RollingMean:
         """
         if not 0 <= value < math.inf:
             raise InvalidArgument(f"expected a finite value that is not negative, got {value}")
-        self._values.append(value)
+        self.values.append(value)
         # Summed anew: a running sum drifts, and a hundred values are summed in a microsecond.
-        self.mean = math.fsum(self._values) / len(self._values)
+        self.mean = math.fsum(self.values) / len(self.values)
+
+    def refill(self, value: float) -> None:
+        """Fill the window with what an earlier run measured."""
+        for _ in range(self.values.maxlen or 0):
+            self.observe(value)

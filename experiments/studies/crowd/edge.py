@@ -150,7 +150,7 @@ class CrowdEdge:
 
     def _improve(self, now_s: float) -> None:
         self._since_decision = 0
-        costs = Costs(self._curves.lookup_ms, self._curves.recall, self._misses.mean_ms)
+        costs = Costs(self._curves.lookup_ms, self._curves.recall, self._misses.mean)
         situation = Situation(self._estimator.ranking(), costs)
         step = self._optimizer.next(
             situation, self._costs.k_max, self._state, lambda name: self._held(name, now_s)
