@@ -29,7 +29,7 @@ STAMP = StampMessage(counter=1, writer=9)
 def test_a_flood_of_puts_is_bounded_and_ends_in_values_or_errors() -> None:
     with group(3, max_keys=200, memory_bytes=200_000) as nodes:
         node = nodes.nodes[0]
-        puts = [node.store.put(f"flood {number}", bytes(500)) for number in range(2000)]
+        puts = [node.store.put(f"flood {number}", bytes(500)) for number in range(1000)]
         outcomes = [put.exception(30) for put in puts]
         assert all(error is None or isinstance(error, NearsightError) for error in outcomes)
         assert any(error is None for error in outcomes)
