@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import xxhash
@@ -33,6 +33,12 @@ StoredRow = Mapping[str, str]
 
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 """Columns and rows of a table for a person."""
+
+
+def table_of(lines: Iterable[Mapping[str, object]]) -> Table:
+    """A table of lines, of which there is at least one; all have the same keys, which are its columns."""
+    first, *others = lines
+    return tuple(first), [tuple(line.values()) for line in (first, *others)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +97,12 @@ class Cell:
 
 
 def cells_of(key: str, **parameters: Iterable[str | float]) -> tuple[Cell, ...]:
-    """One cell per combination of parameters, the last changing first; ``key`` is a format of them."""
+    """One cell per combination of parameters, the last changing first.
+
+    ``key`` is a format of them; commas are left out of it, and blanks become dashes.
+    """
     combinations = (dict(zip(parameters, one, strict=True)) for one in product(*parameters.values()))
-    return tuple(Cell(key.format(**one), one) for one in combinations)
+    return tuple(Cell(key.format(**one).replace(",", "").replace(" ", "-"), one) for one in combinations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,18 @@ class Target:
     """Whether that is enough."""
     note: str = ""
     """Remarks, such as why it was missed."""
+
+    @classmethod
+    def at_most(cls, text: str, value: float, most: float, note: str = "", digits: int | None = None) -> Self:
+        """Reached if the value is not larger; it is kept with so many ``digits``, if they are given."""
+        return cls(text, value if digits is None else round(value, digits), value <= most, note)
+
+    @classmethod
+    def at_least(
+        cls, text: str, value: float, least: float, note: str = "", digits: int | None = None
+    ) -> Self:
+        """Reached if the value is not smaller; as `at_most`."""
+        return cls(text, value if digits is None else round(value, digits), value >= least, note)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.experiments.framework.drawing import SEQUENCE, STYLE
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from nearsight.experiments.framework.drawing import SEQUENCE, STYLE, caption, legend_below, new_picture
 
 _ONE = "#1f6f8b"
 _MARKERS = ("s", "D", "^", "o")
@@ -36,11 +35,8 @@ def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extracti
     ConfigurationError
         If the picture cannot be written.
     """
-    import matplotlib as mpl  # noqa: PLC0415  only pictures need it
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    with mpl.rc_context(STYLE):
-        picture = Figure(figsize=(10.5, 4.0), layout="constrained")
+    with rc_context(STYLE):
+        picture = new_picture(10.5, 4.0)
         panels = picture.subplots(1, 3)
         for axes, name in zip(panels, ("lookup_ms", "recall", "precision"), strict=True):
             for number, profile in enumerate(profiles):
@@ -51,9 +47,8 @@ def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extracti
         panels[0].set(title="Time to recognise", ylabel=f"ms: {time}")
         panels[1].set_title("Recall")
         panels[2].set_title("Precision")
-        picture.suptitle(_caption(profiles[0]), fontsize=8, color="#555555")
-        handles, labels = panels[0].get_legend_handles_labels()
-        picture.legend(handles, labels, loc="outside lower center", ncols=len(handles))
+        caption(picture, _caption(profiles[0]))
+        legend_below(picture, panels[0])
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             picture.savefig(path, dpi=160)

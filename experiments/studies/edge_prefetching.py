@@ -31,6 +31,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    table_of,
 )
 from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.rig.session import Played, Tiers
@@ -140,24 +141,22 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per classifier and configuration."""
-        rows = [
-            (
-                backend,
-                configuration,
-                numbers.mean_in_words(one["mean_ms"], 1),
-                numbers.mean_in_words(one["p50_ms"], 1),
-                f"{100 * one['edge_share']:.0f} %",
-                f"{100 * one['first_photos']['edge_share']:.0f} %",
-                numbers.mean_in_words(one["first_photos"]["mean_ms"], 1),
-                *(one["prefetched"][name] for name in _COUNTS),
-                one["requests"],
-            )
+        return table_of(
+            {
+                "backend": backend,
+                "configuration": configuration,
+                "mean ms": numbers.mean_in_words(one["mean_ms"], 1),
+                "p50 ms": numbers.mean_in_words(one["p50_ms"], 1),
+                "at the edge": f"{100 * one['edge_share']:.0f} %",
+                "first photos at the edge": f"{100 * one['first_photos']['edge_share']:.0f} %",
+                "their mean ms": numbers.mean_in_words(one["first_photos"]["mean_ms"], 1),
+                "prefetched": one["prefetched"]["entered"],
+                **{name: one["prefetched"][name] for name in ("useful", "wasted")},
+                "requests": one["requests"],
+            }
             for backend, configurations in summary["backends"].items()
             for configuration, one in configurations.items()
-        ]
-        columns = ("backend", "configuration", "mean ms", "p50 ms", "at the edge")
-        first = ("first photos at the edge", "their mean ms")
-        return (*columns, *first, "prefetched", "useful", "wasted", "requests"), rows
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Latency of all and of first photos, and what became of the prefetched objects."""

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 from matplotlib.axes import Axes
 
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.framework import drawing, numbers
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -27,6 +26,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    table_of,
 )
 from nearsight.experiments.museum.camera.lighting import DAYLIGHT, Light
 from nearsight.experiments.museum.settings import MuseumSettings
@@ -75,9 +75,6 @@ class Figure(Experiment):
     name: ClassVar[str] = "adaptation"
     source: ClassVar[str] = "Cachier dissertation, 5.1.1.1"
 
-    def __init__(self) -> None:
-        self._dataset: Dataset | None = None
-
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per light and number of features."""
         conditions = _SMOKE_CONDITIONS if options.smoke else _CONDITIONS
@@ -88,12 +85,11 @@ class Figure(Experiment):
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Photograph the museum and ask in every way; one row per way and third of the museum."""
-        if self._dataset is None:
-            museum = _SMOKE_MUSEUM if options.smoke else _MUSEUM
-            self._dataset = dataset_of(options, replace(museum, seed=options.seed))
+        museum = _SMOKE_MUSEUM if options.smoke else _MUSEUM
+        dataset = dataset_of(options, replace(museum, seed=options.seed))
         light, features = cell.parameters["light"], cell.parameters["features"]
         settings = RecognitionSettings(query_features=features)
-        photos = photographed(self._dataset, LIGHTS[light], settings, options)
+        photos = photographed(dataset, LIGHTS[light], settings, options)
         attacked = (light, features) == _ATTACKED
         return [
             {"light": light, "features": features, "objects": len(photos.models), **row}
@@ -117,28 +113,27 @@ class Figure(Experiment):
             loss = min(_precision(ways[way]) - _precision(ways[VOUCHED]) for ways in conditions.values())
             targets.append(Target(f"{way}: recall minus that of vouched models, over 0", gain, gain > 0))
             text = f"{way}: precision minus that of vouched models, in the worst light, at least 0"
-            targets.append(Target(text, loss, loss >= 0))
+            targets.append(Target.at_least(text, loss, 0))
         wrong = _wrong_gain(conditions, FORGED)
         targets.append(Target("wrong answers because of forged views, 0", wrong, wrong == 0))
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per light and way."""
-        rows = [
-            (
-                light,
-                way,
-                f"{one['recall']['mean']:.3f}",
-                f"{one['right']} of {one['relevant']}",
-                f"{one['precision']['mean']:.4f}",
-                f"{one['confused'] + one['noise_answered']} of {one['relevant'] + one['noise']}",
-                f"{one['lookup_ms']['mean']:.2f}",
-                one["views"],
-            )
+        return table_of(
+            {
+                "light": light,
+                "models": way,
+                "recall": f"{one['recall']['mean']:.3f}",
+                "right": f"{one['right']} of {one['relevant']}",
+                "precision": f"{one['precision']['mean']:.4f}",
+                "wrong": f"{one['confused'] + one['noise_answered']} of {one['relevant'] + one['noise']}",
+                "lookup [ms]": f"{one['lookup_ms']['mean']:.2f}",
+                "views": one["views"],
+            }
             for light, ways in summary["conditions"].items()
             for way, one in ways.items()
-        ]
-        return ("light", "models", "recall", "right", "precision", "wrong", "lookup [ms]", "views"), rows
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Recall, precision and time, one below the other."""

@@ -208,23 +208,23 @@ class Figure(Experiment):
         share = found["wrong_respected"] / max(1, found["pairs"])
         lost = found["recall_ignored"] - found["recall_respected"]
         return (
-            Target(
+            Target.at_most(
                 "answers of caches that the whole catalogue would not give, per photo and cache, at most 1 "
                 "in 20,000",
                 share,
-                share <= _MOST_WRONG,
+                _MOST_WRONG,
                 f"{found['wrong_respected']} of {found['pairs']}, with rivals ignored "
                 f"{found['wrong_ignored']}",
             ),
-            Target(
+            Target.at_most(
                 "recall of caches with rivals ignored minus that with rivals respected, at most 0.005",
                 lost,
-                lost <= _MOST_RECALL_LOST,
+                _MOST_RECALL_LOST,
             ),
-            Target(
+            Target.at_most(
                 "such answers of caches that hold only rivals of the photo's object, none",
                 worst["wrong_respected"],
-                not worst["wrong_respected"],
+                0,
                 f"of {worst['pairs']}, with rivals ignored {worst['wrong_ignored']}",
             ),
         )

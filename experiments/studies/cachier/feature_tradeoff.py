@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.lines import Line2D
 
-from nearsight.common.errors import InternalError
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.framework import drawing, numbers
@@ -74,7 +73,6 @@ class FeatureTradeoff(Experiment):
     takes_data = True
 
     def __init__(self) -> None:
-        self._dataset: Dataset | None = None
         self._prepared: dict[int, PreparedData] = {}
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
@@ -86,10 +84,11 @@ class FeatureTradeoff(Experiment):
         """One number of features on a random subset of each size; one row per size."""
         features, subset = cell.parameters["features"], cell.parameters["subset"]
         settings = quick_pipeline(RecognitionSettings(), features)
-        data = self._data(features, options)
+        dataset = dataset_of(options, museum_of(options))
+        data = self._data(dataset, features)
         sizes = [size for size in _SIZES if size <= len(data.models)]
         plan = subset_plan(options, "feature trade-off", subset, sizes)
-        extraction_ms = extraction_time(self._photos(subset, options), settings)
+        extraction_ms = extraction_time(_photos(dataset, subset, options), settings)
         rows: list[Row] = []
         for row in measure(data, plan, settings, no_progress):
             measured = asdict(replace(row, subset=subset))
@@ -97,26 +96,14 @@ class FeatureTradeoff(Experiment):
             rows.append({"features": features, "objects": len(data.models), **measured, **extra})
         return rows
 
-    def _data(self, features: int, options: RunOptions) -> PreparedData:
+    def _data(self, dataset: Dataset, features: int) -> PreparedData:
         """Models are trained once, photos read once per number of features."""
         if features not in self._prepared:
             settings = RecognitionSettings()
-            if self._dataset is None:
-                self._dataset = dataset_of(options, museum_of(options))
-            before = next(iter(self._prepared.values()), None) or prepare(
-                self._dataset, settings, no_progress
-            )
+            before = next(iter(self._prepared.values()), None) or prepare(dataset, settings, no_progress)
             pipeline = quick_pipeline(settings, features)
-            self._prepared[features] = prepare(self._dataset, pipeline, no_progress, before.models)
+            self._prepared[features] = prepare(dataset, pipeline, no_progress, before.models)
         return self._prepared[features]
-
-    def _photos(self, subset: int, options: RunOptions) -> list[Path]:
-        """Some photos, the same for every number of features."""
-        if self._dataset is None:
-            raise InternalError("the data set is read before its photos are")
-        paths = [query.path for query in self._dataset.queries]
-        rng = options.rng("extraction", subset)
-        return [paths[index] for index in rng.permutation(len(paths))[:_TIMED_PHOTOS].tolist()]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """Per number of features: points over k, and a + b · k for f_D, recall_D and precision."""
@@ -138,6 +125,12 @@ class FeatureTradeoff(Experiment):
                 "largest k: recall of the most features minus that of the fewest, over 0", ahead, ahead > 0
             ),
         )
+
+
+def _photos(dataset: Dataset, subset: int, options: RunOptions) -> list[Path]:
+    """Some photos, the same for every number of features."""
+    order = options.rng("extraction", subset).permutation(len(dataset.queries))
+    return [dataset.queries[index].path for index in order[:_TIMED_PHOTOS].tolist()]
 
 
 def _trade_off(rows: Sequence[StoredRow]) -> dict[str, Any]:

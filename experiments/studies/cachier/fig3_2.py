@@ -32,6 +32,7 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
     cells_of,
+    table_of,
 )
 from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3, in_words
 from nearsight.experiments.rig.edge_bench import ADAPTIVE, Answer, Ask, CacheBench, cache_bench
@@ -167,25 +168,24 @@ class Figure(Experiment):
                     f"{backend}, {network}: adaptive edge over the best static size ({curve['best']}) on the "
                     "same photos, at most 1.05"
                 )
-                targets.append(Target(text, ratio, ratio <= 1 + WITHIN))
+                targets.append(Target.at_most(text, ratio, 1 + WITHIN))
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per classifier, network and edge."""
-        rows = [
-            (
-                backend,
-                network,
-                size,
-                one["cached"],
-                numbers.median_in_words(one["latency_ms"], 1),
-                f"{one['hit_ratio']:.2f}",
-            )
+        return table_of(
+            {
+                "backend": backend,
+                "network": network,
+                "size": size,
+                "cached": one["cached"],
+                "latency ms (least to most)": numbers.median_in_words(one["latency_ms"], 1),
+                "hits": f"{one['hit_ratio']:.2f}",
+            }
             for backend, networks in summary["backends"].items()
             for network, curve in networks.items()
             for size, one in {**curve["static"], ADAPTIVE: curve[ADAPTIVE]}.items()
-        ]
-        return ("backend", "network", "size", "cached", "latency ms (least to most)", "hits"), rows
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """The paper's network for both classifiers; below, the other networks."""
@@ -300,10 +300,7 @@ def _draw_network(axes: Axes, found: Mapping[str, Any], network: str) -> None:
 def _draw_paper(axes: Axes, curve: Mapping[str, Any], backend: str) -> None:
     _draw_curve(axes, curve, _COLOURS[backend], "static size", _TICKS)
     axes.set(xlabel="objects in the cache", ylabel="mean latency [ms]", ylim=(0, None))
-    axes.set_title(
-        f"{drawing.capital(BACKEND_NAMES[backend])}; {in_words(NETWORKS[PAPER])}",
-        pad=17,
-    )
+    axes.set_title(f"{drawing.capital(BACKEND_NAMES[backend])}; {in_words(NETWORKS[PAPER])}", pad=17)
     hits = axes.twinx()
     sizes = [int(size) for size in curve["static"]]
     hits.plot(

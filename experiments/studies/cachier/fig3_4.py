@@ -79,7 +79,7 @@ class Figure(OfflineAnalysis):
 def slope_target(summary: Mapping[str, Any]) -> Target:
     """What the default backend must be better at than FLANN's LSH."""
     ratio = slope_ratio(summary)
-    return Target("f's slope per object, default over LSH: at most 0.1", ratio, ratio <= MOST_OF_LSH)
+    return Target.at_most("f's slope per object, default over LSH: at most 0.1", ratio, MOST_OF_LSH)
 
 
 def precision_target(summary: Mapping[str, Any]) -> Target:
@@ -184,7 +184,7 @@ class Table3x1(FittedTable):
         at_all = {name: one["points"][-1]["recall"] for name, one in summary["algorithms"].items()}
         ahead = at_all[OURS] - at_all[LSH]
         text = "all objects: recall of the default minus that of LSH, at least -0.02"
-        return (Target(text, ahead, ahead >= -_TOLERANCE), precision_target(summary))
+        return (Target.at_least(text, ahead, -_TOLERANCE), precision_target(summary))
 
     def _finish(self, axes: Any) -> None:
         axes.set_ylim(0.4, 1.02)

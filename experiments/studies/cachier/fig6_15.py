@@ -36,6 +36,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    table_of,
 )
 from nearsight.experiments.framework.extra import require_experiments
 from nearsight.experiments.links.radio import RadioSettings
@@ -204,23 +205,21 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per setting and store."""
-        rows = [
-            (
-                setting["title"],
-                system,
-                one["gets"],
-                one["failed"],
-                f"{100 * one['own_storage']:.1f} %",
-                *(_shown(one[reading]) for reading in (ALL_GETS, OVER_NETWORK)),
-                _shown(one["put"]),
-                *(_per(one, phase) for phase in ("put", "get")),
-            )
+        return table_of(
+            {
+                "setting": setting["title"],
+                "store": system,
+                "gets": one["gets"],
+                "failed": one["failed"],
+                "from own storage": f"{100 * one['own_storage']:.1f} %",
+                "p50 / p99 ms, all": _shown(one[ALL_GETS]),
+                "p50 / p99 ms, network": _shown(one[OVER_NETWORK]),
+                "p50 / p99 ms of puts": _shown(one["put"]),
+                **{f"packets, bytes per {phase}": _per(one, phase) for phase in ("put", "get")},
+            }
             for setting in summary["settings"].values()
             for system, one in setting["systems"].items()
-        ]
-        columns = ("setting", "store", "gets", "failed", "from own storage", "p50 / p99 ms, all")
-        rest = ("p50 / p99 ms, network", "p50 / p99 ms of puts", "packets, bytes per put")
-        return (*columns, *rest, "packets, bytes per get"), rows
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """The mean latency of each node's gets with its deviation, one panel per setting."""
@@ -250,17 +249,17 @@ def _presence_targets(found: Mapping[str, Any]) -> tuple[Target, ...]:
     latest_s = found["departure_s"] + LATEST_GONE_S
     most_bytes_s = round(MOST_BEACON_BYTES_S * nodes / 20 * 5.0 / period_s, 1)
     return (
-        Target(f"all {nodes} nodes see each other within two periods [s]", seen_s, seen_s <= 2 * period_s),
-        Target(f"a killed node is gone within T + 2 s = {latest_s:g} s [s]", gone_s, gone_s <= latest_s),
-        Target(
+        Target.at_most(f"all {nodes} nodes see each other within two periods [s]", seen_s, 2 * period_s),
+        Target.at_most(f"a killed node is gone within T + 2 s = {latest_s:g} s [s]", gone_s, latest_s),
+        Target.at_most(
             f"beacons of a device, sent and heard, with IP and UDP headers, at most {most_bytes_s:g} bytes/s",
             beacons,
-            beacons <= most_bytes_s,
+            most_bytes_s,
         ),
-        Target(
+        Target.at_most(
             f"all frames of an idle device at most {most_bytes_s:g} bytes/s (0: not measured)",
             frames,
-            frames <= most_bytes_s,
+            most_bytes_s,
         ),
     )
 
@@ -269,8 +268,7 @@ def _lookup_targets(settings: Mapping[str, Any]) -> tuple[Target, ...]:
     targets = []
     for number, setting in enumerate(settings.values()):
         ours, theirs = (setting["systems"][name] for name in (NEARSIGHT, KADEMLIA))
-        failed = ours["failed"]
-        targets.append(Target(f"{setting['title']}: failed gets", failed, failed == 0))
+        targets.append(Target.at_most(f"{setting['title']}: failed gets", ours["failed"], 0))
         for reading in (ALL_GETS, OVER_NETWORK):
             if min(ours[reading]["count"], theirs[reading]["count"]) < LEAST_GETS:
                 continue
@@ -278,7 +276,7 @@ def _lookup_targets(settings: Mapping[str, Any]) -> tuple[Target, ...]:
                 ratio = ours[reading][name] / theirs[reading][name]
                 note = _own_storage(ours, theirs) if number else _each(setting["ratios"][reading], name)
                 text = f"{setting['title']}, {reading}: {name[:3]} relative to Kademlia at most {most:.2f}"
-                targets.append(Target(text, round(ratio, 4), ratio <= most, note))
+                targets.append(Target.at_most(text, ratio, most, note, digits=4))
     return tuple(targets)
 
 

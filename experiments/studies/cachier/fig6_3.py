@@ -33,6 +33,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    cells_of,
 )
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.visits import read_visits_csv, sequences
@@ -59,12 +60,7 @@ class Figure(Experiment):
         """One per kind of visitors and repetition."""
         repetitions = _SMOKE_REPETITIONS if options.smoke else _REPETITIONS
         traces = [GENERATED] if options.visits is None else [GENERATED, RAW, STEADY]
-        return tuple(
-            Cell(
-                f"{trace.replace(',', '').replace(' ', '-')}-{number:02d}", {"trace": trace, "number": number}
-            )
-            for trace, number in product(traces, range(repetitions))
-        )
+        return cells_of("{trace}-{number:02d}", trace=traces, number=range(repetitions))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Teach and test every model; one row per order, prior and m."""
@@ -95,7 +91,7 @@ class Figure(Experiment):
         ]
         if RAW in found:
             top3 = found[RAW][BARE]["order 1"]["top 3"]["mean"]
-            targets.append(Target("real visitors, raw, order 1: top 3 at least 0.70", top3, top3 >= 0.7))
+            targets.append(Target.at_least("real visitors, raw, order 1: top 3 at least 0.70", top3, 0.7))
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:

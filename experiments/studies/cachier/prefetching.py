@@ -29,6 +29,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    table_of,
 )
 from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.museum.settings import MuseumSettings
@@ -181,22 +182,20 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per kind of visitors and configuration."""
-        rows = [
-            (
-                trace,
-                configuration,
-                f"{one['p50_ms']['median']:.1f}",
-                f"{one['p95_ms']['median']:.1f}",
-                *(f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS),
-                f"{one['recall']:.3f}",
-                f"{one['precision']:.3f}",
-                one["requests"],
-            )
+        return table_of(
+            {
+                "visitors": trace,
+                "configuration": configuration,
+                "p50 ms": f"{one['p50_ms']['median']:.1f}",
+                "p95 ms": f"{one['p95_ms']['median']:.1f}",
+                **{tier: f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS},
+                "recall": f"{one['recall']:.3f}",
+                "precision": f"{one['precision']:.3f}",
+                "requests": one["requests"],
+            }
             for trace, configurations in summary["traces"].items()
             for configuration, one in configurations.items()
-        ]
-        columns = ("visitors", "configuration", "p50 ms", "p95 ms", *TIERS)
-        return (*columns, "recall", "precision", "requests"), rows
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Latencies and who answered, a row of panels per kind of visitors."""
@@ -253,10 +252,10 @@ def _targets(trace: str, found: Mapping[str, Any]) -> list[Target]:
         ratio = one["p50_ms"]["median"] / cloud["p50_ms"]["median"]
         recall, precision = (one[key] - cloud[key] for key in ("recall", "precision"))
         targets += [
-            Target(f"{trace}, {name}: answered on the device, at least 0.60", share, share >= ON_DEVICE),
-            Target(f"{trace}, {name}: p50 over only-cloud's, at most 0.10", ratio, ratio <= TENTH),
-            Target(f"{trace}, {name}: recall minus only-cloud's, not below 0", recall, recall >= 0),
-            Target(f"{trace}, {name}: precision minus only-cloud's, not below 0", precision, precision >= 0),
+            Target.at_least(f"{trace}, {name}: answered on the device, at least 0.60", share, ON_DEVICE),
+            Target.at_most(f"{trace}, {name}: p50 over only-cloud's, at most 0.10", ratio, TENTH),
+            Target.at_least(f"{trace}, {name}: recall minus only-cloud's, not below 0", recall, 0),
+            Target.at_least(f"{trace}, {name}: precision minus only-cloud's, not below 0", precision, 0),
         ]
     pairs = zip(found[ADAPTIVE]["p50_ms"]["each"], found[FIXED]["p50_ms"]["each"], strict=True)
     faster = float(np.median([adaptive / fixed for adaptive, fixed in pairs]))

@@ -41,6 +41,7 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
     cells_of,
+    table_of,
 )
 from nearsight.experiments.studies.crowd.edge import (
     CrowdEdge,
@@ -149,28 +150,26 @@ class Figure(Experiment):
                     f"{profile}, after {stay}: requests to regain are {share:.2f} of the paper's; an oracle "
                     f"needs {oracle:.2f}; those beyond the oracle's, default over paper's, at most 0.5"
                 )
-            targets.append(Target(text, value, value <= MOST_OF_PAPER))
+            targets.append(Target.at_most(text, value, MOST_OF_PAPER))
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per profile, stay and estimate."""
-        rows = [
-            (
-                profile,
-                stay,
-                estimate,
-                f"{one['before']['mean']:.3f}",
-                f"{one['floor']['mean']:.0f}",
-                ("≥ " if one["never"] else "") + numbers.mean_in_words(one["requests"], 0),
-                f"{one['share_of_paper']:.2f}",
-                f"{one['share_beyond_floor']:.2f}",
-            )
+        return table_of(
+            {
+                "profile": profile,
+                "stay": stay,
+                "estimate": estimate,
+                "hit ratio before": f"{one['before']['mean']:.3f}",
+                "an oracle needs": f"{one['floor']['mean']:.0f}",
+                "requests to regain": "≥ " * bool(one["never"]) + numbers.mean_in_words(one["requests"], 0),
+                "of the paper's": f"{one['share_of_paper']:.2f}",
+                "beyond the oracle": f"{one['share_beyond_floor']:.2f}",
+            }
             for profile, stays in summary["regained"].items()
             for stay, estimates in stays.items()
             for estimate, one in estimates.items()
-        ]
-        columns = ("profile", "stay", "estimate", "hit ratio before", "an oracle needs", "requests to regain")
-        return (*columns, "of the paper's", "beyond the oracle"), rows
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Hit ratio over requests, and the requests that it takes."""

@@ -35,13 +35,14 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
     cells_of,
+    table_of,
 )
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.rig.replay import Ledger, replay
 from nearsight.experiments.rig.tiers import CATALOGUE, Deployment, deployed
-from nearsight.experiments.studies.answers import photo_row
+from nearsight.experiments.studies.answers import median_and_tail, photo_row
 from nearsight.experiments.studies.museums import SMOKE_MUSEUM, TaughtMuseum
 from nearsight.experiments.studies.profiles import OURS, EdgeProfiles, ProfileAmount
 from nearsight.experiments.traces.plan import PlannedPhoto
@@ -166,33 +167,26 @@ class Figure(Experiment):
         for who in STEADY:
             ratio = summary["as_before"][who]
             text = f"{who}: p50 from 10 s after the burst on over that before it, at most {AS_BEFORE:g}"
-            targets.append(
-                Target(
-                    text,
-                    ratio["median"],
-                    ratio["median"] <= AS_BEFORE,
-                    f"{ratio['min']:g} to {ratio['max']:g} in {len(ratio['each'])} bursts",
-                )
-            )
+            note = f"{ratio['min']:g} to {ratio['max']:g} in {len(ratio['each'])} bursts"
+            targets.append(Target.at_most(text, ratio["median"], AS_BEFORE, note))
             failed = summary["who"][who][AFTER]["failed"]
-            targets.append(Target(f"{who}: photos without answer after it", failed, not failed))
+            targets.append(Target.at_most(f"{who}: photos without answer after it", failed, 0))
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per kind of device and phase."""
-        columns = ("devices", "phase", "p50 ms (least to most)", "p95 ms", "no answer", "photos")
-        return columns, [
-            (
-                who,
-                phase,
-                numbers.median_in_words(one["p50_ms"], 0),
-                numbers.median_in_words(one["p95_ms"], 0),
-                one["failed"],
-                one["requests"],
-            )
+        return table_of(
+            {
+                "devices": who,
+                "phase": phase,
+                "p50 ms (least to most)": numbers.median_in_words(one["p50_ms"], 0),
+                "p95 ms": numbers.median_in_words(one["p95_ms"], 0),
+                "no answer": one["failed"],
+                "photos": one["requests"],
+            }
             for who, phases in summary["who"].items()
             for phase, one in phases.items()
-        ]
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Latencies of those who send all the time, over time."""
@@ -311,12 +305,9 @@ def _joined(
 
 def _numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
     # Of all photos: those that failed count with the time until they did.
-    repetitions = [
-        numbers.values(group, "latency_ms") for group in numbers.grouped(rows, "repetition").values()
-    ]
+    repetitions = numbers.grouped(rows, "repetition").values()
     return {
-        "p50_ms": numbers.median_and_range([float(np.nanpercentile(one, 50)) for one in repetitions]),
-        "p95_ms": numbers.median_and_range([float(np.nanpercentile(one, 95)) for one in repetitions]),
+        **median_and_tail(numbers.values(group, "latency_ms") for group in repetitions),
         "failed": sum(not row["answered_by"] for row in rows),
         "requests": len(rows),
     }

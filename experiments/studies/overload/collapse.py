@@ -27,6 +27,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    table_of,
 )
 from nearsight.experiments.framework.numbers import grouped, nested, values
 from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, FULL, NAMES, ORDER
@@ -88,11 +89,11 @@ class Figure(OnMachines):
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """The full system fails no more than the best simpler configuration, beyond chance."""
         return tuple(
-            Target(
+            Target.at_least(
                 f"{visitors} visitors: the full system fails no more than {NAMES[one['best']]}; such a "
                 f"difference by chance has at least the likelihood {CHANCE:g}",
                 one["p_more"],
-                one["p_more"] >= CHANCE,
+                CHANCE,
                 _in_words(one),
             )
             for visitors, one in summary["visitors"].items()
@@ -100,21 +101,20 @@ class Figure(OnMachines):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A row per number of visitors and configuration."""
-        columns = ("visitors", "configuration", "sessions", "with failures", "mean failed", "most failed")
-        return (*columns, "median p50 ms", "largest p50 ms"), [
-            (
-                visitors,
-                NAMES[tiers],
-                one["sessions"],
-                one["failing"],
-                f"{one['failed']['mean']:.2f}",
-                f"{one['failed']['max']:.0f}",
-                f"{one['p50_ms']['median']:.0f}",
-                f"{one['p50_ms']['max']:.0f}",
-            )
+        return table_of(
+            {
+                "visitors": visitors,
+                "configuration": NAMES[tiers],
+                "sessions": one["sessions"],
+                "with failures": one["failing"],
+                "mean failed": f"{one['failed']['mean']:.2f}",
+                "most failed": f"{one['failed']['max']:.0f}",
+                "median p50 ms": f"{one['p50_ms']['median']:.0f}",
+                "largest p50 ms": f"{one['p50_ms']['max']:.0f}",
+            }
             for visitors, found in summary["visitors"].items()
             for tiers, one in found["tiers"].items()
-        ]
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Photos without an answer and the sessions' medians by configuration; a column per visitors."""

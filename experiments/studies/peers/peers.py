@@ -23,6 +23,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    table_of,
 )
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.studies.answers import TIERS
@@ -126,48 +127,48 @@ class Figure(Experiment):
         alone, sharing = (summary["prefetching"][name] for name in (ALONE, SHARING))
         bytes_ratio = sharing["edge_model_bytes"] / max(1, alone["edge_model_bytes"])
         latencies = [
-            Target(
+            Target.at_most(
                 f"sharing: {name} relative to alone, at most {NOT_WORSE}",
-                round(sharing[f"{name}_ms"] / alone[f"{name}_ms"], 4),
-                sharing[f"{name}_ms"] <= NOT_WORSE * alone[f"{name}_ms"],
+                sharing[f"{name}_ms"] / alone[f"{name}_ms"],
+                NOT_WORSE,
                 f"crowd by crowd {_spread(summary['ratios'][name])}",
+                digits=4,
             )
             for name in ("p50", "p95")
         ]
         recall = sharing["recall"] - alone["recall"]
         return (
-            Target("keys that cannot be read, after any death", lost["unreadable"], lost["unreadable"] == 0),
-            Target("counters off by, after any death", lost["miscounted"], lost["miscounted"] == 0),
-            Target(
+            Target.at_most("keys that cannot be read, after any death", lost["unreadable"], 0),
+            Target.at_most("counters off by, after any death", lost["miscounted"], 0),
+            Target.at_most(
                 f"sharing: bytes of models from the edge, relative to alone, at most {MOST_EDGE_BYTES}",
-                round(bytes_ratio, 4),
-                bytes_ratio <= MOST_EDGE_BYTES,
+                bytes_ratio,
+                MOST_EDGE_BYTES,
+                digits=4,
             ),
             *latencies,
-            Target("sharing: wrong answers", sharing["wrong"], sharing["wrong"] <= alone["wrong"]),
-            Target("sharing: recall relative to alone, at least -0.01", round(recall, 4), recall >= -0.01),
+            Target.at_most("sharing: wrong answers", sharing["wrong"], alone["wrong"]),
+            Target.at_least("sharing: recall relative to alone, at least -0.01", recall, -0.01, digits=4),
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """The two configurations of prefetching."""
-        rows = [
-            (
-                name,
-                *(
-                    f"{one[f'{what}_bytes'] / 1e6:.2f}"
-                    for what in ("edge_model", "list", "peer_model", "wasted_model")
-                ),
-                f"{one['p50_ms']:.1f}",
-                f"{one['p95_ms']:.1f}",
-                *(f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS),
-                f"{one['recall']:.3f}",
-                one["wrong"],
-                one["requests"],
-            )
+        return table_of(
+            {
+                "devices": name,
+                "from edge MB": f"{one['edge_model_bytes'] / 1e6:.2f}",
+                "lists MB": f"{one['list_bytes'] / 1e6:.2f}",
+                "from peers MB": f"{one['peer_model_bytes'] / 1e6:.2f}",
+                "wasted MB": f"{one['wasted_model_bytes'] / 1e6:.2f}",
+                "p50 ms": f"{one['p50_ms']:.1f}",
+                "p95 ms": f"{one['p95_ms']:.1f}",
+                **{tier: f"{100 * one['answered_by'][tier]:.0f} %" for tier in TIERS},
+                "recall": f"{one['recall']:.3f}",
+                "wrong": one["wrong"],
+                "requests": one["requests"],
+            }
             for name, one in summary["prefetching"].items()
-        ]
-        columns = ("devices", "from edge MB", "lists MB", "from peers MB", "wasted MB", "p50 ms", "p95 ms")
-        return (*columns, *TIERS, "recall", "wrong", "requests"), rows
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """Deaths, traffic and latency."""

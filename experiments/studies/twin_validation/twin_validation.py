@@ -36,6 +36,7 @@ from nearsight.experiments.framework.experiment import (
     StoredRow,
     Table,
     Target,
+    cells_of,
 )
 from nearsight.experiments.links.link import in_words
 from nearsight.experiments.studies.answers import answer_numbers, latencies_ms, photo_row, sent_late_ms
@@ -70,7 +71,7 @@ class Figure(Experiment):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per point; costs are fitted at the first."""
         points = _SMOKE_POINTS if options.smoke else tuple(POINTS)
-        return tuple(Cell(point.replace(" ", "-"), {"point": point}) for point in points)
+        return cells_of("{point}", point=points)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Play a point on both; one row per photo."""

@@ -7,7 +7,6 @@ the baseline in common; who measures it first measures it for all.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -27,6 +26,7 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
 )
+from nearsight.experiments.framework.numbers import nested
 from nearsight.experiments.studies.cachier.scale.configurations import NAMES, ORDER
 from nearsight.experiments.studies.cachier.scale.expectations import targets_of
 from nearsight.experiments.studies.cachier.scale.machines import machines_of, measure_machines
@@ -192,13 +192,10 @@ def world_of(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 def by_value(rows: Sequence[StoredRow], variable: str) -> dict[str, Any]:
     """Medians and ranges over the runs, by value of the variable and configuration."""
-    groups: dict[tuple[str, str], list[StoredRow]] = defaultdict(list)
-    for row in rows:
-        groups[row[variable], row["tiers"]].append(row)
-    values = sorted({value for value, _ in groups}, key=_BY_SPEED.index if variable == NETWORK else int)
+    found = nested(rows, (variable, "tiers"), numbers)
+    values = sorted(found, key=_BY_SPEED.index if variable == NETWORK else int)
     return {
-        value: {tiers: numbers(groups[value, tiers]) for tiers in ORDER if (value, tiers) in groups}
-        for value in values
+        value: {tiers: found[value][tiers] for tiers in ORDER if tiers in found[value]} for value in values
     }
 
 
