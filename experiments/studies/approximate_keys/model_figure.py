@@ -41,7 +41,7 @@ EQUAL, ONE_LARGER = "equal", "larger"
 IDEAL, LRU, SINGLE = "ideal", "lru", "one key"
 _HEAVY = {"0.6, 0.4": 1.5, "0.9, 0.1": 1.3, "0.5, 0.3, 0.2": 2.0, "0.5, 0.5": 3.0}
 """Classes of single keys whose sequences have infinite variance with these back-offs."""
-_BELOW = 0.9
+_BELOW = 0.6
 """Largest probability of a class, as a share of 1 / back-off²."""
 _CONFIDENCE = 0.95
 _COLOURS = {IDEAL: "#1f6f8b", LRU: "#c2571a", SINGLE: "#24415c"}
@@ -72,7 +72,7 @@ class Figure(Experiment):
         if "heavy" in cell.parameters:
             return _heavy_key(cell, rng, 100 if options.smoke else 400)
         beta = float(cell.parameters["beta"])
-        keys, size, lookups, streams = (200, 40, 4_000, 8) if options.smoke else (2_000, 400, 60_000, 20)
+        keys, size, lookups, streams = (200, 40, 4_000, 8) if options.smoke else (300, 60, 90_000, 20)
         weights = np.arange(1, keys + 1) ** -float(cell.parameters["skew"])
         q, p = weights / weights.sum(), _classes(cell.parameters["classes"], beta)
         refresh = AutoRefresh(beta)
@@ -93,7 +93,7 @@ class Figure(Experiment):
                 cache: ResultCache[int, int] = ResultCache(
                     refresh, size, only=range(size) if replacement == IDEAL else None
                 )
-                _play(cache, stream[: lookups // 3])  # until it is full
+                _play(cache, stream[: lookups // 3])  # until sequences are as long as they get
                 inferences, errors = _play(cache, stream[lookups // 3 :])
                 rows.append(
                     {
