@@ -145,15 +145,16 @@ class WorkerPool:
                     continue
                 if self._busy >= self._workers:
                     self._stopping.wait(PAUSE_S)
-                events = self.poller.poll(maxevents=_EVENTS)
-                for _ in range(_LOOKS):
-                    ready = dict(events)
+                ready = dict(self.poller.poll(maxevents=_EVENTS))
+                for looks in range(1, _LOOKS + 1):
                     if ready.pop(self._work.descriptor, 0):
                         self._work.clear()
                     if look is not None:
                         look(ready)
-                    # All that has arrived, while there is nothing else to do.
-                    if self._busy < self._workers or not (events := self.poller.poll(0, _EVENTS)):
+                    if looks == _LOOKS or self._busy < self._workers:
+                        break  # before it polls again: events come once, who takes them must handle them
+                    ready = dict(self.poller.poll(0, _EVENTS))  # there is nothing else to do
+                    if not ready:
                         break
             except Exception:  # noqa: BLE001  # a bug around one call must not end the thread
                 self._log.exception("a call could not be served")

@@ -8,6 +8,7 @@ import pytest
 import nearsight
 
 PUBLIC = {
+    "ApproximateKeyCache",
     "Attempt",
     "CallerError",
     "Cancelled",

@@ -29,7 +29,7 @@ from nearsight.common.rpc.security import (
     generate_keys,
     read_secret_key,
 )
-from nearsight.common.rpc.service import CallContext, Service, python_name
+from nearsight.common.rpc.service import CallContext, Service, endpoints_of, python_name
 from nearsight.protos import catalogue_pb2 as pb
 from nearsight.protos import echo_pb2
 from support.rpc import Gate, ScriptedEcho, echo_stub_to, request_frames, serving, text
@@ -455,9 +455,8 @@ def test_a_server_refuses_what_the_role_does_not_allow_before_anything_is_execut
 
 
 def test_every_method_of_a_catalogue_says_what_it_does_with_it() -> None:
-    with serving(Recorder()) as server:
-        methods = server._dispatcher.services[CATALOGUE.full_name]
-    assert {name: endpoint.access for name, endpoint in methods.items()} == {
+    methods = endpoints_of([Recorder()])
+    assert {name: endpoint.access for (_, name), endpoint in methods.items()} == {
         "GetObjectModels": READ,
         "ListObjects": READ,
         "ListCatalogues": Access.NO_CATALOGUE,
