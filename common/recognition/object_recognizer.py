@@ -156,13 +156,14 @@ class ObjectRecognizer:
         most = min(_MOST_ALIKE, _LEAST_ALIKE + len(self) // _OBJECTS_PER_ALIKE)
         for number, view in enumerate(model.views):
             photo = view.strongest(self.settings.query_features)
-            for name, other_number in self._classifier.most_alike(photo, most):
+            for name, other_number in self._classifier.most_alike(photo, most, model.object_id):
                 other = self.models[name]
                 other_photo = other.views[other_number].strongest(self.settings.query_features)
                 verify(name, photo, other, other_number, whole=True)
                 verify(name, other_photo, model, number, whole=True)
         for photo in photos:
-            alike = self._classifier.most_alike(photo.strongest(_PHOTO_FEATURES), _MOST_ALIKE_PHOTO)
+            shown = photo.strongest(_PHOTO_FEATURES)
+            alike = self._classifier.most_alike(shown, _MOST_ALIKE_PHOTO, model.object_id)
             for name, other_number in alike:
                 verify(name, photo, self.models[name], other_number, whole=False)
         return found

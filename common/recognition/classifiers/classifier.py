@@ -42,6 +42,10 @@ _STANDS_OUT = 2.0
 """Standard deviations (of a Poisson count) above the median of the other objects."""
 _MIN_OTHERS = 3
 """Fewer tell nothing about what is usual: several of them may be in the photo."""
+_LEAST_ALIKE = 6
+_MANY_DESCRIPTORS = 600_000
+"""Descriptors with a near neighbour in a look-alike, and the size of the index that says what is near: 629
+pictures, where they were 7 and more in 15 pairs. A small index would call nearly all near."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +131,8 @@ class Classifier(ABC):
         """Objects in the index."""
         return len(self._table.object_ids)
 
-    def most_alike(self, features: Features, most: int) -> tuple[tuple[str, int], ...]:
-        """Views (object id, index) with a near neighbour for most descriptors, whoever else has one, too.
+    def most_alike(self, features: Features, most: int, beside: str) -> tuple[tuple[str, int], ...]:
+        """Views (object id, index) of other objects with a near neighbour for most descriptors.
 
         For whoever looks for look-alikes: of several objects with one pattern none passes the ratio test.
         """
@@ -136,12 +140,14 @@ class Classifier(ABC):
         if not len(features) or not len(table.descriptors):
             return ()
         distances, rows = self._neighbours(features.descriptors)
-        near = (rows >= 0) & (distances <= unrelated_distance_bits(len(table.descriptors)))
+        bits = unrelated_distance_bits(max(len(table.descriptors), _MANY_DESCRIPTORS))
+        near = (rows >= 0) & (distances <= bits)
         queries, views = np.nonzero(near)[0], table.view_of_row[rows[near]]
         pairs = np.unique(queries * len(table.views) + views)  # a descriptor counts once per view
         counts = np.bincount(pairs % len(table.views), minlength=len(table.views))
+        counts[[table.object_ids[index] == beside for index, _ in table.views]] = 0
         ranked = np.argsort(-counts, kind="stable")[:most]
-        alike = (table.views[view] for view in ranked if counts[view] >= self._rule.min_votes)
+        alike = (table.views[view] for view in ranked if counts[view] >= _LEAST_ALIKE)
         return tuple((table.object_ids[index], view) for index, view in alike)
 
     def rounds(self, features: Features) -> Iterator[tuple[Candidate, ...]]:
