@@ -132,9 +132,12 @@ class Figure(OnMachines):
                 for line in (line for lines in box.values() for line in lines):
                     line.set_color(COLOURS[tiers])
             lost.set(title=f"{visitors} visitors, {sessions} sessions")
-            lost.set_ylim(0, max(1.0, 1.15 * lost.get_ylim()[1]))
             medians.set(yscale="log", xticks=[])
             drawing.plain_logarithmic(medians.yaxis)
+        most = max(
+            np.mean(values(rows, "failed")) for by_tiers in found.values() for rows in by_tiers.values()
+        )
+        panels[0, 0].set_ylim(0, max(1.0, 1.15 * most))
         panels[0, 0].set_ylabel("without an answer,\nphotos per session")
         panels[1, 0].set_ylabel("p50 of each session [ms]")
         drawing.caption(
