@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
+from google.protobuf.descriptor import MethodDescriptor
 
 from nearsight.common.errors import InvalidMessage
+from nearsight.common.rpc.client import Reply
+from nearsight.device.peers.node import PING
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.report import PeersReport, PeerStatus, report_from_proto, report_to_proto
 from nearsight.protos import peers_pb2
@@ -32,12 +36,19 @@ def test_a_report_of_nobody_is_refused() -> None:
 def test_a_report_shows_what_a_silent_peer_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
     with group(2) as nodes:
         a, _ = nodes.nodes
+        call = a._links.call
+
+        def without_pongs(
+            node: NodeId, method: MethodDescriptor, *args: Any, **options: Any
+        ) -> Future[Reply]:
+            return Future() if method is PING else call(node, method, *args, **options)
+
         with monkeypatch.context() as silent:
-            silent.setattr(a._links, "call", lambda *_, **__: Future())
+            silent.setattr(a._links, "call", without_pongs)
             assert a.report().peers[0].keys == 0
         a.store.put("k", b"v").result(S)
         wait_until(lambda: a.report().peers[0].keys == 1, what="the peer was asked again")
-        monkeypatch.setattr(a._links, "call", lambda *_, **__: Future())
+        monkeypatch.setattr(a._links, "call", without_pongs)
         monkeypatch.setattr(a, "_asked_s", float("-inf"))
         assert a.report().peers[0].keys == 1
 
