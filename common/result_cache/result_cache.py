@@ -7,6 +7,7 @@ tells it the result; so the same object serves a library, a daemon and a simulat
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -128,7 +129,8 @@ class ResultCache(Generic[K, Y]):
         self._size = size
         self._ttl_s = ttl_s
         self._only = only
-        self._entries: dict[K, Entry[Y]] = {}
+        # A dict would do, but its first key is slow to find where many before it were removed.
+        self._entries: OrderedDict[K, Entry[Y]] = OrderedDict()
         self.counts = Counts()
         self.wrong_hits = WrongHits()
 
@@ -137,11 +139,12 @@ class ResultCache(Generic[K, Y]):
 
     def find(self, key: K, now_s: float) -> Entry[Y] | None:
         """The result that answers this lookup; None if the classifier must run, and `learn` be told."""
-        entry = self._entries.pop(key, None)
+        entry = self._entries.get(key)
         if entry is None or entry.expires_s <= now_s:
+            self._entries.pop(key, None)
             self.counts.missed += 1
             return None
-        self._entries[key] = entry  # the last one now
+        self._entries.move_to_end(key)
         if not entry.to_serve:
             self.counts.verifying += 1
             return None
@@ -181,6 +184,6 @@ class ResultCache(Generic[K, Y]):
         if self._only is not None and key not in self._only:
             return
         if len(self._entries) >= self._size:
-            del self._entries[next(iter(self._entries))]
+            self._entries.popitem(last=False)
             self.counts.evictions += 1
         self._entries[key] = Entry(value, self._refresh.to_serve(1), now_s + self._ttl_s)
