@@ -12,14 +12,26 @@ _HAIR = ("1a1512", "3b2a1c", "6a4a2a", "a88a58", "8f8f8c", "2a1a14", "d0c8b8")
 _CLOTHES = ("22262e", "4a5568", "7a2f2f", "394a3a", "b0a890", "1c1c1c", "30476a", "d8d4cc")
 
 
-def add_head(view: View, rng: np.random.Generator, reach: float) -> None:
-    """Draw one visitor from behind, in place; ``reach`` is how far up the photo the head comes, in [0, 1]."""
+def add_head(view: View, rng: np.random.Generator, reach: float, place: float | None = None) -> None:
+    """Draw one visitor from behind, in place.
+
+    Parameters
+    ----------
+    view : ndarray, (H, W, 3) float32
+    rng : Generator
+        Chooses how the visitor looks.
+    reach : float
+        How far up the photo the head comes, in [0, 1].
+    place : float, optional
+        Where across the photo it is; 0 and 1 are its edges. By default anywhere.
+    """
     height, width = view.shape[:2]
     small = (width // 2, height // 2)
     layer = np.zeros((small[1], small[0], 3), dtype=np.uint8)
     cover = np.zeros((small[1], small[0]), dtype=np.uint8)
     radius = rng.uniform(0.09, 0.15) * small[0]
     x, top = rng.uniform(0.05, 0.95) * small[0], small[1] * (1 - reach)
+    x = x if place is None else place * small[0]
     hair, cloth = (
         vary(fixed_palette(*_HAIR).any(rng), rng, 5),
         vary(fixed_palette(*_CLOTHES).any(rng), rng, 5),

@@ -81,44 +81,71 @@ def take_photo(
         raise InvalidArgument(f"difficulty must be in [0, 1], got {difficulty}")
     if reference.ndim != 3 or reference.shape[2] != 3 or reference.dtype != np.uint8:
         raise InvalidArgument(f"a reference is (H, W, 3) uint8, got {reference.shape} {reference.dtype}")
-    scene, homography, size = _frame_view(reference, rng, difficulty)
-    view = cv2.warpPerspective(
-        scene.image, homography, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
+    stand = step_before(reference.shape, rng, difficulty)
+    view = stand.view()
+    scene = hang_for(reference, stand, visible(view, stand.size, 2.2 * max(stand.picture_size)))
+    homography = view @ to_middle(scene)
+    seen = cv2.warpPerspective(
+        scene.image, homography, stand.size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
     )
     corners = project(homography, scene.corners)
-    developed = _develop(view.astype(np.float32), rng, difficulty, corners)
+    developed = develop(seen.astype(np.float32), rng, difficulty, corners)
     quality = round(float(rng.uniform(88 - 45 * difficulty, 94 - 12 * difficulty)))
     _, data = cv2.imencode(".jpg", developed, [cv2.IMWRITE_JPEG_QUALITY, quality])
     return Photo(data.tobytes(), corners)
 
 
-def _frame_view(
-    reference: NDArray[np.uint8], rng: np.random.Generator, difficulty: float
-) -> tuple[Scene, NDArray[np.float64], tuple[int, int]]:
-    height, width = reference.shape[:2]
-    upright = height > width if rng.random() < 0.85 else width > height
-    size = (PHOTO_SHORT_SIDE, PHOTO_LONG_SIDE) if upright else (PHOTO_LONG_SIDE, PHOTO_SHORT_SIDE)
+@dataclass(frozen=True, slots=True)
+class Standpoint:
+    """Where a visitor stands before a picture, and how the phone is held."""
+
+    size: tuple[int, int]
+    """Width and height of the photo."""
+    picture_size: tuple[float, float]
+    """Width and height of the picture in the photo, seen straight on."""
+    angles: tuple[float, float, float]
+    """Yaw, pitch and roll of the wall as the phone sees it, in radians."""
+    aim: tuple[float, float]
+    """Where the picture's middle lies, as a share of the photo's width and height."""
+
+    def view(self) -> NDArray[np.float64]:
+        """Homography from the wall, in pixels from the picture's middle, to the photo."""
+        return wall_to_photo((0.0, 0.0), rotation(*self.angles), 1.0, self.size, self.aim)
+
+
+def step_before(
+    shape: tuple[int, ...], rng: np.random.Generator, difficulty: float, size: tuple[int, int] | None = None
+) -> Standpoint:
+    """Choose a standpoint before a picture (H, W, 3); without a ``size`` the phone is mostly held to fit."""
+    height, width = shape[:2]
+    if size is None:
+        upright = height > width if rng.random() < 0.85 else width > height
+        size = (PHOTO_SHORT_SIDE, PHOTO_LONG_SIDE) if upright else (PHOTO_LONG_SIDE, PHOTO_SHORT_SIDE)
     largest = min(size[0] / width, size[1] / height)
     share = float(rng.uniform(0.86 - 0.5 * difficulty, 0.92 - 0.1 * difficulty))
     picture_width = largest * share * width
     yaw, pitch = rng.normal(0, np.radians(4 + 22 * difficulty)), rng.normal(0, np.radians(2 + 9 * difficulty))
     roll = rng.normal(0, np.radians(1 + 4.5 * difficulty))
     limit = np.radians(52)
-    turn = rotation(
-        float(np.clip(yaw, -limit, limit)), float(np.clip(pitch, -limit / 2, limit / 2)), float(roll)
-    )
+    angles = float(np.clip(yaw, -limit, limit)), float(np.clip(pitch, -limit / 2, limit / 2)), float(roll)
     slack = (1 - share) / 2 + 0.1 * difficulty
     aim = (0.5 + float(rng.uniform(-slack, slack)) * 0.9, 0.5 + float(rng.uniform(-slack, slack)) * 0.9)
-    view = wall_to_photo((0.0, 0.0), turn, 1.0, size, aim)
-    reach = _visible(view, size, 2.2 * max(picture_width, picture_width * height / width))
+    return Standpoint(size, (picture_width, picture_width * height / width), angles, aim)
+
+
+def hang_for(reference: NDArray[np.uint8], stand: Standpoint, reach: tuple[float, float]) -> Scene:
+    """Hang the picture as large as it is seen, on a wall that reaches so far from its middle."""
     belongs = np.random.default_rng(xxhash.xxh64_intdigest(reference.tobytes()))
-    scene = hang(reference, belongs, picture_width, reach)
+    return hang(reference, belongs, stand.picture_size[0], reach)
+
+
+def to_middle(scene: Scene) -> NDArray[np.float64]:
+    """From pixels of a scene to pixels from the picture's middle, (3, 3)."""
     middle = scene.corners.mean(axis=0)
-    to_middle = np.array([[1, 0, -middle[0]], [0, 1, -middle[1]], [0, 0, 1]])
-    return scene, view @ to_middle, size
+    return np.array([[1, 0, -middle[0]], [0, 1, -middle[1]], [0, 0, 1]])
 
 
-def _visible(view: NDArray[np.float64], size: tuple[int, int], limit: float) -> tuple[float, float]:
+def visible(view: NDArray[np.float64], size: tuple[int, int], limit: float) -> tuple[float, float]:
     """How far from the picture's middle the photo sees the wall: to the sides, and up and down."""
     edges = np.array([(0, 0), (size[0], 0), size, (0, size[1])], dtype=np.float64)
     seen = np.minimum(
@@ -127,9 +154,32 @@ def _visible(view: NDArray[np.float64], size: tuple[int, int], limit: float) -> 
     return float(seen[0]), float(seen[1])
 
 
-def _develop(
-    view: optics.View, rng: np.random.Generator, difficulty: float, corners: NDArray[np.float64]
+def develop(
+    view: optics.View,
+    rng: np.random.Generator,
+    difficulty: float,
+    corners: NDArray[np.float64],
+    *,
+    moved: tuple[float, float] | None = None,
+    grain: np.random.Generator | None = None,
 ) -> NDArray[np.uint8]:
+    """What people, light, lens and sensor make of a view.
+
+    Parameters
+    ----------
+    view : ndarray, (H, W, 3) float32
+        Is changed.
+    rng : Generator
+        Chooses all of them; in the same state it chooses the same.
+    difficulty : float
+        In [0, 1].
+    corners : ndarray, (4, 2)
+        Of the picture.
+    moved : (float, float), optional
+        How far [px] and in which direction [rad] the view moved while the shutter was open; else by chance.
+    grain : Generator, optional
+        Of the sensor's noise, where it is not to repeat with ``rng``.
+    """
     width = view.shape[1]
     if rng.random() < 0.35 * difficulty:
         for _ in range(int(rng.integers(1, 3))):
@@ -146,9 +196,8 @@ def _develop(
     if rng.random() < 0.25 * difficulty:
         optics.reflection(view, rng, float(rng.uniform(0.05, 0.1 + 0.25 * difficulty)))
     view = optics.defocus(view, float(rng.gamma(1.5, 0.15 + 0.9 * difficulty)) * 0.6)
-    view = optics.motion_blur(
-        view, float(rng.gamma(1.3, 0.4 + 4.0 * difficulty)), float(rng.uniform(0, np.pi))
-    )
+    by_chance = float(rng.gamma(1.3, 0.4 + 4.0 * difficulty)), float(rng.uniform(0, np.pi))
+    view = optics.motion_blur(view, *(moved or by_chance))
     balance = np.exp(rng.normal(0, 0.02 + 0.1 * difficulty, 3)).astype(np.float32)
     metered = (115 / max(float(view.mean()), 20)) ** 0.6  # the phone's automatic exposure, halfway right
     gain = metered * float(np.exp(rng.normal(-0.05, 0.06 + 0.3 * difficulty)))
@@ -156,4 +205,5 @@ def _develop(
     optics.expose(
         view, balance * np.float32(gain), float(contrast), optics.vignette(view.shape, float(falloff))
     )
-    return optics.sense(view, rng, float(rng.uniform(1, 2 + 10 * difficulty)))
+    noise_levels = float(rng.uniform(1, 2 + 10 * difficulty))
+    return optics.sense(view, grain or rng, noise_levels)

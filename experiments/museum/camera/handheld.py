@@ -1,0 +1,259 @@
+"""What a phone films while its owner walks from exhibit to exhibit and stands before each.
+
+The hand wanders slowly and trembles fast, visitors step about, people pass, lamps flicker and clouds move.
+All of it grows with one number, the liveliness. It follows from a seed and from the time, not from the frame
+rate: at 5 frames per second a clip has every sixth frame of the same clip at 30, but for the sensor noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.museum.camera.bystanders import add_head
+from nearsight.experiments.museum.camera.optics import View
+from nearsight.experiments.museum.camera.photograph import (
+    DEFAULT_DIFFICULTY,
+    PHOTO_LONG_SIDE,
+    PHOTO_SHORT_SIDE,
+    Standpoint,
+    develop,
+    hang_for,
+    step_before,
+    to_middle,
+    visible,
+)
+from nearsight.experiments.museum.camera.viewpoint import project, rotation, wall_to_photo
+from nearsight.experiments.museum.camera.wall import Scene
+
+_TURN_S = 0.8
+"""The phone turns to an exhibit, and away from it, in this time."""
+_TURN = 1.3
+"""And so far, as a share of the frame's width."""
+_SHOWN = 0.3
+"""An exhibit is what a frame shows if the frame holds this share of its picture."""
+_SHUTTER_S = 1 / 50
+_DRIFT_HZ, _TREMOR_HZ = (0.03, 0.4), (0.8, 4.0)
+_WAVES = 6
+_FLICKER_HZ = 100.0
+"""Of lamps on mains of 50 Hz; a camera sees what is left of it between two frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filming:
+    """How visitors film.
+
+    Raises
+    ------
+    InvalidArgument
+        If a number is out of range.
+    """
+
+    liveliness: float = 0.5
+    """In [0, 1]: 0 a phone on a stand in an empty room; 0.5 is held before the exhibit, as real clips are; 1
+    is walked about with in a crowd."""
+    frames_per_s: float = 30.0
+    size: tuple[int, int] = (PHOTO_LONG_SIDE, PHOTO_SHORT_SIDE)
+    """Width and height of a frame."""
+    difficulty: float = DEFAULT_DIFFICULTY
+    """Of viewpoint, light and sensor, as of single photos, in [0, 1]."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.liveliness <= 1 and 0 <= self.difficulty <= 1):
+            raise InvalidArgument(
+                f"liveliness and difficulty are in [0, 1], got {self.liveliness:g} and {self.difficulty:g}"
+            )
+        if not (0 < self.frames_per_s <= 240 and min(self.size) >= 32):
+            raise InvalidArgument(
+                f"a clip has up to 240 frames per second of at least 32 px, "
+                f"got {self.frames_per_s:g} of {self.size}"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stay:
+    """A visitor stands before an exhibit."""
+
+    object_id: str | None
+    """None if the catalogue does not know it."""
+    picture: NDArray[np.uint8]
+    """(H, W, 3) uint8, blue-green-red."""
+    dwell_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """One picture of a clip."""
+
+    at_s: float
+    """Since the clip began."""
+    image: NDArray[np.uint8]
+    """(H, W, 3) uint8, blue-green-red."""
+    object_id: str | None
+    """What it shows; None for a wall, or for what the catalogue does not know."""
+
+
+def film(stays: Sequence[Stay], how: Filming, seed: int) -> Iterator[Frame]:
+    """Walk from stay to stay and film all the time; frames come as they are asked for.
+
+    Each stay begins and ends with a turn of the phone, to the exhibit and away from it. Between two stays the
+    clip is cut.
+
+    Raises
+    ------
+    InvalidArgument
+        If the seed is negative.
+    """
+    if seed < 0:
+        raise InvalidArgument(f"a seed is not negative, got {seed}")
+    hand = _Hand(np.random.default_rng([seed, 0]), how.liveliness)
+    start_s, count = 0.0, 0
+    for number, stay in enumerate(stays):
+        end_s = start_s + stay.dwell_s + 2 * _TURN_S
+        shot = _Shot(stay, how, hand, (start_s, end_s), [seed, 1, number])
+        while (at_s := count / how.frames_per_s) < end_s:
+            yield shot.frame(at_s, np.random.default_rng([seed, 2, count]))
+            count += 1
+        start_s = end_s
+
+
+class _Hand:
+    """How the phone moves; amplitudes are those of real clips at a liveliness of 0.5 (decision 040)."""
+
+    def __init__(self, rng: np.random.Generator, liveliness: float) -> None:
+        self._drift = _waves(rng, 6, _DRIFT_HZ)
+        self._tremor = _waves(rng, 3, _TREMOR_HZ)
+        steps = liveliness**2
+        """Steps to the side or to the picture are rare for those who stand."""
+        self._drifts = np.array([0.024, 0.024, 0.026, 0.3, 0.15, 0.16]) * [*[liveliness] * 3, *[steps] * 3]
+        self._tremors = np.array([0.006, 0.006, 0.0035]) * liveliness
+
+    def moved(self, stand: Standpoint, at_s: float, turned: float) -> NDArray[np.float64]:
+        """Homography from the wall, in pixels from the picture's middle, to the frame."""
+        x, y, roll, yaw, pitch, nearer = self._drift(at_s) * self._drifts
+        dx, dy, droll = self._tremor(at_s) * self._tremors
+        long_side = max(stand.size)
+        aim = (
+            stand.aim[0] + turned + (x + dx) * long_side / stand.size[0],
+            stand.aim[1] + (y + dy) * long_side / stand.size[1],
+        )
+        angles = stand.angles[0] + yaw, stand.angles[1] + pitch, stand.angles[2] + roll + droll
+        return wall_to_photo((0.0, 0.0), rotation(*angles), float(np.exp(nearer)), stand.size, aim)
+
+
+class _Shot:
+    """One stay before the camera."""
+
+    def __init__(
+        self, stay: Stay, how: Filming, hand: _Hand, span_s: tuple[float, float], seed: Sequence[int]
+    ) -> None:
+        rng = np.random.default_rng([*seed, 0])
+        self._stay, self._how, self._hand = stay, how, hand
+        self._start_s, self._end_s = span_s
+        self._seed = seed
+        self._stand = step_before(stay.picture.shape, rng, how.difficulty, how.size)
+        self._scene = self._hang()
+        self._light = _waves(rng, 4, _DRIFT_HZ)
+        self._people = _passers(rng, how.liveliness, span_s)
+
+    def frame(self, at_s: float, grain: np.random.Generator) -> Frame:
+        """What the phone sees at a moment of the stay."""
+        size, liveliness = self._how.size, self._how.liveliness
+        view = self._view(at_s)
+        homography = view @ to_middle(self._scene)
+        seen = cv2.warpPerspective(
+            self._scene.image, homography, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
+        ).astype(np.float32)
+        for passer in self._people:
+            passer.pass_by(seen, at_s)
+        balance = 1 + np.float32(0.04 * liveliness**2) * self._light(at_s)[:3].astype(np.float32)
+        flicker = 0.016 * liveliness * np.sin(2 * np.pi * _FLICKER_HZ * at_s)
+        level = np.exp(0.16 * liveliness**2 * self._light(at_s)[3] + flicker)
+        seen *= balance * np.float32(level)
+        corners = project(homography, self._scene.corners)
+        movement = project(self._view(at_s + _SHUTTER_S), _MIDDLE)[0] - project(view, _MIDDLE)[0]
+        moved = float(np.hypot(*movement)), float(np.arctan2(movement[1], movement[0]))
+        # The same randomness for all frames of a stay: glare, colours and those who stand about stay.
+        constant = np.random.default_rng([*self._seed, 1])
+        image = develop(seen, constant, self._how.difficulty, corners, moved=moved, grain=grain)
+        return Frame(at_s, image, self._stay.object_id if _shown(corners, size) >= _SHOWN else None)
+
+    def _view(self, at_s: float) -> NDArray[np.float64]:
+        """It slides in from the right, stays, and slides out to the left."""
+        arriving, leaving = (at_s - self._start_s) / _TURN_S, (self._end_s - at_s) / _TURN_S
+        turned = _TURN * (_eased(1 - arriving) - _eased(1 - leaving))
+        return self._hand.moved(self._stand, at_s, turned)
+
+    def _hang(self) -> Scene:
+        times = np.linspace(self._start_s, self._end_s, 9)
+        limit = max(2.2 * max(self._stand.picture_size), 1.9 * max(self._how.size))
+        seen = [visible(self._view(float(at_s)), self._how.size, limit) for at_s in times]
+        sides, ends = np.max(seen, axis=0)
+        return hang_for(self._stay.picture, self._stand, (float(sides), float(ends)))
+
+
+_MIDDLE = np.zeros((1, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class _Passer:
+    """Somebody walks past between phone and picture."""
+
+    looks: int
+    reach: float
+    start_s: float
+    crossing_s: float
+    """Negative: from right to left."""
+
+    def pass_by(self, view: View, at_s: float) -> None:
+        """Draw the head, in place, if it is there at this moment."""
+        way = (at_s - self.start_s) / abs(self.crossing_s)
+        if 0 <= way <= 1:
+            place = -0.3 + 1.6 * (way if self.crossing_s > 0 else 1 - way)
+            add_head(view, np.random.default_rng(self.looks), self.reach, place)
+
+
+def _passers(rng: np.random.Generator, liveliness: float, span_s: tuple[float, float]) -> tuple[_Passer, ...]:
+    """At a liveliness of 0.5 three in a minute, at 1 twelve."""
+    count = rng.poisson(0.2 * liveliness**2 * (span_s[1] - span_s[0]))
+    return tuple(
+        _Passer(
+            looks=int(rng.integers(2**32)),
+            reach=float(rng.uniform(0.2, 0.3 + 0.45 * liveliness)),
+            start_s=float(rng.uniform(*span_s)),
+            crossing_s=float(rng.uniform(1.2, 2.5) * rng.choice((-1, 1))),
+        )
+        for _ in range(count)
+    )
+
+
+def _waves(
+    rng: np.random.Generator, channels: int, band_hz: tuple[float, float]
+) -> Callable[[float], NDArray[np.float64]]:
+    """Smooth random movement, (channels,), of variance 1: waves of random frequency and phase."""
+    low, high = np.log(band_hz)
+    frequencies = np.exp(rng.uniform(low, high, (channels, _WAVES)))
+    phases = rng.uniform(0, 2 * np.pi, (channels, _WAVES))
+    amplitude = np.sqrt(2 / _WAVES)
+    return lambda at_s: np.asarray(
+        amplitude * np.cos(2 * np.pi * frequencies * at_s + phases).sum(axis=1), dtype=np.float64
+    )
+
+
+def _eased(part: float) -> float:
+    """From 0 to 1 with a soft start and end."""
+    part = min(1.0, max(0.0, part))
+    return part * part * (3 - 2 * part)
+
+
+def _shown(corners: NDArray[np.float64], size: tuple[int, int]) -> float:
+    """Share of a picture that lies within the frame."""
+    frame = np.array([(0, 0), (size[0], 0), size, (0, size[1])], dtype=np.float32)
+    picture = corners.astype(np.float32)
+    inside, _ = cv2.intersectConvexConvex(picture, frame)
+    return float(inside) / max(float(cv2.contourArea(picture)), 1.0)
