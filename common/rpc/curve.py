@@ -19,7 +19,7 @@ from zmq.utils import z85
 
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import KeyPair
-from nearsight.common.rpc.zmtp import METADATA, ProtocolError, Refused, frame_header
+from nearsight.common.rpc.zmtp import METADATA, ProtocolError, frame_header
 
 _KEY, _COOKIE, _MAC, _VOUCH = 32, 96, 16, 80
 _HELLO_BYTES = 200
@@ -50,13 +50,13 @@ class Curve:
     keys : ServerKeys
         Who this server is.
     admit : callable
-        Whether a client with this key (Z85), which it proved to own, may connect.
+        Takes the key (Z85) that a client proved to own; raises `Refused` if it may not connect.
     """
 
     name = b"CURVE"
     overhead = _BOX + _MAC + 1
 
-    def __init__(self, keys: ServerKeys, admit: Callable[[str], bool]) -> None:
+    def __init__(self, keys: ServerKeys, admit: Callable[[str], None]) -> None:
         self._keys = keys
         self._admit = admit
         self.done = False
@@ -136,8 +136,7 @@ class Curve:
         if not hmac.compare_digest(proof, self._client + self._keys.public):
             raise ProtocolError("a client that does not own its key")
         self.key = z85.encode(key).decode()
-        if not self._admit(self.key):
-            raise Refused(f"the key {self.key} is not allowed")
+        self._admit(self.key)
         self._shared, self._secret, self.done = shared, b"", True
         self._sent = 1
         number = self._sent.to_bytes(8, "big")

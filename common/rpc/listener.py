@@ -3,7 +3,8 @@
 What a client may hold of this process is counted where it arises: bytes of unfinished requests, of requests
 that wait for their answers, and of answers that it does not read. All clients together stay below
 ``memory_limit_bytes``. When they exceed it, a connection is closed of the client that holds most, counted by
-key or, without keys, by address; the same client makes room when there are too many connections.
+key or, without keys, by address; the same client makes room when there are too many connections. One that
+has most of them and connects anew all the time is refused instead: it would only take turns with itself.
 
 All connections are in one epoll, each armed for a single event: the thread that gets it has the connection's
 input to itself until it arms it again. A connection's lock orders what is done to it; no thread takes two.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import resource
 import select
 import socket as sockets
@@ -20,7 +22,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -31,7 +32,15 @@ from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import listen_on
-from nearsight.common.rpc.zmtp import Connection, Mechanism, Null, ProtocolError, Refused, Session
+from nearsight.common.rpc.zmtp import (
+    Connection,
+    Mechanism,
+    NoRoom,
+    Null,
+    ProtocolError,
+    Refused,
+    Session,
+)
 
 LINGER_S = 0.5
 """How long answers may still take to leave when the server ends."""
@@ -44,6 +53,15 @@ _NEWCOMERS_SHARE = 0.5
 _NEWCOMERS_BURST_S = 0.05
 _ROOM = 32
 """What part of the connections makes room at once: looking for them takes time."""
+
+_UNPROVEN = 16
+"""What part of the limit may be there beyond it, of clients that have not proved their keys yet."""
+
+_BEGINS_S = 1.0
+"""A client that proved its key asks within this time."""
+
+_SETTLED_S = 10.0
+"""A connection that was not used for so long may make room for another of the same client."""
 
 _TELL_EVERY_S = 10.0
 _DESCRIPTORS_ADVICE = "raise the limit of open files (`ulimit -n`)"
@@ -119,8 +137,9 @@ class Listener:
             from nearsight.common.rpc.curve import Curve, ServerKeys  # noqa: PLC0415  without keys not needed
 
             keys = ServerKeys.of(read_secret_key(security.secret_key_file))
-            self._mechanism = partial(Curve, keys, partial(_admits, allowed))
+            self._mechanism = lambda: Curve(keys, self._admit)
         self._most = _most_connections(settings, self._log)
+        self._unproven = max(1, self._most // _UNPROVEN) if allowed is not None else 0
         self._lock = threading.Lock()
         self._making_room = threading.Lock()
         self._newcomers_s, self._newcomers_at_s = 0.0, clock.monotonic()
@@ -148,9 +167,7 @@ class Listener:
                 if connection.session.mechanism.done:
                     self._serve(connection, events, arrived)
                 else:
-                    begun_s = time.thread_time()
-                    self._serve(connection, events, arrived)
-                    self._charge_newcomers(begun_s)
+                    self._serve_newcomer(connection, events, arrived)
                 if self._held_bytes > self._settings.memory_limit_bytes:
                     self._drop_largest(self._settings.memory_limit_bytes)
             elif descriptor == self._socket.fileno():
@@ -235,11 +252,12 @@ class Listener:
             except OSError as error:
                 if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
                     self._tell("no client can connect", reason=error.strerror, advice=_DESCRIPTORS_ADVICE)
-                    self._drop_idlest()
+                    self._drop_idlest(max(1, self._most // _ROOM))
                     self._later(self._accept, _ACCEPT_AGAIN_S)
                 return  # else it is closed
             name = f"{address[0]}:{address[1]}" if address else "local"
-            if len(self._connections) < self._most or self._drop_idlest():
+            room = len(self._connections) < self._most + self._unproven
+            if room or self._drop_idlest(max(1, self._most // _ROOM)):
                 self._begin(socket, name)
             else:
                 self._tell("client refused: there are too many connections, all with calls", client=name)
@@ -268,6 +286,13 @@ class Listener:
             self._poller.register(connection.descriptor, _IN | _ONCE)
             with contextlib.suppress(OSError):
                 self._send_replies(connection)
+
+    def _serve_newcomer(self, connection: Connection, events: int, arrived: list[Received]) -> None:
+        begun_s = time.thread_time()
+        self._serve(connection, events, arrived)
+        if connection.key and len(self._connections) > self._most:
+            self._drop_idlest(1, self._clock.monotonic() - _BEGINS_S)
+        self._charge_newcomers(begun_s)
 
     def _serve(self, connection: Connection, events: int, arrived: list[Received]) -> None:
         """Do what a connection is ready for, and arm it again."""
@@ -360,13 +385,36 @@ class Listener:
                     self._drop(victim, "holds more memory than any other")
         return True
 
-    def _drop_idlest(self) -> bool:
-        """Make room: of whoever has most connections, those go that never asked, or were idle longest."""
+    def _admit(self, key: str) -> None:
+        """Let in a client that proved its key, or raise `Refused`."""
+        if self._allowed is None or not _admits(self._allowed, key):
+            raise Refused(f"the key {key} is not allowed")
+        if len(self._connections) <= self._most:
+            return
+        connections = list(self._connections.values())
+        number = Counter(one.group for one in connections)
+        settled_s = self._clock.monotonic() - _SETTLED_S
+        if number[key] == max(number.values()) and not any(
+            one.key == key and one.used_s < settled_s for one in connections
+        ):
+            raise NoRoom(f"it has {number[key]} connections, all used or begun in the last {_SETTLED_S:g} s")
+
+    def _drop_idlest(self, most: int, begun_s: float = math.inf) -> bool:
+        """Make room: of whoever has most connections, those go that never asked, or were idle longest.
+
+        Connections that began after ``begun_s`` count as asking: their first request may be on its way.
+        """
         groups = {one: one.group for one in list(self._connections.values())}
         number = Counter(groups.values())
         idle = [one for one in groups if not one.waiting_bytes and not one.unsent]
-        idle.sort(key=lambda one: (-number[groups[one]], one.used_s > one.since_s, one.used_s))
-        for victim in idle[: max(1, self._most // _ROOM)]:
+        idle.sort(
+            key=lambda one: (
+                -number[groups[one]],
+                one.used_s > one.since_s or one.since_s > begun_s,
+                one.used_s,
+            )
+        )
+        for victim in idle[:most]:
             with victim.lock:
                 self._drop(victim, "was idle while there are too many connections")
         return bool(idle)
@@ -390,7 +438,12 @@ class Listener:
             self._observer.on_dropped(reason)
         key = connection.session.mechanism.key
         caller = self._allowed.clients.get(key) if self._allowed is not None else None
-        if isinstance(error, Refused):
+        if isinstance(error, NoRoom):
+            message = "client refused: there are too many connections, most of them with its key"
+            self._tell(
+                message, client=connection.address, name=caller.name if caller else key, reason=str(error)
+            )
+        elif isinstance(error, Refused):
             self._tell_refused(key, connection.address)
         elif error is not None and not connection.session.mechanism.done:
             message = "a client failed to connect: no peer of this protocol, or a wrong key"

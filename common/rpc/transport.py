@@ -32,6 +32,7 @@ from nearsight.common.rpc.sockets import (
     out_of_descriptors,
     process_context,
 )
+from nearsight.common.rpc.zmtp import NoRoom
 
 _EVENTS = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -56,6 +57,7 @@ _SIGNATURE = b"\xff" + 8 * b"\x00" + b"\x7f"
 _MAJOR_VERSION = b"\x03"
 _GREETING_BYTES = 64
 _MECHANISM = slice(12, 32)
+_NO_ROOM = int(NoRoom.status)
 
 
 class Change(Enum):
@@ -307,6 +309,11 @@ def _spelled(endpoint: str, attempt: int) -> str:
 
 def _refused_by(link: Link, event: int, value: int, *, ask_why: bool) -> ConnectionEvent:
     """An attempt to connect failed: say why."""
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and value == _NO_ROOM:
+        return _refused(
+            f"{link.endpoint} has too many connections, most of them with this key",
+            "close some, give clients keys of their own, or raise `server.connections_limit` there",
+        )
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
         key = link.own_keys.public if link.own_keys else ""
         advice = "on that machine run `nearsight keys allow NAME.key --dir ALLOWED`; no restart is needed"

@@ -32,7 +32,7 @@ _PIECES = 64
 _SIGNATURE = b"\xff" + 8 * b"\x00" + b"\x7f"
 _GREETING_BYTES = 64
 _MECHANISM = slice(12, 32)
-_REFUSAL = b"\x05ERROR\x03400"
+_REFUSAL = b"\x05ERROR\x03"
 _HANDSHAKE_BYTES = 2048
 _READ_BYTES = 4096
 """To read at once, but of large frames: each frame takes time, and thousands may be in few bytes."""
@@ -52,7 +52,18 @@ class ProtocolError(Exception):
 
 
 class Refused(ProtocolError):
-    """The client's key is not allowed, which it is told before the connection is closed."""
+    """The client's key is not allowed, which it is told before the connection is closed.
+
+    A client of libzmq that was told so does not try again by itself.
+    """
+
+    status = b"400"
+
+
+class NoRoom(Refused):
+    """The client has too many connections."""
+
+    status = b"300"
 
 
 class Mechanism(Protocol):
@@ -289,8 +300,8 @@ class Session:
         if not mechanism.done:
             try:
                 answers = mechanism.advance(bytes(body))
-            except Refused:
-                self.replies.append(self._command(_REFUSAL))
+            except Refused as refused:
+                self.replies.append(self._command(_REFUSAL + refused.status))
                 raise
             self.replies += [frame_header(COMMAND, len(one)) + one for one in answers]
             return

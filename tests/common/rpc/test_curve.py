@@ -21,7 +21,7 @@ SERVER = key_pair()
 CLIENT = key_pair()
 
 
-def session(admit: Callable[[str], bool] = lambda _: True) -> Session:
+def session(admit: Callable[[str], None] = lambda _: None) -> Session:
     one = Session(Curve(ServerKeys.of(SERVER), admit), ServerSettings())
     one.receive(greeting(b"CURVE"))
     one.replies.clear()
@@ -63,7 +63,12 @@ def test_a_client_that_proves_its_key_is_known_by_it_and_served() -> None:
 
 def test_a_key_that_is_not_allowed_is_refused_after_it_was_proved() -> None:
     asked: list[str] = []
-    one, peer = session(lambda key: bool(asked.append(key))), client()
+
+    def refuse(key: str) -> None:
+        asked.append(key)
+        raise Refused("it is not allowed")
+
+    one, peer = session(refuse), client()
     one.receive(frame(peer.hello(), 4))
     with pytest.raises(Refused):
         one.receive(frame(peer.initiate(answer(one)), 4))

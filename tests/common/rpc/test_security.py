@@ -1,11 +1,12 @@
 import os
 import stat
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import zmq
 
-from nearsight.common.errors import ConfigurationError, Unauthenticated
+from nearsight.common.errors import ConfigurationError, Unauthenticated, Unavailable
 from nearsight.common.rpc.allow_list import allow_client, forbid_client
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import (
@@ -93,6 +94,46 @@ def test_a_client_that_is_refused_again_and_again_is_reported_once(
             ):
                 stub.echo(text(), timeout_s=60)
     assert capsys.readouterr().err.count("client refused") == 2
+
+
+def test_a_key_with_most_connections_does_not_take_turns_with_itself_and_others_get_in(
+    keys: Keys, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = generate_keys(keys.folder, "other")
+    allow_client(other.public_file, keys.allowed)
+    with (
+        serving(ScriptedEcho(), listen=TCP, security=keys.server, connections_limit=8) as server,
+        ExitStack() as stack,
+    ):
+
+        def ask(security: ClientSecurity) -> str:
+            with echo_stub_to(server.endpoint, security, connect_grace_s=0.0) as stub:
+                return stub.echo(text("x"), timeout_s=20).message.text
+
+        stubs = [stack.enter_context(echo_stub_to(server.endpoint, keys.client)) for _ in range(8)]
+        for stub in stubs:
+            stub.echo(text(), timeout_s=20)
+        with pytest.raises(Unavailable, match="too many connections, most of them with this key") as refused:
+            ask(keys.client)
+        assert "connections_limit" in refused.value.advice
+        assert [ask(keys.client_named("other")) for _ in range(3)] == ["x"] * 3  # makes room for the first
+        assert ask(keys.client) == "x"  # there is room again
+        assert server._listener is not None
+        assert len(server._listener._connections) <= 8
+    assert "client refused: there are too many connections" in capsys.readouterr().err
+
+
+def test_a_connection_that_was_idle_makes_room_for_another_of_the_same_key(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearsight.common.rpc.listener._SETTLED_S", 0.0)
+    with (
+        serving(ScriptedEcho(), listen=TCP, security=keys.server, connections_limit=8) as server,
+        ExitStack() as stack,
+    ):
+        for _ in range(12):
+            stub = stack.enter_context(echo_stub_to(server.endpoint, keys.client))
+            assert stub.echo(text("x"), timeout_s=20).message.text == "x"
 
 
 def test_a_client_without_a_key_is_told_what_to_do(keys: Keys) -> None:
