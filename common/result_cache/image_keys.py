@@ -1,77 +1,215 @@
-"""Keys of images: what makes photos of the same view share a result.
+"""Keys of photos: what makes photos of the same view share a result.
 
-A photo is never the same twice: hands shake, sensors add noise, light changes. So an image is described by
-few numbers that all photos of one view have in common, and these make the key.
+A photo is never the same twice: hands shake, sensors add noise, light changes. So it is described by few
+numbers that change little, and these are rounded coarsely. However coarse, some number always lies near a
+border, and then a tremble changes the key. So a photo has several keys: the same numbers, rounded with other
+borders. One that is known is enough, and each is found by an exact look-up. Decision 040 has the figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Generic, TypeVar
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.result_cache.approximations import Approximation, Vector, identity
+from nearsight.common.recognition.models import Features
+from nearsight.common.result_cache.approximations import Approximation, identity
 
-Grey = NDArray[np.uint8]
-Small = NDArray[np.float32]
+Pixels = NDArray[np.uint8]
+Rows = NDArray[Any]
+P = TypeVar("P")
 
-SIDE_PX = 32
-"""Images are made this small before they are described; a decoder may shrink them so far at once."""
 _FLAT_LEVELS = 4.0
 """Standard deviation of grey levels below which an image shows nothing: a wall, a finger on the lens."""
+_SIDE = 8
+"""Cells across a colour layout, as in MPEG-7."""
+_HASH_SIDE_PX = 32
+_LUMA, _LUMA_OF_GREY, _CHROMA = 4, 6, 2
+"""Frequencies, horizontal and vertical together, that are less than this are kept: 10, 21 and 3 of them."""
+_CHROMA_GAIN = 2.5
+"""Colour differs as much less than brightness, from photo to photo of a view and from view to view."""
+_FEW = 20
+"""Features; photos with fewer are hardly ever recognised, and their least hashes are chance."""
+_PRIME = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class ImageKey:
-    """A function from grey images to keys of 128 bits; ``| prefix(7)`` goes on with its numbers."""
+class PhotoKeys(Generic[P]):
+    """A function from photos, or from their features, to alternative keys of 128 bits each."""
 
     name: str
-    describe: Callable[[Small], Vector]
-    """Numbers (N,) that describe an image (`SIDE_PX`, `SIDE_PX`) float32."""
+    describe: Callable[[P], Rows | None]
+    """Numbers (alternatives, N); None if the photo shows too little to be told from others."""
     approximation: Approximation = field(default_factory=identity)
+    """Of each row."""
 
-    def __call__(self, grey: Grey) -> bytes | None:
-        """The key of an image: 16 bytes; None if it shows too little to be told from others.
+    def __call__(self, photo: P) -> tuple[bytes, ...]:
+        """The keys, 16 bytes each; none if a result for this photo is better not kept.
 
         Parameters
         ----------
-        grey : ndarray, (H, W) uint8
+        photo : ndarray, (H, W) or (H, W, 3) uint8, or Features
+            Grey, or blue-green-red. Some 80 px are enough: a JPEG decoder shrinks to that at little cost.
 
         Raises
         ------
         InvalidArgument
-            If it is no grey image.
+            If it is no image.
         """
-        small = _small(grey)
-        return None if small.std() < _FLAT_LEVELS else self.approximation(self.describe(small))
+        rows = self.describe(photo)
+        if rows is None:
+            return ()
+        seed = self.approximation.seed
+        return tuple(replace(self.approximation, seed=seed ^ number)(row) for number, row in enumerate(rows))
 
-    def __or__(self, then: Approximation) -> ImageKey:
+    def __or__(self, then: Approximation) -> PhotoKeys[P]:
         return replace(self, name=f"{self.name} | {then.name}", approximation=self.approximation | then)
 
-    def within(self, *context: str) -> ImageKey:
-        """The same function with keys of its own for this context, such as a catalogue and its version."""
+    def within(self, *context: str) -> PhotoKeys[P]:
+        """The same with keys of its own for this context: a catalogue, its revision, a client."""
         return replace(self, approximation=self.approximation.within(*context))
 
 
-def perceptual_hash(side: int = 8) -> ImageKey:
-    """Signs of the lowest ``side`` x ``side`` frequencies, against their median (pHash)."""
+def layout_keys(step: float = 12.0, grids: int = 8) -> PhotoKeys[Pixels]:
+    """The lowest frequencies of 8 x 8 mean colours, rounded to ``step`` grey levels by each of ``grids``.
 
-    def describe(small: Small) -> Vector:
-        coefficients = cv2.dct(small)[:side, :side].ravel()[1:]  # the mean is the exposure's
-        return np.asarray(coefficients > np.median(coefficients))
+    The layout is MPEG-7's colour layout descriptor (ISO/IEC 15938-3), but for the rounding. Of a grey image
+    more frequencies are kept; with colour fewer are enough.
 
-    return ImageKey(f"perceptual_hash({side})", describe)
+    Raises
+    ------
+    InvalidArgument
+        If the step is not positive, or there is no grid.
+    """
+    if not (0 < step < np.inf and grids >= 1):
+        raise InvalidArgument(f"a layout needs a positive step and a grid, got {step:g} and {grids}")
+
+    def describe(pixels: Pixels) -> Rows | None:
+        cells = _small(pixels, _SIDE)
+        if cells.ndim == 2:
+            planes = [(cells, _LUMA_OF_GREY, 1.0)]
+        else:
+            luma, *chroma = np.moveaxis(np.asarray(cv2.cvtColor(cells, cv2.COLOR_BGR2YCrCb)), 2, 0)
+            planes = [(luma, _LUMA, 1.0), *((plane, _CHROMA, _CHROMA_GAIN) for plane in chroma)]
+        if planes[0][0].std() < _FLAT_LEVELS:
+            return None
+        numbers = np.concatenate(
+            [
+                cv2.dct(np.ascontiguousarray(plane))[_lowest(below)] * (gain / (step * _SIDE))
+                for plane, below, gain in planes
+            ]
+        )
+        return np.floor(numbers + _borders(grids, len(numbers))).astype(np.int32)
+
+    return PhotoKeys(f"layout({step:g}, {grids})", describe)
 
 
-def _small(grey: Grey) -> Small:
-    if grey.ndim != 2 or grey.dtype != np.uint8 or not grey.size:
+def perceptual_hash(side: int = 8) -> PhotoKeys[Pixels]:
+    """Signs of the lowest ``side`` x ``side`` frequencies, against their median (pHash); one key."""
+    if not 2 <= side <= _HASH_SIDE_PX:
+        raise InvalidArgument(f"a perceptual hash has 2 to {_HASH_SIDE_PX} frequencies a side, got {side}")
+
+    def describe(pixels: Pixels) -> Rows | None:
+        small = _small(pixels, _HASH_SIDE_PX)
+        grey = small if small.ndim == 2 else cv2.cvtColor(small, cv2.COLOR_BGR2GRAY)
+        if grey.std() < _FLAT_LEVELS:
+            return None
+        numbers = cv2.dct(grey)[:side, :side].ravel()[1:]  # the first is the exposure's
+        return np.asarray(numbers > np.median(numbers))[None]
+
+    return PhotoKeys(f"perceptual_hash({side})", describe)
+
+
+def min_hash(bits: int = 12, rows: int = 2, tables: int = 8) -> PhotoKeys[Features]:
+    """Least hashes of the words that ``bits`` of each descriptor make; ``rows`` of them are one key.
+
+    For each of the ``tables``, photos share a key with a probability that is the overlap of their sets of
+    words to the power of ``rows`` (Broder, 1997).
+
+    Raises
+    ------
+    InvalidArgument
+        If a number is out of range.
+    """
+    if not (1 <= bits <= 62 and rows >= 1 and tables >= 1):
+        raise InvalidArgument(f"min-hash takes 1 to 62 bits, rows and tables, got {bits}, {rows}, {tables}")
+    rng = np.random.default_rng(0)
+    chosen = rng.choice(256, bits, replace=False)
+    factors, terms = rng.integers(1, _PRIME, (2, rows * tables))
+
+    def describe(features: Features) -> Rows | None:
+        if len(features) < _FEW:
+            return None
+        words = np.unpackbits(features.descriptors, axis=1)[:, chosen] @ (1 << np.arange(bits))
+        hashes = (words[:, None] % _PRIME * factors + terms) % _PRIME
+        return np.asarray(hashes.min(axis=0)).reshape(tables, rows)
+
+    return PhotoKeys(f"min_hash({bits}, {rows}, {tables})", describe)
+
+
+class Alternatives:
+    """Which key stands for all alternatives of a photo.
+
+    A photo is looked up, and what it shows is learnt, under the key of an earlier photo of the same view.
+    Keys are joined only when the classifier saw the photo: else one view could drift into another.
+
+    Parameters
+    ----------
+    size : int
+        Keys that are remembered. Of more, the one that was joined the longest time ago is forgotten.
+    """
+
+    def __init__(self, size: int) -> None:
+        if size < 1:
+            raise InvalidArgument(f"at least one key must be remembered, got {size}")
+        self._size = size
+        self._stand_in: dict[Hashable, Hashable] = {}
+
+    def __len__(self) -> int:
+        return len(self._stand_in)
+
+    def resolve(self, keys: Sequence[Hashable]) -> Hashable | None:
+        """The key to look up; None if there are no keys."""
+        known = (self._stand_in.get(key) for key in keys)
+        return next((key for key in known if key is not None), keys[0] if keys else None)
+
+    def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
+        """The classifier saw a photo with these keys, which was looked up under ``key``."""
+        for one in keys:
+            if one not in self._stand_in:
+                if len(self._stand_in) >= self._size:
+                    del self._stand_in[next(iter(self._stand_in))]
+                self._stand_in[one] = key
+
+
+def _small(pixels: Pixels, side: int) -> NDArray[np.float32]:
+    grey_or_colour = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
+    if not grey_or_colour or pixels.dtype != np.uint8 or not pixels.size:
         raise InvalidArgument(
-            f"a grey image is (H, W) uint8 with pixels, got {grey.shape} {grey.dtype}",
+            f"an image is (H, W) or (H, W, 3) uint8 with pixels, got {pixels.shape} {pixels.dtype}",
             advice="load_image makes one of bytes, a path or an array",
         )
-    small = cv2.resize(grey, (SIDE_PX, SIDE_PX), interpolation=cv2.INTER_AREA)
-    return np.asarray(small, np.float32)
+    return np.asarray(cv2.resize(pixels, (side, side), interpolation=cv2.INTER_AREA), np.float32)
+
+
+@cache
+def _lowest(below: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows and columns of the frequencies that are kept."""
+    rows, columns = np.nonzero(np.add.outer(np.arange(_SIDE), np.arange(_SIDE)) < below)
+    return rows, columns
+
+
+@cache
+def _borders(grids: int, count: int) -> NDArray[np.float64]:
+    """By how much of a step the borders of each grid are shifted, (grids, count).
+
+    Those of one number are spread evenly over the grids, in another order for each number.
+    """
+    rng = np.random.default_rng(0)
+    return np.column_stack([(rng.permutation(grids) + rng.uniform()) / grids for _ in range(count)])

@@ -1,48 +1,186 @@
-"""Keys of images: what changes them, what does not, and which images have none."""
+"""Keys of photos: what changes them and what does not, which photos have none, how they are joined."""
+
+from collections.abc import Callable
 
 import cv2
 import numpy as np
 import pytest
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.images import GrayImage
+from nearsight.common.recognition.models import Features
 from nearsight.common.result_cache.approximations import prefix
-from nearsight.common.result_cache.image_keys import ImageKey, perceptual_hash
+from nearsight.common.result_cache.image_keys import (
+    Alternatives,
+    PhotoKeys,
+    layout_keys,
+    min_hash,
+    perceptual_hash,
+)
 
 
 def _picture(seed: int) -> np.ndarray:
-    blobs = np.random.default_rng(seed).integers(0, 256, (6, 8), dtype=np.uint8)
+    blobs = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
     return np.asarray(cv2.resize(blobs, (320, 240), interpolation=cv2.INTER_CUBIC), np.uint8)
 
 
-KEYS = [perceptual_hash(), perceptual_hash(5) | prefix(20)]
+def _grey(seed: int) -> np.ndarray:
+    return np.asarray(cv2.cvtColor(_picture(seed), cv2.COLOR_BGR2GRAY), np.uint8)
 
 
-@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
-def test_size_and_exposure_of_a_photo_do_not_change_its_key(key: ImageKey) -> None:
+def _features(seed: int, count: int = 300) -> Features:
+    noise = np.random.default_rng(seed).integers(0, 256, (120, 160), dtype=np.uint8)
+    pixels = np.asarray(cv2.resize(noise, (640, 480), interpolation=cv2.INTER_CUBIC), np.uint8)
+    return OrbExtractor().extract(GrayImage(pixels, (640, 480)), count)
+
+
+KEYS = {
+    "hash": (perceptual_hash(), _grey),
+    "part of a hash": (perceptual_hash(5) | prefix(20), _grey),
+    "grey layout": (layout_keys(), _grey),
+    "colour layout": (layout_keys(), _picture),
+    "part of a layout": (layout_keys() | prefix(10), _picture),
+    "min-hash": (min_hash(), _features),
+}
+ALL = pytest.mark.parametrize(("keys", "photo"), KEYS.values(), ids=list(KEYS))
+
+
+@ALL
+def test_a_photo_has_the_same_keys_again_and_others_in_another_context(
+    keys: PhotoKeys[object], photo: Callable[[int], object]
+) -> None:
+    first = keys(photo(1))
+    assert first
+    assert {len(key) for key in first} == {16}
+    assert keys(photo(1)) == first
+    assert not {*first} & {*keys.within("museum", "1")(photo(1))}
+    assert keys.within("museum", "1")(photo(1)) == keys.within("museum", "1")(photo(1))
+
+
+@ALL
+def test_other_pictures_have_other_keys(keys: PhotoKeys[object], photo: Callable[[int], object]) -> None:
+    first = keys(photo(1))
+    assert not any({*first} & {*keys(photo(seed))} for seed in range(2, 8))
+
+
+@pytest.mark.parametrize("photo", [_grey, _picture])
+@pytest.mark.parametrize("keys", [perceptual_hash(), layout_keys()], ids=["hash", "layout"])
+def test_the_size_of_a_photo_does_not_change_what_it_is_taken_for(
+    keys: PhotoKeys[np.ndarray], photo: Callable[[int], np.ndarray]
+) -> None:
+    small = np.asarray(cv2.resize(photo(1), (160, 120), interpolation=cv2.INTER_AREA), np.uint8)
+    assert {*keys(photo(1))} & {*keys(small)}
+
+
+@pytest.mark.parametrize("photo", [_grey, _picture])
+def test_a_trembling_hand_keeps_one_of_several_keys_where_it_changes_a_single_one(
+    photo: Callable[[int], np.ndarray],
+) -> None:
+    several, single = layout_keys(), layout_keys(grids=1)
+    kept = {several.name: 0, single.name: 0}
+    shifts = [(dx, dy) for dx in (-4, 0, 4) for dy in (-3, 3)]
+    for seed in range(10):
+        for dx, dy in shifts:
+            moved = np.roll(photo(seed), (dy, dx), axis=(0, 1))
+            for keys in (several, single):
+                kept[keys.name] += bool({*keys(photo(seed))} & {*keys(moved)})
+    total = 10 * len(shifts)
+    assert kept[several.name] > 0.9 * total
+    assert kept[single.name] < 0.6 * total
+
+
+def test_colour_tells_photos_apart_that_are_alike_in_grey() -> None:
     picture = _picture(1)
-    first = key(picture)
-    assert first is not None
-    assert len(first) == 16
-    assert key(np.asarray(cv2.resize(picture, (160, 120), interpolation=cv2.INTER_AREA), np.uint8)) == first
-    assert key((picture * 0.8).astype(np.uint8)) == first
+    grey = cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)
+    tinted = np.clip(picture.astype(int) + np.array((40, 0, -15)), 0, 255).astype(np.uint8)
+    keys = layout_keys()
+    assert {*keys(np.asarray(grey, np.uint8))} & {
+        *keys(np.asarray(cv2.cvtColor(tinted, cv2.COLOR_BGR2GRAY), np.uint8))
+    }
+    assert not {*keys(picture)} & {*keys(tinted)}
 
 
-@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
-def test_other_pictures_and_other_contexts_have_other_keys(key: ImageKey) -> None:
-    here, there = key.within("museum", "1"), key.within("museum", "2")
-    assert len({one(_picture(seed)) for seed in range(8) for one in (here, there)}) > 12
-    assert here(_picture(1)) == key.within("museum", "1")(_picture(1))
+def test_photos_of_one_view_share_more_least_hashes_than_photos_of_two() -> None:
+    keys, first = min_hash(bits=16, rows=1, tables=64), _features(1)
+    again = Features(
+        first.keypoints[40:],
+        first.descriptors[40:],
+        first.strengths[40:],
+        first.image_size,
+        first.source_size,
+    )
+    same, other = ({*keys(first)} & {*keys(one)} for one in (again, _features(2)))
+    assert len(same) > 48
+    assert len(other) < 8
 
 
-@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
-def test_what_shows_nothing_has_no_key(key: ImageKey) -> None:
-    assert key(np.full((240, 320), 90, np.uint8)) is None
-    assert key(np.zeros((1, 1), np.uint8)) is None
+@pytest.mark.parametrize("keys", [perceptual_hash(), layout_keys()], ids=["hash", "layout"])
+@pytest.mark.parametrize("shape", [(240, 320), (240, 320, 3), (1, 1)])
+def test_a_photo_that_shows_nothing_has_no_key(keys: PhotoKeys[np.ndarray], shape: tuple[int, ...]) -> None:
+    assert keys(np.full(shape, 90, np.uint8)) == ()
+
+
+def test_few_features_have_no_key() -> None:
+    assert min_hash()(_features(1).strongest(19)) == ()
+
+
+@pytest.mark.parametrize("keys", [perceptual_hash(), layout_keys()], ids=["hash", "layout"])
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.zeros((0, 4), np.uint8),
+        np.zeros((4, 4, 4), np.uint8),
+        np.zeros(4, np.uint8),
+        np.full((4, 4), np.nan),
+    ],
+)
+def test_what_is_no_image_is_refused(keys: PhotoKeys[np.ndarray], image: np.ndarray) -> None:
+    with pytest.raises(InvalidArgument, match="an image is"):
+        keys(image)
 
 
 @pytest.mark.parametrize(
-    "image", [np.zeros((0, 4), np.uint8), np.zeros((4, 4, 3), np.uint8), np.full((4, 4), np.nan)]
+    "make",
+    [
+        lambda: layout_keys(step=0),
+        lambda: layout_keys(step=float("nan")),
+        lambda: layout_keys(grids=0),
+        lambda: perceptual_hash(1),
+        lambda: perceptual_hash(33),
+        lambda: min_hash(bits=0),
+        lambda: min_hash(tables=0),
+        lambda: Alternatives(0),
+    ],
 )
-def test_what_is_no_grey_image_is_refused(image: object) -> None:
-    with pytest.raises(InvalidArgument, match="a grey image is"):
-        perceptual_hash()(image)  # type: ignore[arg-type]
+def test_numbers_out_of_range_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(InvalidArgument, match="got"):
+        make()
+
+
+def test_a_photo_is_looked_up_under_the_key_of_an_earlier_one_that_shares_an_alternative() -> None:
+    alternatives = Alternatives(10)
+    assert alternatives.resolve(("a", "b")) == "a"
+    alternatives.join(("a", "b"), "a")
+    assert alternatives.resolve(("x", "b")) == "a"
+    alternatives.join(("x", "b"), "a")
+    assert alternatives.resolve(("x", "y")) == "a"
+    assert alternatives.resolve(("c", "d")) == "c"
+    assert alternatives.resolve(()) is None
+
+
+def test_what_was_only_looked_up_is_not_joined() -> None:
+    alternatives = Alternatives(10)
+    alternatives.join(("a", "b"), "a")
+    assert alternatives.resolve(("b", "c")) == "a"
+    assert alternatives.resolve(("c", "d")) == "c", "else one view could drift into another"
+
+
+def test_the_keys_that_were_joined_the_longest_time_ago_are_forgotten() -> None:
+    alternatives = Alternatives(3)
+    alternatives.join(("a", "b"), "a")
+    alternatives.join(("c", "d"), "c")
+    assert len(alternatives) == 3
+    assert alternatives.resolve(("a",)) == "a"
+    assert alternatives.resolve(("x", "b")) == "a"
+    assert alternatives.resolve(("y", "d")) == "c"
