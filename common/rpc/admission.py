@@ -10,6 +10,7 @@ handed back with the error to answer.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
@@ -20,8 +21,8 @@ from nearsight.common.rpc.settings import ServerSettings
 T = TypeVar("T")
 
 _CAUTION = 1.2
-"""How much longer a wait is assumed to be than foreseen: a request should be refused early or not at all, and
-of one that was let in the wait left is foreseen better each time."""
+"""How much longer the wait of a new request is assumed to be than foreseen. One that was let in is judged
+without it: it should be refused early or not at all, and the time per request varies."""
 _MEASURED = 64
 """Requests over which the time per request is averaged: a shorter mean, once too high, refuses too many."""
 
@@ -94,6 +95,7 @@ class AdmissionQueue(Generic[T]):
         self._service_s = 0.0
         self._served = 0
         self._wait_s = 0.0
+        self._swept_s = -math.inf
 
     def offer(
         self, item: T, *, now_s: float, deadline_s: float, sender: Sender = _NOBODY, idle: int = 0
@@ -145,13 +147,15 @@ class AdmissionQueue(Generic[T]):
         """A worker took so long for a request."""
         self._served = min(self._served + 1, _MEASURED)
         self._service_s += (service_s - self._service_s) / self._served
-        self._wait_s = self._service_s / self._workers * _CAUTION
+        self._wait_s = self._service_s / self._workers
 
     def sweep(self, now_s: float) -> list[Refused[T]]:
         """Remove all requests that waited for too long, or will have when it is their turn."""
         refused, self.unfit = self.unfit, []
+        swept_s, self._swept_s = self._swept_s, now_s
         for waiting in [self._pop() for _ in range(self.size)]:
-            error = self._hopeless(waiting, now_s, self.size)
+            caution = _CAUTION if waiting.since_s >= swept_s else 1.0
+            error = self._hopeless(waiting, now_s, self.size, caution)
             if error is None:
                 self._append(waiting)
             else:
@@ -211,7 +215,9 @@ class AdmissionQueue(Generic[T]):
         error = Overloaded("superseded by a newer frame of the same client", advice="send fewer frames")
         return [Refused(waiting.item, error) for waiting in excess]
 
-    def _hopeless(self, waiting: _Waiting[T], now_s: float, ahead: int) -> NearsightError | None:
+    def _hopeless(
+        self, waiting: _Waiting[T], now_s: float, ahead: int, caution: float = 1.0
+    ) -> NearsightError | None:
         """Why a request with so many before it will not be served; None if it may be.
 
         Of the first in line no prediction is needed, so that a wrong one never keeps all requests out.
@@ -221,7 +227,7 @@ class AdmissionQueue(Generic[T]):
             return DeadlineExceeded("the time was over before a worker was free")
         if waiting.since_s + limit_s <= now_s:
             return Overloaded(f"waited for {limit_s:g} s without a free worker", advice="try again later")
-        starts_s = now_s + ahead * self._wait_s
+        starts_s = now_s + ahead * self._wait_s * caution
         if starts_s < min(waiting.deadline_s, waiting.since_s + limit_s):
             return None
         text = f"too busy: {ahead} requests are before this one, which would wait for longer than "

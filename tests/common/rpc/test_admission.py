@@ -165,6 +165,18 @@ def test_each_refused_request_is_told_when_there_is_room_for_one_more() -> None:
     assert after_s[-1] == 1.0, "half of the longest wait, so that the queue is not empty before"
 
 
+def test_a_request_that_was_let_in_is_not_refused_because_others_take_a_little_longer() -> None:
+    queue = AdmissionQueue[str](ServerSettings(queue_timeout_s=2.0), 1)
+    queue.served(0.1)
+    for number in range(16):
+        queue.offer(str(number), now_s=0.0, deadline_s=9.0)
+    assert not queue.sweep(0.01)
+    queue.served(0.13)  # 15 before the last one: 1.73 s, and 2.07 s with the caution for new requests
+    assert not queue.sweep(0.02)
+    queue.offer("new", now_s=0.03, deadline_s=9.0)
+    assert [one.item for one in queue.sweep(0.04)] == ["new"]
+
+
 def test_a_request_whose_deadline_comes_before_its_turn_is_refused_at_the_next_sweep() -> None:
     queue = queue_of(limit=10)
     queue.served(0.3)
