@@ -36,6 +36,11 @@ _CHROMA_GAIN = 2.5
 """Colour differs as much less than brightness, from photo to photo of a view and from view to view."""
 _FEW = 20
 """Features; photos with fewer are hardly ever recognised, and their least hashes are chance."""
+_STRONGEST = 300
+"""Features that are summed up: fewer differ more from photo to photo."""
+_PLACE_GAIN = 6.0
+"""Weight of a shift by the photo's longer side beside one bit of a mean byte."""
+_MOST_NUMBERS = 64
 _PRIME = (1 << 31) - 1
 
 
@@ -87,8 +92,7 @@ def layout_keys(step: float = 12.0, grids: int = 8) -> PhotoKeys[Pixels]:
     InvalidArgument
         If the step is not positive, or there is no grid.
     """
-    if not (0 < step < np.inf and grids >= 1):
-        raise InvalidArgument(f"a layout needs a positive step and a grid, got {step:g} and {grids}")
+    rounded = _rounding(step * _SIDE, grids)
 
     def describe(pixels: Pixels) -> Rows | None:
         cells = _small(pixels, _SIDE)
@@ -99,15 +103,33 @@ def layout_keys(step: float = 12.0, grids: int = 8) -> PhotoKeys[Pixels]:
             planes = [(luma, _LUMA, 1.0), *((plane, _CHROMA, _CHROMA_GAIN) for plane in chroma)]
         if planes[0][0].std() < _FLAT_LEVELS:
             return None
-        numbers = np.concatenate(
-            [
-                cv2.dct(np.ascontiguousarray(plane))[_lowest(below)] * (gain / (step * _SIDE))
-                for plane, below, gain in planes
-            ]
-        )
-        return np.floor(numbers + _borders(grids, len(numbers))).astype(np.int32)
+        parts = [cv2.dct(np.ascontiguousarray(plane))[_lowest(below)] * gain for plane, below, gain in planes]
+        return rounded(np.concatenate(parts))
 
     return PhotoKeys(f"layout({step:g}, {grids})", describe)
+
+
+def feature_keys(step: float = 1.1, grids: int = 8) -> PhotoKeys[Features]:
+    """How many bits the mean descriptor has in each byte, and where the keypoints lie; rounded by ``grids``.
+
+    Single descriptors come and go with every tremble; the mean of many hardly changes. It tells less
+    apart than a layout does: pictures of the same texture may share a key.
+
+    Raises
+    ------
+    InvalidArgument
+        If the step is not positive, or there is no grid.
+    """
+    rounded = _rounding(step, grids)
+
+    def describe(features: Features) -> Rows | None:
+        if len(features) < _FEW:
+            return None
+        bits = np.bitwise_count(features.descriptors[:_STRONGEST]).mean(axis=0)
+        places = features.keypoints[:_STRONGEST] * (_PLACE_GAIN / max(features.image_size))
+        return rounded(np.concatenate([bits, places.mean(axis=0), places.std(axis=0)]))
+
+    return PhotoKeys(f"features({step:g}, {grids})", describe)
 
 
 def perceptual_hash(side: int = 8) -> PhotoKeys[Pixels]:
@@ -205,11 +227,14 @@ def _lowest(below: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return rows, columns
 
 
-@cache
-def _borders(grids: int, count: int) -> NDArray[np.float64]:
-    """By how much of a step the borders of each grid are shifted, (grids, count).
+def _rounding(step: float, grids: int) -> Callable[[Rows], Rows]:
+    """Numbers (N,) to (grids, N) whole ones: rounded down to multiples of the step, with shifted borders.
 
-    Those of one number are spread evenly over the grids, in another order for each number.
+    The borders of one number are spread evenly over the grids, in another order for each number.
     """
+    if not (0 < step < np.inf and grids >= 1):
+        raise InvalidArgument(f"rounding takes a positive step and a grid, got {step:g} and {grids}")
     rng = np.random.default_rng(0)
-    return np.column_stack([(rng.permutation(grids) + rng.uniform()) / grids for _ in range(count)])
+    shifts = [(rng.permutation(grids) + rng.uniform()) / grids for _ in range(_MOST_NUMBERS)]
+    borders = np.column_stack(shifts)
+    return lambda numbers: np.floor(numbers / step + borders[:, : len(numbers)]).astype(np.int32)

@@ -5,15 +5,17 @@ from collections.abc import Callable
 import cv2
 import numpy as np
 import pytest
+from tests.support.pictures import picture
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import OrbExtractor
-from nearsight.common.recognition.images import GrayImage
+from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.result_cache.approximations import prefix
 from nearsight.common.result_cache.image_keys import (
     Alternatives,
     PhotoKeys,
+    feature_keys,
     layout_keys,
     min_hash,
     perceptual_hash,
@@ -30,9 +32,7 @@ def _grey(seed: int) -> np.ndarray:
 
 
 def _features(seed: int, count: int = 300) -> Features:
-    noise = np.random.default_rng(seed).integers(0, 256, (120, 160), dtype=np.uint8)
-    pixels = np.asarray(cv2.resize(noise, (640, 480), interpolation=cv2.INTER_CUBIC), np.uint8)
-    return OrbExtractor().extract(GrayImage(pixels, (640, 480)), count)
+    return OrbExtractor().extract(load_image(picture(seed, side=320)), count)
 
 
 KEYS = {
@@ -41,6 +41,7 @@ KEYS = {
     "grey layout": (layout_keys(), _grey),
     "colour layout": (layout_keys(), _picture),
     "part of a layout": (layout_keys() | prefix(10), _picture),
+    "features": (feature_keys(0.7), _features),
     "min-hash": (min_hash(), _features),
 }
 ALL = pytest.mark.parametrize(("keys", "photo"), KEYS.values(), ids=list(KEYS))
@@ -91,14 +92,14 @@ def test_a_trembling_hand_keeps_one_of_several_keys_where_it_changes_a_single_on
 
 
 def test_colour_tells_photos_apart_that_are_alike_in_grey() -> None:
-    picture = _picture(1)
-    grey = cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)
-    tinted = np.clip(picture.astype(int) + np.array((40, 0, -15)), 0, 255).astype(np.uint8)
+    colour = _picture(1)
+    grey = cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY)
+    tinted = np.clip(colour.astype(int) + np.array((40, 0, -15)), 0, 255).astype(np.uint8)
     keys = layout_keys()
     assert {*keys(np.asarray(grey, np.uint8))} & {
         *keys(np.asarray(cv2.cvtColor(tinted, cv2.COLOR_BGR2GRAY), np.uint8))
     }
-    assert not {*keys(picture)} & {*keys(tinted)}
+    assert not {*keys(colour)} & {*keys(tinted)}
 
 
 def test_photos_of_one_view_share_more_least_hashes_than_photos_of_two() -> None:
@@ -121,8 +122,25 @@ def test_a_photo_that_shows_nothing_has_no_key(keys: PhotoKeys[np.ndarray], shap
     assert keys(np.full(shape, 90, np.uint8)) == ()
 
 
-def test_few_features_have_no_key() -> None:
-    assert min_hash()(_features(1).strongest(19)) == ()
+@pytest.mark.parametrize("keys", [min_hash(), feature_keys()], ids=["min-hash", "features"])
+def test_few_features_have_no_key(keys: PhotoKeys[Features]) -> None:
+    assert keys(_features(1).strongest(19)) == ()
+
+
+def test_features_that_come_and_go_keep_one_of_several_keys() -> None:
+    """A tenth of them is replaced, and all move a little."""
+    keys, kept = feature_keys(), 0
+    for seed in range(10):
+        first, others = _features(seed), _features(seed + 50)
+        again = Features(
+            (first.keypoints + 5).astype(np.float32),
+            np.concatenate([first.descriptors[:270], others.descriptors[:30]]),
+            first.strengths,
+            first.image_size,
+            first.source_size,
+        )
+        kept += bool({*keys(first)} & {*keys(again)})
+    assert kept > 7
 
 
 @pytest.mark.parametrize("keys", [perceptual_hash(), layout_keys()], ids=["hash", "layout"])
@@ -146,6 +164,7 @@ def test_what_is_no_image_is_refused(keys: PhotoKeys[np.ndarray], image: np.ndar
         lambda: layout_keys(step=0),
         lambda: layout_keys(step=float("nan")),
         lambda: layout_keys(grids=0),
+        lambda: feature_keys(step=-1),
         lambda: perceptual_hash(1),
         lambda: perceptual_hash(33),
         lambda: min_hash(bits=0),
