@@ -103,6 +103,14 @@ def twin(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption 
     _run([lambda tell: bench_twin(quick, tell)], out, as_json)
 
 
+@app.command("result-cache")
+def result_cache(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption = False) -> None:
+    """Lookups among 100,000 results, for each approximation: against scikit-learn's BallTree."""
+    from nearsight.experiments.bench.result_cache import bench_result_cache
+
+    _run([lambda tell: bench_result_cache(quick, tell)], out, as_json)
+
+
 MuseumsOption = Annotated[
     Path, typer.Option("--museums", metavar="DIR", help="Where generated museums are kept.")
 ]
@@ -168,6 +176,7 @@ def all_benchmarks(
     from nearsight.experiments.bench.classifier import bench_classifier
     from nearsight.experiments.bench.markov import bench_markov
     from nearsight.experiments.bench.museum import bench_museum, bench_photos
+    from nearsight.experiments.bench.result_cache import bench_result_cache
     from nearsight.experiments.bench.rpc import bench_rpc
     from nearsight.experiments.bench.twin import bench_twin
 
@@ -178,6 +187,7 @@ def all_benchmarks(
         lambda tell: bench_cache_size(quick, tell),
         lambda tell: bench_markov(quick, tell),
         lambda tell: bench_twin(quick, tell),
+        lambda tell: bench_result_cache(quick, tell),
         lambda tell: bench_museum(out, quick, tell),
     ]
     if photos:

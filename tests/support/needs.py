@@ -72,12 +72,18 @@ def _missing_ipv6() -> str:
     return ""
 
 
+def _missing_similarity() -> str:
+    there = all(importlib.util.find_spec(name) for name in ("gptcache", "lshashpy3", "pkg_resources"))
+    return "" if there else "its peers are not installed: run `pip install 'nearsight[similarity]'`"
+
+
 _MISSING: dict[str, Callable[[], str]] = {
     "cgroups": _missing_cgroups,
     "falconn": _missing_falconn,
     "ipv6": _missing_ipv6,
     "mounts": _missing_mounts,
     "namespaces": _missing_namespaces,
+    "similarity": _missing_similarity,
     "sshd": _missing_sshd,
     "tap": _missing_tap,
 }

@@ -1,0 +1,278 @@
+"""Figure 6 of approximate-key caching: lookups, hits and errors of similarity caches beside ours.
+
+All caches hold the K most popular results of the same generated history. They answer the same flows after it
+in turn, in blocks. A lookup is timed alone: key and dictionary, or search and vote. Insertion into an index
+that cannot be changed is building it again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.recognition.object_recognizer import pin_threads
+from nearsight.common.result_cache.approximations import identity, prefix
+from nearsight.common.result_cache.auto_refresh import AutoRefresh
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import grouped, median_and_range, median_in_words, nested, values
+from nearsight.experiments.studies.approximate_keys.similarity import Rival, keys, similarity_caches, vote
+from nearsight.experiments.studies.approximate_keys.traffic import flows
+
+LOOKUPS = {1_000: 2_000, 10_000: 1_000, 100_000: 400}
+"""By K; with many results some libraries take long."""
+EXACT, OURS, PEER = "exact", "prefix(10)", "BallTree"
+_SMALLER = (0.5, 1.0)
+"""Other values of epsilon, for the BallTree."""
+_HISTORY, _BLOCK, _INSERTIONS = 500_000, 50, 3
+_LARGEST_PACKET = 1460.0
+_BETA = 1.5
+_COLOURS = {
+    EXACT: "#8a8a8a",
+    OURS: "#7a9e3b",
+    PEER: "#c2571a",
+    "lshashpy3": "#e0a33a",
+    "FALCONN": "#1f6f8b",
+    "gptcache": "#24415c",
+}
+
+
+class Figure(Experiment):
+    """Lookup time, hits and errors of approximate keys, BallTree, lshashpy3, FALCONN and gptcache."""
+
+    name: ClassVar[str] = "approximate-similarity"
+    source: ClassVar[str] = "approximate-key caching, 5"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per size of the cache."""
+        return cells_of("{size}", size=(100, 300) if options.smoke else tuple(LOOKUPS))
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Fill the caches, ask them; one row per cache and block of lookups."""
+        pin_threads()
+        size = int(cell.parameters["size"])
+        history, lookups = (5_000, 100) if options.smoke else (_HISTORY, LOOKUPS[size])
+        traffic = flows(history + lookups, options.rng(self.name))
+        labels = traffic.applications
+        before, asked = traffic.packets[:history], traffic.packets[history:]
+        popular = _popular(before, size)
+        inputs = before[popular] / _LARGEST_PACKET
+        rows: list[Row] = []
+        known = labels[:history].tolist()
+        with TemporaryDirectory(prefix="nearsight-similarity-") as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what these libraries import
+            rivals = {
+                EXACT: _timed_us(keys, identity(), AutoRefresh(math.inf), before, known, size),
+                OURS: _timed_us(keys, prefix(10), AutoRefresh(_BETA), before, known, size),
+            }
+            for name, (build, command) in similarity_caches(Path(folder)).items():
+                try:
+                    build(inputs[:_BLOCK], labels[popular[:_BLOCK]]).close()  # imports take time, too
+                except ImportError as error:
+                    rows.append({**_NOTHING, "size": size, "cache": name, "note": f"{error}; {command}"})
+                else:
+                    rivals[name] = _timed_us(build, inputs, labels[popular])
+            found = _asked(rivals, asked, labels[history:].tolist())
+            for name, (rival, build_us) in rivals.items():
+                raw = before[popular[:_INSERTIONS]]
+                inserted = [
+                    _timed_us(rival.insert, x, 0)[1]
+                    for x in (raw if name in (EXACT, OURS) else inputs[:_INSERTIONS])
+                ]
+                whole: Row = {
+                    "size": size,
+                    "cache": name,
+                    "build_ms": build_us / 1e3,
+                    "insert_us": float(np.median(inserted)),
+                }
+                rival.close()
+                rows += [
+                    {**_NOTHING, **whole, "block": place, **one} for place, one in enumerate(found[name])
+                ]
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``sizes.<K>.<cache>``: shares of the lookups, and times; ``times_faster.<K>``; ``not_measured``."""
+        measured = [row for row in rows if not row["note"]]
+        return {
+            "sizes": nested(measured, ("size", "cache"), _summary),
+            "times_faster": {
+                size: median_and_range(_ratios(grouped(group, "cache")))
+                for size, group in grouped(measured, "size").items()
+            },
+            "not_measured": {row["cache"]: row["note"] for row in rows if row["note"]},
+        }
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Errors where the paper shows them, and lookups where indexes are slowest."""
+        targets = []
+        for size, caches in summary["sizes"].items():
+            for name in (OURS, PEER):
+                one = caches[name]
+                wrong = one["wrong"] / one["answered"] if one["answered"] else 0.0
+                note = f"answers {one['answered']:.3f} of the lookups, {one['wrong']:.4f} wrong"
+                text = f"K = {int(size):,}, {name}: wrong share of its answers"
+                targets.append(
+                    Target.at_most(f"{text}, under 2 % in the paper", wrong, 0.02, note)
+                    if name == OURS
+                    else Target.at_least(f"{text}, over 65 % in the paper", wrong, 0.65, note)
+                )
+        largest = list(summary["times_faster"])[-1]
+        ratio = summary["times_faster"][largest]
+        text = f"K = {int(largest):,}: a lookup of {OURS} is at least 1,000 times faster than in a BallTree"
+        spread = f"blocks {ratio['min']:.0f} to {ratio['max']:.0f}"
+        return (*targets, Target.at_least(text, ratio["median"], 1000, spread))
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per size and cache."""
+        rows = [
+            (
+                f"{int(size):,}",
+                name,
+                f"{one['answered']:.3f}",
+                f"{one['wrong']:.4f}",
+                f"{one['wrong'] / one['answered']:.3f}" if one["answered"] else "",
+                median_in_words(one["lookup_us"], 1),
+                f"{one['insert_us']:,.1f}",
+                f"{one['build_ms']:,.0f}",
+            )
+            for size, caches in summary["sizes"].items()
+            for name, one in caches.items()
+        ]
+        rows += [("", name, note, *[""] * 5) for name, note in summary["not_measured"].items()]
+        return ("K", "cache", "answered", "wrong", "of answers", "lookup µs", "insert µs", "build ms"), rows
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Lookup times, insertion times, and hits with their errors, for each size."""
+        sizes = results.metrics["sizes"]
+        picture = drawing.new_picture(12.6, 4.2)
+        lookup, insert, hits = picture.subplots(1, 3, width_ratios=[1.0, 1.0, 1.3])
+        width = 0.8 / len(_COLOURS)
+        for place, (name, colour) in enumerate(_COLOURS.items()):
+            found = [(at, caches[name]) for at, caches in enumerate(sizes.values()) if name in caches]
+            where = [at + (place - (len(_COLOURS) - 1) / 2) * width for at, _ in found]
+            middle, reach = drawing.middles([one["lookup_us"] for _, one in found], "median")
+            lookup.bar(
+                where, middle, width, yerr=reach, color=colour, label=name, error_kw={"linewidth": 0.8}
+            )
+            insert.bar(where, [one["insert_us"] for _, one in found], width, color=colour)
+            hits.bar(where, [one["answered"] for _, one in found], width, color=colour)
+            hits.bar(
+                where,
+                [one["wrong"] for _, one in found],
+                width,
+                color="none",
+                edgecolor="white",
+                hatch="////",
+            )
+        for axes, title, label in (
+            (lookup, "Lookup (figure 6, top)", "µs"),
+            (insert, "One result more", "µs"),
+            (hits, "Answered; hatched: wrong (figure 6, bottom)", "share of the lookups"),
+        ):
+            axes.set_xticks(range(len(sizes)), [f"K = {int(size):,}" for size in sizes])
+            axes.set(title=title, ylabel=label)
+        for axes in (lookup, insert):
+            axes.set_yscale("log")
+        drawing.caption(picture, "Generated flows, one thread; similarity: ε = 2, majority of 10 neighbours")
+        drawing.legend_below(picture, lookup)
+        return picture
+
+
+_NOTHING: Row = {
+    "size": 0, "cache": "", "block": 0, "lookups": 0, "answered": 0, "wrong": 0, "lookup_us": 0.0,
+    **{f"{count}_at_{epsilon:g}": 0 for epsilon in _SMALLER for count in ("answered", "wrong")},
+    "build_ms": 0.0, "insert_us": 0.0, "note": "",
+}  # fmt: skip
+"""All columns."""
+
+
+def _popular(packets: NDArray[np.int16], size: int) -> NDArray[np.int64]:
+    """Where the most popular flows are first seen, at most so many."""
+    exact = identity()
+    counts: Counter[bytes] = Counter()
+    first: dict[bytes, int] = {}
+    for place, flow in enumerate(packets):
+        key = exact(flow)
+        counts[key] += 1
+        first.setdefault(key, place)
+    return np.array([first[key] for key, _ in counts.most_common(size)])
+
+
+def _timed_us(operation: Callable[..., Any], *arguments: object) -> tuple[Any, float]:
+    started_ns = time.perf_counter_ns()
+    found = operation(*arguments)
+    return found, (time.perf_counter_ns() - started_ns) / 1e3
+
+
+def _asked(
+    rivals: Mapping[str, tuple[Rival, float]], flows: NDArray[np.int16], truths: Sequence[int]
+) -> dict[str, list[dict[str, float]]]:
+    """What each cache does in each block; the caches take turns, each block in another order."""
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in rivals}
+    names = list(rivals)
+    inputs = flows / _LARGEST_PACKET
+    for start in range(0, len(flows), _BLOCK):
+        shift = start // _BLOCK % len(names)
+        for name in names[shift:] + names[:shift]:
+            rival, queries = rivals[name][0], flows if name in (EXACT, OURS) else inputs
+            block: Counter[str] = Counter()
+            times = []
+            for place in range(start, min(start + _BLOCK, len(flows))):
+                answer, time_us = _timed_us(rival.lookup, queries[place])
+                times.append(time_us)
+                _count(block, "", answer, truths[place])
+                if answer is None:
+                    rival.learn(queries[place], truths[place])
+                if name == PEER and rival.neighbours is not None:
+                    neighbours = rival.neighbours(queries[place])
+                    for epsilon in _SMALLER:
+                        _count(block, f"_at_{epsilon:g}", vote(neighbours, epsilon), truths[place])
+            found[name].append({**block, "lookups": len(times), "lookup_us": float(np.median(times))})
+    return found
+
+
+def _count(block: Counter[str], of: str, answer: int | None, truth: int) -> None:
+    block[f"answered{of}"] += answer is not None
+    block[f"wrong{of}"] += answer is not None and answer != truth
+
+
+def _ratios(caches: Mapping[str, Sequence[StoredRow]]) -> list[float]:
+    """Lookup times of the BallTree over ours, block by block."""
+    return [
+        theirs / ours
+        for theirs, ours in zip(
+            values(caches[PEER], "lookup_us"), values(caches[OURS], "lookup_us"), strict=True
+        )
+    ]
+
+
+def _summary(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    lookups = sum(values(rows, "lookups"))
+    shares = ("answered", "wrong", *(one for one in _NOTHING if "_at_" in one and rows[0]["cache"] == PEER))
+    return {
+        "lookups": int(lookups),
+        **{name: round(sum(values(rows, name)) / lookups, 4) for name in shares},
+        "lookup_us": median_and_range(values(rows, "lookup_us")),
+        "build_ms": round(float(rows[0]["build_ms"]), 1),
+        "insert_us": round(float(rows[0]["insert_us"]), 2),
+    }
