@@ -79,6 +79,7 @@ class ApproximateKeyCache(Generic[X, Y]):
         ------
         InvalidArgument
             If the input has no hashable key.
+            Or if it has a result that cannot be compared with the one before, such as an array.
         DeadlineExceeded
             If another thread has been running the classifier for this key for ``wait_s`` seconds.
         Exception
@@ -139,17 +140,26 @@ class ApproximateKeyCache(Generic[X, Y]):
     def _infer(self, key: Hashable, x: X, inference: Future[Y], changes: int) -> Y:
         try:
             value = self._classify(x)
+            with self._lock:
+                self._end(key, inference)
+                if changes == self._changes:
+                    self._learn(key, value)
         except BaseException as error:
             with self._lock:
                 self._end(key, inference)
             inference.set_exception(error)
             raise
-        with self._lock:
-            self._end(key, inference)
-            if changes == self._changes:
-                self._cache.learn(key, value, self._clock.monotonic())
         inference.set_result(value)
         return value
+
+    def _learn(self, key: Hashable, value: Y) -> None:
+        try:
+            self._cache.learn(key, value, self._clock.monotonic())
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"results are compared with ==, which failed for {type(value).__name__}: {error}",
+                advice="let the classifier give a label, a number, a string or a tuple of these",
+            ) from error
 
     def _result_of(self, inference: Future[Y]) -> Y:
         """What another thread's inference gives."""

@@ -41,11 +41,13 @@ class Approximation:
         Raises
         ------
         InvalidArgument
-            If it is no vector, has no elements, or NaN is among those that matter.
+            If it is no vector of numbers, has no elements, or NaN is among those that matter.
         """
-        values = vector if isinstance(vector, np.ndarray) else np.asarray(vector, dtype=np.float64)
+        values = vector if isinstance(vector, np.ndarray) else _as_vector(vector)
         if values.ndim != 1 or not values.size:
             raise InvalidArgument(f"an input is a vector with elements, got an array of shape {values.shape}")
+        if values.dtype.kind not in "fiub":  # the bytes of objects are addresses, which are used again
+            raise InvalidArgument(f"an input is a vector of numbers, got an array of {values.dtype}")
         for step in self.steps:
             values = step(values)
         if values.dtype.kind == "f" and np.isnan(values).any():
@@ -90,6 +92,13 @@ def quantize(step: float) -> Approximation:
     """Each element, rounded to the nearest multiple of ``step``; half-way to an even multiple."""
     # 0.0 is added because -0.0 and 0.0 have different bytes.
     return _with_step("quantize", step, lambda vector: np.rint(vector / step) * step + 0.0)
+
+
+def _as_vector(numbers: Sequence[float]) -> Vector:
+    try:
+        return np.asarray(numbers, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"an input is a vector of numbers: {error}") from error
 
 
 def _with_step(name: str, n: float, step: Callable[[Vector], Vector]) -> Approximation:

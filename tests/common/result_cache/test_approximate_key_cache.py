@@ -11,6 +11,7 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import DeadlineExceeded, InvalidArgument
 from nearsight.common.result_cache.approximate_key_cache import ApproximateKeyCache
 from nearsight.common.result_cache.approximations import prefix
+from support.waiting import wait_until
 
 
 class Classifier:
@@ -161,10 +162,15 @@ def test_an_approximation_without_hashable_keys_is_refused(classifier: Classifie
     assert classifier.calls == 0
 
 
-def test_an_input_without_key_is_not_classified(classifier: Classifier) -> None:
+@pytest.mark.parametrize("change", [lambda cache, x: cache.lookup(x), lambda cache, x: cache.correct(x, 1.0)])
+@pytest.mark.parametrize("x", [[], [np.nan, 1.0], [[1.0]]])
+def test_an_input_without_key_is_neither_classified_nor_kept(
+    classifier: Classifier, x: list[float], change: Callable[..., object]
+) -> None:
+    cache = ApproximateKeyCache(prefix(1), classifier)
     with pytest.raises(InvalidArgument):
-        ApproximateKeyCache(prefix(1), classifier).lookup([])
-    assert classifier.calls == 0
+        change(cache, x)
+    assert (classifier.calls, cache.counts.lookups, cache.invalidate()) == (0, 0, 0)
 
 
 def test_errors_are_estimated_from_verifications() -> None:
@@ -176,3 +182,84 @@ def test_errors_are_estimated_from_verifications() -> None:
     wrong = sum(cache.lookup(x) != int(x[1] > 0.7) for x in inputs)
     assert cache.wrong_share == pytest.approx(wrong / cache.counts.served, abs=0.05)
     assert wrong / cache.counts.served < cache.wrong_share_bound
+
+
+def test_lookups_that_wait_for_one_inference_are_one_inference(classifier: Classifier) -> None:
+    cache = ApproximateKeyCache(prefix(1), classifier)
+    classifier.go_on.clear()
+    with ThreadPoolExecutor(8) as pool:
+        futures = [pool.submit(cache.lookup, [1.0, float(number)]) for number in range(8)]
+        wait_until(lambda: cache.counts.lookups == 8)
+        classifier.go_on.set()
+        assert [future.result(10) for future in futures] == [1.0] * 8
+    assert classifier.calls == 1
+
+
+def test_a_key_whose_classifier_hangs_is_free_after_an_invalidation(classifier: Classifier) -> None:
+    cache = ApproximateKeyCache(prefix(1), classifier, beta=3)
+    classifier.go_on.clear()
+    with ThreadPoolExecutor(2) as pool:
+        hanging = pool.submit(cache.lookup, [1.0])
+        assert classifier.begun.acquire(timeout=10)
+        cache.invalidate()
+        other = pool.submit(cache.lookup, [1.0])
+        assert classifier.begun.acquire(timeout=10), "asked anew"
+        classifier.go_on.set()
+        assert (hanging.result(10), other.result(10)) == (1.0, 1.0)
+
+
+def test_a_classifier_that_looks_up_its_own_input_does_not_wait_for_itself_for_ever() -> None:
+    def classify(x: list[float]) -> float:
+        return cache.lookup(x)
+
+    cache = ApproximateKeyCache(prefix(1), classify, wait_s=0.01)
+    with pytest.raises(DeadlineExceeded):
+        cache.lookup([1.0])
+    assert cache.invalidate() == 0
+
+
+@pytest.mark.parametrize("waiters", [0, 3])
+def test_results_that_cannot_be_compared_are_refused_to_all_who_wait(waiters: int) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    go_on.set()
+
+    def classify(_: list[float]) -> np.ndarray:
+        begun.set()
+        assert go_on.wait(20)
+        return np.array([1, 2])
+
+    cache = ApproximateKeyCache(prefix(1), classify, beta=1)
+    cache.lookup([1.0])
+    begun.clear()
+    go_on.clear()
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(cache.lookup, [1.0]) for _ in range(1 + waiters)]
+        wait_until(lambda: cache.counts.verifying == 1 + waiters)
+        go_on.set()
+        for future in futures:
+            with pytest.raises(InvalidArgument, match="compared with =="):
+                future.result(10)
+
+
+def test_a_result_that_is_not_like_itself_is_never_served() -> None:
+    cache: ApproximateKeyCache[list[float], float] = ApproximateKeyCache(
+        prefix(1), lambda _: np.nan, beta=1.5
+    )
+    assert all(np.isnan(cache.lookup([1.0])) for _ in range(10))
+    assert (cache.counts.served, cache.counts.corrections) == (0, 9)
+
+
+def test_none_is_a_result_like_others(classifier: Classifier) -> None:
+    calls: list[object] = []
+    cache: ApproximateKeyCache[list[float], None] = ApproximateKeyCache(prefix(1), calls.append, beta=3)
+    assert [cache.lookup([1.0]) for _ in range(3)] == [None] * 3
+    assert (len(calls), cache.counts.served) == (2, 1)
+
+
+def test_an_approximation_that_raises_reaches_the_caller(classifier: Classifier) -> None:
+    def broken(_: list[float]) -> bytes:
+        raise ZeroDivisionError("no scale")
+
+    with pytest.raises(ZeroDivisionError, match="no scale"):
+        ApproximateKeyCache(broken, classifier).lookup([1.0])
+    assert classifier.calls == 0

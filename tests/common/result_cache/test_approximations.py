@@ -68,6 +68,37 @@ def test_inputs_without_a_key_are_refused(vector: object) -> None:
         identity()(vector)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "approx", [identity(), suffix(2), every(1), maxpool(2), quantize(3), prefix(3) | quantize(3)]
+)
+def test_nan_that_an_approximation_keeps_is_refused(approx: Approximation) -> None:
+    for dtype in (np.float16, np.float32, np.float64):
+        with pytest.raises(InvalidArgument, match="NaN"):
+            approx(np.array([1, 2, np.nan], dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        np.array([1, "a"], dtype=object),
+        np.array(["a"]),
+        np.array([1j]),
+        np.array(["2020-01-01"], dtype="M8[D]"),
+        "abc",
+    ],
+    ids=str,
+)
+def test_what_is_no_vector_of_numbers_is_refused(vector: object) -> None:
+    """The bytes of an array of objects are addresses: another object could have the same later."""
+    with pytest.raises(InvalidArgument, match="numbers"):
+        identity()(vector)  # type: ignore[arg-type]
+
+
+def test_infinity_is_a_number_like_others() -> None:
+    assert quantize(3)([float("inf"), 1.0]) == quantize(3)([float("inf"), 0.0])
+    assert quantize(3)([float("inf"), 1.0]) != quantize(3)([float("-inf"), 1.0])
+
+
 def test_what_an_approximation_drops_may_be_nan() -> None:
     assert prefix(1)([1.0, float("nan")]) == prefix(1)([1.0, 2.0])
 
