@@ -126,16 +126,18 @@ class Figure(Experiment):
         """Errors where the paper shows them, and lookups where indexes are slowest."""
         targets = []
         for size, caches in summary["sizes"].items():
-            for name in (OURS, PEER):
-                one = caches[name]
-                wrong = one["wrong"] / one["answered"] if one["answered"] else 0.0
-                note = f"answers {one['answered']:.3f} of the lookups, {one['wrong']:.4f} wrong"
-                text = f"K = {int(size):,}, {name}: wrong share of its answers"
-                targets.append(
-                    Target.at_most(f"{text}, under 2 % in the paper", wrong, 0.02, note)
-                    if name == OURS
-                    else Target.at_least(f"{text}, over 65 % in the paper", wrong, 0.65, note)
-                )
+            ours, peer = (f"K = {int(size):,}, {name}: wrong share of" for name in (OURS, PEER))
+            wrong, note = caches[OURS]["wrong"], _in_words(caches[OURS])
+            targets += [
+                Target.at_most(f"{ours} the lookups, under 2 % in the paper", wrong, 0.02, note),
+                Target.at_most(f"{ours} its answers under 2 %, too", _of_answers(caches[OURS]), 0.02),
+                Target.at_least(
+                    f"{peer} its answers, over 65 % in the paper",
+                    _of_answers(caches[PEER]),
+                    0.65,
+                    _in_words(caches[PEER]),
+                ),
+            ]
         largest = list(summary["times_faster"])[-1]
         ratio = summary["times_faster"][largest]
         text = f"K = {int(largest):,}: a lookup of {OURS} is at least 1,000 times faster than in a BallTree"
@@ -150,7 +152,7 @@ class Figure(Experiment):
                 name,
                 f"{one['answered']:.3f}",
                 f"{one['wrong']:.4f}",
-                f"{one['wrong'] / one['answered']:.3f}" if one["answered"] else "",
+                f"{_of_answers(one):.3f}",
                 median_in_words(one["lookup_us"], 1),
                 f"{one['insert_us']:,.1f}",
                 f"{one['build_ms']:,.0f}",
@@ -254,6 +256,15 @@ def _asked(
 def _count(block: Counter[str], of: str, answer: int | None, truth: int) -> None:
     block[f"answered{of}"] += answer is not None
     block[f"wrong{of}"] += answer is not None and answer != truth
+
+
+def _of_answers(one: Mapping[str, float]) -> float:
+    """The wrong share of what a cache answered."""
+    return round(one["wrong"] / one["answered"], 4) if one["answered"] else 0.0
+
+
+def _in_words(one: Mapping[str, float]) -> str:
+    return f"answers {one['answered']:.3f} of the lookups, {one['wrong']:.4f} wrong"
 
 
 def _ratios(caches: Mapping[str, Sequence[StoredRow]]) -> list[float]:
