@@ -11,7 +11,9 @@ from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
+from nearsight.common.request.flow import Stage
 from nearsight.common.request.next_tiers import NextTiers
+from nearsight.common.result_cache.stage import ResultStage
 from nearsight.device.cooperation.cooperation import Cooperation
 from nearsight.device.model_providers import ModelProviders
 from nearsight.device.prefetching.controller import PrefetchController, PrefetchState
@@ -73,10 +75,12 @@ class DeviceObjectCache:
         return found
 
     def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
-        """A tier answered: what a miss costs, and what may be asked for next."""
+        """A tier answered, or (no lesson) the result cache: what a miss costs, and what may come next."""
+        found = answer.found
+        if lesson is None and found is not None:
+            self._prefetcher.note(found, None)
         if lesson is None or not lesson.complete:
             return
-        found = answer.found
         looked_for = query.snapshot.recognizer.models if query.snapshot is not None else ()
         avoidable = not lesson.unknown and found is not None and found.object_id not in looked_for
         tier_ms = lesson.round_trip_ms - lesson.behind_ms
@@ -107,8 +111,10 @@ class LocalRecognition:
 
     Attributes
     ----------
-    stage : DeviceObjectCache
-        For the request flow.
+    stages : tuple of Stage
+        For the request flow, in their order.
+    result : ResultStage, optional
+        The result cache, if there is one.
 
     Raises
     ------
@@ -140,7 +146,15 @@ class LocalRecognition:
         self._prefetcher = PrefetchController(
             catalogue, cache, profiler, providers.held, providers.sources(), prefetch, clock
         )
-        self.stage = DeviceObjectCache(cache, profiler, self._prefetcher, clock)
+        stage = DeviceObjectCache(cache, profiler, self._prefetcher, clock)
+        self.stages: tuple[Stage[DeviceQuery], ...] = (stage,)
+        self.result: ResultStage | None = None
+        if settings.result_cache.enabled:
+            self.result = ResultStage(
+                catalogue, lambda: self._prefetcher.listing, settings.result_cache, clock
+            )
+            self.stages = (self.result, stage)
+            self._prefetcher.list_objects()
         with ExitStack() as undo:
             undo.callback(self.close)
             providers.start()
@@ -164,7 +178,8 @@ class LocalRecognition:
         offload = tuple((f"offload to {tier}", why) for tier, why in self._next_tiers.why().items())
         cooperation = self.cooperation
         nearby = cooperation.state.facts() if cooperation is not None else ()
-        return replace(explanation, facts=(*explanation.facts, *offload, *nearby))
+        result = (("result cache", self.result.state.why),) if self.result is not None else ()
+        return replace(explanation, facts=(*explanation.facts, *result, *offload, *nearby))
 
     def close(self) -> None:
         """Stop prefetching; hand over to the devices nearby."""

@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from nearsight.common.metrics import Readings
 from nearsight.common.request.answer import Attempt
 from nearsight.common.request.next_tiers import BreakerState
+from nearsight.common.result_cache.metrics import result_cache_metrics
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import Outcome
 from nearsight.device.prefetching.controller import PrefetchState
@@ -72,6 +73,8 @@ class RecognizerMetrics:
             yield _breakers(recognizer.breaker_states())
             if (prefetching := recognizer.prefetch_state) is not None:
                 yield from _prefetching(prefetching)
+            if (results := recognizer.result_cache_state) is not None:
+                yield from result_cache_metrics({recognizer.catalogue: results})
             if (cooperation := recognizer.cooperation_state) is not None:
                 yield from _cooperation(cooperation)
 

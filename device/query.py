@@ -28,6 +28,7 @@ from nearsight.common.recognition.settings import ImageLimits, RecognitionSettin
 from nearsight.common.request.flow import Encode, Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
+from nearsight.common.result_cache.stage import KEY_SIDE_PX, Looked
 from nearsight.device.prefetching.predictions import Prediction
 from nearsight.device.prefetching.snapshots import LocalSnapshot
 from nearsight.device.recognizer_settings import UploadSettings
@@ -156,6 +157,8 @@ class DeviceQuery:
         In which the device looked itself; a tier's answer says what they are of.
     prediction : Prediction, optional
         What an edge that was asked expects to be asked next.
+    result_look : Looked, optional
+        What the result cache keeps with the query.
 
     Raises
     ------
@@ -181,6 +184,7 @@ class DeviceQuery:
         self.began_s = 0.0
         self.looked_at: Features | None = None
         self.prediction: Prediction | None = None
+        self.result_look: Looked | None = None
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms in which it could be sent; features that are not there yet have the given size."""
@@ -245,11 +249,27 @@ class DeviceQuery:
 
     def in_source(self, found: RecognizedObject, form: str) -> RecognizedObject:
         """An answer to this form, with its corners in pixels of the application's image."""
-        if form != IMAGE or self._image is None or self._image.scale == (1.0, 1.0):
+        if form != IMAGE or self._image is None or self._image.scale == (1.0, 1.0) or found.corners is None:
             return found
         across, down = self._image.scale
         top_left, top_right, bottom_right, bottom_left = ((x * across, y * down) for x, y in found.corners)
         return replace(found, corners=(top_left, top_right, bottom_right, bottom_left))
+
+    def for_key(self) -> GrayImage | Features:
+        """The photo, shrunk; its features where the application gave these.
+
+        Raises
+        ------
+        InvalidImage, ImageTooLarge
+            As `load_image`.
+        """
+        source, upload = self._source, self._context.upload
+        if isinstance(source, Features):
+            return source
+        if isinstance(source, np.ndarray) and source.ndim > 1:  # a few pixels of it are enough
+            step = max(1, max(source.shape[:2]) // (4 * KEY_SIDE_PX))
+            source = source[::step, ::step]
+        return load_image(source, ImageLimits(upload.max_bytes, upload.max_pixels, KEY_SIDE_PX))
 
     def _gray(self, longest_side: int) -> GrayImage:
         """The pixels; decoded once per size."""

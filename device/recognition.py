@@ -35,7 +35,7 @@ class Recognition:
     sent_bytes, received_bytes : int
         On the network between this device and the tier that answered; 0 if the device itself did.
     grain : str
-        What it was found in: "object" for models of objects.
+        What it was found in: "object" for models of objects, "result" for the answer to an earlier photo.
     """
 
     object: RecognizedObject | None
@@ -70,7 +70,7 @@ class Recognition:
 
     @property
     def corners(self) -> Corners | None:
-        """Where the object is, in pixels of the image that the application gave; None if unknown."""
+        """Where the object is, in pixels of the image that the application gave; None if not known."""
         return self.object.corners if self.object else None
 
     @property

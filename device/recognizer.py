@@ -26,6 +26,7 @@ from nearsight.common.recognition.images import ImageSource
 from nearsight.common.recognition.models import Features
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.request.next_tiers import AskRules, BreakerState, NextTiers
+from nearsight.common.result_cache.stage import ResultCacheState
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.settings import ChannelSettings
@@ -145,7 +146,7 @@ class Recognizer:
             for name in used:
                 tiers[name] = RemoteTier(name, connect(name), catalogue)
                 undo.callback(tiers[name].close)
-            stages = [self._local.stage] if self._local else []
+            stages = self._local.stages if self._local else ()
             self._engine = RequestEngine(
                 tiers,
                 partial(DeviceQuery, context=context),
@@ -156,6 +157,11 @@ class Recognizer:
                 observer,
             )
             undo.pop_all()
+        if self._local is None and self.settings.result_cache.enabled:
+            get_logger("device").warning(
+                "no answer is used again, as this device does not follow the catalogue",
+                advice="give an edge and set prefetch.enabled, or set result_cache.enabled = false",
+            )
         self._callbacks = CallbackThread()
         nearby = self._local.cooperation if self._local else None
         self._store = PeerStore(nearby.node, catalogue, self._callbacks.submit) if nearby else None
@@ -257,6 +263,12 @@ class Recognizer:
     def prefetch_state(self) -> PrefetchState | None:
         """What the device's own cache is and did; None if it does not prefetch."""
         return self._local.state if self._local else None
+
+    @property
+    def result_cache_state(self) -> ResultCacheState | None:
+        """What the device's result cache is and did; None if it has none."""
+        result = self._local.result if self._local else None
+        return result.state if result is not None else None
 
     @property
     def cooperation_state(self) -> CooperationState | None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.next_tiers import BreakerSettings
+from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.device.peers.settings import PeerSettings
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -88,5 +89,7 @@ class RecognizerSettings(_Group):
     """When a tier that keeps failing is asked last."""
     prefetch: PrefetchSettings = PrefetchSettings()
     """The recognition cache of the device."""
+    result_cache: ResultCacheSettings = ResultCacheSettings()
+    """Answers that are used again. Needs the recognition cache, which keeps up with the catalogue."""
     peers: PeerSettings = PeerSettings()
     """Sharing with devices nearby."""

@@ -27,7 +27,9 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
+from nearsight.common.request.flow import Stage
 from nearsight.common.request.forms import FEATURES
+from nearsight.common.result_cache.stage import ResultStage
 from nearsight.edge.cloud_client import when_done
 from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import CacheState, Optimizer, Situation
@@ -70,9 +72,15 @@ class CatalogueCache:
         When the last decision was taken, on ``clock``.
     clock : Clock
         The time.
+    result : ResultStage, optional
+        The result cache of the catalogue, if there is one.
+    stages : tuple of Stage
+        In the order in which they look at requests.
     """
 
     grain = OBJECT
+    result_stage = ResultStage
+    """How its result cache is made; the simulation has its own."""
 
     def __init__(
         self,
@@ -118,6 +126,12 @@ class CatalogueCache:
         self._measurement = ProfileMeasurement(
             name, lambda: self.listing.versions, self.profiler, settings, services
         )
+        self.result = (
+            self.result_stage(name, lambda: self.listing, settings.result_cache, services.clock)
+            if settings.result_cache.enabled
+            else None
+        )
+        self.stages: tuple[Stage[EdgeQuery], ...] = (self,) if self.result is None else (self.result, self)
         self._counters = threading.Lock()
         self._requests_since_decision = 0
         self.hits = 0
@@ -229,13 +243,18 @@ class CatalogueCache:
         return result.found
 
     def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
-        """The cloud answered: what a miss costs, and what was asked for. Unknown is not counted.
+        """The cloud answered, or (no lesson) the result cache: what a miss costs, and what was asked for.
+
+        Unknown is not counted.
 
         A miss costs the time to the cloud's first answer: what a photo takes that a larger cache would have
         answered. The second trip of photos whose features are unknown is no part of it: no cache spares that,
         and the more a cache answers, the more of its misses are of that kind.
         """
         if lesson is None:
+            if query.result_look is not None:
+                self._services.load.computed(query.result_look.spent_ms)
+            self._count()
             return
         metrics, found = self._services.metrics, answer.found
         metrics.misses.labels(self.name).inc()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.metrics_core import Metric
 
 from nearsight import __version__
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.logging import get_logger
-from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.metrics import DaemonMetrics, Readings
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService
 from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.result_cache.metrics import result_cache_metrics
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.server import RpcServer
 from nearsight.edge.catalogue_caches import CatalogueCaches
@@ -85,6 +88,8 @@ class EdgeDaemon:
             self._store,
         )
         self._caches = CatalogueCaches(settings, services)
+        if settings.result_cache.enabled:
+            metrics.registry.register(Readings(self._result_caches))
         extractor = OrbExtractor(settings.recognition.fast_threshold)
         reader = QueryReader(extractor, settings.recognition, settings.forward)
         self._server = RpcServer(
@@ -164,6 +169,13 @@ class EdgeDaemon:
         """The last decision of every cache that took one."""
         explained = [explanation_of(cache, self._load.why()) for cache in self._caches.all()]
         return tuple(one for one in explained if one is not None)
+
+    def _result_caches(self) -> Iterator[Metric]:
+        """Metrics of the result caches."""
+        caches = self._caches.all()
+        yield from result_cache_metrics(
+            {cache.name: cache.result.state for cache in caches if cache.result is not None}
+        )
 
     def _sent(self) -> str:
         """The last choice of a form in one line, for a person."""

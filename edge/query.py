@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nearsight.common.errors import InternalError, InvalidMessage
 from nearsight.common.recognition.codec import features_from_proto, features_to_proto
 from nearsight.common.recognition.extraction import FeatureExtractor
-from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.images import GrayImage, load_image
 from nearsight.common.recognition.models import Features
-from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
 from nearsight.common.request.flow import Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
+from nearsight.common.result_cache.stage import KEY_SIDE_PX, Looked
 from nearsight.common.rpc.service import CallContext
 from nearsight.edge.settings import Forward
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
@@ -35,6 +37,8 @@ class EdgeQuery:
         The form in which it goes on; ``auto``: the one that is expected to be answered sooner.
     asked_again : bool
         Features of this photo were here a moment ago, and were unknown here and at the cloud.
+    limits : ImageLimits
+        Of the image.
 
     Attributes
     ----------
@@ -52,6 +56,8 @@ class EdgeQuery:
         How much longer the cloud's first answer takes because they are not here: see `CatalogueCache`.
     began_s : float
         When work for a look began.
+    result_look : Looked, optional
+        What the result cache keeps with the query.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class EdgeQuery:
         forward: Forward = "auto",
         *,
         asked_again: bool = False,
+        limits: ImageLimits | None = None,
     ) -> None:
         self.image = image
         self.features = features
@@ -73,8 +80,10 @@ class EdgeQuery:
         self.extraction_ms = 0.0
         self.overhead_ms = 0.0
         self.began_s = 0.0
+        self.result_look: Looked | None = None
         self._query_features = query_features
         self._forward = forward
+        self._limits = limits
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms in which it could go on; features that are not there yet have the given size."""
@@ -96,7 +105,21 @@ class EdgeQuery:
 
     def missing_features(self, count: int) -> Work | None:
         """What must be done before the cache can look at so many features."""
-        return Extract(count) if self.features_bytes is None else None
+        return Extract(count) if count and self.features_bytes is None else None
+
+    def for_key(self) -> GrayImage | Features:
+        """The photo, shrunk; its features where it came as features.
+
+        Raises
+        ------
+        InvalidImage, ImageTooLarge
+            See `load_image`.
+        """
+        if self.image is not None:
+            return load_image(self.image, replace(self._limits or ImageLimits(), longest_side=KEY_SIDE_PX))
+        if self.features is None:
+            raise InternalError("a query without a photo")
+        return self.features
 
     def message(self, form: str, *, again: bool) -> tuple[RecognizeRequest, Sequence[Blob]]:
         """The request to the cloud; ``again`` if its features were unknown there."""
@@ -143,7 +166,8 @@ class QueryReader:
             return EdgeQuery(None, features, count, self._forward)
         if kind == "image" and context.blobs:
             again = request.image.features_unknown
-            return EdgeQuery(context.blobs[0], None, count, self._forward, asked_again=again)
+            limits = self._settings.limits
+            return EdgeQuery(context.blobs[0], None, count, self._forward, asked_again=again, limits=limits)
         raise InvalidMessage(
             "the request brings neither features nor an image", advice="send an image as blob 0"
         )

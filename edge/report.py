@@ -14,9 +14,11 @@ def facts_of(cache: CatalogueCache) -> Mapping[str, str]:
     ranking, profiler, markov, supply = cache.estimator.ranking(), cache.profiler, cache.markov, cache.supply
     profile, library, count = profiler.profile, supply.library, cache.prefetch.count
     decision = cache.optimizer.decision
+    result = {"result cache": cache.result.state.why} if cache.result is not None else {}
     return {
         "cached objects": f"{cache.size} of {len(ranking)}, {ranking.seen} asked for",
         "hit ratio": f"{cache.hits / requests:.3f} of {requests} requests" if requests else "no request yet",
+        **result,
         "miss latency": f"{profiler.miss_ms:.1f} ms",
         "lookup": f"x{profiler.correction:.2f} of the profile ({profile.dataset or 'measured'})",
         "fetching": f"{supply.fetcher.in_flight} objects",

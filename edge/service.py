@@ -82,7 +82,7 @@ class EdgeRecognitionService(Service):
             query.may_work = self._load.may_work()
         if cache is None:
             query.extraction_ms = _EXTRACTION_MS
-        stages = [cache] if cache is not None else []
+        stages = cache.stages if cache is not None else ()
         deadline_s = now_s + context.deadline.remaining_s()
         flow = RequestFlow(stages, self._next_tiers, EDGE, now_s, deadline_s)
         call = _Call(query, flow, cache, context)
@@ -93,7 +93,11 @@ class EdgeRecognitionService(Service):
             raise
         if finish is None:
             return call.answer
-        return self._response(call, finish)
+        response = self._response(call, finish)
+        for stage in finish.learners:  # none where there is one stage
+            if isinstance(finish.outcome, Answer):
+                stage.learn(call.query, finish.outcome, finish.lesson)
+        return response
 
     def _carry_out(self, call: _Call, effect: Effect[EdgeQuery] | None) -> Finish[EdgeQuery] | None:
         """Carry out one effect after the other; None if the cloud was asked."""

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.rpc.server import ServerSettings
 
 Forward = Literal["auto", "features", "image"]
@@ -139,6 +140,8 @@ class EdgeSettings(DaemonSettings):
     """The recognition pipeline; as in the cloud, or recall differs."""
     cache: CacheSettings = CacheSettings()
     """The adaptive cache."""
+    result_cache: ResultCacheSettings = ResultCacheSettings()
+    """Answers that are used again, before the adaptive cache."""
     fetch: FetchSettings = FetchSettings()
     """Model fetching."""
     prefetch: PrefetchSettings = PrefetchSettings()

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from nearsight.common.errors import CorruptStore, InvalidArgument, InvalidMessage
 from nearsight.common.recognition.extraction import KEYPOINT_STEPS_PER_PX
 from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, ObjectModel
-from nearsight.common.recognition.results import Corners, RecognizedObject
+from nearsight.common.recognition.results import RecognizedObject
 from nearsight.protos.catalogue_pb2 import ObjectModelMessage
 from nearsight.protos.recognition_pb2 import FeaturesMessage, Point, RecognizedObjectMessage
 
@@ -192,7 +192,7 @@ def recognized_object_to_proto(found: RecognizedObject) -> RecognizedObjectMessa
         version=found.version,
         confidence=found.confidence,
         inliers=found.inliers,
-        corners=[Point(x=x, y=y) for x, y in found.corners],
+        corners=[Point(x=x, y=y) for x, y in found.corners or ()],
         metadata=dict(found.metadata),
     )
 
@@ -203,14 +203,14 @@ def recognized_object_from_proto(message: RecognizedObjectMessage) -> Recognized
     Raises
     ------
     InvalidMessage
-        If the id is missing, there are not four finite corners, or the confidence is outside (0, 1].
+        If the id is missing, there are corners but not four finite ones, or the confidence is outside (0, 1].
     """
     points = [(point.x, point.y) for point in message.corners]
-    if not message.object_id or len(points) != 4 or not np.isfinite(points).all():
-        raise InvalidMessage("an answer needs an object id and four finite corners")
+    if not message.object_id or len(points) not in (0, 4) or not np.isfinite(points).all():
+        raise InvalidMessage("an answer needs an object id, and no corners or four finite ones")
     if not 0 < message.confidence <= 1:
         raise InvalidMessage(f"confidence must be in (0, 1], got {message.confidence}")
-    corners: Corners = (points[0], points[1], points[2], points[3])
+    corners = (points[0], points[1], points[2], points[3]) if points else None
     return RecognizedObject(
         message.object_id,
         message.label,

@@ -20,9 +20,10 @@ class RecognizedObject:
         In (0, 1]; grows with the inliers and with the margin over the next object.
     inliers : int
         Correspondences that agree with one homography.
-    corners : four (x, y) pairs
+    corners : four (x, y) pairs, or None
         Where the object's top-left, top-right, bottom-right and bottom-left corners are, in pixels of
-        the image that the application gave. They may lie outside of it.
+        the image that the application gave. They may lie outside of it. None in an answer of the result
+        cache, which does not know where the object is in this photo.
     """
 
     object_id: str
@@ -30,7 +31,7 @@ class RecognizedObject:
     version: int
     confidence: float
     inliers: int
-    corners: Corners
+    corners: Corners | None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -10,6 +10,8 @@ from nearsight.common.rpc.envelope import Hop
 
 OBJECT = "object"
 """The grain of the object cache, and of a whole catalogue: models of single objects."""
+RESULT = "result"
+"""The grain of the result cache: an answer to an earlier photo that was nearly the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Answer:
     answered_by : str
         The tier whose recognition this is: "device", "edge" or "cloud".
     grain : str
-        What it was found in: "object" for models of objects.
+        What it was found in: "object" for models of objects, "result" for the answer to an earlier photo.
     hops : tuple of Hop
         What each tier spent, the answering tier first.
     sent_bytes, received_bytes : int

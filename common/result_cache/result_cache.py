@@ -168,6 +168,13 @@ class ResultCache(Generic[K, Y]):
         entry.served = 0
         entry.expires_s = now_s + self._ttl_s
 
+    def contradict(self, key: K) -> None:
+        """The classifier gave no result for an input with this key: what was kept was wrong, and goes."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.wrong_hits.note(entry.served, wrong=True)
+            self.counts.corrections += 1
+
     def correct(self, key: K, value: Y, now_s: float) -> None:
         """Somebody who knows says that this is right: it answers from now on, verified like a new result."""
         self._entries.pop(key, None)

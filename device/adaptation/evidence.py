@@ -73,8 +73,11 @@ class Evidence:
 def evidence_for(
     query: Features, model: ObjectModel, found: RecognizedObject, rules: AdaptationRules
 ) -> Evidence:
-    """The strongest evidence that any view of the vouched model gives for an answer."""
-    every = [_of_view(query, view, index, found.corners, rules) for index, view in enumerate(model.views)]
+    """The strongest evidence that any view of the vouched model gives for an answer; none without corners."""
+    corners = found.corners
+    if corners is None:
+        return Evidence(0, _NONE, _NONE, np.empty(0, np.int64), math.inf)
+    every = [_of_view(query, view, index, corners, rules) for index, view in enumerate(model.views)]
     return min(every, key=lambda one: one.log10_false_alarms)
 
 

@@ -164,6 +164,11 @@ class PrefetchController:
         Must run in real time.
     background, build
         Who works, and how models become a recognizer; the simulation brings its own.
+
+    Attributes
+    ----------
+    listing : Listing, optional
+        The catalogue as it was listed last; None until it changes, or `list_objects` was called.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  one place wires it
@@ -213,6 +218,7 @@ class PrefetchController:
         )
         self._has_edge = sources.edge is not None
         self._edge_away = not self._has_edge
+        self.listing: Listing | None = None
         self._absent: set[str] = set()
         self._current = ""
         self._basis: _Basis | None = None
@@ -221,7 +227,7 @@ class PrefetchController:
         self._k_max = settings.k_max
         self._background.start()
         if sources.neighbourhood is not None:
-            self._background.submit(self._sync.sync)
+            self.list_objects()
         if not self._has_edge:
             self._sync.poll(settings.watch_s)
 
@@ -250,6 +256,10 @@ class PrefetchController:
         """
         self._notes.append(_Note(found, features, prediction, seen_by_edge))
         self._background.submit(self._take_notes, name="notes")
+
+    def list_objects(self) -> None:
+        """List the catalogue now, not only once it has changed."""
+        self._background.submit(self._sync.sync)
 
     # What others see
 
@@ -439,6 +449,7 @@ class PrefetchController:
 
     def _listed(self, listing: Listing) -> None:
         """Drop what left the catalogue or was replaced."""
+        self.listing = listing
         if self._neighbourhood is not None:
             self._neighbourhood.listed(listing)
         self._absent.clear()

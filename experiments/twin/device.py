@@ -15,6 +15,7 @@ from nearsight.common.errors import DeadlineExceeded, InternalError, NearsightEr
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.request.answer import OBJECT
 from nearsight.common.request.flow import (
     Ask,
     Effect,
@@ -48,6 +49,7 @@ from nearsight.experiments.twin.link import Asks, Question, Reply, TwinLink, tel
 from nearsight.experiments.twin.neighbourhood import TwinNeighbourhood, TwinPeer
 from nearsight.experiments.twin.photos import TwinFeatures, TwinPhoto, TwinSnapshot
 from nearsight.experiments.twin.processor import Processor, VirtualWorker
+from nearsight.experiments.twin.results import RESULT_LOOK_S, TwinResultStage
 
 
 @dataclass(slots=True, eq=False)
@@ -149,7 +151,15 @@ class TwinDevice:
             background=worker,
             build=build,
         )
-        self._stages.append(DeviceObjectCache(cache, profiler, self.prefetcher, self._events))
+        stage = DeviceObjectCache(cache, profiler, self.prefetcher, self._events)
+        self._stages.append(stage)
+        if self._settings.result_cache.enabled:
+            prefetcher = self.prefetcher
+            result = TwinResultStage(
+                "museum", lambda: prefetcher.listing, self._settings.result_cache, self._events
+            )
+            self._stages.insert(0, result)
+            prefetcher.list_objects()
 
     # The life of a request
 
@@ -185,7 +195,8 @@ class TwinDevice:
         elif isinstance(effect, Ask):
             self._ask(request, effect)
         elif isinstance(effect, Look):
-            self.processor.run(query.look_s(), lambda: self._looked(request, effect))
+            work_s = query.look_s() if effect.stage.grain == OBJECT else RESULT_LOOK_S
+            self.processor.run(work_s, lambda: self._looked(request, effect))
         elif isinstance(effect, (Extract, Encode)):
             if query.to_look(effect):  # the time that it takes is part of the look's
                 self._carry_out(request, request.flow.made(self._events.now_s))
@@ -241,7 +252,7 @@ class TwinQuery(DeviceQuery):
     """A photo on its way through a device of the twin; what work on it takes is not measured, but known."""
 
     def __init__(self, photo: TwinPhoto, device: TwinDevice) -> None:  # no super().__init__: no file
-        self._seen = photo
+        self._seen = self.photo_key = photo
         self._device = device
         self.has_image = True
         self._looks_with = 0
@@ -250,6 +261,8 @@ class TwinQuery(DeviceQuery):
         self.began_s = 0.0
         self.looked_at = None
         self.prediction = None
+        self.result_look = None
+        self.result_s = RESULT_LOOK_S * device.processor.slowness
 
     @property
     def _complete(self) -> bool:
@@ -270,8 +283,8 @@ class TwinQuery(DeviceQuery):
         return Extract(QUERY_FEATURES) if form == FEATURES else Encode()
 
     def missing_features(self, count: int) -> Work | None:
-        """Features are extracted for each look."""
-        return Extract(count)
+        """Features are extracted for each look in the object cache."""
+        return Extract(count) if count else None
 
     def features(self, count: int) -> Features:
         """What a twin's snapshot looks at."""

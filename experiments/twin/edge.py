@@ -53,6 +53,7 @@ from nearsight.experiments.twin.link import (
 )
 from nearsight.experiments.twin.photos import TwinSnapshot
 from nearsight.experiments.twin.processor import Call, Processor, Server, VirtualWorker
+from nearsight.experiments.twin.results import RESULT_LOOK_S, TwinResultStage
 
 _CATALOGUE = "museum"
 _FEATURES_BYTES = QUERY_FEATURES * BYTES_PER_FEATURE
@@ -84,14 +85,15 @@ class TwinSnapshotHolder(SnapshotHolder):
 
 
 class TwinEdgeQuery(EdgeQuery):
-    """A photo on its way through the edge, with what its look takes [s], finds, and among how many."""
+    """A photo on its way through the edge, with what its looks take [s], find, and among how many."""
 
     def __init__(self, question: Question) -> None:
         super().__init__(None, None, QUERY_FEATURES, asked_again=question.asked_again)
         self.question = question
         self.has_image, self.image_bytes = question.image, question.size_bytes
         self.features_bytes = None if question.image else question.size_bytes
-        self.extraction_s = self.lookup_s = 0.0
+        self.photo_key = question.photo
+        self.result_s = self.extraction_s = self.lookup_s = 0.0
         self.found: RecognizedObject | None = None
         self.held = 0
 
@@ -105,9 +107,11 @@ class TwinEdgeQuery(EdgeQuery):
 class TwinCatalogueCache(CatalogueCache):
     """The edge's own cache; only what a look takes is not measured, but known."""
 
+    result_stage = TwinResultStage
+
     def _found(self, query: EdgeQuery) -> RecognizedObject | None:
         seen = cast("TwinEdgeQuery", query)
-        work_s = seen.extraction_s + seen.lookup_s
+        work_s = seen.result_s + seen.extraction_s + seen.lookup_s
         stretch = (self.clock.monotonic() - seen.began_s) / work_s  # a core may have been waited for
         if seen.extraction_s:
             self.profiler.observe_extraction(seen.extraction_s * stretch * 1e3)
@@ -189,7 +193,7 @@ class TwinEdge:
             query = TwinEdgeQuery(question)
             if not query.asked_again:
                 query.may_work = self.load.may_work()
-            flow = RequestFlow([self.cache], self._next_tiers, EDGE, self._events.now_s, deadline_s)
+            flow = RequestFlow(self.cache.stages, self._next_tiers, EDGE, self._events.now_s, deadline_s)
             return self._begin(_EdgeRequest(query, flow, device_id, call, answered))
 
         self._server.offer(Call(deadline_s, begin, answered))
@@ -197,11 +201,17 @@ class TwinEdge:
     def _begin(self, request: _EdgeRequest) -> tuple[float, Action]:
         """The work [s] of extraction and lookup, and what comes after it."""
         query, flow, now_s = request.query, request.flow, self._events.now_s
-        if not (query.may_work and self.cache.size):  # passed on: there is little to do
+        looks = query.may_work and self.cache.size > 0
+        if not looks and self.cache.result is None:  # passed on: there is little to do
             begin = partial(flow.begin, query, now_s)
             return self._costs.small_s, lambda: self._carry_out(request, begin(self._events.now_s))
-        photo = query.question.photo
+        photo, result_s = query.question.photo, 0.0
         effect = flow.begin(query, now_s, now_s)
+        if isinstance(effect, Look) and effect.stage is self.cache.result:
+            result_s = query.result_s = RESULT_LOOK_S
+            effect = flow.looked(effect.stage, effect.stage.look(query), now_s)
+        if isinstance(effect, Finish) or not looks:
+            return result_s + self._costs.small_s * (not looks), lambda: self._carry_out(request, effect)
         if isinstance(effect, Extract):
             query.extraction_s = self._costs.edge_extraction_s(photo.tier_effort)
             query.features_bytes = _FEATURES_BYTES
@@ -211,7 +221,8 @@ class TwinEdge:
         query.lookup_s = self._costs.edge_lookup_s(
             query.held, found=query.found is not None, effort=photo.tier_effort
         )
-        return query.extraction_s + query.lookup_s, lambda: self._looked(request, effect)
+        work_s = result_s + query.extraction_s + query.lookup_s
+        return work_s, lambda: self._looked(request, effect)
 
     def _looked(self, request: _EdgeRequest, effect: Effect[EdgeQuery] | None) -> None:
         if isinstance(effect, Look):
@@ -263,10 +274,10 @@ class TwinEdge:
             request.query.question.size_bytes,
             answer_bytes(prediction),
         )
-        request.answered(Reply(answer.found, answer.answered_by, (*answer.hops, hop), prediction))
+        hops = (*answer.hops, hop)
+        request.answered(Reply(answer.found, answer.answered_by, hops, prediction, answer.grain))
         for stage in finish.learners:
-            if finish.lesson is not None:
-                stage.learn(request.query, answer, finish.lesson)
+            stage.learn(request.query, answer, finish.lesson)
 
     def _prediction(self, following: NextObjects) -> Prediction:
         return Prediction(following.top(MOST_NEXT_OBJECTS), self.cache.revision)

@@ -167,12 +167,15 @@ class Reply:
         What each tier spent, the answering tier first.
     prediction : Prediction, optional
         What an edge expects to be asked next.
+    grain : str
+        What it was found in.
     """
 
     found: RecognizedObject | None
     answered_by: str
     hops: tuple[Hop, ...]
     prediction: Prediction | None = None
+    grain: str = OBJECT
 
 
 Answered = Callable[[Reply | NearsightError], None]
@@ -187,7 +190,9 @@ def tell(
     if isinstance(outcome, NearsightError):
         return flow.failed(attempt, outcome, now_s)
     received_bytes = answer_bytes(outcome)
-    answer = Answer(outcome.found, outcome.answered_by, OBJECT, outcome.hops, sent_bytes, received_bytes)
+    answer = Answer(
+        outcome.found, outcome.answered_by, outcome.grain, outcome.hops, sent_bytes, received_bytes
+    )
     return flow.replied(attempt, answer, now_s)
 
 

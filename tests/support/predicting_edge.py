@@ -55,6 +55,10 @@ class PredictingEdge:
         What it says to reports that a photo takes; 0: nothing.
     predict : callable
         What follows an object; a test may replace it.
+    listing_gate : threading.Event
+        Lists of objects are answered while it is set.
+    corners : bool
+        Whether answers have corners; those of a result cache have none.
     """
 
     def __init__(
@@ -69,6 +73,9 @@ class PredictingEdge:
         self.revision = 1
         self.delay_s = 0.1
         self.answer_ms = 0.0
+        self.listing_gate = threading.Event()
+        self.listing_gate.set()
+        self.corners = True
         self.set_models(models, bump=False)
         self.predict: Predict = self.everything_else
         services = [_Recognition(self), _Prediction(self), _Catalogue(self)]
@@ -125,6 +132,8 @@ class _Recognition(Service):
         response = RecognizeResponse(answered_by=edge.tier)
         if found is not None:
             response.object.CopyFrom(recognized_object_to_proto(found))
+            if not edge.corners:
+                response.object.ClearField("corners")
             if edge.tier == "edge":
                 response.next_objects.CopyFrom(edge.predict(found.object_id))
         return response
@@ -173,6 +182,7 @@ class _Catalogue(Service):
     def list_objects(self, request: ListObjectsRequest, context: CallContext) -> ListObjectsResponse:
         edge = self._edge
         edge.listings += 1
+        assert edge.listing_gate.wait(20)
         return ListObjectsResponse(
             objects=[
                 ObjectSummary(

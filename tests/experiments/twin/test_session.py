@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.rows import accounting_errors, read_request_rows, write_rows
 from nearsight.experiments.rig.walks import Following
@@ -22,6 +23,7 @@ from nearsight.experiments.twin.session import (
     ONLY_CLOUD,
     TwinOutcome,
     TwinSession,
+    TwinTiers,
     TwinVisitor,
 )
 from support.twin import OBJECT_IDS, crowd
@@ -210,3 +212,41 @@ def test_a_connection_is_made_with_the_first_photo() -> None:
     first, second, third = (row.latency_ms for row in rows)
     assert first - second == pytest.approx(3 * 40.0), "three times there and back"
     assert second == pytest.approx(third)
+
+
+def _with_results(name: str, *, edge: bool = False, device: bool = False) -> TwinTiers:
+    """A configuration with the result cache on, trusting after one answer."""
+    tiers, on = CONFIGURATIONS[name], {"result_cache": ResultCacheSettings(enabled=True, beta=1e9)}
+    return replace(
+        tiers,
+        edge=tiers.edge.model_copy(update=on) if edge and tiers.edge is not None else tiers.edge,
+        device=tiers.device.model_copy(update=on) if device else tiers.device,
+    )
+
+
+def test_a_photo_that_is_sent_again_is_answered_by_the_result_cache_of_the_edge() -> None:
+    session = _alone(100.0, (0.0, _KNOWN), (5.0, _KNOWN), (6.0, replace(_KNOWN, size_bytes=30_001)))
+    plain, again = (
+        session.play(EDGE_CACHE, tiers).rows for tiers in (None, _with_results(EDGE_CACHE, edge=True))
+    )
+    assert [row.answered_by for row in plain[:1]] == [row.answered_by for row in again[:1]] == ["cloud"]
+    assert again[1].answered_by == "edge"
+    assert again[1].answered == "0001"
+    assert again[1].latency_ms < 10 < plain[1].latency_ms
+
+
+def test_devices_answer_photos_that_are_taken_again_and_tell_the_edge() -> None:
+    """Its prediction and what it holds follow the hits as they follow other answers."""
+    photos = [(3.0 * n, (_KNOWN, replace(_KNOWN, object_id="0002"))[n % 2]) for n in range(12)]
+    taught = [("earlier", f"000{1 + n % 2}") for n in range(40)]
+    tiers = _with_results(ADAPTIVE, device=True)
+    rows = _alone(30.0, *photos, taught=taught).play(ADAPTIVE, tiers).rows
+    assert all(row.answered_by == "device" for row in rows[6:])
+    assert all(row.latency_ms < 5 for row in rows[6:])
+
+
+@pytest.mark.parametrize("name", [EDGE_CACHE, LOAD_BALANCED, ADAPTIVE])
+def test_every_photo_is_answered_with_the_result_cache_on(name: str) -> None:
+    outcome = crowd(_FEW).play(name, _with_results(name, edge=True, device=True))
+    assert not accounting_errors(outcome.rows)
+    assert all(row.is_answered for row in outcome.rows)

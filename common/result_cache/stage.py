@@ -1,0 +1,264 @@
+"""The result cache as a stage of the request flow: it looks first, at the photo as it is, before features.
+
+The same stage serves edge, device and twin. It gives the answer to an earlier photo with the same approximate
+key, and learns from the stages and tiers behind it, which are the classifier here. Decision 039 says what is
+kept and what is not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from nearsight.common.catalogue.answers import Listing
+from nearsight.common.clock import Clock
+from nearsight.common.recognition.images import GrayImage
+from nearsight.common.recognition.models import Features
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.request.answer import RESULT, Answer, Lesson
+from nearsight.common.request.flow import Query
+from nearsight.common.result_cache.auto_refresh import AutoRefresh
+from nearsight.common.result_cache.image_keys import ImageKey, perceptual_hash
+from nearsight.common.result_cache.result_cache import Counts, ResultCache
+from nearsight.common.result_cache.settings import ResultCacheSettings
+
+KEY_SIDE_PX = 80
+"""Size at which photos are read for their keys: JPEG decoders shrink by 8 at almost no cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a look leaves with its query, for the answer that comes from elsewhere."""
+
+    key: Hashable
+    revision: int
+    """Of the catalogue."""
+    spent_ms: float
+    """For key and lookup."""
+    ended_s: float
+
+
+class KeyedQuery(Query, Protocol):
+    """A query that has a key."""
+
+    result_look: Looked | None
+
+    def for_key(self) -> GrayImage | Features:
+        """The photo, at most `KEY_SIDE_PX` pixels long; its features where there is no photo."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A cached answer. Two are the same if they name the same model."""
+
+    object_id: str
+    version: int
+    found: RecognizedObject = field(compare=False)
+
+
+class Payoff:
+    """Whether looking costs less than it saves; pure, for one thread at a time.
+
+    Over a window of looks, what they took together is compared with the hits among them, times what requests
+    without a hit took afterwards. Where looking does not pay it stops, and is tried again later for a window
+    of requests in a row, each time after a longer pause.
+
+    Attributes
+    ----------
+    cost_ms, saved_ms : float
+        Per request, in the last complete window.
+    """
+
+    WINDOW = 200
+    PAUSES = (800, 12_800)
+    """Requests in the first and in the longest pause: first a fifth of the requests are looked at, in the end
+    one in 65."""
+
+    def __init__(self) -> None:
+        self.cost_ms = self.saved_ms = 0.0
+        self._pause = self.PAUSES[0]
+        self._skip = 0
+        self._looks = self._hits = self._others = 0
+        self._spent_ms = self._otherwise_ms = 0.0
+
+    @property
+    def pays(self) -> bool:
+        """Whether it looks at present."""
+        return not self._skip
+
+    def may_look(self) -> bool:
+        """Whether to look at the request that is here now."""
+        if not self._skip:
+            return True
+        self._skip -= 1
+        return False
+
+    def looked(self, spent_ms: float, *, hit: bool) -> None:
+        """A look took so long, and found something or not."""
+        self._looks += 1
+        self._hits += hit
+        self._spent_ms += spent_ms
+        if self._looks >= self.WINDOW:
+            self._judge()
+
+    def answered(self, spent_ms: float) -> None:
+        """A request without a hit was answered so long after the look."""
+        self._others = min(self._others + 1, self.WINDOW)
+        self._otherwise_ms += (spent_ms - self._otherwise_ms) / self._others
+
+    def _judge(self) -> None:
+        self.cost_ms = self._spent_ms / self._looks
+        self.saved_ms = self._hits / self._looks * self._otherwise_ms
+        if self.saved_ms > self.cost_ms:
+            self._pause = self.PAUSES[0]
+        else:
+            self._skip = self._pause
+            self._pause = min(2 * self._pause, self.PAUSES[1])
+        self._looks = self._hits = 0
+        self._spent_ms = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ResultCacheState:
+    """What a result cache is and did, for metrics and for a person."""
+
+    entries: int
+    counts: Counts
+    wrong_share: float
+    wrong_share_bound: float
+    """See `WrongHits`."""
+    on: bool
+    """Whether it looks at present."""
+    cost_ms: float
+    saved_ms: float
+    """See `Payoff`."""
+
+    @property
+    def why(self) -> str:
+        """In one line, for a person."""
+        counts = self.counts
+        paying = f"a look takes {self.cost_ms:.2f} ms and saves {self.saved_ms:.2f} ms"
+        judged = paying if self.cost_ms else "not judged yet"
+        return (
+            f"{'on' if self.on else 'off, tried again later'}: {judged}; {counts.served} of {counts.lookups} "
+            f"photos answered, {counts.verifying} verified, {counts.corrections} corrected; wrong "
+            f"{self.wrong_share:.1%}, at most {self.wrong_share_bound:.1%}; {self.entries} results"
+        )
+
+
+class ResultStage:
+    """The result cache of one catalogue: a `Stage` of the request flow.
+
+    Looks and lessons come from any thread. Keys are made outside of the lock, which is held for microseconds.
+
+    Parameters
+    ----------
+    catalogue : str
+        Its name.
+    listing : callable
+        The catalogue as the tier knows it now; None if it does not: then nothing is looked up or kept. What
+        was learnt at another revision is forgotten.
+    settings : ResultCacheSettings
+        Back-off, size, time to live.
+    clock : Clock
+        Measures looks, and how old results are.
+    """
+
+    grain = RESULT
+
+    def __init__(
+        self,
+        catalogue: str,
+        listing: Callable[[], Listing | None],
+        settings: ResultCacheSettings,
+        clock: Clock,
+    ) -> None:
+        self._catalogue = catalogue
+        self._listing = listing
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._payoff = Payoff()
+        self._cache: ResultCache[Hashable, _Result] = ResultCache(
+            AutoRefresh(settings.beta), settings.size, ttl_s=settings.ttl_s
+        )
+        self._keys: tuple[int | None, ImageKey] = (None, perceptual_hash())
+        """Of which revision of the catalogue; never changed, but replaced."""
+
+    # A stage of the request flow
+
+    def features_wanted(self, query: KeyedQuery) -> int | None:
+        """None are needed; it must not look at a photo whose features were unknown a moment ago."""
+        if query.asked_again or self._listing() is None:
+            return None
+        with self._lock:
+            return 0 if self._payoff.may_look() else None
+
+    def look(self, query: KeyedQuery) -> RecognizedObject | None:
+        """What an earlier photo with the same key showed, if that need not be verified now."""
+        started_s, listing = self._clock.monotonic(), self._listing()
+        if listing is None:
+            return None
+        keys = self._keys_of(listing.revision)
+        key = self._key_of(query, keys[1])
+        with self._lock:
+            now_s = self._clock.monotonic()
+            entry = self._cache.find(key, now_s) if key is not None and keys is self._keys else None
+            spent_ms = self._spent_ms(query, now_s - started_s)
+            self._payoff.looked(spent_ms, hit=entry is not None)
+            query.result_look = Looked(key, listing.revision, spent_ms, now_s)
+            return entry.value.found if entry is not None else None
+
+    def learn(self, query: KeyedQuery, answer: Answer, lesson: Lesson | None) -> None:
+        """A stage behind this one, or the next tier, answered.
+
+        What the result cache of the next tier answers is not learnt: it would count as a verification.
+        """
+        looked, query.result_look = query.result_look, None
+        listing = self._listing()
+        if looked is None or listing is None or (lesson is not None and not lesson.complete):
+            return
+        found, now_s = answer.found, self._clock.monotonic()
+        with self._lock:
+            self._payoff.answered((now_s - looked.ended_s) * 1e3)
+            if looked.key is None or answer.grain == RESULT or looked.revision != listing.revision:
+                return
+            if found is None:
+                self._cache.contradict(looked.key)
+            elif listing.versions.get(found.object_id) == found.version:
+                kept = replace(found, corners=None)
+                self._cache.learn(looked.key, _Result(found.object_id, found.version, kept), now_s)
+
+    @property
+    def state(self) -> ResultCacheState:
+        """What it is and did."""
+        with self._lock:
+            wrong, payoff = self._cache.wrong_hits, self._payoff
+            return ResultCacheState(
+                len(self._cache),
+                replace(self._cache.counts),
+                wrong.share,
+                wrong.bound,
+                payoff.pays,
+                payoff.cost_ms,
+                payoff.saved_ms,
+            )
+
+    def _keys_of(self, revision: int) -> tuple[int | None, ImageKey]:
+        """Keys of this revision; if it is another one than before, all results are forgotten."""
+        if revision != self._keys[0]:
+            with self._lock:
+                self._keys = (revision, perceptual_hash().within(self._catalogue, str(revision)))
+                self._cache.invalidate(lambda _key, _result: True)
+        return self._keys
+
+    def _key_of(self, query: KeyedQuery, image_key: ImageKey) -> Hashable | None:
+        """The key; None if the result is not to be kept. The twin, which has no pixels, has its own."""
+        source = query.for_key()
+        return image_key(source.pixels) if isinstance(source, GrayImage) else None
+
+    def _spent_ms(self, query: KeyedQuery, measured_s: float) -> float:
+        """What a look took. The twin knows it."""
+        del query
+        return measured_s * 1e3

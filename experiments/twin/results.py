@@ -1,0 +1,37 @@
+"""The result cache in the twin: the same stage as in daemons, for photos without pixels.
+
+Photos have the same key if the twin knows nothing that tells them apart: a file that is sent again. What it
+draws anew, with a size of its own, is a new view. So it shows the cost of looking, and what sending the same
+files brings, but no visitors who stand still: for these there are clips and real keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Protocol, cast
+
+from nearsight.common.result_cache.image_keys import ImageKey
+from nearsight.common.result_cache.stage import KeyedQuery, ResultStage
+from nearsight.experiments.twin.photos import TwinPhoto
+
+RESULT_LOOK_S = 0.0005
+"""CPU time of a look on the machine of the measured costs: reading the shrunk photo, key and lookup."""
+
+
+class TwinKeyed(Protocol):
+    """What queries of the twin have besides."""
+
+    photo_key: TwinPhoto
+    result_s: float
+    """What the look takes."""
+
+
+class TwinResultStage(ResultStage):
+    """The daemons' stage; only keys and what a look takes are not measured, but known."""
+
+    def _key_of(self, query: KeyedQuery, image_key: ImageKey) -> Hashable | None:
+        return cast("TwinKeyed", query).photo_key, image_key.approximation.seed
+
+    def _spent_ms(self, query: KeyedQuery, measured_s: float) -> float:
+        del measured_s
+        return cast("TwinKeyed", query).result_s * 1e3

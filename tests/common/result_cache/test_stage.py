@@ -1,0 +1,291 @@
+"""The result cache as a stage: what it answers, what it learns, what it never answers, and when it stops."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nearsight.common.catalogue.answers import Listing
+from nearsight.common.clock import ManualClock
+from nearsight.common.recognition.images import GrayImage
+from nearsight.common.recognition.models import Features
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.request.answer import OBJECT, RESULT, Answer, Lesson
+from nearsight.common.result_cache.metrics import result_cache_metrics
+from nearsight.common.result_cache.settings import ResultCacheSettings
+from nearsight.common.result_cache.stage import Looked, Payoff, ResultStage
+from support.requests import PlainQuery
+
+CORNERS = ((0.0, 0.0), (9.0, 0.0), (9.0, 9.0), (0.0, 9.0))
+LESSON = Lesson("edge", unknown=False, round_trip_ms=50, first_ms=50, waited_ms=50, complete=True, hop=None)
+GIVEN_UP = replace(LESSON, complete=False)
+
+
+def scene(seed: int) -> NDArray[np.uint8]:
+    """A view of something."""
+    return np.random.default_rng(seed).integers(0, 256, (60, 80)).astype(np.uint8)
+
+
+FLAT = np.full((60, 80), 128, np.uint8)
+
+
+def shown(name: str, version: int = 1) -> RecognizedObject:
+    return RecognizedObject(name, f"the {name}", version, 0.7, 40, CORNERS, {"room": "3"})
+
+
+class KeyedPhoto(PlainQuery):
+    """A photo with pixels."""
+
+    def __init__(self, pixels: NDArray[np.uint8], *, asked_again: bool = False) -> None:
+        super().__init__(asked_again=asked_again)
+        self.pixels = pixels
+        self.result_look: Looked | None = None
+
+    def for_key(self) -> GrayImage | Features:
+        return GrayImage(self.pixels, (640, 480))
+
+
+class Tier:
+    """A stage with what is behind it: a catalogue, and a classifier whose answers a test gives.
+
+    By default it verifies the first five photos of a view and serves the sixth (a back-off of 1.5).
+    """
+
+    def __init__(self, **settings: float) -> None:
+        self.clock = ManualClock()
+        self.listing: Listing | None = Listing({"mona": 1, "scream": 1}, revision=1)
+        self.stage = ResultStage("museum", lambda: self.listing, ResultCacheSettings(**settings), self.clock)
+        self.behind_ms = 50.0
+
+    def begin(self, pixels: NDArray[np.uint8]) -> tuple[KeyedPhoto, RecognizedObject | None]:
+        query = KeyedPhoto(pixels)
+        return query, self.stage.look(query) if self.stage.features_wanted(query) is not None else None
+
+    def ask(
+        self,
+        pixels: NDArray[np.uint8],
+        says: RecognizedObject | None,
+        lesson: Lesson | None = LESSON,
+        grain: str = OBJECT,
+    ) -> RecognizedObject | None:
+        """What the stage answers to a photo; if nothing, it learns what the classifier says."""
+        query, found = self.begin(pixels)
+        if found is None:
+            self.clock.advance(self.behind_ms / 1e3)
+            self.stage.learn(query, Answer(says, "edge", grain), lesson)
+        return found
+
+    def serves(self, pixels: NDArray[np.uint8], name: str, *, within: int = 12) -> bool:
+        """Whether it comes to answer a view that always shows this object."""
+        return any(self.ask(pixels, shown(name)) is not None for _ in range(within))
+
+
+def test_a_view_is_answered_after_five_answers_that_agree() -> None:
+    tier = Tier()
+    answers = [tier.ask(scene(0), shown("mona")) for _ in range(6)]
+    assert answers[:5] == [None] * 5
+    assert answers[5] == replace(shown("mona"), corners=None)
+
+
+def test_an_answer_brings_what_the_model_says_but_no_corners() -> None:
+    tier = Tier(beta=100.0)
+    tier.ask(scene(0), shown("mona"))
+    tier.ask(scene(0), shown("mona"))
+    found = tier.ask(scene(0), shown("mona"))
+    assert found is not None
+    assert (found.object_id, found.label, found.version, found.metadata) == (
+        "mona",
+        "the mona",
+        1,
+        {"room": "3"},
+    )
+    assert found.corners is None
+
+
+def test_views_are_told_apart() -> None:
+    tier = Tier()
+    assert tier.serves(scene(0), "mona")
+    assert tier.ask(scene(1), shown("scream")) is None
+
+
+def test_a_photo_that_shows_nothing_is_not_cached() -> None:
+    tier = Tier()
+    assert not tier.serves(FLAT, "mona")
+    assert tier.stage.state.entries == 0
+
+
+def test_unknown_is_not_kept() -> None:
+    tier = Tier()
+    assert [tier.ask(scene(0), None) for _ in range(20)] == [None] * 20
+    assert tier.stage.state.entries == 0
+
+
+def test_unknown_ends_the_answer_that_it_should_have_confirmed() -> None:
+    tier = Tier()
+    assert tier.serves(scene(0), "mona", within=6)
+    assert tier.ask(scene(0), None) is None
+    state = tier.stage.state
+    assert (state.entries, state.counts.corrections) == (0, 1)
+    assert state.wrong_share == 1.0
+
+
+def test_a_look_that_nobody_confirmed_or_contradicted_changes_nothing() -> None:
+    """The next tier failed, or gave up between features and image."""
+    tier = Tier()
+    assert tier.serves(scene(0), "mona", within=6)
+    tier.begin(scene(0))
+    assert tier.ask(scene(0), None, GIVEN_UP) is None
+    assert tier.stage.state.counts.corrections == 0
+    tier.ask(scene(0), shown("mona"))
+    assert tier.serves(scene(0), "mona", within=1)
+
+
+def test_a_classifier_that_contradicts_itself_is_asked_nearly_always() -> None:
+    tier = Tier()
+    served = [tier.ask(scene(0), shown(("mona", "scream")[n % 2])) for n in range(200)]
+    assert not any(served)
+    assert tier.stage.state.counts.corrections == 199
+
+
+def test_photos_made_to_collide_do_bounded_harm_and_raise_the_estimate() -> None:
+    """An adversary shows the mona until it is served, then sends other photos with the same key."""
+    tier, wrong, photos = Tier(), 0, 2000
+    for n in range(photos):
+        truth = "mona" if n % 20 < 6 else "scream"
+        found = tier.ask(scene(0), shown(truth))
+        wrong += found is not None and found.object_id != truth
+    state = tier.stage.state
+    assert 0 < wrong < 0.2 * photos
+    assert state.counts.corrections >= photos / 20
+    assert state.wrong_share > 0.2
+    assert state.wrong_share_bound > state.wrong_share
+    # All others go on as if nothing was.
+    assert tier.serves(scene(1), "scream")
+
+
+def test_what_the_result_cache_of_the_next_tier_answers_is_not_learnt() -> None:
+    tier = Tier()
+    assert not any(tier.ask(scene(0), shown("mona"), grain=RESULT) for _ in range(20))
+    assert tier.stage.state.entries == 0
+
+
+def test_a_stage_behind_this_one_teaches_as_a_tier_does() -> None:
+    tier = Tier()
+    assert any(tier.ask(scene(0), shown("mona"), lesson=None) for _ in range(6))
+
+
+def test_it_does_not_look_at_a_photo_whose_features_were_unknown() -> None:
+    tier = Tier()
+    assert tier.serves(scene(0), "mona")
+    assert tier.stage.features_wanted(KeyedPhoto(scene(0), asked_again=True)) is None
+
+
+def test_it_needs_no_features() -> None:
+    assert Tier().stage.features_wanted(KeyedPhoto(scene(0))) == 0
+
+
+# The catalogue changes
+
+
+def test_nothing_is_answered_while_the_catalogue_is_not_known() -> None:
+    tier = Tier()
+    tier.listing = None
+    assert not tier.serves(scene(0), "mona")
+
+
+@pytest.mark.parametrize(
+    "versions", [{"scream": 1}, {"mona": 2, "scream": 1}, {"mona": 1, "scream": 1, "new": 1}]
+)
+def test_another_revision_of_the_catalogue_begins_anew(versions: dict[str, int]) -> None:
+    tier = Tier()
+    assert tier.serves(scene(0), "mona")
+    tier.listing = Listing(versions, revision=2)
+    assert tier.begin(scene(0))[1] is None
+    assert tier.stage.state.entries == 0
+
+
+def test_what_is_learnt_while_the_catalogue_changes_is_dropped() -> None:
+    tier = Tier(beta=1e9)
+    tier.ask(scene(0), shown("mona"))
+    query, _ = tier.begin(scene(0))
+    tier.listing = Listing({"mona": 2}, revision=2)
+    tier.stage.learn(query, Answer(shown("mona"), "edge"), LESSON)
+    assert [tier.begin(scene(0))[1] for _ in range(5)] == [None] * 5
+
+
+def test_an_object_that_is_not_in_the_list_is_not_kept() -> None:
+    """The next tier still answers from before the change of which this tier knows."""
+    tier = Tier()
+    tier.listing = Listing({"mona": 2}, revision=2)
+    assert not tier.serves(scene(0), "mona")
+    assert not tier.serves(scene(1), "scream")
+    assert tier.stage.state.entries == 0
+
+
+def test_an_answer_that_was_not_confirmed_for_long_is_forgotten() -> None:
+    tier = Tier(ttl_s=60.0, beta=1e9)
+    assert tier.serves(scene(0), "mona")
+    assert tier.serves(scene(0), "mona", within=1)
+    tier.clock.advance(61.0)
+    assert tier.begin(scene(0))[1] is None
+
+
+# Whether it pays
+
+
+def requests(payoff: Payoff, count: int, *, cost_ms: float, hits: float, otherwise_ms: float) -> int:
+    """Give it requests; how many of them it looked at."""
+    looked = 0
+    for n in range(count):
+        if not payoff.may_look():
+            continue
+        looked += 1
+        hit = int((n + 1) * hits) > int(n * hits)
+        payoff.looked(cost_ms, hit=hit)
+        if not hit:
+            payoff.answered(otherwise_ms)
+    return looked
+
+
+def test_looking_goes_on_while_it_pays() -> None:
+    payoff = Payoff()
+    assert requests(payoff, 5000, cost_ms=1.0, hits=0.1, otherwise_ms=20.0) == 5000
+    assert payoff.pays
+    assert (payoff.cost_ms, payoff.saved_ms) == (pytest.approx(1.0), pytest.approx(2.0))
+
+
+def test_looking_stops_where_it_costs_more_than_it_saves_and_is_tried_less_and_less() -> None:
+    payoff = Payoff()
+    assert requests(payoff, 200, cost_ms=1.0, hits=0.1, otherwise_ms=5.0) == 200
+    assert not payoff.pays
+    assert (payoff.cost_ms, payoff.saved_ms) == (pytest.approx(1.0), pytest.approx(0.5))
+    assert requests(payoff, 100_000, cost_ms=1.0, hits=0.1, otherwise_ms=5.0) <= 2500
+
+
+def test_looking_comes_back_when_it_pays_again() -> None:
+    payoff = Payoff()
+    requests(payoff, 10_000, cost_ms=1.0, hits=0.0, otherwise_ms=50.0)
+    requests(payoff, 20_000, cost_ms=1.0, hits=0.5, otherwise_ms=50.0)
+    assert payoff.pays
+    assert requests(payoff, 1000, cost_ms=1.0, hits=0.5, otherwise_ms=50.0) == 1000
+
+
+def test_a_cache_where_each_photo_is_new_stops_and_says_so() -> None:
+    tier = Tier()
+    tier.behind_ms = 1.0
+    for n in range(Payoff.WINDOW):
+        query, _ = tier.begin(scene(n))
+        tier.clock.advance(0.001)
+        tier.stage.learn(query, Answer(shown("mona"), "edge"), LESSON)
+    state = tier.stage.state
+    assert tier.stage.features_wanted(KeyedPhoto(scene(0))) is None
+    assert not state.on
+    assert state.why.startswith("off, tried again later")
+    values = {
+        sample.name: sample.value
+        for metric in result_cache_metrics({"museum": state})
+        for sample in metric.samples
+    }
+    assert values["nearsight_result_cache_on"] == 0
+    assert values["nearsight_result_cache_misses_total"] == Payoff.WINDOW
