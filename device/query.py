@@ -169,6 +169,7 @@ class DeviceQuery:
     """
 
     asked_again = False
+    client = ""
 
     def __init__(self, source: QuerySource, context: QueryContext) -> None:
         self._context = context

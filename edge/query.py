@@ -39,6 +39,8 @@ class EdgeQuery:
         Features of this photo were here a moment ago, and were unknown here and at the cloud.
     limits : ImageLimits
         Of the image.
+    client : str
+        Whose photo it is.
 
     Attributes
     ----------
@@ -69,6 +71,7 @@ class EdgeQuery:
         *,
         asked_again: bool = False,
         limits: ImageLimits | None = None,
+        client: str = "",
     ) -> None:
         self.image = image
         self.features = features
@@ -84,6 +87,7 @@ class EdgeQuery:
         self._query_features = query_features
         self._forward = forward
         self._limits = limits
+        self.client = client
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms in which it could go on; features that are not there yet have the given size."""
@@ -163,11 +167,18 @@ class QueryReader:
         kind, count = request.WhichOneof("input"), self._settings.query_features
         if kind == "features":
             features = features_from_proto(request.features, context.blobs)
-            return EdgeQuery(None, features, count, self._forward)
+            return EdgeQuery(None, features, count, self._forward, client=context.client_id)
         if kind == "image" and context.blobs:
             again = request.image.features_unknown
-            limits = self._settings.limits
-            return EdgeQuery(context.blobs[0], None, count, self._forward, asked_again=again, limits=limits)
+            return EdgeQuery(
+                context.blobs[0],
+                None,
+                count,
+                self._forward,
+                asked_again=again,
+                limits=self._settings.limits,
+                client=context.client_id,
+            )
         raise InvalidMessage(
             "the request brings neither features nor an image", advice="send an image as blob 0"
         )

@@ -20,29 +20,36 @@ from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import RESULT, Answer, Lesson
 from nearsight.common.request.flow import Query
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
-from nearsight.common.result_cache.image_keys import ImageKey, perceptual_hash
+from nearsight.common.result_cache.image_keys import Alternatives, PhotoKeys, Pixels, layout_keys, min_hash
 from nearsight.common.result_cache.result_cache import Counts, ResultCache
 from nearsight.common.result_cache.settings import ResultCacheSettings
 
 KEY_SIDE_PX = 80
 """Size at which photos are read for their keys: JPEG decoders shrink by 8 at almost no cost."""
+_ALTERNATIVES = 8
+"""Keys of a photo."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
     """What a look leaves with its query, for the answer that comes from elsewhere."""
 
+    keys: tuple[Hashable, ...]
+    """Of the photo; none if its result is not to be kept."""
     key: Hashable
-    revision: int
-    """Of the catalogue."""
+    """That was looked up: the key of an earlier photo of this view, if there was one."""
+    keying: Keying
+    """At which revision of the catalogue."""
     spent_ms: float
     """For key and lookup."""
     ended_s: float
 
 
 class KeyedQuery(Query, Protocol):
-    """A query that has a key."""
+    """A query that has keys."""
 
+    client: str
+    """Whose photo it is; "" on the device itself. Clients do not share results: none can spoil another's."""
     result_look: Looked | None
 
     def for_key(self) -> GrayImage | Features:
@@ -56,6 +63,16 @@ class _Result:
     object_id: str
     version: int
     found: RecognizedObject = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keying:
+    """How photos get keys at one revision of the catalogue, and which keys belong together."""
+
+    revision: int | None
+    photo: PhotoKeys[Pixels]
+    features: PhotoKeys[Features]
+    alternatives: Alternatives
 
 
 class Payoff:
@@ -177,14 +194,14 @@ class ResultStage:
     ) -> None:
         self._catalogue = catalogue
         self._listing = listing
+        self._size = settings.size
         self._clock = clock
         self._lock = threading.Lock()
         self._payoff = Payoff()
         self._cache: ResultCache[Hashable, _Result] = ResultCache(
             AutoRefresh(settings.beta), settings.size, ttl_s=settings.ttl_s
         )
-        self._keys: tuple[int | None, ImageKey] = (None, perceptual_hash())
-        """Of which revision of the catalogue; never changed, but replaced."""
+        self._keying = Keying(None, layout_keys(), min_hash(), Alternatives(_ALTERNATIVES * settings.size))
 
     # A stage of the request flow
 
@@ -200,14 +217,15 @@ class ResultStage:
         started_s, listing = self._clock.monotonic(), self._listing()
         if listing is None:
             return None
-        keys = self._keys_of(listing.revision)
-        key = self._key_of(query, keys[1])
+        keying = self._keying_at(listing.revision)
+        keys = self._keys_of(query, keying)
         with self._lock:
-            now_s = self._clock.monotonic()
-            entry = self._cache.find(key, now_s) if key is not None and keys is self._keys else None
+            key, entry, now_s = keying.alternatives.resolve(keys), None, self._clock.monotonic()
+            if key is not None and keying is self._keying:
+                entry = self._cache.find(key, now_s)
             spent_ms = self._spent_ms(query, now_s - started_s)
             self._payoff.looked(spent_ms, hit=entry is not None)
-            query.result_look = Looked(key, listing.revision, spent_ms, now_s)
+            query.result_look = Looked(keys, key, keying, spent_ms, now_s)
             return entry.value.found if entry is not None else None
 
     def learn(self, query: KeyedQuery, answer: Answer, lesson: Lesson | None) -> None:
@@ -222,13 +240,15 @@ class ResultStage:
         found, now_s = answer.found, self._clock.monotonic()
         with self._lock:
             self._payoff.answered((now_s - looked.ended_s) * 1e3)
-            if looked.key is None or answer.grain == RESULT or looked.revision != listing.revision:
+            current = looked.keying is self._keying and looked.keying.revision == listing.revision
+            if not (looked.keys and current) or answer.grain == RESULT:
                 return
             if found is None:
                 self._cache.contradict(looked.key)
             elif listing.versions.get(found.object_id) == found.version:
                 kept = replace(found, corners=None)
                 self._cache.learn(looked.key, _Result(found.object_id, found.version, kept), now_s)
+                looked.keying.alternatives.join(looked.keys, looked.key)
 
     @property
     def state(self) -> ResultCacheState:
@@ -245,18 +265,23 @@ class ResultStage:
                 payoff.saved_ms,
             )
 
-    def _keys_of(self, revision: int) -> tuple[int | None, ImageKey]:
+    def _keying_at(self, revision: int) -> Keying:
         """Keys of this revision; if it is another one than before, all results are forgotten."""
-        if revision != self._keys[0]:
+        if revision != self._keying.revision:
+            of_it = (self._catalogue, str(revision))
             with self._lock:
-                self._keys = (revision, perceptual_hash().within(self._catalogue, str(revision)))
+                alternatives = Alternatives(_ALTERNATIVES * self._size)
+                photo, features = layout_keys().within(*of_it), min_hash().within(*of_it)
+                self._keying = Keying(revision, photo, features, alternatives)
                 self._cache.invalidate(lambda _key, _result: True)
-        return self._keys
+        return self._keying
 
-    def _key_of(self, query: KeyedQuery, image_key: ImageKey) -> Hashable | None:
-        """The key; None if the result is not to be kept. The twin, which has no pixels, has its own."""
+    def _keys_of(self, query: KeyedQuery, keying: Keying) -> tuple[Hashable, ...]:
+        """The keys of a photo; none if its result is not to be kept. The twin has keys of its own."""
         source = query.for_key()
-        return image_key(source.pixels) if isinstance(source, GrayImage) else None
+        if isinstance(source, GrayImage):
+            return keying.photo.within(query.client)(source.pixels)
+        return keying.features.within(query.client)(source)
 
     def _spent_ms(self, query: KeyedQuery, measured_s: float) -> float:
         """What a look took. The twin knows it."""

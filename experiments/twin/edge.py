@@ -87,8 +87,8 @@ class TwinSnapshotHolder(SnapshotHolder):
 class TwinEdgeQuery(EdgeQuery):
     """A photo on its way through the edge, with what its looks take [s], find, and among how many."""
 
-    def __init__(self, question: Question) -> None:
-        super().__init__(None, None, QUERY_FEATURES, asked_again=question.asked_again)
+    def __init__(self, question: Question, client: str) -> None:
+        super().__init__(None, None, QUERY_FEATURES, asked_again=question.asked_again, client=client)
         self.question = question
         self.has_image, self.image_bytes = question.image, question.size_bytes
         self.features_bytes = None if question.image else question.size_bytes
@@ -190,7 +190,7 @@ class TwinEdge:
         self.load.arrived(RECOGNIZE)
 
         def begin(call: Call) -> tuple[float, Action]:
-            query = TwinEdgeQuery(question)
+            query = TwinEdgeQuery(question, device_id)
             if not query.asked_again:
                 query.may_work = self.load.may_work()
             flow = RequestFlow(self.cache.stages, self._next_tiers, EDGE, self._events.now_s, deadline_s)

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Protocol, cast
 
-from nearsight.common.result_cache.image_keys import ImageKey
-from nearsight.common.result_cache.stage import KeyedQuery, ResultStage
+from nearsight.common.result_cache.stage import KeyedQuery, Keying, ResultStage
 from nearsight.experiments.twin.photos import TwinPhoto
 
 RESULT_LOOK_S = 0.0005
@@ -29,8 +28,8 @@ class TwinKeyed(Protocol):
 class TwinResultStage(ResultStage):
     """The daemons' stage; only keys and what a look takes are not measured, but known."""
 
-    def _key_of(self, query: KeyedQuery, image_key: ImageKey) -> Hashable | None:
-        return cast("TwinKeyed", query).photo_key, image_key.approximation.seed
+    def _keys_of(self, query: KeyedQuery, keying: Keying) -> tuple[Hashable, ...]:
+        return ((cast("TwinKeyed", query).photo_key, query.client, keying.revision),)
 
     def _spent_ms(self, query: KeyedQuery, measured_s: float) -> float:
         del measured_s

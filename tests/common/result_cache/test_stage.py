@@ -24,7 +24,8 @@ GIVEN_UP = replace(LESSON, complete=False)
 
 def scene(seed: int) -> NDArray[np.uint8]:
     """A view of something."""
-    return np.random.default_rng(seed).integers(0, 256, (60, 80)).astype(np.uint8)
+    areas = np.random.default_rng(seed).integers(0, 256, (6, 8)).astype(np.uint8)
+    return np.repeat(np.repeat(areas, 10, axis=0), 10, axis=1)
 
 
 FLAT = np.full((60, 80), 128, np.uint8)
@@ -37,13 +38,15 @@ def shown(name: str, version: int = 1) -> RecognizedObject:
 class KeyedPhoto(PlainQuery):
     """A photo with pixels."""
 
-    def __init__(self, pixels: NDArray[np.uint8], *, asked_again: bool = False) -> None:
+    def __init__(self, pixels: NDArray[np.uint8], client: str = "", *, asked_again: bool = False) -> None:
         super().__init__(asked_again=asked_again)
         self.pixels = pixels
+        self.client = client
+        self.features: Features | None = None
         self.result_look: Looked | None = None
 
     def for_key(self) -> GrayImage | Features:
-        return GrayImage(self.pixels, (640, 480))
+        return self.features or GrayImage(self.pixels, (640, 480))
 
 
 class Tier:
@@ -58,8 +61,10 @@ class Tier:
         self.stage = ResultStage("museum", lambda: self.listing, ResultCacheSettings(**settings), self.clock)
         self.behind_ms = 50.0
 
-    def begin(self, pixels: NDArray[np.uint8]) -> tuple[KeyedPhoto, RecognizedObject | None]:
-        query = KeyedPhoto(pixels)
+    def begin(
+        self, pixels: NDArray[np.uint8], client: str = ""
+    ) -> tuple[KeyedPhoto, RecognizedObject | None]:
+        query = KeyedPhoto(pixels, client)
         return query, self.stage.look(query) if self.stage.features_wanted(query) is not None else None
 
     def ask(
@@ -107,6 +112,32 @@ def test_views_are_told_apart() -> None:
     tier = Tier()
     assert tier.serves(scene(0), "mona")
     assert tier.ask(scene(1), shown("scream")) is None
+
+
+def test_photos_of_a_view_need_not_be_the_same() -> None:
+    tier, rng = Tier(), np.random.default_rng(7)
+    noisy = [(scene(0) + rng.normal(0, 4, (60, 80))).clip(0, 255).astype(np.uint8) for _ in range(30)]
+    assert sum(tier.ask(one, shown("mona")) is not None for one in noisy) >= 10
+
+
+def test_one_client_cannot_spoil_the_answers_to_another() -> None:
+    tier = Tier(beta=1e9)
+    query, _ = tier.begin(scene(0), "liar")
+    tier.stage.learn(query, Answer(shown("scream"), "edge"), LESSON)
+    assert tier.begin(scene(0), "liar")[1] is not None
+    assert tier.begin(scene(0), "visitor")[1] is None
+
+
+def test_features_are_looked_up_where_there_is_no_photo() -> None:
+    tier, rng = Tier(beta=1e9), np.random.default_rng(5)
+    descriptors = rng.integers(0, 256, (300, 32)).astype(np.uint8)
+    points, strengths = np.zeros((300, 2), np.float32), np.ones(300, np.float32)
+    features = Features(points, descriptors, strengths, (640, 480), (640, 480))
+    for expected in (False, True):
+        query = KeyedPhoto(scene(0))
+        query.features = features
+        assert (tier.stage.look(query) is not None) == expected
+        tier.stage.learn(query, Answer(shown("mona"), "edge"), LESSON)
 
 
 def test_a_photo_that_shows_nothing_is_not_cached() -> None:
