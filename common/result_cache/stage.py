@@ -20,7 +20,13 @@ from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import RESULT, Answer, Lesson
 from nearsight.common.request.flow import Query
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
-from nearsight.common.result_cache.image_keys import Alternatives, PhotoKeys, Pixels, layout_keys, min_hash
+from nearsight.common.result_cache.image_keys import (
+    Alternatives,
+    PhotoKeys,
+    Pixels,
+    feature_keys,
+    layout_keys,
+)
 from nearsight.common.result_cache.result_cache import Counts, ResultCache
 from nearsight.common.result_cache.settings import ResultCacheSettings
 
@@ -201,7 +207,7 @@ class ResultStage:
         self._cache: ResultCache[Hashable, _Result] = ResultCache(
             AutoRefresh(settings.beta), settings.size, ttl_s=settings.ttl_s
         )
-        self._keying = Keying(None, layout_keys(), min_hash(), Alternatives(_ALTERNATIVES * settings.size))
+        self._keying = self._new_keying(None)
 
     # A stage of the request flow
 
@@ -268,13 +274,14 @@ class ResultStage:
     def _keying_at(self, revision: int) -> Keying:
         """Keys of this revision; if it is another one than before, all results are forgotten."""
         if revision != self._keying.revision:
-            of_it = (self._catalogue, str(revision))
             with self._lock:
-                alternatives = Alternatives(_ALTERNATIVES * self._size)
-                photo, features = layout_keys().within(*of_it), min_hash().within(*of_it)
-                self._keying = Keying(revision, photo, features, alternatives)
+                self._keying = self._new_keying(revision)
                 self._cache.invalidate(lambda _key, _result: True)
         return self._keying
+
+    def _new_keying(self, revision: int | None) -> Keying:
+        of_it, alternatives = (self._catalogue, str(revision)), Alternatives(_ALTERNATIVES * self._size)
+        return Keying(revision, layout_keys().within(*of_it), feature_keys().within(*of_it), alternatives)
 
     def _keys_of(self, query: KeyedQuery, keying: Keying) -> tuple[Hashable, ...]:
         """The keys of a photo; none if its result is not to be kept. The twin has keys of its own."""
