@@ -146,22 +146,15 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per size and cache."""
-        rows = [
-            (
-                f"{int(size):,}",
-                name,
-                f"{one['answered']:.3f}",
-                f"{one['wrong']:.4f}",
-                f"{_of_answers(one):.3f}",
-                median_in_words(one["lookup_us"], 1),
-                f"{one['insert_us']:,.1f}",
-                f"{one['build_ms']:,.0f}",
-            )
-            for size, caches in summary["sizes"].items()
-            for name, one in caches.items()
-        ]
-        rows += [("", name, note, *[""] * 5) for name, note in summary["not_measured"].items()]
-        return ("K", "cache", "answered", "wrong", "of answers", "lookup µs", "insert µs", "build ms"), rows
+        columns = ("K", "cache", "answered", "wrong", "of answers", "lookup µs", "insert µs", "build ms")
+        lines: list[tuple[object, ...]] = []
+        for size, caches in summary["sizes"].items():
+            for name, one in caches.items():
+                shares = f"{one['answered']:.3f}", f"{one['wrong']:.4f}", f"{_of_answers(one):.3f}"
+                times = f"{one['insert_us']:,.1f}", f"{one['build_ms']:,.0f}"
+                lines.append((f"{int(size):,}", name, *shares, median_in_words(one["lookup_us"], 1), *times))
+        lines += [("", name, note, *[""] * 5) for name, note in summary["not_measured"].items()]
+        return columns, lines
 
     def draw(self, results: Results) -> drawing.Picture:
         """Lookup times, insertion times, and hits with their errors, for each size."""
