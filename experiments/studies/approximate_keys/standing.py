@@ -1,0 +1,333 @@
+"""Photos of visitors who stand before exhibits: what the recogniser says, the keys, and what each step costs.
+
+One row per photo. A row holds the photo's keys by every kind, so that caches of all kinds, rates of photos
+and schedules of verification are played from the same rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.recognition.extraction import OrbExtractor, train_object
+from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.result_cache.auto_refresh import AutoRefresh
+from nearsight.common.result_cache.image_keys import (
+    Alternatives,
+    PhotoKeys,
+    feature_keys,
+    layout_keys,
+    min_hash,
+    perceptual_hash,
+)
+from nearsight.common.result_cache.result_cache import Refresh, ResultCache
+from nearsight.experiments.framework.experiment import Row, StoredRow
+from nearsight.experiments.museum.art.exhibit import render_reference
+from nearsight.experiments.museum.camera.handheld import Frame, Stay
+from nearsight.experiments.museum.generation import object_id
+from nearsight.experiments.traces.movement import generate_visits
+from nearsight.experiments.traces.visits import Visit
+
+EXHIBITS_ON_SHOW = 44
+"""Of one section; the catalogue has more."""
+LONGEST_DWELL_S = 60.0
+_KEY_SIDE_PX = 80
+"""Size at which photos are read for their keys: a JPEG decoder shrinks by 8 at almost no cost."""
+_QUALITY = 80
+_SETTINGS = RecognitionSettings()
+_STEP_OF_NUMBERS = 0.5
+"""Grey levels to which the layout is rounded for similarity caching: hardly at all."""
+
+T = TypeVar("T")
+Pixels = NDArray[np.uint8]
+
+LAYOUT, COLOUR, FEATURES = "layout", "colour layout", "features"
+KINDS = ("hash", "one grid", LAYOUT, COLOUR, "min-hash", FEATURES)
+"""Of keys; each is a column of the rows."""
+_DIGITS = 10
+"""Of a key, in the rows."""
+_NUMBERS = layout_keys(_STEP_OF_NUMBERS, 1)
+_TIMES = ("decode_ms", "extract_ms", "recognize_ms", "small_ms", "layout_ms", "features_ms", "cache_ms")
+
+
+@cache
+def exhibits(seed: int, count: int) -> tuple[ObjectModel, ...]:
+    """Models of the first exhibits of a museum."""
+    extractor = OrbExtractor(_SETTINGS.fast_threshold)
+    return tuple(
+        train_object(object_id(index), "", [render_reference(seed, index)], _SETTINGS, extractor=extractor)
+        for index in range(count)
+    )
+
+
+@cache
+def _visits(seed: int, visitors: int) -> dict[str, list[Visit]]:
+    found: dict[str, list[Visit]] = {}
+    for visit in generate_visits(
+        np.random.default_rng(seed), sections=1, exhibits_per_section=EXHIBITS_ON_SHOW, visitors=visitors
+    ):
+        found.setdefault(visit.visitor, []).append(visit)
+    return found
+
+
+def stays_of(seed: int, visitors: int, visitor: int, stays: int) -> list[Stay]:
+    """The first stays of one of so many generated visitors, who all walk through one section."""
+    visits = _visits(seed, visitors)
+    names = sorted({visit.exhibit for mine in visits.values() for visit in mine})
+    places = [(names.index(visit.exhibit), visit.duration_s) for visit in list(visits.values())[visitor]]
+    return [
+        Stay(object_id(index), render_reference(seed, index), min(dwell_s, LONGEST_DWELL_S))
+        for index, dwell_s in places[:stays]
+    ]
+
+
+def real(clip: Path) -> Iterator[Frame]:
+    """The frames of a video; all show the same, which is called like the file.
+
+    Raises
+    ------
+    InvalidArgument
+        If it is no video.
+    """
+    video = cv2.VideoCapture(str(clip))
+    rate = video.get(cv2.CAP_PROP_FPS)
+    if not (video.isOpened() and rate > 0):
+        raise InvalidArgument(f"{clip} is no video that can be read", advice="remove it or replace it")
+    number = 0
+    while (read := video.read())[0]:
+        yield Frame(number / rate, np.asarray(read[1], np.uint8), clip.stem)
+        number += 1
+
+
+def models_of_clips(folder: Path) -> tuple[ObjectModel, ...]:
+    """An object for each video of a folder: its first frame, called like the file."""
+    extractor = OrbExtractor(_SETTINGS.fast_threshold)
+    return tuple(
+        train_object(clip.stem, "", [next(real(clip)).image], _SETTINGS, extractor=extractor)
+        for clip in clips_in(folder)
+    )
+
+
+def clips_in(folder: Path) -> list[Path]:
+    """The videos of a folder."""
+    return sorted(path for path in folder.iterdir() if path.suffix in {".mp4", ".avi", ".mov", ".mkv"})
+
+
+def photo_rows(frames: Iterable[Frame], models: Sequence[ObjectModel]) -> Iterator[Row]:
+    """One row per frame: sent as JPEG, recognised, and looked up in a cache under the default keys."""
+    pin_threads()
+    recognizer = ObjectRecognizer.build(models, _SETTINGS)
+    edge = _Edge(recognizer)
+    for frame in frames:
+        yield {"at_s": round(frame.at_s, 3), "shown": frame.object_id or "", **edge.photo(frame.image)}
+
+
+class _Edge:
+    """What an edge does with a photo, with and without the cache, step by step; each is timed on the CPU."""
+
+    def __init__(self, recognizer: ObjectRecognizer) -> None:
+        self._recognizer = recognizer
+        self._extractor = OrbExtractor(_SETTINGS.fast_threshold)
+        self._small = replace(_SETTINGS.limits, longest_side=_KEY_SIDE_PX)
+        self._player = Player(AutoRefresh())
+        self._times: dict[str, float] = {}
+        self._of_pixels = {
+            "hash": _same(perceptual_hash()),
+            "one grid": _same(layout_keys(grids=1)),
+            LAYOUT: _same(layout_keys()),
+        }
+        self._of_features = {FEATURES: _same(feature_keys()), "min-hash": _same(min_hash())}
+
+    def photo(self, image: Pixels) -> Row:
+        _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+        jpeg, limits = data.tobytes(), _SETTINGS.limits
+        large = self._timed("decode_ms", lambda: load_image(jpeg, limits))
+        features = self._timed("extract_ms", lambda: self._extractor.extract(large, _SETTINGS.query_features))
+        found = self._timed("recognize_ms", lambda: self._recognizer.recognize(features)).found
+        answered = found.object_id if found is not None else ""
+        small = self._timed("small_ms", lambda: load_image(jpeg, self._small)).pixels
+        colour = np.asarray(cv2.imdecode(data, cv2.IMREAD_REDUCED_COLOR_8), np.uint8)
+        layout = self._of_pixels[LAYOUT]
+        keys = {
+            LAYOUT: self._timed("layout_ms", lambda: layout.within("museum", "1", "visitor")(small)),
+            FEATURES: self._timed("features_ms", lambda: self._of_features[FEATURES](features)),
+        }
+        self._timed("cache_ms", lambda: self._player.lookup(keys[LAYOUT], answered))
+        keys |= {name: kind(small) for name, kind in self._of_pixels.items()}
+        keys |= {name: kind(features) for name, kind in self._of_features.items()}
+        keys[COLOUR] = layout(colour)
+        numbers = _NUMBERS.describe(small)
+        return {
+            "answered": answered,
+            **{name: " ".join(key.hex()[:_DIGITS] for key in keys[name]) for name in KINDS},
+            "numbers": " ".join(map(str, numbers[0])) if numbers is not None else "",
+            **self._times,
+        }
+
+    def _timed(self, name: str, step: Callable[[], T]) -> T:
+        started = time.thread_time()
+        result = step()
+        self._times[name] = round((time.thread_time() - started) * 1e3, 4)
+        return result
+
+
+def _same(keys: PhotoKeys[T]) -> PhotoKeys[T]:
+    """With the same keys in every process, for the rows."""
+    return replace(keys, approximation=replace(keys.approximation, seed=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    """What a row says, for one kind of keys."""
+
+    shown: str
+    """The exhibit; empty for a wall."""
+    answered: str
+    """By the recogniser; empty: unknown."""
+    keys: tuple[str, ...]
+
+
+Stream = list[Photo]
+"""The photos of one visitor, in the order of time."""
+
+
+def streams(rows: Iterable[StoredRow], kind: str, every: int = 1, *, shared: bool = False) -> list[Stream]:
+    """The photos of each visitor, or each n-th of them.
+
+    Parameters
+    ----------
+    rows : iterable of rows
+        Of `photo_rows`, with the cell that they are of.
+    kind : str
+        Of keys, one of `KINDS`.
+    every : int
+        Leaves out the others.
+    shared : bool
+        Whether visitors share keys; else each has its own.
+    """
+    found: dict[str, Stream] = {}
+    for row in rows:
+        context = "" if shared else f"{row['cell']} "
+        keys = tuple(context + key for key in row[kind].split())
+        found.setdefault(row["cell"], []).append(Photo(row["shown"], row["answered"], keys))
+    return [photos[::every] for photos in found.values()]
+
+
+class Player:
+    """A result cache for photos; the recogniser runs where it has no answer. Unknown is not kept.
+
+    Parameters
+    ----------
+    refresh : Refresh
+        When results are verified.
+    size : int
+        Of the cache.
+    """
+
+    def __init__(self, refresh: Refresh, size: int = 10_000) -> None:
+        self.cache: ResultCache[Hashable, str] = ResultCache(refresh, size)
+        self._alternatives = Alternatives(8 * size)
+
+    def lookup(self, keys: Sequence[Hashable], answered: str) -> str | None:
+        """What is served; None if the recogniser must run, and says ``answered``."""
+        key = self._alternatives.resolve(keys)
+        if key is None:
+            return None
+        entry = self.cache.find(key, 0.0)
+        if entry is not None:
+            return entry.value
+        if answered:
+            self._alternatives.join(keys, key)
+            self.cache.learn(key, answered, 0.0)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What became of photos."""
+
+    photos: int
+    served: int
+    wrong: int
+    """Served something else than what the photo shows."""
+    disagreed: int
+    """Served something else than what the recogniser would have said, which may be unknown."""
+
+    def shares(self) -> dict[str, float]:
+        """Of all photos, and of those served."""
+        served = max(1, self.served)
+        return {
+            "served": round(self.served / max(1, self.photos), 4),
+            "wrong": round(self.wrong / served, 4),
+            "disagreed": round(self.disagreed / served, 4),
+        }
+
+
+def play(photos: Sequence[Stream], refresh: Refresh) -> Played:
+    """Ask one cache for the photos of all visitors, one visitor after the other."""
+    player = Player(refresh)
+    return _count((photo, player.lookup(photo.keys, photo.answered)) for one in photos for photo in one)
+
+
+def _count(lookups: Iterable[tuple[Photo, str | None]]) -> Played:
+    photos = served = wrong = disagreed = 0
+    for photo, value in lookups:
+        photos += 1
+        if value is not None:
+            served += 1
+            wrong += value != photo.shown
+            disagreed += value != photo.answered
+    return Played(photos, served, wrong, disagreed)
+
+
+def similarity(rows: Sequence[StoredRow], share: float) -> tuple[Played, float]:
+    """Similarity caching with the distance that serves this share of the photos.
+
+    The answer is that of the nearest photo, by the unrounded layout, that the recogniser saw; of any visitor.
+    Photos that are farther from all are recognised and kept. Nothing is verified.
+
+    Returns
+    -------
+    Played
+    float
+        The distance, in grey levels.
+    """
+    photos = [Photo(row["shown"], row["answered"], ()) for row in rows]
+    numbers = np.array(
+        [[float(one) for one in row["numbers"].split()] or [np.inf] * 21 for row in rows], np.float32
+    )
+    low, high = 0.0, 256.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        played = _count(_nearest(photos, numbers * _STEP_OF_NUMBERS, middle))
+        low, high = (low, middle) if played.served >= share * len(photos) else (middle, high)
+    return _count(_nearest(photos, numbers * _STEP_OF_NUMBERS, high)), high
+
+
+def _nearest(
+    photos: Sequence[Photo], numbers: NDArray[np.float32], reach: float
+) -> Iterator[tuple[Photo, str | None]]:
+    kept, values = np.empty_like(numbers), list[str]()
+    for photo, place in zip(photos, numbers, strict=True):
+        if values and np.isfinite(place[0]):
+            distances = np.square(kept[: len(values)] - place).sum(axis=1)
+            nearest = int(distances.argmin())
+            if distances[nearest] <= reach * reach:
+                yield photo, values[nearest]
+                continue
+        if photo.answered and np.isfinite(place[0]):
+            kept[len(values)] = place
+            values.append(photo.answered)
+        yield photo, None
