@@ -17,6 +17,8 @@ _PACKAGES = (
     "opencv-python-headless",
     "faiss-cpu",
     "falconn",
+    "gptcache",
+    "lshashpy3",
     "pyzmq",
     "protobuf",
     "scikit-learn",

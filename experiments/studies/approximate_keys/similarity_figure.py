@@ -203,14 +203,9 @@ _NOTHING: Row = {
 
 def _popular(packets: NDArray[np.int16], size: int) -> NDArray[np.int64]:
     """Where the most popular flows are first seen, at most so many."""
-    exact = identity()
-    counts: Counter[bytes] = Counter()
-    first: dict[bytes, int] = {}
-    for place, flow in enumerate(packets):
-        key = exact(flow)
-        counts[key] += 1
-        first.setdefault(key, place)
-    return np.array([first[key] for key, _ in counts.most_common(size)])
+    asked = [*map(identity(), packets)]
+    first = dict(zip(reversed(asked), reversed(range(len(asked))), strict=True))
+    return np.array([first[key] for key, _ in Counter(asked).most_common(size)])
 
 
 def _timed_us(operation: Callable[..., Any], *arguments: object) -> tuple[Any, float]:
