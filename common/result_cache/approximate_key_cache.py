@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, wait
+from random import SystemRandom
 from typing import Generic, TypeVar
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import DeadlineExceeded, InvalidArgument
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
+from nearsight.common.result_cache.budget import Budget, SequentialTest
 from nearsight.common.result_cache.result_cache import Counts, ResultCache
 
 X = TypeVar("X")
@@ -22,14 +24,18 @@ class ApproximateKeyCache(Generic[X, Y]):
 
     Parameters
     ----------
-    approx : callable
+    approx : callable, or sequence of them
         Gives the key of an input, such as ``prefix(10)`` of `approximations` beside this; any function
-        with a hashable value will do. Inputs with the same key should mostly have the same class.
+        with a hashable value will do. Inputs with the same key should mostly have the same class. Of several,
+        coarse to fine, a finer one is used where results of the coarser key conflict; this takes a budget.
     classify : callable
         The classifier, which is taken to be right. Results are compared with ``==``.
-    beta : float
+    beta : float, optional
         Back-off of auto-refresh: smaller means fewer errors and more inferences; 1 verifies every lookup,
-        ``inf`` none.
+        ``inf`` none. By default 1.5.
+    budget : Budget, optional
+        Instead of a back-off: with ``Budget(error=0.01)`` at most 1 % of the answers are wrong, with
+        ``Budget(inferences=0.2)`` the classifier runs for 20 % of the lookups, both in the long run.
     size : int
         Largest number of results that are kept.
     ttl_s : float
@@ -49,22 +55,38 @@ class ApproximateKeyCache(Generic[X, Y]):
     -----
     Source: approximate-key caching, algorithm 1 with equation 6. Thread-safe; the classifier runs in the
     calling thread, for one lookup per key at a time. Nothing is written to disk.
+
+    Raises
+    ------
+    InvalidArgument
+        If there is a budget as well as a back-off, or several approximations without a budget.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the one place where an application sets everything, by name
         self,
-        approx: Callable[[X], Hashable],
+        approx: Callable[[X], Hashable] | Sequence[Callable[[X], Hashable]],
         classify: Callable[[X], Y],
         *,
-        beta: float = 1.5,
+        beta: float | None = None,
+        budget: Budget | None = None,
         size: int = 10_000,
         ttl_s: float = math.inf,
         wait_s: float = 30.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._approx = approx
+        self._approx = (approx,) if callable(approx) else tuple(approx)
+        if budget is not None and beta is not None:
+            raise InvalidArgument("a cache follows a back-off or a budget, not both")
+        if len(self._approx) != 1 and (budget is None or not self._approx):
+            raise InvalidArgument("a cache has one approximation; several, coarse to fine, take a budget")
         self._classify = classify
-        self._cache: ResultCache[Hashable, Y] = ResultCache(AutoRefresh(beta), size, ttl_s=ttl_s)
+        refresh = (
+            SequentialTest(budget, SystemRandom())
+            if budget is not None
+            else AutoRefresh(1.5 if beta is None else beta)
+        )
+        self._most_wrong = budget.most_wrong if budget is not None else 1.0
+        self._cache: ResultCache[Hashable, Y] = ResultCache(refresh, size, ttl_s=ttl_s)
         self._wait_s = wait_s
         self._clock = clock
         self._lock = threading.Lock()
@@ -85,22 +107,25 @@ class ApproximateKeyCache(Generic[X, Y]):
         Exception
             What the classifier raises; nothing is cached then.
         """
-        key = self._key(x)
+        keys = self._keys(x)
         with self._lock:
-            entry = self._cache.find(key, self._clock.monotonic())
+            now_s = self._clock.monotonic()
+            *coarser, key = self._cache.path(keys, now_s)
+            entry = self._cache.find(key, now_s)
             if entry is not None:
                 return entry.value
             mine = key not in self._running
             inference = self._running.setdefault(key, Future())
             changes = self._changes
-        return self._infer(key, x, inference, changes) if mine else self._result_of(inference)
+        return self._infer(key, coarser, x, inference, changes) if mine else self._result_of(inference)
 
     def correct(self, x: X, value: Y) -> None:
         """Somebody who knows, such as the user, says what this input is."""
-        key = self._key(x)
+        keys = self._keys(x)
         with self._lock:
             self._forget_inferences()
-            self._cache.correct(key, value, self._clock.monotonic())
+            now_s = self._clock.monotonic()
+            self._cache.correct(self._cache.path(keys, now_s)[-1], value, now_s)
 
     def invalidate(self, stale: Callable[[Y], bool] = lambda _: True) -> int:
         """Forget the results for which ``stale`` holds, by default all; gives how many.
@@ -126,24 +151,33 @@ class ApproximateKeyCache(Generic[X, Y]):
         """`wrong_share` is not larger than this with 97.5 % confidence."""
         return self._cache.wrong_hits.bound
 
-    def _key(self, x: X) -> Hashable:
-        key = self._approx(x)
-        try:
-            hash(key)
-        except TypeError:
-            raise InvalidArgument(
-                f"the approximation gave a key that is not hashable: {type(key).__name__}",
-                advice="return bytes, a string, a number or a tuple of these",
-            ) from None
-        return key
+    @property
+    def alarm(self) -> bool:
+        """Whether lately clearly more lookups were answered wrongly than a budget of errors allows."""
+        return self._cache.recent_errors.exceeds(self._most_wrong)
 
-    def _infer(self, key: Hashable, x: X, inference: Future[Y], changes: int) -> Y:
+    def _keys(self, x: X) -> list[Hashable]:
+        """Coarse to fine. Approximations that give the same key keep different results."""
+        keys = [approx(x) for approx in self._approx]
+        for key in keys:
+            try:
+                hash(key)
+            except TypeError:
+                raise InvalidArgument(
+                    f"the approximation gave a key that is not hashable: {type(key).__name__}",
+                    advice="return bytes, a string, a number or a tuple of these",
+                ) from None
+        return keys if len(keys) == 1 else list(enumerate(keys))
+
+    def _infer(
+        self, key: Hashable, coarser: Sequence[Hashable], x: X, inference: Future[Y], changes: int
+    ) -> Y:
         try:
             value = self._classify(x)
             with self._lock:
                 self._end(key, inference)
                 if changes == self._changes:
-                    self._learn(key, value)
+                    self._learn(key, value, coarser)
         except BaseException as error:
             with self._lock:
                 self._end(key, inference)
@@ -152,9 +186,9 @@ class ApproximateKeyCache(Generic[X, Y]):
         inference.set_result(value)
         return value
 
-    def _learn(self, key: Hashable, value: Y) -> None:
+    def _learn(self, key: Hashable, value: Y, coarser: Sequence[Hashable]) -> None:
         try:
-            self._cache.learn(key, value, self._clock.monotonic())
+            self._cache.learn(key, value, self._clock.monotonic(), coarser)
         except (TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"results are compared with ==, which failed for {type(value).__name__}: {error}",

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.result_cache.result_cache import Entry
 
 NEVER = 2**62
 """So many lookups are served before the next verification where there is to be none."""
@@ -44,6 +46,19 @@ class AutoRefresh:
                 f"the back-off of auto-refresh is at least 1, got {self.beta:g}",
                 advice="1 verifies every lookup, 1.5 is usual, inf verifies none",
             )
+
+    def inferred(self, entry: Entry[Any], value: object, lookups: int) -> bool:
+        """Keep the newest value; serve by the inferences in a row that gave it."""
+        del lookups
+        entry.inferences = entry.inferences + 1 if entry.inferences and entry.value == value else 1
+        entry.value = value
+        entry.to_serve = entry.stands_for = self.to_serve(entry.inferences)
+        return False
+
+    def refuses(self, entry: Entry[Any]) -> bool:
+        """Never: keys whose results conflict are verified more often."""
+        del entry
+        return False
 
     def to_serve(self, inferences: int) -> int:
         """How many lookups are served after so many agreeing inferences, before the next one verifies."""

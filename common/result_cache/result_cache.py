@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from nearsight.common.errors import InvalidArgument
 
@@ -19,27 +19,54 @@ Y = TypeVar("Y")
 
 _Z = 1.96
 """Standard deviations of a one-sided bound with 97.5 % confidence."""
-
-
-class Refresh(Protocol):
-    """When results are verified."""
-
-    def to_serve(self, inferences: int) -> int:
-        """How many lookups are served after so many agreeing inferences, before the next one verifies."""
+_FEW = 5
+"""Wrong answers that may be chance, whatever their share."""
+_RECENT = 20_000.0
+"""Lookups over which recent errors fade to 1 / e."""
 
 
 @dataclass(slots=True, eq=False)
 class Entry(Generic[Y]):
-    """A cached result."""
+    """A cached result, and what inferences found for its key."""
 
     value: Y
-    to_serve: int
-    """Lookups to serve before the next verification."""
     expires_s: float
-    inferences: int = 1
-    """That agreed, in a row."""
-    served: int = 0
-    """Lookups since the last inference."""
+    to_serve: int = 0
+    """Lookups to serve before the next verification."""
+    stands_for: int = 0
+    """Served lookups that the next verification tells about."""
+    inferences: int = 0
+    """That agreed with the value; those of auto-refresh in a row."""
+    conflicts: int = 0
+    """Inferences that did not. Auto-refresh starts again instead of counting them."""
+    rival: Y | None = None
+    rivals: int = 0
+    """The last inferences in a row that found another value, and that value."""
+
+
+class Refresh(Protocol):
+    """Which result is kept, and when it is verified."""
+
+    def inferred(self, entry: Entry[Any], value: object, lookups: int) -> bool:
+        """An inference gave this value for the key of an entry; the first one made the entry.
+
+        Parameters
+        ----------
+        entry : Entry
+            Is changed: its value, its counts, and when it is verified next.
+        value : object
+            The result.
+        lookups : int
+            That the inference tells about: itself and those served before it; 0 if it was not asked for.
+
+        Returns
+        -------
+        bool
+            Whether all results must be verified before they are served again.
+        """
+
+    def refuses(self, entry: Entry[Any]) -> bool:
+        """Whether inferences for this key conflict too often to serve one result."""
 
 
 class WrongHits:
@@ -48,33 +75,63 @@ class WrongHits:
     A verification tells for all lookups that were served since the inference before it: each was wrong as
     probably as this one. So it weighs as much as they are. Verifications counted alike would tell too much of
     fresh results, which are verified often and served little.
+
+    Parameters
+    ----------
+    memory : float
+        Lookups over which the estimate forgets what was to 1 / e; by default it forgets nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: float = math.inf) -> None:
+        self._memory = memory
         self._weight = self._squares = self._wrong = 0.0
 
     def note(self, served: int, *, wrong: bool) -> None:
         """A verification, after so many lookups were served, found another result."""
+        if self._memory < math.inf:
+            kept = math.exp(-served / self._memory)
+            self._weight, self._wrong = self._weight * kept, self._wrong * kept
+            self._squares *= kept * kept
         self._weight += served
         self._squares += served * served
         self._wrong += served * wrong
 
     @property
     def share(self) -> float:
-        """Share of the served lookups that were wrong; 0 if nothing served was verified yet."""
+        """Share of the lookups that were wrong; 0 if nothing is known yet."""
         return self._wrong / self._weight if self._weight else 0.0
 
     @property
     def bound(self) -> float:
-        """The share is not larger than this with 97.5 % confidence; 1 if nothing served was verified yet.
+        """The share is not larger than this with 97.5 % confidence; 1 if nothing is known yet."""
+        return self._interval()[1]
 
-        Wilson's bound, with as many samples as weigh like these: (sum of weights)^2 / sum of squared weights.
+    @property
+    def least(self) -> float:
+        """The share is not smaller than this with 97.5 % confidence; 0 if nothing is known yet."""
+        return self._interval()[0]
+
+    def exceeds(self, limit: float) -> bool:
+        """Whether the share is larger than the limit by more than half, with 97.5 % confidence.
+
+        Half, because a cache that keeps to a budget comes near the limit from both sides. A few wrong answers
+        are never enough.
         """
+        return self.least > 1.5 * limit and self._samples * self.share >= _FEW
+
+    @property
+    def _samples(self) -> float:
+        """As many as weigh like these: (sum of weights)^2 / sum of squared weights."""
+        return self._weight * self._weight / self._squares if self._weight else 0.0
+
+    def _interval(self) -> tuple[float, float]:
+        """Wilson's."""
         if not self._weight:
-            return 1.0
-        n, share = self._weight * self._weight / self._squares, self.share
+            return 0.0, 1.0
+        n, share = self._samples, self.share
         spread = _Z * math.sqrt(share * (1.0 - share) / n + _Z * _Z / (4.0 * n * n))
-        return min(1.0, (share + _Z * _Z / (2.0 * n) + spread) / (1.0 + _Z * _Z / n))
+        middle, scale = share + _Z * _Z / (2.0 * n), 1.0 + _Z * _Z / n
+        return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
 
 
 @dataclass(slots=True)
@@ -133,6 +190,9 @@ class ResultCache(Generic[K, Y]):
         self._entries: OrderedDict[K, Entry[Y]] = OrderedDict()
         self.counts = Counts()
         self.wrong_hits = WrongHits()
+        """Among the served lookups, since the beginning."""
+        self.recent_errors = WrongHits(_RECENT)
+        """Among all lookups, lately: those that ran the classifier were right."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -149,31 +209,41 @@ class ResultCache(Generic[K, Y]):
             self.counts.verifying += 1
             return None
         entry.to_serve -= 1
-        entry.served += 1
         self.counts.served += 1
         return entry
 
-    def learn(self, key: K, value: Y, now_s: float) -> None:
-        """The classifier gave this result for an input with this key."""
+    def path(self, keys: Iterable[K], now_s: float) -> list[K]:
+        """Of keys of one input, coarse to fine: those whose results conflict too often, and the next one.
+
+        The last key is the one to `find` and to `learn`.
+        """
+        path = []
+        for key in keys:
+            path.append(key)
+            entry = self._entries.get(key)
+            if entry is None or entry.expires_s <= now_s or not self._refresh.refuses(entry):
+                break
+            self._entries.move_to_end(key)
+        return path
+
+    def learn(self, key: K, value: Y, now_s: float, coarser: Iterable[K] = ()) -> None:
+        """The classifier gave this result for an input with this key, and with these coarser ones."""
         entry = self._entries.get(key)
         if entry is None:
+            self.recent_errors.note(1, wrong=False)
             self._put(key, value, now_s)
-            return
-        agrees = entry.value == value
-        self.wrong_hits.note(entry.served, wrong=not agrees)
-        self.counts.corrections += not agrees
-        entry.value = value
-        entry.inferences = entry.inferences + 1 if agrees else 1
-        entry.to_serve = self._refresh.to_serve(entry.inferences)
-        entry.served = 0
-        entry.expires_s = now_s + self._ttl_s
+        else:
+            self._verify(entry, value)
+            entry.expires_s = now_s + self._ttl_s
+        for one in coarser:
+            if (entry := self._entries.get(one)) is not None:
+                self._refresh.inferred(entry, value, 0)
 
     def contradict(self, key: K) -> None:
         """The classifier gave no result for an input with this key: what was kept was wrong, and goes."""
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self.wrong_hits.note(entry.served, wrong=True)
-            self.counts.corrections += 1
+            self._verify(entry, None)
 
     def correct(self, key: K, value: Y, now_s: float) -> None:
         """Somebody who knows says that this is right: it answers from now on, verified like a new result."""
@@ -193,4 +263,17 @@ class ResultCache(Generic[K, Y]):
         if len(self._entries) >= self._size:
             self._entries.popitem(last=False)
             self.counts.evictions += 1
-        self._entries[key] = Entry(value, self._refresh.to_serve(1), now_s + self._ttl_s)
+        entry = self._entries[key] = Entry(value, now_s + self._ttl_s)
+        self._refresh.inferred(entry, value, 1)
+
+    def _verify(self, entry: Entry[Y], value: Y | None) -> None:
+        """An inference for the key of this entry gave this value."""
+        agrees = entry.value == value
+        served = 0 if entry.to_serve else entry.stands_for
+        self.wrong_hits.note(served, wrong=not agrees)
+        self.recent_errors.note(served, wrong=not agrees)
+        self.recent_errors.note(1, wrong=False)
+        self.counts.corrections += not agrees
+        if self._refresh.inferred(entry, value, 0 if entry.to_serve else served + 1):
+            for one in self._entries.values():
+                one.to_serve = one.stands_for = 0

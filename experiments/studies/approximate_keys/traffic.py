@@ -13,6 +13,7 @@ nothing else:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,12 +52,18 @@ class Traffic:
     """Flows in the order in which they arrive, independent of each other."""
 
     packets: NDArray[np.int16]
-    """(N, 100): sizes [bytes]; negative from the client to the server; 0 behind the end of the flow."""
+    """(N, M): sizes [bytes]; negative from the client to the server; 0 behind the end of the flow."""
     applications: NDArray[np.int64]
     """(N,): 0 to 199, the most popular first."""
 
 
-def flows(count: int, rng: np.random.Generator) -> Traffic:
+def flows(
+    count: int,
+    rng: np.random.Generator,
+    *,
+    phases: Sequence[NDArray[np.float64]] = (),
+    packets_kept: int = PACKETS,
+) -> Traffic:
     """So many flows of one network.
 
     Parameters
@@ -65,42 +72,59 @@ def flows(count: int, rng: np.random.Generator) -> Traffic:
         N.
     rng : numpy.random.Generator
         Draws the network as well: its stacks, its services, and who uses them.
+    phases : sequence of ndarray, shapes (200,)
+        Popularity of the applications, one after the other for equally many flows; by default one, Zipf's.
+    packets_kept : int
+        M, of each flow; at least 10.
     """
-    applications = rng.choice(APPLICATIONS, count, p=_zipf(APPLICATIONS, _POPULARITY))
-    packets = np.zeros((count, PACKETS), dtype=np.int16)
+    popularity = phases or (zipf(APPLICATIONS, _POPULARITY),)
+    applications = _applications(count, rng, popularity)
+    packets = np.zeros((count, packets_kept), dtype=np.int16)
 
-    others = rng.choice(APPLICATIONS, count, p=_zipf(APPLICATIONS, _POPULARITY))
+    others = _applications(count, rng, popularity)
     owner = np.where(rng.random(count) < _FOREIGN, others, applications)
     stacks = _sizes(rng, (_STACKS, _HANDSHAKE)) * np.array([-1, 1, -1, 1, 1], dtype=np.int16)
-    own = rng.choice(_STACKS, (APPLICATIONS, _OWN_STACKS), p=_zipf(_STACKS, 0.3))
-    stack = own[owner, rng.choice(_OWN_STACKS, count, p=_zipf(_OWN_STACKS, 1.0))]
-    anyone = rng.choice(_STACKS, count, p=_zipf(_STACKS, _STACK_POPULARITY))
+    own = rng.choice(_STACKS, (APPLICATIONS, _OWN_STACKS), p=zipf(_STACKS, 0.3))
+    stack = own[owner, rng.choice(_OWN_STACKS, count, p=zipf(_OWN_STACKS, 1.0))]
+    anyone = rng.choice(_STACKS, count, p=zipf(_STACKS, _STACK_POPULARITY))
     stack = np.where(rng.random(count) < _ANY_STACK, anyone, stack)
     packets[:, :_HANDSHAKE] = stacks[stack]
 
     greetings = _sizes(rng, (APPLICATIONS * _SERVICES + _SHARED_SERVICES, _GREETING - _HANDSHAKE))
     greetings *= rng.choice(np.array([1, 1, -1], dtype=np.int16), greetings.shape)
-    service = owner * _SERVICES + rng.choice(_SERVICES, count, p=_zipf(_SERVICES, _SERVICE_POPULARITY))
+    service = owner * _SERVICES + rng.choice(_SERVICES, count, p=zipf(_SERVICES, _SERVICE_POPULARITY))
     common = APPLICATIONS * _SERVICES + rng.integers(_SHARED_SERVICES, size=count)
     service = np.where(rng.random(count) < _SHARED, common, service)
     packets[:, _HANDSHAKE:_GREETING] = greetings[service]
     varying = np.flatnonzero(rng.random(count) < _VARYING)
     packets[varying, rng.integers(_HANDSHAKE, _GREETING, len(varying))] = _sizes(rng, (len(varying),))
 
-    transfer = _sizes(rng, (count, PACKETS - _GREETING))
+    transfer = _sizes(rng, (count, packets_kept - _GREETING))
     full = np.where(rng.random(count) < _BULK, _FULL_IN_BULK, _FULL_ELSEWHERE)
     transfer[rng.random(transfer.shape) < full[:, None]] = _LARGEST
     transfer[rng.random(transfer.shape) < _UPWARDS] *= -1
     packets[:, _GREETING:] = transfer
     lengths = rng.lognormal(np.log(_MEDIAN_LENGTH), _LENGTH_SPREAD, count)
-    packets[np.arange(PACKETS) >= np.maximum(lengths, _GREETING)[:, None]] = 0
+    packets[np.arange(packets_kept) >= np.maximum(lengths, _GREETING)[:, None]] = 0
     return Traffic(packets, applications)
+
+
+def zipf(count: int, exponent: float) -> NDArray[np.float64]:
+    """Popularity (count,) of things by their rank."""
+    weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
+
+
+def _applications(
+    count: int, rng: np.random.Generator, phases: Sequence[NDArray[np.float64]]
+) -> NDArray[np.int64]:
+    lengths = [
+        count * (place + 1) // len(phases) - count * place // len(phases) for place in range(len(phases))
+    ]
+    return np.concatenate(
+        [rng.choice(APPLICATIONS, length, p=p) for length, p in zip(lengths, phases, strict=True)]
+    )
 
 
 def _sizes(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int16]:
     return rng.integers(_SMALLEST, _LARGEST, shape, dtype=np.int16)
-
-
-def _zipf(count: int, exponent: float) -> NDArray[np.float64]:
-    weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
-    return np.asarray(weights / weights.sum(), dtype=np.float64)

@@ -11,6 +11,7 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import DeadlineExceeded, InvalidArgument
 from nearsight.common.result_cache.approximate_key_cache import ApproximateKeyCache
 from nearsight.common.result_cache.approximations import prefix
+from nearsight.common.result_cache.budget import Budget
 from support.waiting import wait_until
 
 
@@ -263,3 +264,42 @@ def test_an_approximation_that_raises_reaches_the_caller(classifier: Classifier)
     with pytest.raises(ZeroDivisionError, match="no scale"):
         ApproximateKeyCache(broken, classifier).lookup([1.0])
     assert classifier.calls == 0
+
+
+def test_a_cache_follows_a_back_off_or_a_budget(classifier: Classifier) -> None:
+    with pytest.raises(InvalidArgument, match="not both"):
+        ApproximateKeyCache(prefix(1), classifier, beta=2, budget=Budget(error=0.01))
+    for approximations in ((), (prefix(1), prefix(2))):
+        with pytest.raises(InvalidArgument, match="take a budget"):
+            ApproximateKeyCache(approximations, classifier, beta=2)
+
+
+def test_inputs_are_told_apart_where_their_coarse_key_is_not_enough(classifier: Classifier) -> None:
+    cache = ApproximateKeyCache((prefix(1), prefix(2)), lambda x: x[0] * x[1], budget=Budget(error=0.01))
+    rng = np.random.default_rng(1)
+    for kind, detail, noise in rng.integers(0, (2, 4, 1_000), (4_000, 3)).tolist():
+        cache.lookup([kind, detail, noise])
+    assert cache.counts.served > 3_500
+    assert cache.wrong_share_bound < 0.05
+    assert [cache.lookup([1, detail, -1]) for detail in range(4)] == [0, 1, 2, 3]
+    assert not cache.alarm
+
+
+def test_the_alarm_sounds_when_a_catalogue_changes_under_the_cache_and_few_answers_are_wrong() -> None:
+    label = ["old"]
+    cache = ApproximateKeyCache(prefix(1), lambda _: label[0], budget=Budget(error=0.01))
+
+    def ask(lookups: int) -> tuple[list[bool], int]:
+        sounded, wrong = [], 0
+        for turn in range(lookups):
+            wrong += cache.lookup([float(turn % 500), 1.0]) != label[0]
+            sounded.append(cache.alarm)
+        return sounded, wrong
+
+    sounded, _ = ask(10_000)
+    assert not any(sounded)
+    label[0] = "new"
+    sounded, wrong = ask(60_000)
+    assert any(sounded[:2_000])
+    assert not sounded[-1]
+    assert wrong < 2_000

@@ -157,6 +157,39 @@ def test_verifications_that_stand_for_nothing_say_nothing() -> None:
     assert (hits.share, hits.bound) == (0.0, 1.0)
 
 
+def test_recent_errors_forget_and_old_ones_do_not() -> None:
+    ever, lately = WrongHits(), WrongHits(1_000)
+    for hits in (ever, lately):
+        for _ in range(500):
+            hits.note(4, wrong=True)
+        for _ in range(2_500):
+            hits.note(4, wrong=False)
+    assert ever.share == pytest.approx(1 / 6)
+    assert lately.share < 1e-3
+    assert lately.bound < ever.least
+
+
+def test_a_limit_is_exceeded_when_that_is_sure() -> None:
+    hits = WrongHits()
+    sounded = []
+    for conflicts in (True, *[False] * 9) * 20:
+        hits.note(1, wrong=conflicts)
+        sounded.append(hits.exceeds(0.03))
+    assert not any(sounded[:30])
+    assert sounded[-1]
+    assert not hits.exceeds(0.1)
+
+
+def test_an_inference_that_was_not_asked_for_stands_for_no_lookups() -> None:
+    cache: ResultCache[str, int] = ResultCache(AutoRefresh(3), 10)
+    cache.learn("a", 1, 0.0)
+    cache.learn("a", 2, 0.0)
+    assert cache.wrong_hits.bound == 1.0
+    entry = cache.find("a", 0.0)
+    assert entry is not None
+    assert entry.value == 2
+
+
 def test_counts_add_up() -> None:
     cache: ResultCache[str, int] = ResultCache(AutoRefresh(1.5), 3)
     rng = np.random.default_rng(1)
