@@ -30,10 +30,10 @@ _FLAT_LEVELS = 4.0
 _SIDE = 8
 """Cells across a colour layout, as in MPEG-7."""
 _HASH_SIDE_PX = 32
-_LUMA, _LUMA_OF_GREY, _CHROMA = 4, 6, 2
-"""Frequencies, horizontal and vertical together, that are less than this are kept: 10, 21 and 3 of them."""
-_CHROMA_GAIN = 2.5
-"""Colour differs as much less than brightness, from photo to photo of a view and from view to view."""
+_FREQUENCIES, _FREQUENCIES_WITH_COLOUR = 6, 5
+"""Horizontal and vertical ones that are together less than this are kept: 20, or 14 where there is colour."""
+_MEAN_LEVELS = np.array([25.0, 13.0, 13.0])
+"""Means of brightness and colour are counted in these, the shape in standard deviations: all weigh alike."""
 _FEW = 20
 """Features; photos with fewer are hardly ever recognised, and their least hashes are chance."""
 _STRONGEST = 300
@@ -81,30 +81,33 @@ class PhotoKeys(Generic[P]):
         return replace(self, approximation=self.approximation.within(*context))
 
 
-def layout_keys(step: float = 12.0, grids: int = 8) -> PhotoKeys[Pixels]:
-    """The lowest frequencies of 8 x 8 mean colours, rounded to ``step`` grey levels by each of ``grids``.
+def layout_keys(step: float = 0.5, grids: int = 8) -> PhotoKeys[Pixels]:
+    """Mean brightness, mean colour if there is colour, and the lowest frequencies of 8 x 8 cells.
 
-    The layout is MPEG-7's colour layout descriptor (ISO/IEC 15938-3), but for the rounding. Of a grey image
-    more frequencies are kept; with colour fewer are enough.
+    Frequencies are those of the brightness, in standard deviations, so that contrast does not matter. All is
+    rounded to multiples of ``step`` by each of ``grids``. But for this, the layout is MPEG-7's (ISO/IEC
+    15938-3).
 
     Raises
     ------
     InvalidArgument
         If the step is not positive, or there is no grid.
     """
-    rounded = _rounding(step * _SIDE, grids)
+    rounded = _rounding(step, grids)
 
     def describe(pixels: Pixels) -> Rows | None:
         cells = _small(pixels, _SIDE)
         if cells.ndim == 2:
-            planes = [(cells, _LUMA_OF_GREY, 1.0)]
+            planes, below = cells[:, :, None], _FREQUENCIES
         else:
-            luma, *chroma = np.moveaxis(np.asarray(cv2.cvtColor(cells, cv2.COLOR_BGR2YCrCb)), 2, 0)
-            planes = [(luma, _LUMA, 1.0), *((plane, _CHROMA, _CHROMA_GAIN) for plane in chroma)]
-        if planes[0][0].std() < _FLAT_LEVELS:
+            planes, below = np.asarray(cv2.cvtColor(cells, cv2.COLOR_BGR2YCrCb)), _FREQUENCIES_WITH_COLOUR
+        luma = np.ascontiguousarray(planes[:, :, 0])
+        deviation = float(luma.std())
+        if deviation < _FLAT_LEVELS:
             return None
-        parts = [cv2.dct(np.ascontiguousarray(plane))[_lowest(below)] * gain for plane, below, gain in planes]
-        return rounded(np.concatenate(parts))
+        shape = cv2.dct(luma)[_lowest(below)][1:] / (_SIDE * deviation)  # the first is the mean
+        means = planes.mean(axis=(0, 1)) / _MEAN_LEVELS[: planes.shape[2]]
+        return rounded(np.concatenate([means, shape]))
 
     return PhotoKeys(f"layout({step:g}, {grids})", describe)
 

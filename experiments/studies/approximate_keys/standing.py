@@ -47,8 +47,8 @@ _KEY_SIDE_PX = 80
 """Size at which photos are read for their keys: a JPEG decoder shrinks by 8 at almost no cost."""
 _QUALITY = 80
 _SETTINGS = RecognitionSettings()
-_STEP_OF_NUMBERS = 0.5
-"""Grey levels to which the layout is rounded for similarity caching: hardly at all."""
+_STEP_OF_NUMBERS = 0.01
+"""To which the layout is rounded for similarity caching: hardly at all."""
 
 T = TypeVar("T")
 Pixels = NDArray[np.uint8]
@@ -302,13 +302,13 @@ def similarity(rows: Sequence[StoredRow], share: float) -> tuple[Played, float]:
     -------
     Played
     float
-        The distance, in grey levels.
+        The distance.
     """
     photos = [Photo(row["shown"], row["answered"], ()) for row in rows]
     numbers = np.array(
         [[float(one) for one in row["numbers"].split()] or [np.inf] * 21 for row in rows], np.float32
     )
-    low, high = 0.0, 256.0
+    low, high = 0.0, 4.0
     for _ in range(12):
         middle = (low + high) / 2
         played = _count(_nearest(photos, numbers * _STEP_OF_NUMBERS, middle))

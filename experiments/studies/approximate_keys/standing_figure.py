@@ -183,7 +183,7 @@ def _of_visitors(rows: Sequence[StoredRow]) -> dict[str, Any]:
     kinds = {kind: play(streams(rows, kind), refresh).shares() for kind in KINDS}
     kinds[SHARED] = play(streams(rows, LAYOUT, shared=True), refresh).shares()
     similar, reach = similarity(rows, kinds[LAYOUT]["served"])
-    kinds[SIMILARITY] = {**similar.shares(), "distance_levels": round(reach, 2)}
+    kinds[SIMILARITY] = {**similar.shares(), "distance": round(reach, 3)}
     rates = {
         f"{rate:g}": play(streams(rows, LAYOUT, every), refresh).shares() for every, rate in _RATES.items()
     }
