@@ -94,10 +94,9 @@ class Payoff:
         Per request, in the last complete window.
     """
 
-    WINDOW = 200
-    PAUSES = (800, 12_800)
-    """Requests in the first and in the longest pause: first a fifth of the requests are looked at, in the end
-    one in 65."""
+    WINDOW = 50
+    PAUSES = (200, 12_800)
+    """Requests in the first and in the longest pause: where it never pays, it looks at one request in 257."""
 
     def __init__(self) -> None:
         self.cost_ms = self.saved_ms = 0.0

@@ -36,6 +36,14 @@ def demo(  # noqa: PLR0917  typer calls it by name
         float | None, typer.Option("--mbps", help="Rate to and from the cloud in Mbit/s.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of museum, visitors and link.")] = 1,
+    edge: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="One setting of the edge, e.g. result_cache.enabled=true; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Generate a museum, run cloud, edge and devices, replay visitors: only-cloud, then with the edge cache.
 
@@ -53,6 +61,7 @@ def demo(  # noqa: PLR0917  typer calls it by name
         objects=objects or scenario.objects,
         visitors=visitors or scenario.visitors,
         seed=seed,
+        edge=tuple(edge or ()),
         link=replace(
             link,
             rtt_ms=link.rtt_ms if rtt_ms is None else rtt_ms,

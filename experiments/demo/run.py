@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from nearsight.common.command_line.options import flag_overrides
 from nearsight.common.errors import NearsightError, NotFound
 from nearsight.experiments.demo.material import Material, prepare
 from nearsight.experiments.demo.picture import plot
@@ -123,7 +124,8 @@ def _play(
         opened=False,
     )
     on_stage, on_tally = view.configuration(configuration, material.photos)
-    edge = edge_settings(material.profile) if configuration == EDGE_CACHE else None
+    settings = edge_settings(material.profile) | flag_overrides(scenario.edge)
+    edge = settings if configuration == EDGE_CACHE else None
     tiers = {configuration: Tiers(edge, NO_PREFETCHING, taught=False)}
     played = session.play(tiers, on_stage=on_stage, on_tally=on_tally)[configuration]
     ways = {"to-cloud": {way: int(played.counters[way]["bytes"]) for way in ("up", "down")}}
@@ -133,7 +135,7 @@ def _play(
     return ConfigurationResult(configuration, played.rows, ways, dict(played.cpu_s), link)
 
 
-def edge_settings(profile: Path) -> dict[str, str]:
+def edge_settings(profile: Path) -> dict[str, object]:
     """Settings of the edge; ``profile``: of this machine."""
     return {"cache.prior": str(WEAK_PRIOR), "cache.profile": str(profile)}
 

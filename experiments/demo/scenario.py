@@ -37,6 +37,8 @@ class Scenario:
     """Deadline of each request [s]."""
     seed: int = 1
     """Seed of everything."""
+    edge: tuple[str, ...] = ()
+    """Settings of the edge, each KEY=VALUE, beside those of the demo."""
 
     def __post_init__(self) -> None:
         if min(self.objects, self.sections, self.exhibits_per_section, self.visitors) < 1:

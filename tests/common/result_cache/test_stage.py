@@ -174,9 +174,9 @@ def test_a_look_that_nobody_confirmed_or_contradicted_changes_nothing() -> None:
 
 def test_a_classifier_that_contradicts_itself_is_asked_nearly_always() -> None:
     tier = Tier()
-    served = [tier.ask(scene(0), shown(("mona", "scream")[n % 2])) for n in range(200)]
+    served = [tier.ask(scene(0), shown(("mona", "scream")[n % 2])) for n in range(Payoff.WINDOW)]
     assert not any(served)
-    assert tier.stage.state.counts.corrections == 199
+    assert tier.stage.state.counts.corrections == Payoff.WINDOW - 1
 
 
 def test_photos_made_to_collide_do_bounded_harm_and_raise_the_estimate() -> None:
@@ -288,10 +288,10 @@ def test_looking_goes_on_while_it_pays() -> None:
 
 def test_looking_stops_where_it_costs_more_than_it_saves_and_is_tried_less_and_less() -> None:
     payoff = Payoff()
-    assert requests(payoff, 200, cost_ms=1.0, hits=0.1, otherwise_ms=5.0) == 200
+    assert requests(payoff, Payoff.WINDOW, cost_ms=1.0, hits=0.1, otherwise_ms=5.0) == Payoff.WINDOW
     assert not payoff.pays
     assert (payoff.cost_ms, payoff.saved_ms) == (pytest.approx(1.0), pytest.approx(0.5))
-    assert requests(payoff, 100_000, cost_ms=1.0, hits=0.1, otherwise_ms=5.0) <= 2500
+    assert requests(payoff, 100_000, cost_ms=1.0, hits=0.1, otherwise_ms=5.0) <= 800
 
 
 def test_looking_comes_back_when_it_pays_again() -> None:
