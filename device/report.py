@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from nearsight.common.errors import NearsightError, StatusCode
+from nearsight.common.request.answer import RESULT
 from nearsight.common.rpc.client import Hop
 from nearsight.device.recognition import Recognition
 
@@ -36,7 +37,12 @@ def _time_in(hop: Hop) -> float:
 def text_report(photo: str, recognition: Recognition) -> list[str]:
     """A few lines for a person. Labels and metadata in them may hold anything."""
     split = ", ".join(f"{part} {ms:.1f}" for part, ms in latency_split(recognition).items())
-    took = f"{recognition.answered_by} answered in {recognition.latency_ms:.1f} ms ({split})"
+    by = (
+        f"{recognition.answered_by} (from an earlier answer)"
+        if recognition.grain == RESULT
+        else recognition.answered_by
+    )
+    took = f"{by} answered in {recognition.latency_ms:.1f} ms ({split})"
     traffic = f"{_size(recognition.sent_bytes)} sent, {_size(recognition.received_bytes)} received"
     lines = [f"{photo}: {_headline(recognition)}"]
     lines += [f"  {key}: {value}" for key, value in sorted(recognition.metadata.items())]
