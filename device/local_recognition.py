@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from random import Random
 
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
@@ -151,7 +152,7 @@ class LocalRecognition:
         self.result: ResultStage | None = None
         if settings.result_cache.enabled:
             self.result = ResultStage(
-                catalogue, lambda: self._prefetcher.listing, settings.result_cache, clock
+                catalogue, lambda: self._prefetcher.listing, settings.result_cache, clock, Random()
             )
             self.stages = (self.result, stage)
             self._prefetcher.list_objects()

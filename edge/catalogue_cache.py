@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Collection
+from random import Random
 
 from nearsight.common.background.worker import Job
 from nearsight.common.catalogue.answers import Listing, listing_of
@@ -127,7 +128,7 @@ class CatalogueCache:
             name, lambda: self.listing.versions, self.profiler, settings, services
         )
         self.result = (
-            self.result_stage(name, lambda: self.listing, settings.result_cache, services.clock)
+            self.result_stage(name, lambda: self.listing, settings.result_cache, services.clock, Random())
             if settings.result_cache.enabled
             else None
         )

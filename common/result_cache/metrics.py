@@ -24,6 +24,7 @@ _GAUGES: Mapping[str, tuple[str, _Read]] = MappingProxyType(
         "entries": ("Answers that are kept.", lambda one: one.entries),
         "wrong_share": ("Estimated share of hits that are wrong.", lambda one: one.wrong_share),
         "wrong_share_bound": ("It is not larger, with 97.5 % confidence.", lambda one: one.wrong_share_bound),
+        "alarm": ("1: more photos are answered wrongly than the settings allow.", lambda one: one.alarm),
         "on": ("1: it looks; 0: looking did not pay, and is tried again later.", lambda one: one.on),
         "cost_seconds": ("What looking costs each photo.", lambda one: one.cost_ms / 1e3),
         "saved_seconds": ("What hits save, per photo.", lambda one: one.saved_ms / 1e3),

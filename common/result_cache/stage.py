@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Protocol
 
 from nearsight.common.catalogue.answers import Listing
@@ -20,6 +21,7 @@ from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import RESULT, Answer, Lesson
 from nearsight.common.request.flow import Query
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
+from nearsight.common.result_cache.budget import Budget, SequentialTest
 from nearsight.common.result_cache.image_keys import (
     Alternatives,
     PhotoKeys,
@@ -151,6 +153,8 @@ class ResultCacheState:
     wrong_share: float
     wrong_share_bound: float
     """See `WrongHits`."""
+    alarm: bool
+    """Whether more photos are answered wrongly than `ResultCacheSettings.error` allows, where it is set."""
     on: bool
     """Whether it looks at present."""
     cost_ms: float
@@ -166,7 +170,8 @@ class ResultCacheState:
         return (
             f"{'on' if self.on else 'off, tried again later'}: {judged}; {counts.served} of {counts.lookups} "
             f"photos answered, {counts.verifying} verified, {counts.corrections} corrected; wrong "
-            f"{self.wrong_share:.1%}, at most {self.wrong_share_bound:.1%}; {self.entries} results"
+            f"{self.wrong_share:.1%}, at most {self.wrong_share_bound:.1%}"
+            f"{'; MORE THAN ALLOWED' if self.alarm else ''}; {self.entries} results"
         )
 
 
@@ -186,6 +191,8 @@ class ResultStage:
         Back-off, size, time to live.
     clock : Clock
         Measures looks, and how old results are.
+    rng : random.Random
+        Draws which lookups are verified, where there is a target for errors: nobody should know it before.
     """
 
     grain = RESULT
@@ -196,6 +203,7 @@ class ResultStage:
         listing: Callable[[], Listing | None],
         settings: ResultCacheSettings,
         clock: Clock,
+        rng: Random,
     ) -> None:
         self._catalogue = catalogue
         self._listing = listing
@@ -203,8 +211,14 @@ class ResultStage:
         self._clock = clock
         self._lock = threading.Lock()
         self._payoff = Payoff()
+        self._error = settings.error
+        refresh = (
+            SequentialTest(Budget(error=settings.error), rng)
+            if settings.error
+            else AutoRefresh(settings.beta)
+        )
         self._cache: ResultCache[Hashable, _Result] = ResultCache(
-            AutoRefresh(settings.beta), settings.size, ttl_s=settings.ttl_s
+            refresh, settings.size, ttl_s=settings.ttl_s
         )
         self._keying = self._new_keying(None)
 
@@ -265,6 +279,7 @@ class ResultStage:
                 replace(self._cache.counts),
                 wrong.share,
                 wrong.bound,
+                bool(self._error) and self._cache.recent_errors.exceeds(self._error),
                 payoff.pays,
                 payoff.cost_ms,
                 payoff.saved_ms,

@@ -7,9 +7,13 @@ files brings, but no visitors who stand still: for these there are clips and rea
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from random import Random
 from typing import Protocol, cast
 
+from nearsight.common.catalogue.answers import Listing
+from nearsight.common.clock import Clock
+from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.result_cache.stage import KeyedQuery, Keying, ResultStage
 from nearsight.experiments.twin.photos import TwinPhoto
 
@@ -26,7 +30,18 @@ class TwinKeyed(Protocol):
 
 
 class TwinResultStage(ResultStage):
-    """The daemons' stage; only keys and what a look takes are not measured, but known."""
+    """The daemons' stage; keys and what a look takes are known, not measured, and each run is the same."""
+
+    def __init__(
+        self,
+        catalogue: str,
+        listing: Callable[[], Listing | None],
+        settings: ResultCacheSettings,
+        clock: Clock,
+        rng: Random | None = None,
+    ) -> None:
+        del rng
+        super().__init__(catalogue, listing, settings, clock, Random(1))
 
     def _keys_of(self, query: KeyedQuery, keying: Keying) -> tuple[Hashable, ...]:
         return ((cast("TwinKeyed", query).photo_key, query.client, keying.revision),)

@@ -1,6 +1,7 @@
 """The result cache as a stage: what it answers, what it learns, what it never answers, and when it stops."""
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -58,7 +59,9 @@ class Tier:
     def __init__(self, **settings: float) -> None:
         self.clock = ManualClock()
         self.listing: Listing | None = Listing({"mona": 1, "scream": 1}, revision=1)
-        self.stage = ResultStage("museum", lambda: self.listing, ResultCacheSettings(**settings), self.clock)
+        self.stage = ResultStage(
+            "museum", lambda: self.listing, ResultCacheSettings(**settings), self.clock, Random(1)
+        )
         self.behind_ms = 50.0
 
     def begin(
@@ -199,6 +202,20 @@ def test_what_the_result_cache_of_the_next_tier_answers_is_not_learnt() -> None:
     tier = Tier()
     assert not any(tier.ask(scene(0), shown("mona"), grain=RESULT) for _ in range(20))
     assert tier.stage.state.entries == 0
+
+
+def test_verifications_may_follow_a_budget_of_wrong_answers_and_it_tells_when_they_cannot() -> None:
+    tier = Tier(error=0.01)
+    names = ("mona", "scream")
+    for n in range(2000):
+        tier.ask(scene(n % 5), shown(names[n % 5 % 2]))
+    calm = tier.stage.state
+    assert calm.counts.served > 0.5 * calm.counts.lookups
+    assert not calm.alarm
+    for n in range(400):  # all views change, again and again
+        tier.ask(scene(n % 5), shown(names[n // 40 % 2]))
+    assert tier.stage.state.alarm
+    assert "MORE THAN ALLOWED" in tier.stage.state.why
 
 
 def test_a_stage_behind_this_one_teaches_as_a_tier_does() -> None:
