@@ -1,7 +1,8 @@
 """The bounded queue of a server, without threads: which requests wait, for how long, and whose turn it is.
 
 Fair: peers are served in turn, and the clients that a peer speaks for in turn again, so that whoever sends
-much waits behind his own requests. Early: a request is refused as soon as the measured time per request says
+much waits behind his own requests. A peer of which nothing waited comes first, once in a round (sparse flows
+of FQ-CoDel, RFC 8290). Early: a request is refused as soon as the measured time per request says
 that it would wait for too long. Of a client that sends camera frames faster than they can be recognised, the
 newest frame is worth more than those before it: where more than ``newest_wins_limit`` of its requests wait,
 the oldest is superseded. Nothing is dropped silently: a request that leaves the queue without being served is
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded
@@ -23,6 +25,9 @@ T = TypeVar("T")
 _CAUTION = 1.2
 """How much longer the wait of a new request is assumed to be than foreseen. One that was let in is judged
 without it: it should be refused early or not at all, and the time per request varies."""
+_NEW_IN_A_ROW = 3
+"""Turns of new peers before one of an old one: somebody might connect anew for each request."""
+
 _MEASURED = 64
 """Requests over which the time per request is averaged: a shorter mean, once too high, refuses too many."""
 
@@ -63,6 +68,21 @@ class _Waiting(NamedTuple, Generic[T]):
     deadline_s: float
 
 
+@dataclass(slots=True)
+class _Peer(Generic[T]):
+    """What waits of one peer, by client, the one to be served next first."""
+
+    clients: dict[str, deque[_Waiting[T]]] = field(default_factory=dict)
+    turns_left: int = 0
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.clients.values()))
+
+    def copy(self) -> _Peer[T]:
+        return _Peer({client: deque(queue) for client, queue in self.clients.items()}, self.turns_left)
+
+
 class AdmissionQueue(Generic[T]):
     """Requests that wait for one of some workers.
 
@@ -87,9 +107,11 @@ class AdmissionQueue(Generic[T]):
     def __init__(self, settings: ServerSettings, workers: int) -> None:
         self._settings = settings
         self._workers = workers
-        # The first peer is served next, and of its clients the first; who was served goes behind the others.
-        self._peers: dict[Hashable, dict[str, deque[_Waiting[T]]]] = {}
-        self._turns_left = 0
+        # The first peer is served next: of the new ones, or else of the old ones. Who was served goes behind
+        # the old ones, also if nothing more of it waits: until its turn comes it is not new again.
+        self._new: dict[Hashable, _Peer[T]] = {}
+        self._old: dict[Hashable, _Peer[T]] = {}
+        self._new_in_a_row = 0
         self.size = 0
         self.unfit: list[Refused[T]] = []
         self._service_s = 0.0
@@ -153,65 +175,91 @@ class AdmissionQueue(Generic[T]):
         """Remove all requests that waited for too long, or will have when it is their turn."""
         refused, self.unfit = self.unfit, []
         swept_s, self._swept_s = self._swept_s, now_s
-        for waiting in [self._pop() for _ in range(self.size)]:
+        kept = 0
+        for waiting in self._in_order():
             caution = _CAUTION if waiting.since_s >= swept_s else 1.0
-            error = self._hopeless(waiting, now_s, self.size, caution)
+            error = self._hopeless(waiting, now_s, kept, caution)
             if error is None:
-                self._append(waiting)
+                kept += 1
             else:
-                refused.append(self._turned_away(waiting.item, error, self.size + len(refused)))
+                self._remove(waiting)
+                refused.append(self._turned_away(waiting.item, error, kept + len(refused)))
         return refused
 
     def _append(self, waiting: _Waiting[T]) -> None:
-        sender = waiting.sender
-        self._peers.setdefault(sender.peer, {}).setdefault(sender.client, deque()).append(waiting)
+        name, client, _ = waiting.sender
+        ring = self._old if name in self._old else self._new
+        peer = ring.setdefault(name, _Peer())
+        peer.clients.setdefault(client, deque()).append(waiting)
         self.size += 1
 
     def _pop(self) -> _Waiting[T]:
         """Remove the request whose turn it is."""
-        peer, clients = next(iter(self._peers.items()))
-        client, queue = next(iter(clients.items()))
-        self._turns_left = self._turns_left or min(len(clients), self._settings.shares_per_peer)
-        self._turns_left -= 1
+        ring = self._new
+        if not ring or self._new_in_a_row >= _NEW_IN_A_ROW:
+            while self._old and not next(iter(self._old.values())).clients:
+                del self._old[next(iter(self._old))]
+            ring = self._old or self._new
+        self._new_in_a_row = self._new_in_a_row + 1 if ring is self._new else 0
+        name, peer = next(iter(ring.items()))
+        client, queue = next(iter(peer.clients.items()))
+        peer.turns_left = (peer.turns_left or min(len(peer.clients), self._settings.shares_per_peer)) - 1
         self.size -= 1
         waiting = queue.popleft()
-        del clients[client]
+        del peer.clients[client]
         if queue:
-            clients[client] = queue
-        if not clients:
-            del self._peers[peer]
-            self._turns_left = 0
-        elif not self._turns_left:
-            self._peers[peer] = self._peers.pop(peer)
+            peer.clients[client] = queue
+        else:
+            peer.turns_left = min(peer.turns_left, len(peer.clients))
+        if not peer.turns_left:
+            del ring[name]
+            self._old[name] = peer
+        if not self.size:
+            self._old.clear()
         return waiting
+
+    def _remove(self, waiting: _Waiting[T]) -> None:
+        name, client, _ = waiting.sender
+        peer = self._peer(name)
+        peer.clients[client].remove(waiting)
+        if not peer.clients[client]:
+            del peer.clients[client]
+        if not peer.clients:
+            peer.turns_left = 0
+            self._new.pop(name, None)
+        self.size -= 1
+
+    def _peer(self, name: Hashable) -> _Peer[T]:
+        return self._new.get(name) or self._old.get(name) or _Peer()
+
+    def _in_order(self) -> list[_Waiting[T]]:
+        """All that wait, as they will be served if no others come."""
+        before = self._new, self._old, self._new_in_a_row, self.size
+        self._new, self._old = ({name: peer.copy() for name, peer in one.items()} for one in before[:2])
+        order = [self._pop() for _ in range(self.size)]
+        self._new, self._old, self._new_in_a_row, self.size = before
+        return order
 
     def _drop_last(self, newest: Sender) -> T:
         """Remove the last request of the client with most requests of the peer with most.
 
         Of several peers with equally many it is the sender of the newest request, if it is among them.
         """
-        peer, clients = newest.peer, self._peers[newest.peer]
-        most = sum(map(len, clients.values()))
-        for other, theirs in self._peers.items():
-            waiting = sum(map(len, theirs.values()))
-            if waiting > most:
-                peer, clients, most = other, theirs, waiting
-        client = max(reversed(clients), key=lambda name: len(clients[name]))
-        self.size -= 1
-        last = clients[client].pop()
-        if not clients[client]:
-            del clients[client]
-            if not clients:
-                del self._peers[peer]
+        peer = self._peer(newest.peer)
+        for other in (*self._new.values(), *self._old.values()):
+            if other.size > peer.size:
+                peer = other
+        client = max(reversed(peer.clients), key=lambda name: len(peer.clients[name]))
+        last = peer.clients[client][-1]
+        self._remove(last)
         return last.item
 
     def _supersede(self, sender: Sender) -> list[Refused[T]]:
-        queue = self._peers.get(sender.peer, {}).get(sender.client, ())
+        queue = self._peer(sender.peer).clients.get(sender.client, ())
         mine = [waiting for waiting in queue if waiting.sender == sender]
         excess = mine[: max(0, len(mine) + 1 - self._settings.newest_wins_limit)]
         for waiting in excess:
-            self._peers[sender.peer][sender.client].remove(waiting)
-            self.size -= 1
+            self._remove(waiting)
         error = Overloaded("superseded by a newer frame of the same client", advice="send fewer frames")
         return [Refused(waiting.item, error) for waiting in excess]
 

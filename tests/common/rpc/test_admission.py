@@ -133,6 +133,22 @@ def test_a_peer_that_asks_for_several_clients_has_a_turn_for_each_up_to_its_shar
     assert order(queue) == "p e1 e2 p' e3 p''"
 
 
+def test_a_peer_of_which_nothing_waited_comes_first_and_not_again_before_the_others() -> None:
+    queue = queue_of(limit=20)
+    fill(queue, *((f"g{number}", Sender("greedy")) for number in range(6)), ("x", Sender("x")))
+    assert [queue.take(0.0)[0] for _ in range(2)] == ["g0", "x"]
+    fill(queue, ("x'", Sender("x")), ("y", Sender("y")))
+    assert [queue.take(0.0)[0] for _ in range(4)] == ["y", "g1", "x'", "g2"]
+    fill(queue, ("x''", Sender("x")))
+    assert queue.take(0.0)[0] == "x''"
+
+
+def test_whoever_connects_anew_for_each_request_does_not_keep_others_waiting() -> None:
+    queue = queue_of(limit=100)
+    fill(queue, ("a", PHONE), ("b", PHONE), *((f"n{number}", Sender(number)) for number in range(40)))
+    assert order(queue).split()[:6] == ["a", "n0", "n1", "b", "n2", "n3"]
+
+
 def test_in_a_full_queue_the_last_request_of_whoever_has_most_makes_room() -> None:
     queue = queue_of(limit=4)
     fill(queue, ("e1", EDGE_1), ("e2", EDGE_2), ("e2'", EDGE_2), ("p", PHONE), ("p'", PHONE))
