@@ -13,10 +13,13 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import DeadlineExceeded, InvalidArgument
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.budget import Budget, SequentialTest
+from nearsight.common.result_cache.image_keys import Alternatives, PhotoKeys
 from nearsight.common.result_cache.result_cache import Counts, ResultCache
 
 X = TypeVar("X")
 Y = TypeVar("Y")
+_ALTERNATIVES = 8
+"""Keys that are remembered for each result, where inputs have several."""
 
 
 class ApproximateKeyCache(Generic[X, Y]):
@@ -28,6 +31,8 @@ class ApproximateKeyCache(Generic[X, Y]):
         Gives the key of an input, such as ``prefix(10)`` of `approximations` beside this; any function
         with a hashable value will do. Inputs with the same key should mostly have the same class. Of several,
         coarse to fine, a finer one is used where results of the coarser key conflict; this takes a budget.
+        `PhotoKeys`, such as ``layout_keys()`` of `image_keys`, give several keys, and one that is known is
+        enough; a photo without any is classified and not cached.
     classify : callable
         The classifier, which is taken to be right. Results are compared with ``==``.
     beta : float, optional
@@ -80,6 +85,7 @@ class ApproximateKeyCache(Generic[X, Y]):
         if len(self._approx) != 1 and (budget is None or not self._approx):
             raise InvalidArgument("a cache has one approximation; several, coarse to fine, take a budget")
         self._classify = classify
+        self._alternatives = Alternatives(_ALTERNATIVES * size)
         refresh = (
             SequentialTest(budget, SystemRandom())
             if budget is not None
@@ -108,16 +114,19 @@ class ApproximateKeyCache(Generic[X, Y]):
             What the classifier raises; nothing is cached then.
         """
         keys = self._keys(x)
+        if not all(keys):
+            return self._classify(x)
         with self._lock:
             now_s = self._clock.monotonic()
-            *coarser, key = self._cache.path(keys, now_s)
+            path = self._path(keys, now_s)
+            key = path[-1]
             entry = self._cache.find(key, now_s)
             if entry is not None:
                 return entry.value
             mine = key not in self._running
             inference = self._running.setdefault(key, Future())
             changes = self._changes
-        return self._infer(key, coarser, x, inference, changes) if mine else self._result_of(inference)
+        return self._infer(keys, path, x, inference, changes) if mine else self._result_of(inference)
 
     def correct(self, x: X, value: Y) -> None:
         """Somebody who knows, such as the user, says what this input is."""
@@ -125,7 +134,8 @@ class ApproximateKeyCache(Generic[X, Y]):
         with self._lock:
             self._forget_inferences()
             now_s = self._clock.monotonic()
-            self._cache.correct(self._cache.path(keys, now_s)[-1], value, now_s)
+            if all(keys):
+                self._cache.correct(self._path(keys, now_s)[-1], value, now_s)
 
     def invalidate(self, stale: Callable[[Y], bool] = lambda _: True) -> int:
         """Forget the results for which ``stale`` holds, by default all; gives how many.
@@ -156,10 +166,11 @@ class ApproximateKeyCache(Generic[X, Y]):
         """Whether lately clearly more lookups were answered wrongly than a budget of errors allows."""
         return self._cache.recent_errors.exceeds(self._most_wrong)
 
-    def _keys(self, x: X) -> list[Hashable]:
-        """Coarse to fine. Approximations that give the same key keep different results."""
-        keys = [approx(x) for approx in self._approx]
-        for key in keys:
+    def _keys(self, x: X) -> list[tuple[Hashable, ...]]:
+        """Coarse to fine, each with its alternatives. Equal keys of two approximations are told apart."""
+        found: list[tuple[Hashable, ...]] = []
+        for number, approx in enumerate(self._approx):
+            key = approx(x)
             try:
                 hash(key)
             except TypeError:
@@ -167,17 +178,28 @@ class ApproximateKeyCache(Generic[X, Y]):
                     f"the approximation gave a key that is not hashable: {type(key).__name__}",
                     advice="return bytes, a string, a number or a tuple of these",
                 ) from None
-        return keys if len(keys) == 1 else list(enumerate(keys))
+            keys = key if isinstance(approx, PhotoKeys) and isinstance(key, tuple) else (key,)
+            found.append(keys if len(self._approx) == 1 else tuple((number, one) for one in keys))
+        return found
+
+    def _path(self, keys: Sequence[tuple[Hashable, ...]], now_s: float) -> list[Hashable]:
+        return self._cache.path(map(self._alternatives.resolve, keys), now_s)
 
     def _infer(
-        self, key: Hashable, coarser: Sequence[Hashable], x: X, inference: Future[Y], changes: int
+        self,
+        keys: Sequence[tuple[Hashable, ...]],
+        path: Sequence[Hashable],
+        x: X,
+        inference: Future[Y],
+        changes: int,
     ) -> Y:
+        key = path[-1]
         try:
             value = self._classify(x)
             with self._lock:
                 self._end(key, inference)
                 if changes == self._changes:
-                    self._learn(key, value, coarser)
+                    self._learn(keys, path, value)
         except BaseException as error:
             with self._lock:
                 self._end(key, inference)
@@ -186,9 +208,12 @@ class ApproximateKeyCache(Generic[X, Y]):
         inference.set_result(value)
         return value
 
-    def _learn(self, key: Hashable, value: Y, coarser: Sequence[Hashable]) -> None:
+    def _learn(self, keys: Sequence[tuple[Hashable, ...]], path: Sequence[Hashable], value: Y) -> None:
+        for alternatives, key in zip(keys, path, strict=False):  # finer keys were not looked up
+            if len(alternatives) > 1:
+                self._alternatives.join(alternatives, key)
         try:
-            self._cache.learn(key, value, self._clock.monotonic(), coarser)
+            self._cache.learn(path[-1], value, self._clock.monotonic(), path[:-1])
         except (TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"results are compared with ==, which failed for {type(value).__name__}: {error}",

@@ -54,7 +54,7 @@ BETA = 1.5
 PHOTOS_PER_S = 5.0
 STANDING = 0.5
 """Liveliness of the visitors that the targets are about; as shaky as real clips."""
-_VISITORS = {STANDING: 12, 0.25: 6, 1.0: 6}
+_VISITORS = {STANDING: 12, 0.25: 4, 1.0: 4}
 """By liveliness."""
 _RATES = {1: PHOTOS_PER_S, 2: 2.5, 5: 1.0}
 """Photos a second if each n-th photo is taken."""

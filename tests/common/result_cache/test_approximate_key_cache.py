@@ -1,5 +1,6 @@
 """The cache as a library: threads, faulty classifiers and approximations, changes while inferences run."""
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,8 @@ from nearsight.common.errors import DeadlineExceeded, InvalidArgument
 from nearsight.common.result_cache.approximate_key_cache import ApproximateKeyCache
 from nearsight.common.result_cache.approximations import prefix
 from nearsight.common.result_cache.budget import Budget
+from nearsight.common.result_cache.image_keys import layout_keys
+from support.pictures import picture
 from support.waiting import wait_until
 
 
@@ -303,3 +306,35 @@ def test_the_alarm_sounds_when_a_catalogue_changes_under_the_cache_and_few_answe
     assert any(sounded[:2_000])
     assert not sounded[-1]
     assert wrong < 2_000
+
+
+def _photo(shift: int) -> np.ndarray:
+    return np.roll(picture(1, side=320), shift, axis=1)
+
+
+def test_a_photo_that_moved_a_little_has_the_result_of_the_photo_before() -> None:
+    classified: list[int] = []
+
+    def classify(photo: np.ndarray) -> str:
+        classified.append(len(photo))
+        return "picture"
+
+    cache = ApproximateKeyCache(layout_keys(), classify, beta=math.inf)
+    assert {cache.lookup(_photo(shift)) for shift in range(6)} == {"picture"}
+    assert len(classified) == 1
+    assert cache.counts.served == 5
+
+
+def test_a_photo_that_shows_nothing_is_classified_each_time() -> None:
+    cache = ApproximateKeyCache(layout_keys(), len, beta=math.inf)
+    assert [cache.lookup(np.zeros((side, 9), np.uint8)) for side in (7, 8)] == [7, 8]
+    cache.correct(np.zeros((7, 9), np.uint8), 3)
+    assert cache.lookup(np.zeros((7, 9), np.uint8)) == 7
+    assert cache.counts.lookups == 0
+
+
+def test_a_correction_holds_for_all_keys_of_a_photo() -> None:
+    cache = ApproximateKeyCache(layout_keys(), lambda _photo: "guess", beta=math.inf)
+    cache.lookup(_photo(0))
+    cache.correct(_photo(1), "truth")
+    assert cache.lookup(_photo(2)) == "truth"

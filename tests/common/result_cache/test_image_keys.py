@@ -5,7 +5,6 @@ from collections.abc import Callable
 import cv2
 import numpy as np
 import pytest
-from tests.support.pictures import picture
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.extraction import OrbExtractor
@@ -20,6 +19,7 @@ from nearsight.common.result_cache.image_keys import (
     min_hash,
     perceptual_hash,
 )
+from support.pictures import picture
 
 
 def _picture(seed: int) -> np.ndarray:
