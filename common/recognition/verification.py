@@ -67,6 +67,11 @@ _LEAST_KEPT = 0.15
 """Of the features, when a picture is reduced: fewer decide nothing."""
 
 
+_HINTS, _HINT_PX = 40, 10.0
+"""Correspondences that `agreeing_places` looks at, and how far they may be off: neither it nor a cell is a
+pixel wide, as a similarity stands for a homography."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
     """A homography that passed every test."""
@@ -201,6 +206,35 @@ def agreeing_share(found: RecognizedObject, query: Features, view: Features) -> 
     return found.inliers / min(of_view * kept_share(1 / scale), of_query * kept_share(scale))
 
 
+def agreeing_places(points: NDArray[np.float32], others: NDArray[np.float32]) -> int:
+    """Most distinct places at which correspondences agree with one turn, size and shift: a cheap hint.
+
+    Each two of the first 40 define a similarity. By chance three places agree often, four seldom.
+
+    Parameters
+    ----------
+    points, others : ndarray, (N, 2) float32
+        Places that correspond, the best first.
+    """
+    x_y, u_v = (one[:_HINTS].astype(np.float64) for one in (points, others))
+    from_points, to_points = x_y @ (1, 1j), u_v @ (1, 1j)
+    first, second = np.triu_indices(len(x_y), 1)
+    side, other_side = from_points[second] - from_points[first], to_points[second] - to_points[first]
+    far = np.minimum(abs(side), abs(other_side)) > 2 * _HINT_PX
+    first, similarity = first[far], other_side[far] / side[far]
+    if not len(first):
+        return 0
+    moved = to_points[first, np.newaxis] + similarity[:, np.newaxis] * (
+        from_points - from_points[first, np.newaxis]
+    )
+    agree = abs(to_points - moved) < _HINT_PX * np.maximum(1, abs(similarity))[:, np.newaxis]
+    counts = []
+    for cells in (places(one * (_PLACE_PX / _HINT_PX)) for one in (x_y, u_v)):
+        in_cell = (cells[:, np.newaxis] == np.unique(cells)).astype(np.float32)
+        counts.append((agree.astype(np.float32) @ in_cell > 0).sum(axis=1))
+    return int(np.minimum(*counts).max())
+
+
 def _outline(size: tuple[int, int]) -> NDArray[np.float32]:
     width, height = size
     return np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
@@ -233,7 +267,7 @@ def _homography(
     return found
 
 
-def places(points: NDArray[np.float32]) -> NDArray[np.int64]:
+def places(points: NDArray[np.floating]) -> NDArray[np.int64]:
     """Numbers (N,) of the cells in which points (N, 2) lie; points of one cell count as one place."""
     cells = np.floor(points / _PLACE_PX).astype(np.int64)
     return np.asarray(cells[:, 0] * 65536 + cells[:, 1], np.int64)
