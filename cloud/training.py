@@ -272,4 +272,5 @@ class ObjectTrainer:
             return extract(cv2.GaussianBlur(image.pixels, (0, 0), _BLUR_PX)), moved(turn)
 
         smaller = cv2.getRotationMatrix2D((width / 2, height / 2), 0.0, _SMALLER)
-        return Photographed(moved(smaller), np.asarray(smaller, np.float64), cache(others))
+        back = np.asarray(cv2.invertAffineTransform(smaller), np.float64)
+        return Photographed(moved(smaller), back, cache(others))

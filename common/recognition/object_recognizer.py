@@ -42,7 +42,7 @@ _HOPELESS = 4
 
 _FAR_FEATURES = 400
 """Of a photo from farther away that are looked up."""
-_MOST_ALIKE, _LEAST_AGREEING, _MOST_VERIFIED = 16, 4, 4
+_MOST_ALIKE, _LEAST_AGREEING, _MOST_VERIFIED = 16, 4, 3
 """Views with most near descriptors, places of these that must agree for a view to be verified, and views that
 are. Of 726 pictures, rivals were among the first three."""
 _LENIENT = {"min_inliers": 8, "min_inlier_share": 0.0, "max_log10_false_alarms": 0.0}
@@ -69,14 +69,14 @@ class Photographed(NamedTuple):
     ----------
     far : Features
         From farther away.
-    far_from_view : ndarray, (2, 3) float64
-        Where ``far`` has the points of the view.
+    view_from_far : ndarray, (2, 3) float64
+        Where the view has the points of ``far``.
     others : callable
         Features of further photos; they are worth extracting only for a view that resembles another one.
     """
 
     far: Features
-    far_from_view: NDArray[np.float64]
+    view_from_far: NDArray[np.float64]
     others: Callable[[], tuple[Features, ...]]
 
 
@@ -174,33 +174,28 @@ class ObjectRecognizer:
             for name, other_number in self._hints(query, shown, model.object_id):
                 other = self.models[name]
                 other_query = other.views[other_number].strongest(self.settings.query_features)
-                whole = [(query, other, other_number), (other_query, model, number)]
-                parts = [(shown.far, other, other_number)] if shown else []
-                if not any(_verified(self._lenient, *look) for look in whole + parts):
+                looks = [(query, other, other_number), (other_query, model, number)]
+                if shown:
+                    looks.append((shown.far, other, other_number))
+                if not any(_verified(self._lenient, *look) for look in looks):
                     continue
-                parts += [(photo, other, other_number) for photo in (shown.others() if shown else ())]
-                for look in whole + parts:
-                    verified = _verified(self._verifier, *look)
+                if shown:
+                    looks += [(photo, other, other_number) for photo in shown.others()]
+                for index, (photo, seen, there) in enumerate(looks):
+                    verified = _verified(self._verifier, photo, seen, there)
                     if verified is not None:
-                        share = (
-                            agreeing_share(verified, look[0], look[1].views[look[2]])
-                            if look in whole
-                            else 0.0
-                        )
-                        before = found.get(name, Resemblance(0, 0.0))
-                        found[name] = Resemblance(
-                            max(before.inliers, verified.inliers), max(before.share, share)
-                        )
+                        share = agreeing_share(verified, photo, seen.views[there]) if index < 2 else 0.0
+                        one = found.get(name, Resemblance(0, 0.0))
+                        found[name] = Resemblance(max(one.inliers, verified.inliers), max(one.share, share))
         return found
 
     def _hints(self, view: Features, shown: Photographed | None, beside: str) -> list[tuple[str, int]]:
         """Views (object id, index) of other objects that may resemble one, the likeliest first."""
         keypoints, descriptors = view.keypoints, view.descriptors
-        if shown is not None:
+        if shown:
             far = shown.far.strongest(_FAR_FEATURES)
-            back = cv2.invertAffineTransform(shown.far_from_view)
-            there = cv2.transform(far.keypoints[:, np.newaxis], back)[:, 0] if len(far) else far.keypoints
-            keypoints = np.concatenate([keypoints, there])
+            back = np.insert(far.keypoints, 2, 1.0, axis=1) @ shown.view_from_far.T
+            keypoints = np.concatenate([keypoints, back])
             descriptors = np.concatenate([descriptors, far.descriptors])
         hints = []
         for one in self._classifier.most_alike(descriptors, _MOST_ALIKE, beside):

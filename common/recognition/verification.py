@@ -68,8 +68,7 @@ _LEAST_KEPT = 0.15
 
 
 _HINTS, _HINT_PX = 40, 10.0
-"""Correspondences that `agreeing_places` looks at, and how far they may be off: neither it nor a cell is a
-pixel wide, as a similarity stands for a homography."""
+"""Correspondences that `agreeing_places` looks at, and how far they may be off a similarity."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,23 +215,19 @@ def agreeing_places(points: NDArray[np.float32], others: NDArray[np.float32]) ->
     points, others : ndarray, (N, 2) float32
         Places that correspond, the best first.
     """
-    x_y, u_v = (one[:_HINTS].astype(np.float64) for one in (points, others))
-    from_points, to_points = x_y @ (1, 1j), u_v @ (1, 1j)
-    first, second = np.triu_indices(len(x_y), 1)
-    side, other_side = from_points[second] - from_points[first], to_points[second] - to_points[first]
-    far = np.minimum(abs(side), abs(other_side)) > 2 * _HINT_PX
-    first, similarity = first[far], other_side[far] / side[far]
-    if not len(first):
+    both = [np.asarray(one[:_HINTS], np.float64) for one in (points, others)]
+    here, there = (one @ (1, 1j) for one in both)
+    first, second = np.triu_indices(len(here), 1)
+    side, other_side = here[second] - here[first], there[second] - there[first]
+    apart = np.minimum(abs(side), abs(other_side)) > 2 * _HINT_PX
+    if not apart.any():
         return 0
-    moved = to_points[first, np.newaxis] + similarity[:, np.newaxis] * (
-        from_points - from_points[first, np.newaxis]
-    )
-    agree = abs(to_points - moved) < _HINT_PX * np.maximum(1, abs(similarity))[:, np.newaxis]
-    counts = []
-    for cells in (places(one * (_PLACE_PX / _HINT_PX)) for one in (x_y, u_v)):
-        in_cell = (cells[:, np.newaxis] == np.unique(cells)).astype(np.float32)
-        counts.append((agree.astype(np.float32) @ in_cell > 0).sum(axis=1))
-    return int(np.minimum(*counts).max())
+    first, similarity = first[apart, np.newaxis], (other_side[apart] / side[apart])[:, np.newaxis]
+    off = abs(there - there[first] - similarity * (here - here[first]))
+    agree = (off < _HINT_PX * np.maximum(1, abs(similarity))).astype(np.float32)
+    cells = (places(one * (_PLACE_PX / _HINT_PX)) for one in both)
+    seen = [agree @ (one[:, np.newaxis] == np.unique(one)).astype(np.float32) > 0 for one in cells]
+    return int(np.minimum(*(one.sum(axis=1) for one in seen)).max())
 
 
 def _outline(size: tuple[int, int]) -> NDArray[np.float32]:
