@@ -42,9 +42,11 @@ _HOPELESS = 4
 
 _FAR_FEATURES = 400
 """Of a photo from farther away that are looked up."""
-_MOST_ALIKE, _LEAST_AGREEING, _MOST_VERIFIED = 16, 4, 3
+_MOST_ALIKE, _LEAST_AGREEING, _MOST_VERIFIED = 16, 4, 5
 """Views with most near descriptors, places of these that must agree for a view to be verified, and views that
 are. Of 726 pictures, rivals were among the first three."""
+_CLEARLY_AGREEING = 5
+"""So many agree that all photos of the view are verified, whatever the first looks say."""
 _LENIENT = {"min_inliers": 8, "min_inlier_share": 0.0, "max_log10_false_alarms": 0.0}
 """What is less than this in the picture is not in photos of it: of 726, those of rivals had 8 and more."""
 _NO_VOTES = np.empty(0, np.int32)
@@ -171,13 +173,15 @@ class ObjectRecognizer:
         found: dict[str, Resemblance] = {}
         for number, (view, shown) in enumerate(zip_longest(model.views, photos)):
             query = view.strongest(self.settings.query_features)
-            for name, other_number in self._hints(query, shown, model.object_id):
+            for agreeing, name, other_number in self._hints(query, shown, model.object_id):
                 other = self.models[name]
                 other_query = other.views[other_number].strongest(self.settings.query_features)
                 looks = [(query, other, other_number), (other_query, model, number)]
                 if shown:
                     looks.append((shown.far, other, other_number))
-                if not any(_verified(self._lenient, *look) for look in looks):
+                if agreeing < _CLEARLY_AGREEING and not any(
+                    _verified(self._lenient, *look) for look in looks
+                ):
                     continue
                 if shown:
                     looks += [(photo, other, other_number) for photo in shown.others()]
@@ -189,8 +193,8 @@ class ObjectRecognizer:
                         found[name] = Resemblance(max(one.inliers, verified.inliers), max(one.share, share))
         return found
 
-    def _hints(self, view: Features, shown: Photographed | None, beside: str) -> list[tuple[str, int]]:
-        """Views (object id, index) of other objects that may resemble one, the likeliest first."""
+    def _hints(self, view: Features, shown: Photographed | None, beside: str) -> list[tuple[int, str, int]]:
+        """Views (agreeing places, object id, index) of others that may resemble one, the likeliest first."""
         keypoints, descriptors = view.keypoints, view.descriptors
         if shown:
             far = shown.far.strongest(_FAR_FEATURES)
@@ -202,7 +206,7 @@ class ObjectRecognizer:
             there = self.models[one.object_id].views[one.view].keypoints[one.view_indices]
             hints.append((agreeing_places(keypoints[one.query_indices], there), one.object_id, one.view))
         hints.sort(key=itemgetter(0), reverse=True)
-        return [(name, view) for agree, name, view in hints[:_MOST_VERIFIED] if agree >= _LEAST_AGREEING]
+        return [hint for hint in hints[:_MOST_VERIFIED] if hint[0] >= _LEAST_AGREEING]
 
     def _inliers_to_be_sure(self, model: ObjectModel) -> float:
         """With fewer inliers the photo may show a rival of the object that is not here to be compared.

@@ -208,15 +208,17 @@ def agreeing_share(found: RecognizedObject, query: Features, view: Features) -> 
 def agreeing_places(points: NDArray[np.float32], others: NDArray[np.float32]) -> int:
     """Most distinct places at which correspondences agree with one turn, size and shift: a cheap hint.
 
-    Each two of the first 40 define a similarity. By chance three places agree often, four seldom.
+    Each two of the first 40, at different places, define a similarity. By chance three places agree often,
+    four seldom.
 
     Parameters
     ----------
     points, others : ndarray, (N, 2) float32
         Places that correspond, the best first.
     """
-    both = [np.asarray(one[:_HINTS], np.float64) for one in (points, others)]
-    here, there = (one @ (1, 1j) for one in both)
+    cells = np.stack([places(one * (_PLACE_PX / _HINT_PX)) for one in (points, others)])
+    chosen = np.sort(np.unique(cells, axis=1, return_index=True)[1])[:_HINTS]
+    here, there = (one[chosen] @ (1, 1j) for one in (points, others))
     first, second = np.triu_indices(len(here), 1)
     side, other_side = here[second] - here[first], there[second] - there[first]
     apart = np.minimum(abs(side), abs(other_side)) > 2 * _HINT_PX
@@ -225,8 +227,7 @@ def agreeing_places(points: NDArray[np.float32], others: NDArray[np.float32]) ->
     first, similarity = first[apart, np.newaxis], (other_side[apart] / side[apart])[:, np.newaxis]
     off = abs(there - there[first] - similarity * (here - here[first]))
     agree = (off < _HINT_PX * np.maximum(1, abs(similarity))).astype(np.float32)
-    cells = (places(one * (_PLACE_PX / _HINT_PX)) for one in both)
-    seen = [agree @ (one[:, np.newaxis] == np.unique(one)).astype(np.float32) > 0 for one in cells]
+    seen = [agree @ (one[:, np.newaxis] == np.unique(one)).astype(np.float32) > 0 for one in cells[:, chosen]]
     return int(np.minimum(*(one.sum(axis=1) for one in seen)).max())
 
 
