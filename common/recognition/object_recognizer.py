@@ -67,14 +67,8 @@ class Resemblance(NamedTuple):
 class Photographed(NamedTuple):
     """A view of an object as photos would show it: look-alikes that it hides itself come out.
 
-    Attributes
-    ----------
-    far : Features
-        From farther away.
-    view_from_far : ndarray, (2, 3) float64
-        Where the view has the points of ``far``.
-    others : callable
-        Features of further photos; they are worth extracting only for a view that resembles another one.
+    ``view_from_far``, (2, 3), maps points of the photo from farther away to the view. ``others`` extracts
+    further photos: only a view that resembles another one needs them.
     """
 
     far: Features

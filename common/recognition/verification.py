@@ -227,8 +227,8 @@ def agreeing_places(points: NDArray[np.float32], others: NDArray[np.float32]) ->
     first, similarity = first[apart, np.newaxis], (other_side[apart] / side[apart])[:, np.newaxis]
     off = abs(there - there[first] - similarity * (here - here[first]))
     agree = (off < _HINT_PX * np.maximum(1, abs(similarity))).astype(np.float32)
-    seen = [agree @ (one[:, np.newaxis] == np.unique(one)).astype(np.float32) > 0 for one in cells[:, chosen]]
-    return int(np.minimum(*(one.sum(axis=1) for one in seen)).max())
+    in_cells = [(one[:, np.newaxis] == np.unique(one)).astype(np.float32) for one in cells[:, chosen]]
+    return int(np.minimum(*((agree @ one > 0).sum(axis=1) for one in in_cells)).max())
 
 
 def _outline(size: tuple[int, int]) -> NDArray[np.float32]:
