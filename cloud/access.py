@@ -103,7 +103,7 @@ class DatabaseCatalogue:
         """The catalogue with its index, which new objects are compared with."""
         with self._opening:
             if self._live is None:
-                live = LiveCatalogue(self.name, self._store, self._trainer.settings, unasked=False)
+                live = LiveCatalogue(self.name, self._store, self._trainer.settings)
                 try:
                     live.load()
                 except NotFound:  # it begins

@@ -104,8 +104,6 @@ class LiveCatalogue:
         Makes a recognizer of models; tests slow it down.
     clock : Clock
         For the time that an index takes.
-    unasked : bool
-        Whether each change gets into an index soon; False: only when somebody waits for it.
 
     Attributes
     ----------
@@ -122,11 +120,8 @@ class LiveCatalogue:
             [Iterable[ObjectModel], RecognitionSettings], ObjectRecognizer
         ] = ObjectRecognizer.build,
         clock: Clock = SYSTEM_CLOCK,
-        *,
-        unasked: bool = True,
     ) -> None:
         self.name = name
-        self._unasked = unasked
         self._store = store
         self._settings = settings
         self._build = build
@@ -301,8 +296,7 @@ class LiveCatalogue:
                 self._build_next()
 
     def _has_work(self) -> bool:
-        outdated = self._content.revision > self._tried_revision
-        return self._stopping or (outdated and (self._unasked or bool(self._waiting)))
+        return self._stopping or self._content.revision > self._tried_revision
 
     def _rest(self) -> bool:
         """Wait until the next index is due: a stream of changes must not keep a core busy. False: stopped."""

@@ -10,15 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
 import cv2
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.classifiers.classifier import Candidate, Classifier, VotingRule
@@ -31,7 +29,6 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.recognition.verification import (
     CLEAR_INLIERS,
     Verifier,
-    agreeing_places,
     agreeing_share,
     confidence,
 )
@@ -40,15 +37,10 @@ _DEFAULT_SETTINGS = RecognitionSettings()
 _HOPELESS = 4
 """A candidate with so many times fewer votes than the winner has inliers is not going to overtake it."""
 
-_FAR_FEATURES = 400
-"""Of a photo from farther away that are looked up."""
-_MOST_ALIKE, _LEAST_AGREEING, _MOST_VERIFIED = 16, 4, 5
-"""Views with most near descriptors, places of these that must agree for a view to be verified, and views that
-are. Of 726 pictures, rivals were among the first three."""
-_CLEARLY_AGREEING = 5
-"""So many agree that all photos of the view are verified, whatever the first looks say."""
-_LENIENT = {"min_inliers": 8, "min_inlier_share": 0.0, "max_log10_false_alarms": 0.0}
-"""What is less than this in the picture is not in photos of it: of 726, those of rivals had 8 and more."""
+_LEAST_ALIKE, _OBJECTS_PER_ALIKE, _MOST_ALIKE = 4, 40, 10
+"""Views that are verified of those that resemble one: more of many. Of 629, rivals were in the first 10."""
+_PHOTO_FEATURES, _MOST_ALIKE_PHOTO = 400, 4
+"""The same of a photo, and the features that are looked up: rivals came first here."""
 _NO_VOTES = np.empty(0, np.int32)
 
 _CLIP_LIMIT = 2.0
@@ -62,18 +54,6 @@ class Resemblance(NamedTuple):
 
     inliers: int
     share: float
-
-
-class Photographed(NamedTuple):
-    """A view of an object as photos would show it: look-alikes that it hides itself come out.
-
-    ``view_from_far``, (2, 3), maps points of the photo from farther away to the view. ``others`` extracts
-    further photos: only a view that resembles another one needs them.
-    """
-
-    far: Features
-    view_from_far: NDArray[np.float64]
-    others: Callable[[], tuple[Features, ...]]
 
 
 class ObjectRecognizer:
@@ -95,7 +75,6 @@ class ObjectRecognizer:
         self.backend = classifier.name
         self._classifier = classifier
         self._verifier = Verifier(settings)
-        self._lenient = Verifier(settings.model_copy(update=_LENIENT))
         self._doubtful_below = {name: self._inliers_to_be_sure(model) for name, model in self.models.items()}
 
     @classmethod
@@ -158,49 +137,36 @@ class ObjectRecognizer:
         match_ms += (time.perf_counter() - started) * 1e3
         return RecognitionResult(None, match_ms, verify_ms)
 
-    def resembling(self, model: ObjectModel, photos: Sequence[Photographed] = ()) -> dict[str, Resemblance]:
+    def resembling(self, model: ObjectModel, photos: Iterable[Features] = ()) -> dict[str, Resemblance]:
         """Objects that could be mistaken for another one, or it for them.
 
         Views are verified as photos are, each as the photo of the other: now and then only one shows it.
-        ``photos`` are of the first views. They do not show the whole picture: they give no share.
+        ``photos`` show the object as cameras would, not as the whole picture: they give no share.
         """
         found: dict[str, Resemblance] = {}
-        for number, (view, shown) in enumerate(zip_longest(model.views, photos)):
-            query = view.strongest(self.settings.query_features)
-            for agreeing, name, other_number in self._hints(query, shown, model.object_id):
-                other = self.models[name]
-                other_query = other.views[other_number].strongest(self.settings.query_features)
-                looks = [(query, other, other_number), (other_query, model, number)]
-                if shown:
-                    looks.append((shown.far, other, other_number))
-                if agreeing < _CLEARLY_AGREEING and not any(
-                    _verified(self._lenient, *look) for look in looks
-                ):
-                    continue
-                if shown:
-                    looks += [(photo, other, other_number) for photo in shown.others()]
-                for index, (photo, seen, there) in enumerate(looks):
-                    verified = _verified(self._verifier, photo, seen, there)
-                    if verified is not None:
-                        share = agreeing_share(verified, photo, seen.views[there]) if index < 2 else 0.0
-                        one = found.get(name, Resemblance(0, 0.0))
-                        found[name] = Resemblance(max(one.inliers, verified.inliers), max(one.share, share))
-        return found
 
-    def _hints(self, view: Features, shown: Photographed | None, beside: str) -> list[tuple[int, str, int]]:
-        """Views (agreeing places, object id, index) of others that may resemble one, the likeliest first."""
-        keypoints, descriptors = view.keypoints, view.descriptors
-        if shown:
-            far = shown.far.strongest(_FAR_FEATURES)
-            back = np.insert(far.keypoints, 2, 1.0, axis=1) @ shown.view_from_far.T
-            keypoints = np.concatenate([keypoints, back])
-            descriptors = np.concatenate([descriptors, far.descriptors])
-        hints = []
-        for one in self._classifier.most_alike(descriptors, _MOST_ALIKE, beside):
-            there = self.models[one.object_id].views[one.view].keypoints[one.view_indices]
-            hints.append((agreeing_places(keypoints[one.query_indices], there), one.object_id, one.view))
-        hints.sort(key=itemgetter(0), reverse=True)
-        return [hint for hint in hints[:_MOST_VERIFIED] if hint[0] >= _LEAST_AGREEING]
+        def verify(other: str, query: Features, shown: ObjectModel, number: int, *, whole: bool) -> None:
+            candidate = Candidate(shown.object_id, number, 0, _NO_VOTES, _NO_VOTES)
+            verified = self._verifier.verify(query, shown, candidate)
+            if verified is not None:
+                share = agreeing_share(verified, query, shown.views[number]) if whole else 0.0
+                before = found.get(other, Resemblance(0, 0.0))
+                found[other] = Resemblance(max(before.inliers, verified.inliers), max(before.share, share))
+
+        most = min(_MOST_ALIKE, _LEAST_ALIKE + len(self) // _OBJECTS_PER_ALIKE)
+        for number, view in enumerate(model.views):
+            photo = view.strongest(self.settings.query_features)
+            for name, other_number in self._classifier.most_alike(photo, most, model.object_id):
+                other = self.models[name]
+                other_photo = other.views[other_number].strongest(self.settings.query_features)
+                verify(name, photo, other, other_number, whole=True)
+                verify(name, other_photo, model, number, whole=True)
+        for photo in photos:
+            shown = photo.strongest(_PHOTO_FEATURES)
+            alike = self._classifier.most_alike(shown, _MOST_ALIKE_PHOTO, model.object_id)
+            for name, other_number in alike:
+                verify(name, photo, self.models[name], other_number, whole=False)
+        return found
 
     def _inliers_to_be_sure(self, model: ObjectModel) -> float:
         """With fewer inliers the photo may show a rival of the object that is not here to be compared.
@@ -244,12 +210,6 @@ class ObjectRecognizer:
                 runner_up = other.inliers
                 break
         return replace(best, confidence=confidence(best.inliers, runner_up))
-
-
-def _verified(
-    verifier: Verifier, query: Features, shown: ObjectModel, number: int
-) -> RecognizedObject | None:
-    return verifier.verify(query, shown, Candidate(shown.object_id, number, 0, _NO_VOTES, _NO_VOTES))
 
 
 def recognize_image(

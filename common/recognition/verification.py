@@ -67,10 +67,6 @@ _LEAST_KEPT = 0.15
 """Of the features, when a picture is reduced: fewer decide nothing."""
 
 
-_HINTS, _HINT_PX = 40, 10.0
-"""Correspondences that `agreeing_places` looks at, and how far they may be off a similarity."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
     """A homography that passed every test."""
@@ -205,32 +201,6 @@ def agreeing_share(found: RecognizedObject, query: Features, view: Features) -> 
     return found.inliers / min(of_view * kept_share(1 / scale), of_query * kept_share(scale))
 
 
-def agreeing_places(points: NDArray[np.float32], others: NDArray[np.float32]) -> int:
-    """Most distinct places at which correspondences agree with one turn, size and shift: a cheap hint.
-
-    Each two of the first 40, at different places, define a similarity. By chance three places agree often,
-    four seldom.
-
-    Parameters
-    ----------
-    points, others : ndarray, (N, 2) float32
-        Places that correspond, the best first.
-    """
-    cells = np.stack([places(one * (_PLACE_PX / _HINT_PX)) for one in (points, others)])
-    chosen = np.sort(np.unique(cells, axis=1, return_index=True)[1])[:_HINTS]
-    here, there = (one[chosen] @ (1, 1j) for one in (points, others))
-    first, second = np.triu_indices(len(here), 1)
-    side, other_side = here[second] - here[first], there[second] - there[first]
-    apart = np.minimum(abs(side), abs(other_side)) > 2 * _HINT_PX
-    if not apart.any():
-        return 0
-    first, similarity = first[apart, np.newaxis], (other_side[apart] / side[apart])[:, np.newaxis]
-    off = abs(there - there[first] - similarity * (here - here[first]))
-    agree = (off < _HINT_PX * np.maximum(1, abs(similarity))).astype(np.float32)
-    in_cells = [(one[:, np.newaxis] == np.unique(one)).astype(np.float32) for one in cells[:, chosen]]
-    return int(np.minimum(*((agree @ one > 0).sum(axis=1) for one in in_cells)).max())
-
-
 def _outline(size: tuple[int, int]) -> NDArray[np.float32]:
     width, height = size
     return np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
@@ -263,7 +233,7 @@ def _homography(
     return found
 
 
-def places(points: NDArray[np.floating]) -> NDArray[np.int64]:
+def places(points: NDArray[np.float32]) -> NDArray[np.int64]:
     """Numbers (N,) of the cells in which points (N, 2) lie; points of one cell count as one place."""
     cells = np.floor(points / _PLACE_PX).astype(np.int64)
     return np.asarray(cells[:, 0] * 65536 + cells[:, 1], np.int64)

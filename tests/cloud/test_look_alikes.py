@@ -19,7 +19,7 @@ from nearsight.common.recognition.codec import object_model_to_bytes
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import TWIN, ObjectModel
-from nearsight.common.recognition.object_recognizer import ObjectRecognizer, Photographed
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.pictures import jpeg, look_alike, photographed, picture
 
@@ -122,20 +122,6 @@ def test_a_rival_that_only_photos_show_is_found(indexed: int) -> None:
     accepted, rejected = compared(images(one=LARGE), images(room=room), indexed=indexed)
     assert rejected == {}
     assert accepted["one"]["room"] >= 20
-
-
-def test_further_photos_are_extracted_only_of_a_picture_that_resembles_another() -> None:
-    extracted: list[str] = []
-
-    def photos(one: TrainedObject) -> list[Photographed]:
-        (photo,) = one.photos
-        return [photo._replace(others=lambda: extracted.append(one.model.object_id) or photo.others())]
-
-    one, other, unlike = trained(*images(one=PORTRAIT, other=OTHER, unlike=ELSE))
-    index = ObjectRecognizer.build([one.model], SETTINGS)
-    assert index.resembling(unlike.model, photos(unlike)) == {}
-    assert index.resembling(other.model, photos(other)).keys() == {"one"}
-    assert extracted == ["other"]
 
 
 def test_an_object_is_not_compared_with_what_it_replaces() -> None:

@@ -42,8 +42,10 @@ _STANDS_OUT = 2.0
 """Standard deviations (of a Poisson count) above the median of the other objects."""
 _MIN_OTHERS = 3
 """Fewer tell nothing about what is usual: several of them may be in the photo."""
-_NEAR_BITS, _LEAST_NEAR = 46, 6
-"""A near neighbour, and how many of them a look-alike has at least: 8 in 7 pairs of 726 pictures."""
+_LEAST_ALIKE = 6
+_MANY_DESCRIPTORS = 600_000
+"""Descriptors with a near neighbour in a look-alike, and the size of the index that says what is near: 629
+pictures, where they were 7 and more in 15 pairs. A small index would call nearly all near."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,26 +131,24 @@ class Classifier(ABC):
         """Objects in the index."""
         return len(self._table.object_ids)
 
-    def most_alike(self, descriptors: NDArray[np.uint8], most: int, beside: str) -> tuple[Candidate, ...]:
-        """Views of other objects than ``beside`` with most near descriptors; the nearest of each come first.
+    def most_alike(self, features: Features, most: int, beside: str) -> tuple[tuple[str, int], ...]:
+        """Views (object id, index) of other objects with a near neighbour for most descriptors.
 
         For whoever looks for look-alikes: of several objects with one pattern none passes the ratio test.
         """
         table = self._table
-        if not len(descriptors) or not len(table.descriptors):
+        if not len(features) or not len(table.descriptors):
             return ()
-        distances, rows = self._neighbours(descriptors)
-        queries, ranks = np.nonzero((rows >= 0) & (distances <= _NEAR_BITS))
-        order = np.argsort(distances[queries, ranks], kind="stable")
-        queries, near = queries[order], rows[queries, ranks][order]
-        views = table.view_of_row[near]
+        distances, rows = self._neighbours(features.descriptors)
+        bits = unrelated_distance_bits(max(len(table.descriptors), _MANY_DESCRIPTORS))
+        near = (rows >= 0) & (distances <= bits)
+        queries, views = np.nonzero(near)[0], table.view_of_row[rows[near]]
         pairs = np.unique(queries * len(table.views) + views)  # a descriptor counts once per view
         counts = np.bincount(pairs % len(table.views), minlength=len(table.views))
         counts[[table.object_ids[index] == beside for index, _ in table.views]] = 0
         ranked = np.argsort(-counts, kind="stable")[:most]
-        return tuple(
-            table.candidate(int(view), queries, near) for view in ranked if counts[view] >= _LEAST_NEAR
-        )
+        alike = (table.views[view] for view in ranked if counts[view] >= _LEAST_ALIKE)
+        return tuple((table.object_ids[index], view) for index, view in alike)
 
     def rounds(self, features: Features) -> Iterator[tuple[Candidate, ...]]:
         """Candidate views, most votes first, each time that they are worth verifying.
@@ -219,18 +219,6 @@ class DescriptorTable:
             unrelated_bits=unrelated_distance_bits(len(view_of_row)),
         )
 
-    def candidate(self, view: int, queries: NDArray[np.int64], rows: NDArray[np.int64]) -> Candidate:
-        """A view (index into ``views``) with those of the correspondences that are with its rows."""
-        mine = self.view_of_row[rows] == view
-        object_index, view_in_object = self.views[view]
-        return Candidate(
-            object_id=self.object_ids[object_index],
-            view=view_in_object,
-            votes=int(mine.sum()),
-            query_indices=queries[mine].astype(np.int32),
-            view_indices=self.index_in_view[rows[mine]],
-        )
-
 
 def _groups(models: Sequence[ObjectModel]) -> NDArray[np.int32]:
     """For each model the index of one of them, the same for twins, and for twins of twins."""
@@ -295,7 +283,7 @@ class Vote:
         for index in ranked:
             view = int(views[index])
             if counts[index] >= self._rule.min_votes and self._stands_out(self._table.views[view][0], votes):
-                chosen.append(self._table.candidate(view, queries, rows))
+                chosen.append(self._candidate(view, queries, rows))
         return tuple(chosen)
 
     def _stands_out(self, object_index: int, all_votes: list[int]) -> bool:
@@ -309,6 +297,17 @@ class Vote:
             return True
         usual = median_of_others(all_votes, own)
         return own >= usual + _STANDS_OUT * math.sqrt(usual)
+
+    def _candidate(self, view: int, queries: NDArray[np.int64], rows: NDArray[np.int64]) -> Candidate:
+        mine = self._table.view_of_row[rows] == view
+        object_index, view_in_object = self._table.views[view]
+        return Candidate(
+            object_id=self._table.object_ids[object_index],
+            view=view_in_object,
+            votes=int(mine.sum()),
+            query_indices=queries[mine].astype(np.int32),
+            view_indices=self._table.index_in_view[rows[mine]],
+        )
 
 
 def unrelated_distance_bits(descriptors: int) -> float:

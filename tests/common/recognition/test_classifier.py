@@ -64,12 +64,9 @@ def test_the_objects_most_alike_are_found_even_if_several_are_alike() -> None:
     same = [replace(one, object_id=name) for name in ("b", "c")]
     classifier = build_classifier("exact", [*same, random_model("d", 2)])
     assert list(classifier.rounds(one.views[0])) == [()]  # no vote passes the ratio test
-    descriptors = one.views[0].descriptors
-    both = classifier.most_alike(descriptors, 2, "a")
-    assert {(found.object_id, found.view, found.votes) for found in both} == {("b", 0, 40), ("c", 0, 40)}
-    assert both[0].query_indices.tolist() == both[0].view_indices.tolist()
-    assert [found.object_id for found in classifier.most_alike(descriptors, 2, "b")] == ["c"]
-    assert len(classifier.most_alike(descriptors, 1, "a")) == 1
+    assert set(classifier.most_alike(one.views[0], 2, "a")) == {("b", 0), ("c", 0)}
+    assert classifier.most_alike(one.views[0], 2, "b") == (("c", 0),)
+    assert len(classifier.most_alike(one.views[0], 1, "a")) == 1
 
 
 def test_a_far_neighbour_never_votes() -> None:

@@ -15,7 +15,6 @@ from nearsight.common.recognition.verification import (
     CLEAR_INLIERS,
     Fit,
     Verifier,
-    agreeing_places,
     confidence,
     is_plausible,
     log10_false_alarms,
@@ -234,22 +233,3 @@ def test_the_second_look_wins_with_more_inliers_where_the_votes_are_not_clear(da
     else:
         expected = max((one for one in (of_votes, again) if one is not None), default=None)
     assert (found.inliers if found is not None else None) == expected
-
-
-def test_places_that_a_turn_a_size_and_a_shift_explain_agree() -> None:
-    rng = np.random.default_rng(4)
-    points = rng.uniform(50, 600, (30, 2)).astype(np.float32)
-    others = rng.uniform(50, 600, (30, 2)).astype(np.float32)
-    by_chance = agreeing_places(points, others)
-    turned = 0.5 * points[:8] @ np.array([[0.8, 0.6], [-0.6, 0.8]]) + (90, 40)
-    others[:8] = turned + rng.uniform(-3, 3, turned.shape)
-    assert by_chance < 4
-    assert 8 <= agreeing_places(points, others) <= 8 + by_chance
-    assert agreeing_places(points[:1], others[:1]) == agreeing_places(points[:0], others[:0]) == 0
-
-
-def test_what_agrees_at_one_place_counts_once_and_a_mirror_image_does_not_agree() -> None:
-    points = np.array([[100, 100], [400, 100], [400, 300], [100, 300], [240, 410], [330, 170]], np.float32)
-    assert agreeing_places(points, points) == 6
-    assert agreeing_places(np.repeat(points[:3], 5, axis=0), np.repeat(points[:3], 5, axis=0)) == 3
-    assert agreeing_places(points, points * (-1, 1) + (700, 0)) < 4
