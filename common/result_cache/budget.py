@@ -23,7 +23,7 @@ _STEEPNESS = 8
 """How fast served lookups grow as a key conflicts less; infinite: served below the price, refused above."""
 _MEMORY = 100
 """Inferences that a key remembers; at more, its counts are halved."""
-_TRUST = 2.0
+_TRUST = 4.0
 """Conflicts that must be seen before a history is judged by these, rather than by its own counts."""
 _FADING = 0.999
 """What is known of a history fades so far with each inference."""
@@ -113,6 +113,8 @@ class SequentialTest:
         self._rng = rng
         self._histories: dict[tuple[int, int], list[float]] = {}
         """By agreements and conflicts, on a scale: conflicts that were seen next, and that were expected."""
+        self._all = [0.0, 0.0]
+        """The same of all histories: what one that is new is judged by."""
 
     def inferred(self, entry: Entry[Any], value: object, lookups: int) -> bool:
         """Learn from an inference; keep the most frequent value; draw the next lookup to verify."""
@@ -137,12 +139,14 @@ class SequentialTest:
         """Probability that the next inference for this key finds another value."""
         own = _share(entry.conflicts, entry.inferences)
         seen, expected = self._histories.get(_history(entry), (0.0, 0.0))
-        return own * (seen + _TRUST) / (expected + _TRUST)
+        of_all = (self._all[0] + _TRUST) / (self._all[1] + _TRUST)
+        return own * (seen + _TRUST * of_all) / (expected + _TRUST)
 
     def _learn(self, entry: Entry[Any], agrees: bool) -> None:
-        history = self._histories.setdefault(_history(entry), [0.0, 0.0])
-        history[0] = history[0] * _FADING + (not agrees)
-        history[1] = history[1] * _FADING + _share(entry.conflicts, entry.inferences)
+        expected = _share(entry.conflicts, entry.inferences)
+        for history in (self._all, self._histories.setdefault(_history(entry), [0.0, 0.0])):
+            history[0] = history[0] * _FADING + (not agrees)
+            history[1] = history[1] * _FADING + expected
 
 
 def _count(entry: Entry[Any], value: object, agrees: bool) -> None:

@@ -15,3 +15,12 @@ def test_the_example_of_a_cache_serves_most_lookups_without_errors() -> None:
 def test_the_example_of_a_plan_keeps_its_target() -> None:
     said = runpy.run_path(str(EXAMPLES / "plan_result_cache.py"))["report"]()
     assert said.endswith("at most 1% wrong: size 1000, back-off 1.1; 68% are inferred\n")
+
+
+def test_the_example_of_a_budget_serves_half_and_keeps_near_it() -> None:
+    said = runpy.run_path(str(EXAMPLES / "error_budget.py"))["report"](20_000)
+    for line in said.splitlines()[1:]:
+        _, served, wrong, *_, alarm = line.split()
+        assert float(served.rstrip("%")) > 30
+        assert float(wrong.rstrip("%")) < 3
+        assert alarm == "False"

@@ -1,0 +1,355 @@
+"""A budget of errors or of inferences, instead of a fixed back-off: through shifts, and at equal inferences.
+
+Generated flows whose popular applications change twice are played through caches with a budget and with fixed
+back-offs. Each window of lookups shows how many were answered wrongly. A second part plays flows of one
+popularity with many back-offs and budgets, so that errors can be compared where inferences are equal, and
+lets coarse keys whose results conflict be refined to longer prefixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, ClassVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from nearsight.common.result_cache.auto_refresh import AutoRefresh
+from nearsight.common.result_cache.budget import Budget, SequentialTest
+from nearsight.common.result_cache.result_cache import Refresh, ResultCache
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import grouped, mean_and_spread, nested, values
+from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, flows, zipf
+
+SHIFT, TRADE = "shift", "trade"
+BACK_OFF, ERROR, INFERENCES = "back-off", "error", "inferences"
+"""What a cache is given."""
+TARGET, BAND = 0.01, 0.003
+"""Wrong lookups, and how far from them a phase may be."""
+_RATE = 0.8
+"""Inferences for which a budget is tried."""
+_FIXED = 1.85
+"""The back-off that is wrong in 1 % of the lookups of the first phase."""
+_GIVEN: tuple[tuple[str, float], ...] = (
+    (ERROR, TARGET),
+    (INFERENCES, _RATE),
+    (BACK_OFF, _FIXED),
+    (BACK_OFF, 2.5),
+)
+_BETAS = (1.05, 1.15, 1.3, 1.5, 1.8, 2.2, 3.0, 5.0)
+_ERRORS = (0.005, 0.01, 0.02, 0.04, 0.08)
+_PREFIXES = {"prefix(5)": (5,), "prefix(10)": (10,), "prefix(20)": (20,), "prefix(5, 10, 20)": (5, 10, 20)}
+"""Packets in keys; several: coarse to fine."""
+PHASES = ("the fitted popularity", "other applications", "many applications")
+_PHASE, _WINDOW, _FLOWS, _SIZE, _RUNS = 1_000_000, 100_000, 500_000, 10_000, 3
+_COLOURS = {
+    (ERROR, TARGET): "#1f6f8b",
+    (INFERENCES, _RATE): "#7a9e3b",
+    (BACK_OFF, _FIXED): "#c2571a",
+    (BACK_OFF, 2.5): "#8a5a3a",
+}
+_LINES = dict(zip(_PREFIXES, drawing.SEQUENCE, strict=True))
+
+Packets = NDArray[np.int16]
+
+
+class Figure(Experiment):
+    """A target error of 1 % through two shifts of popularity, and errors at equal inferences."""
+
+    name: ClassVar[str] = "approximate-budget"
+    source: ClassVar[str] = "beyond the approximate-key caching, 5"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """Per network: one for each cache through the shifts, and one for each kind of keys."""
+        runs = range(1 if options.smoke else _RUNS)
+        return (
+            *cells_of("{part}-{run}-{cache}", part=(SHIFT,), run=runs, cache=range(len(_GIVEN))),
+            *cells_of("{part}-{run}-{keys}", part=(TRADE,), run=runs, keys=_PREFIXES),
+        )
+
+    def processes(self, options: RunOptions) -> int:
+        """Nothing is timed."""
+        return 1 if options.smoke else 2
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Play the flows of a network; one row per window, keys and what the cache is given."""
+        part, run = cell.parameters["part"], cell.parameters["run"]
+        rng = options.rng(self.name, part, run)
+        if part == SHIFT:
+            phase, window, size = (20_000, 5_000, 400) if options.smoke else (_PHASE, _WINDOW, _SIZE)
+            usual = zipf(APPLICATIONS, 1.45)
+            phases = (usual, rng.permutation(usual), zipf(APPLICATIONS, 0.5))
+            traffic = flows(len(phases) * phase, rng, phases=phases, packets_kept=10)
+            name = "prefix(10)"
+            given: tuple[tuple[str, float], ...] = (_GIVEN[cell.parameters["cache"]],)
+        else:
+            phase, size = (20_000, 400) if options.smoke else (_FLOWS, _SIZE)
+            window, name = phase, cell.parameters["keys"]
+            traffic = flows(phase, rng, packets_kept=20)
+            given = _trades(len(_PREFIXES[name]), smoke=options.smoke)
+        keys = _keys(traffic.packets, _PREFIXES[name])
+        classes = traffic.applications.tolist()
+        rows: list[Row] = []
+        for kind, value in given:
+            cache: ResultCache[bytes, int] = ResultCache(_refresh(kind, value, run), size)
+            of_play = {"run": run, "part": part, "keys": name, "given": kind, "value": value}
+            rows.extend(
+                {**of_play, "phase": at * window // phase, "window": at, **became}
+                for at, became in enumerate(_played(cache, keys, classes, window))
+            )
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``shift.<given>.<phase>``, ``windows.<given>`` and ``trade.<keys>.<given>.<value>``."""
+        parts = grouped(rows, "part")
+        shift = [{**row, "cache": f"{row['given']} {row['value']}"} for row in parts[SHIFT]]
+        return {
+            "shift": nested(shift, ("cache", "phase"), _of_phase),
+            "windows": nested(shift, ("cache",), _of_windows),
+            "trade": nested(parts[TRADE], ("keys", "given", "value"), _of_phase),
+        }
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """The budgets hold; a fixed back-off does not; and the sequential test is not worse than it."""
+        shift, windows = summary["shift"], summary["windows"]
+
+        def farthest(cache: str, quantity: str, target: float) -> float:
+            ends = [float(one[quantity][end]) for one in shift[cache].values() for end in ("min", "max")]
+            return max(abs(one - target) for one in ends)
+
+        budget, fixed, rate = f"{ERROR} {TARGET}", f"{BACK_OFF} {_FIXED}", f"{INFERENCES} {_RATE}"
+        held = farthest(budget, "wrong", TARGET)
+        off = farthest(fixed, "wrong", TARGET)
+        of_served = ", ".join(f"{one['wrong_of_served']['mean']:.4f}" for one in shift[budget].values())
+        estimated = max(
+            abs(one["estimated"]["mean"] - one["wrong"]["mean"]) for one in shift[budget].values()
+        )
+        targets = [
+            Target.at_most(
+                f"a budget of {TARGET:.0%} of the lookups: distance of any phase from it",
+                held,
+                BAND,
+                f"of the served ones, by phase: {of_served}",
+                4,
+            ),
+            Target.at_least(
+                f"a back-off of {_FIXED}, which fits the first phase: distance of some phase",
+                off,
+                BAND,
+                "",
+                4,
+            ),
+            Target.at_least(
+                f"windows of {_WINDOW:,} lookups within {BAND:.1%} of the target, budget",
+                windows[budget]["within"],
+                0.9,
+                f"fixed back-off: {windows[fixed]['within']:.2f}",
+            ),
+            Target.at_most(
+                f"a budget of {_RATE:.0%} inferences: distance of any phase from it",
+                farthest(rate, "inferences", _RATE),
+                0.01,
+                "",
+                4,
+            ),
+            Target.at_most("estimated less true errors of the budget, any phase", estimated, 0.001, "", 4),
+        ]
+        for keys, ratios in _ratios(summary["trade"]).items():
+            if ratios:
+                text = f"{keys}: errors over those of a fixed back-off at equal inferences, median"
+                spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+                targets.append(Target.at_most(text, float(np.median(ratios)), 1.0, spread, 3))
+        return tuple(targets)
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per cache and phase, then one per keys and budget."""
+        columns = ("cache", "wrong, of lookups", "wrong, of served", "estimated, of lookups", "inferences")
+        lines = [
+            *(
+                (f"{cache}, {PHASES[int(phase)]}", one)
+                for cache, phases in summary["shift"].items()
+                for phase, one in phases.items()
+            ),
+            *(
+                (f"{keys}, {given} {value}", one)
+                for keys, caches in summary["trade"].items()
+                for given, by_value in caches.items()
+                for value, one in by_value.items()
+            ),
+        ]
+        numbers = ("wrong", "wrong_of_served", "estimated", "inferences")
+        return columns, [(name, *(f"{one[number]['mean']:.4f}" for number in numbers)) for name, one in lines]
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Errors and inferences through the shifts, and errors over inferences."""
+        picture = drawing.new_picture(12.6, 4.6)
+        errors, inferences, trade = picture.subplots(1, 3, width_ratios=[1.2, 1.0, 1.1])
+        rows = grouped(results.rows, "part")[SHIFT]
+        _draw_windows(errors, rows, "wrong")
+        errors.axhspan(TARGET - BAND, TARGET + BAND, color="#1f6f8b", alpha=0.12, zorder=0)
+        errors.set(
+            title="Wrong answers through two shifts", ylabel="wrong share of the lookups", ylim=(0, None)
+        )
+        _draw_windows(inferences, rows, "inferences")
+        inferences.set(title="What it costs", ylabel="inferred share of the lookups", ylim=(0, 1))
+        _draw_trade(trade, results.metrics["trade"])
+        drawing.legend_below(picture, inferences)
+        drawing.caption(
+            picture, "Generated flows, prefix(10), LRU cache of 10,000 results; bands: range of runs"
+        )
+        return picture
+
+
+def _trades(levels: int, *, smoke: bool) -> tuple[tuple[str, float], ...]:
+    """What caches are given; refinement takes a budget."""
+    betas, errors = (_BETAS[3:6], _ERRORS[1:3]) if smoke else (_BETAS, _ERRORS)
+    budgets = tuple((ERROR, error) for error in errors)
+    return budgets if levels > 1 else (*((BACK_OFF, beta) for beta in betas), *budgets)
+
+
+def _refresh(kind: str, value: float, seed: int) -> Refresh:
+    if kind == BACK_OFF:
+        return AutoRefresh(value)
+    return SequentialTest(Budget(error=value) if kind == ERROR else Budget(inferences=value), Random(seed))
+
+
+def _keys(packets: Packets, prefixes: tuple[int, ...]) -> list[tuple[bytes, ...]]:
+    """Of each flow, coarse to fine: the bytes of so many packets."""
+    columns = []
+    for prefix in prefixes:
+        width = prefix * packets.itemsize
+        data = np.ascontiguousarray(packets[:, :prefix]).tobytes()
+        columns.append([data[at : at + width] for at in range(0, len(data), width)])
+    return list(zip(*columns, strict=True))
+
+
+def _played(
+    cache: ResultCache[bytes, int], keys: Sequence[tuple[bytes, ...]], classes: Sequence[int], window: int
+) -> Iterator[dict[str, float]]:
+    """What becomes of each window of lookups."""
+    for start in range(0, len(keys), window):
+        before, wrong = cache.counts.served, 0
+        for of_flow, truth in zip(keys[start : start + window], classes[start : start + window], strict=True):
+            *coarser, key = cache.path(of_flow, 0.0) if len(of_flow) > 1 else of_flow
+            entry = cache.find(key, 0.0)
+            if entry is None:
+                cache.learn(key, truth, 0.0, coarser)
+            else:
+                wrong += entry.value != truth
+        served = cache.counts.served - before
+        yield {
+            "lookups": window,
+            "served": served,
+            "wrong": wrong,
+            "estimated": round(cache.recent_errors.share, 6),
+            "bound": round(cache.recent_errors.bound, 6),
+            "alarm": int(cache.recent_errors.exceeds(TARGET)),
+        }
+
+
+def _of_phase(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """Shares over all windows of a phase, by run."""
+    found: dict[str, list[float]] = {"wrong": [], "wrong_of_served": [], "inferences": [], "estimated": []}
+    for windows in grouped(rows, "run").values():
+        lookups, served, wrong = (sum(values(windows, name)) for name in ("lookups", "served", "wrong"))
+        found["wrong"].append(wrong / lookups)
+        found["wrong_of_served"].append(wrong / max(1.0, served))
+        found["inferences"].append(1.0 - served / lookups)
+        found["estimated"].append(float(np.mean(values(windows, "estimated"))))
+    return {name: mean_and_spread(one) for name, one in found.items()}
+
+
+def _of_windows(rows: Sequence[StoredRow]) -> dict[str, float]:
+    """How many windows are near the target, and which is the farthest from it; without the first of a run."""
+    of_all = [row for row in rows if row["window"] != "0"]
+    errors = np.array(values(of_all, "wrong")) / np.array(values(of_all, "lookups"))
+    off = np.abs(errors - TARGET)
+    return {
+        "within": round(float(np.mean(off <= BAND)), 4),
+        "farthest": round(float(off.max()), 5),
+        "alarms": round(float(np.mean(values(of_all, "alarm"))), 4),
+    }
+
+
+def _ratios(trade: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Errors of each budget over those of a back-off with as many inferences; refined keys: over the best."""
+    lines = {
+        keys: sorted((one["inferences"]["mean"], one["wrong"]["mean"]) for one in caches[BACK_OFF].values())
+        for keys, caches in trade.items()
+        if BACK_OFF in caches
+    }
+    ratios: dict[str, list[float]] = {}
+    for keys, caches in trade.items():
+        rivals = [lines[keys]] if keys in lines else list(lines.values())
+        ratios[keys] = []
+        for one in caches[ERROR].values():
+            x, y = one["inferences"]["mean"], one["wrong"]["mean"]
+            there = [line for line in rivals if line[0][0] <= x <= line[-1][0]]
+            fixed = [float(np.interp(x, *np.array(line).T)) for line in there]
+            if fixed:
+                ratios[keys].append(y / min(fixed))
+    return ratios
+
+
+def _draw_windows(axes: Axes, rows: Sequence[StoredRow], quantity: str) -> None:
+    shares = [
+        (row, float(row["wrong" if quantity == "wrong" else "served"]) / float(row["lookups"]))
+        for row in rows
+    ]
+    phase = float(rows[0]["lookups"]) * (1 + max(values(rows, "window"))) / len(PHASES) / 1e6
+    for (given, value), colour in _COLOURS.items():
+        if (quantity, given) == ("wrong", INFERENCES):
+            continue
+        found: dict[float, list[float]] = {}
+        for row, share in shares:
+            if (row["given"], float(row["value"])) == (given, value):
+                at = (float(row["window"]) + 0.5) * float(row["lookups"]) / 1e6
+                found.setdefault(at, []).append(share if quantity == "wrong" else 1.0 - share)
+        name = (
+            f"back-off {value:g}"
+            if given == BACK_OFF
+            else f"budget of {value:.0%} {given}s".replace("ss", "s")
+        )
+        axes.plot(list(found), [np.mean(one) for one in found.values()], color=colour, label=name)
+        least, most = ([end(one) for one in found.values()] for end in (min, max))
+        axes.fill_between(list(found), least, most, color=colour, alpha=0.25, linewidth=0)
+    for place, name in enumerate(PHASES):
+        axes.axvline(place * phase, color="#8a8a8a", linewidth=0.8, linestyle=":")
+        axes.text(
+            place * phase + 0.02 * phase,
+            1.0,
+            name,
+            fontsize=7,
+            va="top",
+            transform=axes.get_xaxis_transform(),
+        )
+    axes.set(xlabel="lookups [millions]", xlim=(0, len(PHASES) * phase))
+
+
+def _draw_trade(axes: Axes, trade: Mapping[str, Any]) -> None:
+    for keys, caches in trade.items():
+        for given, look in ((BACK_OFF, "o:"), (ERROR, "s-")):
+            points = sorted(
+                (one["inferences"]["mean"], one["wrong"]["mean"]) for one in caches.get(given, {}).values()
+            )
+            if points:
+                x, y = zip(*points, strict=True)
+                label = f"{keys}, {'back-off' if given == BACK_OFF else 'budget'}"
+                axes.plot(x, y, look, color=_LINES[keys], markersize=3.5, linewidth=1.2, label=label)
+    axes.set(title="Errors at equal inferences", xlabel="inferred share of the lookups", yscale="log")
+    axes.set_ylabel("wrong share of the lookups")
+    axes.grid(visible=True, axis="both")
+    axes.legend(fontsize=7, loc="lower left")
