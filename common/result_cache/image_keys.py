@@ -8,6 +8,7 @@ borders. One that is known is enough, and each is found by an exact look-up. Dec
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -112,7 +113,7 @@ def layout_keys(step: float = 0.5, grids: int = 8) -> PhotoKeys[Pixels]:
     return PhotoKeys(f"layout({step:g}, {grids})", describe)
 
 
-def feature_keys(step: float = 1.1, grids: int = 8) -> PhotoKeys[Features]:
+def feature_keys(step: float = 1.1, grids: int = 16) -> PhotoKeys[Features]:
     """How many bits the mean descriptor has in each byte, and where the keypoints lie; rounded by ``grids``.
 
     Single descriptors come and go with every tremble; the mean of many hardly changes. It tells less
@@ -194,7 +195,7 @@ class Alternatives:
         if size < 1:
             raise InvalidArgument(f"at least one key must be remembered, got {size}")
         self._size = size
-        self._stand_in: dict[Hashable, Hashable] = {}
+        self._stand_in: OrderedDict[Hashable, Hashable] = OrderedDict()  # a dict is slow to find its first
 
     def __len__(self) -> int:
         return len(self._stand_in)
@@ -209,7 +210,7 @@ class Alternatives:
         for one in keys:
             if one not in self._stand_in:
                 if len(self._stand_in) >= self._size:
-                    del self._stand_in[next(iter(self._stand_in))]
+                    self._stand_in.popitem(last=False)
                 self._stand_in[one] = key
 
 

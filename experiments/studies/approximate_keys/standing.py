@@ -275,10 +275,17 @@ class Played:
         }
 
 
-def play(photos: Sequence[Stream], refresh: Refresh) -> Played:
-    """Ask one cache for the photos of all visitors, one visitor after the other."""
+def lookups(photos: Sequence[Stream], refresh: Refresh) -> Iterator[tuple[Photo, str | None]]:
+    """Ask one cache for the photos of all visitors, one visitor after the other; gives what is served."""
     player = Player(refresh)
-    return _count((photo, player.lookup(photo.keys, photo.answered)) for one in photos for photo in one)
+    for one in photos:
+        for photo in one:
+            yield photo, player.lookup(photo.keys, photo.answered)
+
+
+def play(photos: Sequence[Stream], refresh: Refresh) -> Played:
+    """What becomes of the photos of all visitors."""
+    return _count(lookups(photos, refresh))
 
 
 def _count(lookups: Iterable[tuple[Photo, str | None]]) -> Played:

@@ -41,6 +41,7 @@ from nearsight.experiments.studies.approximate_keys.standing import (
     Stream,
     clips_in,
     exhibits,
+    lookups,
     models_of_clips,
     photo_rows,
     play,
@@ -54,7 +55,7 @@ BETA = 1.5
 PHOTOS_PER_S = 5.0
 STANDING = 0.5
 """Liveliness of the visitors that the targets are about; as shaky as real clips."""
-_VISITORS = {STANDING: 12, 0.25: 4, 1.0: 4}
+_VISITORS = {STANDING: 10, 0.25: 3, 1.0: 3}
 """By liveliness."""
 _RATES = {1: PHOTOS_PER_S, 2: 2.5, 5: 1.0}
 """Photos a second if each n-th photo is taken."""
@@ -150,7 +151,7 @@ class Figure(Experiment):
             ),
             Target.at_most("… of these wrong, at most 1 %", sequential["wrong"], 0.01),
             Target.at_most(
-                "CPU time of the edge per photo over that without the cache, at most a third",
+                "CPU time of the edge per photo, network apart, over that without the cache: at most a third",
                 found["cpu"]["photo"]["ratio"],
                 1 / 3,
                 digits=3,
@@ -216,9 +217,9 @@ def _of_visitors(rows: Sequence[StoredRow]) -> dict[str, Any]:
                 rows,
                 ("decode_ms", "extract_ms", "recognize_ms"),
                 ("small_ms", "layout_ms", "cache_ms"),
-                kinds[LAYOUT],
+                LAYOUT,
             ),
-            "features": _cpu(rows, ("recognize_ms",), ("features_ms", "cache_ms"), kinds[FEATURES]),
+            "features": _cpu(rows, ("recognize_ms",), ("features_ms", "cache_ms"), FEATURES),
         },
     }
 
@@ -232,16 +233,17 @@ def _sequential(photos: Sequence[Stream]) -> dict[str, float]:
 
 
 def _cpu(
-    rows: Sequence[StoredRow], without: Sequence[str], looking: Sequence[str], played: Mapping[str, float]
+    rows: Sequence[StoredRow], without: Sequence[str], looking: Sequence[str], kind: str
 ) -> dict[str, float]:
-    """Means per request [ms]; medians would hide what slow requests cost."""
-    full, look = (sum(float(np.mean(values(rows, name))) for name in names) for names in (without, looking))
-    mean = look + (1 - played["served"]) * full
+    """Means per request [ms]: all recognised, all looked up, and looked up and recognised if need be."""
+    full, look = (np.sum([values(rows, name) for name in names], axis=0) for names in (without, looking))
+    recognised = [value is None for _, value in lookups(streams(rows, kind), AutoRefresh(BETA))]
+    with_cache = look + np.where(recognised, full, 0.0)
     return {
-        "without_ms": round(full, 3),
-        "look_ms": round(look, 3),
-        "with_ms": round(mean, 3),
-        "ratio": round(mean / full, 4),
+        "without_ms": round(float(full.mean()), 3),
+        "look_ms": round(float(look.mean()), 3),
+        "with_ms": round(float(with_cache.mean()), 3),
+        "ratio": round(float(with_cache.mean() / full.mean()), 4),
     }
 
 
