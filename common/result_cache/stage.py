@@ -96,14 +96,16 @@ class Payoff:
         Per request, in the last complete window.
     """
 
-    WINDOW = 50
-    PAUSES = (200, 12_800)
-    """Requests in the first and in the longest pause: where it never pays, it looks at one request in 257."""
+    WINDOW, WINDOW_S = 50, 20.0
+    """Looks in a window, and seconds: many clients need time until an answer to each is confirmed."""
+    PAUSES = (4, 256)
+    """The first and the longest pause, in windows: where it never pays, it looks at one request in 257."""
 
     def __init__(self) -> None:
         self.cost_ms = self.saved_ms = 0.0
         self._pause = self.PAUSES[0]
         self._skip = 0
+        self._began_s: float | None = None
         self._looks = self._hits = self._others = 0
         self._spent_ms = self._otherwise_ms = 0.0
 
@@ -119,12 +121,14 @@ class Payoff:
         self._skip -= 1
         return False
 
-    def looked(self, spent_ms: float, *, hit: bool) -> None:
+    def looked(self, spent_ms: float, now_s: float, *, hit: bool) -> None:
         """A look took so long, and found something or not."""
+        if self._began_s is None:
+            self._began_s = now_s
         self._looks += 1
         self._hits += hit
         self._spent_ms += spent_ms
-        if self._looks >= self.WINDOW:
+        if self._looks >= self.WINDOW and now_s - self._began_s >= self.WINDOW_S:
             self._judge()
 
     def answered(self, spent_ms: float) -> None:
@@ -138,8 +142,9 @@ class Payoff:
         if self.saved_ms > self.cost_ms:
             self._pause = self.PAUSES[0]
         else:
-            self._skip = self._pause
+            self._skip = self._pause * self._looks
             self._pause = min(2 * self._pause, self.PAUSES[1])
+        self._began_s = None
         self._looks = self._hits = 0
         self._spent_ms = 0.0
 
@@ -243,7 +248,7 @@ class ResultStage:
             if key is not None and keying is self._keying:
                 entry = self._cache.find(key, now_s)
             spent_ms = self._spent_ms(query, now_s - started_s)
-            self._payoff.looked(spent_ms, hit=entry is not None)
+            self._payoff.looked(spent_ms, now_s, hit=entry is not None)
             query.result_look = Looked(keys, key, keying, spent_ms, now_s)
             return entry.value.found if entry is not None else None
 

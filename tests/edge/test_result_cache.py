@@ -157,7 +157,7 @@ def test_photos_that_cannot_be_read_are_refused(serve: Serve) -> None:
 
 def test_it_tells_what_it_did(cloud: ScriptedCloud, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """In `nearsight status`, `nearsight explain` and metrics; also that it stopped, as nothing is gained."""
-    monkeypatch.setattr(Payoff, "WINDOW", 20)
+    monkeypatch.setattr(Payoff, "WINDOW_S", 0.0)
     metrics = DaemonMetrics("edge")
     with serve(metrics, result_cache=TRUSTING) as (edge, device):
         warm(edge, device, [0, 1])
@@ -187,7 +187,7 @@ def pay_nothing(edge: EdgeDaemon) -> None:
     result = cache_of(edge).result
     assert result is not None
     for _ in range(2 * Payoff.WINDOW):
-        result._payoff.looked(3.6e6, hit=False)
+        result._payoff.looked(3.6e6, 0.0, hit=False)
 
 
 @pytest.mark.system

@@ -212,10 +212,11 @@ def test_verifications_may_follow_a_budget_of_wrong_answers_and_it_tells_when_th
     calm = tier.stage.state
     assert calm.counts.served > 0.5 * calm.counts.lookups
     assert not calm.alarm
-    for n in range(400):  # all views change, again and again
+    told = set()
+    for n in range(2000):  # all views change, again and again
         tier.ask(scene(n % 5), shown(names[n // 40 % 2]))
-    assert tier.stage.state.alarm
-    assert "MORE THAN ALLOWED" in tier.stage.state.why
+        told.add(tier.stage.state.alarm and "MORE THAN ALLOWED" in tier.stage.state.why)
+    assert True in told
 
 
 def test_a_stage_behind_this_one_teaches_as_a_tier_does() -> None:
@@ -283,14 +284,14 @@ def test_an_answer_that_was_not_confirmed_for_long_is_forgotten() -> None:
 
 
 def requests(payoff: Payoff, count: int, *, cost_ms: float, hits: float, otherwise_ms: float) -> int:
-    """Give it requests; how many of them it looked at."""
+    """Give it a request per second; how many of them it looked at."""
     looked = 0
     for n in range(count):
         if not payoff.may_look():
             continue
         looked += 1
         hit = int((n + 1) * hits) > int(n * hits)
-        payoff.looked(cost_ms, hit=hit)
+        payoff.looked(cost_ms, float(n), hit=hit)
         if not hit:
             payoff.answered(otherwise_ms)
     return looked
@@ -311,6 +312,17 @@ def test_looking_stops_where_it_costs_more_than_it_saves_and_is_tried_less_and_l
     assert requests(payoff, 100_000, cost_ms=1.0, hits=0.1, otherwise_ms=5.0) <= 800
 
 
+def test_many_clients_have_time_until_their_views_are_known() -> None:
+    """None of the first 5 photos of a view can be a hit, and 100 clients send a photo per second."""
+    payoff = Payoff()
+    for n in range(10_000):
+        assert payoff.may_look()
+        payoff.looked(1.0, n / 100, hit=n >= 500)
+        if n < 500:
+            payoff.answered(20.0)
+    assert payoff.pays
+
+
 def test_looking_comes_back_when_it_pays_again() -> None:
     payoff = Payoff()
     requests(payoff, 10_000, cost_ms=1.0, hits=0.0, otherwise_ms=50.0)
@@ -324,7 +336,7 @@ def test_a_cache_where_each_photo_is_new_stops_and_says_so() -> None:
     tier.behind_ms = 1.0
     for n in range(Payoff.WINDOW):
         query, _ = tier.begin(scene(n))
-        tier.clock.advance(0.001)
+        tier.clock.advance(0.5)
         tier.stage.learn(query, Answer(shown("mona"), "edge"), LESSON)
     state = tier.stage.state
     assert tier.stage.features_wanted(KeyedPhoto(scene(0))) is None
