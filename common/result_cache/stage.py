@@ -98,7 +98,7 @@ class Payoff:
 
     WINDOW, WINDOW_S = 50, 20.0
     """Looks in a window, and seconds: many clients need time until an answer to each is confirmed."""
-    PAUSES = (4, 256)
+    PAUSES = (1, 256)
     """The first and the longest pause, in windows: where it never pays, it looks at one request in 257."""
 
     def __init__(self) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.models import ObjectModel
@@ -21,6 +22,7 @@ from support.edge import (
     answer_of,
     cache_of,
     exhibit,
+    features_of,
     photo,
     warm,
 )
@@ -59,6 +61,28 @@ def test_a_photo_that_is_sent_again_is_answered_without_recognition(
         assert one.message.object.label == "exhibit 0"
         assert list(one.message.object.corners) == []
         assert [hop.tier for hop in one.hops] == ["edge"]
+
+
+def test_features_that_are_sent_again_are_answered_as_well(cloud: ScriptedCloud, serve: Serve) -> None:
+    features = features_of(photo(0))
+    with serve(result_cache=TRUSTING) as (_edge, device):
+        wait_until(
+            lambda: device.send(features).result(20).message.grain == "result",
+            what="an answer of the result cache",
+        )
+        asked = len(cloud.received)
+        assert device.ask(features) == ("00", "edge")
+    assert len(cloud.received) == asked
+
+
+def test_devices_do_not_share_answers(cloud: ScriptedCloud, serve: Serve) -> None:
+    with (
+        serve(result_cache=TRUSTING) as (edge, device),
+        EdgeClient(edge.endpoint, device_id="other") as other,
+    ):
+        served(device, 0)
+        assert grain_of(other, 0) != "result"
+        assert grain_of(device, 0) == "result"
 
 
 def test_the_usual_back_off_verifies_five_times_before_it_serves(cloud: ScriptedCloud, serve: Serve) -> None:
@@ -187,7 +211,7 @@ def pay_nothing(edge: EdgeDaemon) -> None:
     result = cache_of(edge).result
     assert result is not None
     for _ in range(2 * Payoff.WINDOW):
-        result._payoff.looked(3.6e6, 0.0, hit=False)
+        result._payoff.looked(3.6e6, SYSTEM_CLOCK.monotonic(), hit=False)
 
 
 @pytest.mark.system
