@@ -183,6 +183,8 @@ class ApproximateKeyCache(Generic[X, Y]):
         return found
 
     def _path(self, keys: Sequence[tuple[Hashable, ...]], now_s: float) -> list[Hashable]:
+        if len(keys) == len(keys[0]) == 1:
+            return [keys[0][0]]
         return self._cache.path(map(self._alternatives.resolve, keys), now_s)
 
     def _infer(

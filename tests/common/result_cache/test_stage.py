@@ -205,7 +205,7 @@ def test_what_the_result_cache_of_the_next_tier_answers_is_not_learnt() -> None:
 
 
 def test_verifications_may_follow_a_budget_of_wrong_answers_and_it_tells_when_they_cannot() -> None:
-    tier = Tier(error=0.01)
+    tier = Tier(error=0.001)
     names = ("mona", "scream")
     for n in range(2000):
         tier.ask(scene(n % 5), shown(names[n % 5 % 2]))
