@@ -12,6 +12,7 @@ from nearsight.cloud.service import CatalogueService
 from nearsight.cloud.store import CatalogueStore
 from nearsight.common.catalogue.answers import FetchedModels, models_of
 from nearsight.common.errors import Unavailable
+from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
@@ -180,3 +181,30 @@ def test_a_cloud_that_restarts_empties_no_cache_while_it_loads(
         finally:
             loading.go_on.set()
             again.stop(2.0)
+
+
+def test_the_result_cache_follows_the_catalogue_of_the_cloud(
+    cloud: CloudDaemon, cache_settings: CacheSettings
+) -> None:
+    """One object is removed, another one hangs a new picture; the edge asks for changes every 0.05 s."""
+    trusting = ResultCacheSettings(enabled=True, beta=1e9)
+    with (
+        running_edge(cloud.endpoint, cache=cache_settings, result_cache=trusting) as edge,
+        EdgeClient(edge.endpoint) as device,
+        CloudClient(cloud.endpoint) as curator,
+    ):
+
+        def served(number: int) -> bool:
+            return device.send(photo(number)).result(30).message.grain == "result"
+
+        for number in (0, 1):
+            wait_until(lambda n=number: served(n), what="an answer of the result cache")
+        revision = cache_of(edge).revision
+        curator.remove("01")
+        curator.add({"00": [picture_jpeg(60)]})
+        wait_until(lambda: cache_of(edge).revision == revision + 2, what="both changes at the edge")
+        for _ in range(5):
+            assert device.ask(photo(0))[0] is None
+            assert device.ask(photo(1))[0] is None
+        wait_until(lambda: served(60), what="an answer of the result cache")
+        assert device.ask(photo(60)) == ("00", "edge")
