@@ -55,18 +55,19 @@ def test_a_budget_has_one_target_between_0_and_1(given: dict[str, float]) -> Non
 @given(
     st.lists(st.tuples(st.integers(1, MOST_SERVED + 1), st.booleans()), max_size=400), st.floats(0.001, 0.5)
 )
-def test_errors_are_off_the_target_by_at_most_one_account(
+def test_the_price_tells_how_far_errors_are_off_the_target(
     inferences: list[tuple[int, bool]], target: float
 ) -> None:
     budget = Budget(error=target)
-    before = budget.price
-    earned = 0.0
+    before, earned, emptied = budget.price, 0.0, False
     for told, conflicts in inferences:
         wrong = (told - 1) * conflicts
         earned += target * told - wrong
+        emptied = emptied or abs(earned) > 0.49 * WRONG_ANSWERS
         budget.note(told, wrong)
         assert 1e-3 <= budget.price <= 1.0
-    assert abs(earned) > WRONG_ANSWERS / 2 or (budget.price >= before) == (earned >= -1e-6)
+        if not emptied:
+            assert budget.price == pytest.approx(before * 1e3 ** (earned / WRONG_ANSWERS))
 
 
 def test_an_account_that_is_full_pays_for_no_more_than_it_holds() -> None:
