@@ -1,6 +1,7 @@
 """Smoke runs of experiments, made once for all tests of all workers: they share museums and rows."""
 
 import fcntl
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ class SmokeRuns:
         self.root.mkdir(exist_ok=True)
 
     def folder(self, name: str) -> Path:
-        """The results of an experiment, which is run if it was not yet."""
+        """The results of an experiment, which is run if it was not yet; only to be read."""
         finished = self.root / f"{name}.finished"
         with (self.root / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -26,6 +27,10 @@ class SmokeRuns:
                     assert main(["experiment", "run", name, "--smoke"]) == 0
                 finished.touch()
         return self.root / f"results/experiments/{name}-smoke"
+
+    def copy(self, name: str, to: Path) -> Path:
+        """The same in a folder that a test may change: others read those of `folder` at any time."""
+        return Path(shutil.copytree(self.folder(name), to / f"{name}-smoke"))
 
 
 @pytest.fixture(scope="session")

@@ -95,12 +95,10 @@ def test_tables_use_the_rows_of_the_figure(smoke_runs, name: str) -> None:
 
 
 def test_a_table_says_whose_rows_it_used(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    smoke_runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(folder)
-    results = folder / "results/experiments"
-    for name in ("rows.csv", "run.json"):
-        (results / "table3.1-smoke" / name).unlink(missing_ok=True)
+    smoke_runs.copy("fig3.4", tmp_path / "results/experiments")
+    monkeypatch.chdir(tmp_path)
     assert main(["experiment", "run", "table3.1", "--smoke"]) == 0
     shown = capsys.readouterr()
     assert "using its rows" in shown.err
