@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nearsight.common.errors import NearsightError
+from nearsight.common.logging import configure_logging
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.framework import drawing, numbers
@@ -123,6 +124,7 @@ class Figure(Experiment):
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Send a burst; one row per photo."""
+        configure_logging(level="CRITICAL")  # that tiers refuse is the subject: rows count it
         plan, number = _plan(options), cell.parameters["repetition"]
         museum = TaughtMuseum(options, replace(plan.museum, seed=options.seed))
         settings = {**self._profiles.settings(museum, self.name, OURS, plan.profile), **_EDGE_SETTINGS}
