@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, wait
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Generic, TypeVar
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
@@ -47,6 +47,9 @@ class ApproximateKeyCache(Generic[X, Y]):
         A result that was not confirmed for so long is forgotten.
     wait_s : float
         How long a lookup waits for an inference that another thread runs for the same key.
+    rng : random.Random, optional
+        Draws which served lookups are verified under a budget. By default nobody can foresee it; with a
+        seeded one a run can be repeated.
     clock : Clock, optional
 
     Examples
@@ -77,6 +80,7 @@ class ApproximateKeyCache(Generic[X, Y]):
         size: int = 10_000,
         ttl_s: float = math.inf,
         wait_s: float = 30.0,
+        rng: Random | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._approx = (approx,) if callable(approx) else tuple(approx)
@@ -87,7 +91,7 @@ class ApproximateKeyCache(Generic[X, Y]):
         self._classify = classify
         self._alternatives = Alternatives(_ALTERNATIVES * size)
         refresh = (
-            SequentialTest(budget, SystemRandom())
+            SequentialTest(budget, rng or SystemRandom())
             if budget is not None
             else AutoRefresh(1.5 if beta is None else beta)
         )

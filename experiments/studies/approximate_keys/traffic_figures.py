@@ -302,8 +302,8 @@ def _figure_5(found: Mapping[str, Any]) -> Iterator[Target]:
     misses = (1.0 - best["hits"]["mean"]) / (1.0 - found["identity"][never]["hits"]["mean"])
     usually = f"{name}, the fewest inferences at up to {_NEAR:.0%} wrong; back-off 1.5, model"
     yield Target(f"{usually}: errors, 1.4 % in the paper", errors, errors <= _NEAR, played)
-    yield Target("… verifications, 3 % in the paper", verified, verified <= 0.04)
-    yield Target("… misses over those of exact caching, half in the paper", misses, misses <= 0.55)
+    yield Target(f"{usually}: verifications, 3 % in the paper", verified, verified <= 0.04)
+    yield Target(f"{name}: misses over those of exact caching, half in the paper", misses, misses <= 0.55)
     worst = max(found, key=lambda one: float(found[one][never]["said_errors"]["mean"]))
     left, before = (found[worst][beta]["said_errors"]["mean"] for beta in (usual, never))
     yield Target.at_most(

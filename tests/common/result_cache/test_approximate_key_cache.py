@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
 import numpy as np
 import pytest
@@ -278,7 +279,9 @@ def test_a_cache_follows_a_back_off_or_a_budget(classifier: Classifier) -> None:
 
 
 def test_inputs_are_told_apart_where_their_coarse_key_is_not_enough(classifier: Classifier) -> None:
-    cache = ApproximateKeyCache((prefix(1), prefix(2)), lambda x: x[0] * x[1], budget=Budget(error=0.01))
+    cache = ApproximateKeyCache(
+        (prefix(1), prefix(2)), lambda x: x[0] * x[1], budget=Budget(error=0.01), rng=Random(1)
+    )
     rng = np.random.default_rng(1)
     for kind, detail, noise in rng.integers(0, (2, 4, 1_000), (4_000, 3)).tolist():
         cache.lookup([kind, detail, noise])
@@ -290,7 +293,7 @@ def test_inputs_are_told_apart_where_their_coarse_key_is_not_enough(classifier: 
 
 def test_the_alarm_sounds_when_a_catalogue_changes_under_the_cache_and_few_answers_are_wrong() -> None:
     label = ["old"]
-    cache = ApproximateKeyCache(prefix(1), lambda _: label[0], budget=Budget(error=0.01))
+    cache = ApproximateKeyCache(prefix(1), lambda _: label[0], budget=Budget(error=0.01), rng=Random(1))
 
     def ask(lookups: int) -> tuple[list[bool], int]:
         sounded, wrong = [], 0
