@@ -69,7 +69,7 @@ def test_a_node_reports_its_peers_what_they_hold_and_the_traffic() -> None:
             "live",
         )
         assert peer.sent_bytes > 10 * 100 and peer.received_bytes > 0 and peer.store_bytes > 10 * 100
-        assert 0 < peer.round_trip_ms < 1000 and peer.present_s >= 0
+        assert peer.round_trip_ms > 0 and peer.present_s >= 0
         facts = dict(report.facts)
         assert facts["writes"] == "10" and facts["holds"].startswith("10 keys")
         before = a._traffic.of(b.node_id).sent_bytes
