@@ -1,0 +1,339 @@
+"""Which models are resident, and the decision about each request: run, wait, load or refuse.
+
+One budget in bytes. The cache decides; its caller loads, unloads and executes, and reports back. Every call
+that may need room returns what to unload. A model is out of the cache as soon as it is named for eviction,
+and its bytes are free: the caller unloads it before it loads anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
+
+_LOG_ENTRIES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The model is resident."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The model is being loaded for an earlier request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Evict these, then load the model, and report `ModelCache.loaded` or `ModelCache.failed`."""
+
+    evict: tuple[Victim, ...] = ()
+
+
+class Reason(Enum):
+    """Why a model cannot be loaded now."""
+
+    TOO_LARGE = "larger than the budget"
+    IN_USE = "what else is resident executes, loads or is pinned"
+    TOO_MANY = "too many evictions for one load"
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The model cannot be loaded now, with the numbers."""
+
+    reason: Reason
+    model: str
+    size_bytes: int
+    budget_bytes: int
+    free_bytes: int
+    """May be negative after the budget has shrunk."""
+    evictable_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.model} needs {_in_mb(self.size_bytes)} of {_in_mb(self.budget_bytes)}, where "
+            f"{_in_mb(self.free_bytes)} are free and {_in_mb(self.evictable_bytes)} could be: "
+            f"{self.reason.value}"
+        )
+
+
+Decision = Run | Wait | Load | Refuse
+
+_RUN, _WAIT, _LOAD = Run(), Wait(), Load()
+
+
+class Eviction(NamedTuple):
+    """One eviction, explained."""
+
+    at_s: float
+    model: str
+    score: float
+    """By the policy, see `Victim`."""
+    size_bytes: int
+    load_ms: float
+    """What it costs to load it again."""
+    made_room_for: str
+    """The model to be loaded; empty if the budget shrank or a model turned out larger."""
+
+
+class ModelCache:
+    """Models in a budget of memory.
+
+    Parameters
+    ----------
+    budget_bytes : int
+        Memory for all models together.
+    policy : Policy
+        Chooses what to evict. A policy belongs to one cache.
+    most_evictions : int, optional
+        For one load; a load that needs more is refused. None: no limit.
+
+    Raises
+    ------
+    InvalidArgument
+        If the budget or the limit is negative.
+    """
+
+    def __init__(self, budget_bytes: int, policy: Policy, most_evictions: int | None = None) -> None:
+        if budget_bytes < 0 or (most_evictions is not None and most_evictions < 0):
+            raise InvalidArgument(
+                f"a budget of {budget_bytes} bytes with at most {most_evictions} evictions for one load"
+            )
+        self.policy = policy
+        self._budget_bytes = budget_bytes
+        self._most_evictions = most_evictions
+        self._resident: dict[str, ModelCosts] = {}
+        self._loading: dict[str, ModelCosts] = {}
+        self._executing: Counter[str] = Counter()
+        self._pinned: set[str] = set()
+        self._free_bytes = budget_bytes
+        self._log: deque[Eviction] = deque(maxlen=_LOG_ENTRIES)
+        policy.resized(budget_bytes)
+
+    @property
+    def budget_bytes(self) -> int:
+        """Memory for all models together."""
+        return self._budget_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """Budget that neither resident nor loading models take; negative while they take too much."""
+        return self._free_bytes
+
+    @property
+    def resident(self) -> Mapping[str, ModelCosts]:
+        """Models that can execute, with their costs; a view."""
+        return self._resident
+
+    @property
+    def loading(self) -> Collection[str]:
+        """Models that are being loaded; a view."""
+        return self._loading.keys()
+
+    @property
+    def pinned(self) -> Collection[str]:
+        """Models that are never evicted, resident or not; a view."""
+        return self._pinned
+
+    @property
+    def evictions(self) -> Sequence[Eviction]:
+        """The last thousand evictions, oldest first; a view."""
+        return self._log
+
+    def executing(self, model: str) -> int:
+        """How many requests execute the model now."""
+        return self._executing[model]
+
+    def request(self, model: str, costs: ModelCosts, now_s: float) -> Decision:
+        """Decide about a request.
+
+        Parameters
+        ----------
+        model : str
+        costs : ModelCosts
+            Of that model as they are known; they count only if it must be loaded.
+        now_s : float
+        """
+        self.policy.requested(model, now_s)
+        if model in self._resident:
+            return _RUN
+        if model in self._loading:
+            return _WAIT
+        return self.load(model, costs, now_s)
+
+    def load(self, model: str, costs: ModelCosts, now_s: float) -> Load | Refuse:
+        """Decide about a load without a request, such as a warm-up or a load ahead of a request.
+
+        Raises
+        ------
+        InvalidArgument
+            If the model is resident or loading.
+        """
+        if model in self._resident or model in self._loading:
+            raise InvalidArgument(f"{model} is resident or loading already")
+        needed_bytes = costs.size_bytes - self._free_bytes
+        if needed_bytes <= 0:
+            self._reserve(model, costs)
+            return _LOAD
+        if costs.size_bytes > self._budget_bytes:
+            return self._refuse(Reason.TOO_LARGE, model, costs)
+        evictable = self._evictable()
+        if self._evictable_bytes() < needed_bytes:
+            return self._refuse(Reason.IN_USE, model, costs)
+        victims = tuple(self.policy.victims(evictable, needed_bytes, now_s))
+        if self._most_evictions is not None and len(victims) > self._most_evictions:
+            return self._refuse(Reason.TOO_MANY, model, costs)
+        self._evict(victims, model, now_s)
+        self._reserve(model, costs)
+        return Load(victims)
+
+    def loaded(self, model: str, now_s: float, measured: ModelCosts | None = None) -> tuple[Victim, ...]:
+        """A load has finished; returns what to unload if the model is larger than was thought.
+
+        Parameters
+        ----------
+        model : str
+        now_s : float
+        measured : ModelCosts, optional
+            Replaces what `request` was told.
+        """
+        costs = self._loading.pop(model, None)
+        if costs is None:
+            raise InvalidArgument(f"{model} was not being loaded")
+        if measured is not None:
+            self._free_bytes += costs.size_bytes - measured.size_bytes
+            costs = measured
+        self._resident[model] = costs
+        self.policy.loaded(model, costs, now_s)
+        return self._shrunk(now_s, spared=model)
+
+    def measured(self, model: str, costs: ModelCosts, now_s: float) -> tuple[Victim, ...]:
+        """Replace the costs of a resident model; returns what to unload if it has grown."""
+        before = self._known(model)
+        self._free_bytes += before.size_bytes - costs.size_bytes
+        self._resident[model] = costs
+        self.policy.loaded(model, costs, now_s)
+        return self._shrunk(now_s, spared=model)
+
+    def failed(self, model: str) -> None:
+        """A load has failed: its room is free again. What was evicted for it stays evicted."""
+        costs = self._loading.pop(model, None)
+        if costs is None:
+            raise InvalidArgument(f"{model} was not being loaded")
+        self._free_bytes += costs.size_bytes
+
+    def lost(self, model: str, now_s: float) -> None:
+        """A resident model is gone although nobody evicted it: its process has died."""
+        self._free_bytes += self._known(model).size_bytes
+        del self._resident[model]
+        del self._executing[model]
+        self.policy.evicted(model, now_s)
+
+    def began(self, model: str) -> None:
+        """A request begins to execute: the model is not evicted before it has ended."""
+        self._known(model)
+        self._executing[model] += 1
+
+    def ended(self, model: str, now_s: float) -> tuple[Victim, ...]:
+        """A request has ended; returns what to unload if the budget has shrunk meanwhile."""
+        left = self._executing[model] - 1
+        if left < 0:
+            if model in self._resident:
+                raise InvalidArgument(f"no request executes {model}")
+            left = 0  # the model was lost in mid-execution
+        if left:
+            self._executing[model] = left
+        else:
+            del self._executing[model]
+        return self._shrunk(now_s)
+
+    def pin(self, model: str) -> None:
+        """Never evict this model, which need not be resident yet."""
+        self._pinned.add(model)
+
+    def unpin(self, model: str, now_s: float) -> tuple[Victim, ...]:
+        """The model may be evicted; returns what to unload if the budget has shrunk meanwhile."""
+        self._pinned.discard(model)
+        return self._shrunk(now_s)
+
+    def resize(self, budget_bytes: int, now_s: float) -> tuple[Victim, ...]:
+        """Change the budget; returns what to unload.
+
+        If models in use take more than that, the rest is named when they end.
+        """
+        if budget_bytes < 0:
+            raise InvalidArgument(f"a budget of {budget_bytes} bytes")
+        self._free_bytes += budget_bytes - self._budget_bytes
+        self._budget_bytes = budget_bytes
+        self.policy.resized(budget_bytes)
+        return self._shrunk(now_s)
+
+    def _known(self, model: str) -> ModelCosts:
+        costs = self._resident.get(model)
+        if costs is None:
+            raise InvalidArgument(f"{model} is not resident")
+        return costs
+
+    def _held(self) -> set[str]:
+        """Resident models that must stay."""
+        return (self._executing.keys() | self._pinned) & self._resident.keys()
+
+    def _evictable(self) -> Mapping[str, ModelCosts]:
+        if not self._executing and not self._pinned:
+            return self._resident
+        held = self._held()
+        return {model: costs for model, costs in self._resident.items() if model not in held}
+
+    def _evictable_bytes(self) -> int:
+        taken = self._budget_bytes - self._free_bytes
+        return (
+            taken
+            - _bytes_of(self._loading.values())
+            - _bytes_of(map(self._resident.__getitem__, self._held()))
+        )
+
+    def _reserve(self, model: str, costs: ModelCosts) -> None:
+        self._loading[model] = costs
+        self._free_bytes -= costs.size_bytes
+
+    def _evict(self, victims: Iterable[Victim], made_room_for: str, now_s: float) -> None:
+        for model, score in victims:
+            costs = self._resident.pop(model)
+            self._free_bytes += costs.size_bytes
+            self._log.append(Eviction(now_s, model, score, costs.size_bytes, costs.load_ms, made_room_for))
+            self.policy.evicted(model, now_s)
+
+    def _shrunk(self, now_s: float, spared: str = "") -> tuple[Victim, ...]:
+        """Evict until the models fit again, or none is left that may be evicted.
+
+        The model that has just come is spared if the others suffice: somebody waits for it.
+        """
+        if self._free_bytes >= 0:
+            return ()
+        evictable = {model: costs for model, costs in self._evictable().items() if model != spared}
+        needed_bytes = min(-self._free_bytes, _bytes_of(evictable.values()))
+        if not needed_bytes:
+            return ()
+        victims = tuple(self.policy.victims(evictable, needed_bytes, now_s))
+        self._evict(victims, "", now_s)
+        return victims
+
+    def _refuse(self, reason: Reason, model: str, costs: ModelCosts) -> Refuse:
+        return Refuse(
+            reason, model, costs.size_bytes, self._budget_bytes, self._free_bytes, self._evictable_bytes()
+        )
+
+
+def _bytes_of(all_costs: Iterable[ModelCosts]) -> int:
+    return sum(costs.size_bytes for costs in all_costs)
+
+
+def _in_mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.0f} MB"

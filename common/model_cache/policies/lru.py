@@ -1,0 +1,48 @@
+"""LRU: the model that was not requested for the longest time goes first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
+
+
+class LeastRecentlyUsed(Policy):
+    """Scores are times of last requests [s]."""
+
+    name: ClassVar[str] = "lru"
+
+    def __init__(self) -> None:
+        self._last_s: OrderedDict[str, float] = OrderedDict()
+
+    def requested(self, model: str, now_s: float) -> None:
+        """A resident model becomes the most recent."""
+        if model in self._last_s:
+            self._last_s[model] = now_s
+            self._last_s.move_to_end(model)
+
+    def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
+        """A new model is the most recent."""
+        del costs
+        self._last_s.setdefault(model, now_s)
+
+    def evicted(self, model: str, now_s: float) -> None:
+        """Forget it."""
+        del now_s
+        del self._last_s[model]
+
+    def victims(
+        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
+    ) -> Sequence[Victim]:
+        """Least recent first, until it fits."""
+        del now_s
+        chosen = []
+        for model, last_s in self._last_s.items():
+            if model in evictable:
+                chosen.append(Victim(model, last_s))
+                needed_bytes -= evictable[model].size_bytes
+                if needed_bytes <= 0:
+                    break
+        return chosen

@@ -1,0 +1,167 @@
+"""What every eviction policy is: it hears of requests, loads and evictions, and names the models to evict.
+
+A policy sees all requests, also those for models that are not resident: rates and frequencies do not end with
+an eviction. Scores are its reasons: the model with the lowest score is evicted first.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from nearsight.common.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCosts:
+    """What a model takes in memory and in time: estimates before its first load, then measured.
+
+    Raises
+    ------
+    InvalidArgument
+        If the size is not positive or a time is negative.
+    """
+
+    size_bytes: int
+    """In memory, not in its file."""
+    load_ms: float
+    """Until it can execute, the slow first execution included: the penalty of a miss."""
+    execution_ms: float = 0.0
+    """Of a warm request."""
+
+    def __post_init__(self) -> None:
+        if self.size_bytes <= 0 or not self.load_ms >= 0 or not self.execution_ms >= 0:
+            raise InvalidArgument(
+                f"a model of {self.size_bytes} bytes that loads in {self.load_ms:g} ms and executes in "
+                f"{self.execution_ms:g} ms",
+                advice="give a positive size, and times that are not negative",
+            )
+
+
+class Victim(NamedTuple):
+    """A model to evict, and the policy's reason."""
+
+    model: str
+    score: float
+    """Its worth to the policy when it was chosen; only scores of the same moment compare."""
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What a policy may be told when it is made. Clairvoyant policies need the future."""
+
+    requests: Sequence[str] = ()
+    """The models of all requests to come, in their order."""
+    rates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """True mean rates [1/s]."""
+    seed: int = 1
+    """Of policies that draw."""
+
+    def rng(self) -> np.random.Generator:
+        """Random numbers of a policy."""
+        return np.random.default_rng(self.seed)
+
+
+class Policy(ABC):
+    """Decides what to evict."""
+
+    name: ClassVar[str]
+    """As in settings. A class in a module of `policies` that has a name is in the registry."""
+    clairvoyant: ClassVar[bool] = False
+    """Whether it needs the future: for experiments only."""
+
+    @classmethod
+    def make(cls, knowledge: Knowledge) -> Self:
+        """A new policy; those that need knowledge take it here."""
+        del knowledge
+        return cls()
+
+    def resized(self, budget_bytes: int) -> None:  # noqa: B027  most policies need no budget
+        """The budget is now this."""
+
+    @abstractmethod
+    def requested(self, model: str, now_s: float) -> None:
+        """A request for a model, resident or not. Called before its decision."""
+
+    @abstractmethod
+    def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
+        """A model is resident from now on; again with other costs if a measurement replaces them."""
+
+    @abstractmethod
+    def evicted(self, model: str, now_s: float) -> None:
+        """A model is not resident any more."""
+
+    @abstractmethod
+    def victims(
+        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
+    ) -> Sequence[Victim]:
+        """Choose what to evict.
+
+        Parameters
+        ----------
+        evictable : mapping of str to ModelCosts
+            Resident models that neither execute nor are pinned; together they have the needed bytes.
+        needed_bytes : int
+            To set free; positive.
+        now_s : float
+
+        Returns
+        -------
+        sequence of Victim
+            In order of eviction; together at least the needed bytes.
+        """
+
+
+class ScoringPolicy(Policy):
+    """A policy that gives every resident model a score when it must evict, and keeps no order in between.
+
+    Scores change while time passes, and so does their order (CremeBrulee, V-A, claims a constant order;
+    penalty 1 in 2 requests and 3 in 5 swap after one), so they are computed when they are needed.
+    """
+
+    @abstractmethod
+    def scores(self, evictable: Mapping[str, ModelCosts], now_s: float) -> Iterable[float]:
+        """The worth of each evictable model, in the order of the mapping."""
+
+    def victims(
+        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
+    ) -> Sequence[Victim]:
+        """Lowest score first, until it fits; of equal scores the lowest name."""
+        return lowest_first(
+            zip(self.scores(evictable, now_s), evictable, strict=True), evictable, needed_bytes
+        )
+
+
+def lowest_first(
+    scored: Iterable[tuple[float, str]], evictable: Mapping[str, ModelCosts], needed_bytes: int
+) -> list[Victim]:
+    """Models by score, then by name, until their bytes suffice."""
+    ordered = list(scored)
+    score, model = min(ordered)  # most often one model is enough
+    if evictable[model].size_bytes >= needed_bytes:
+        return [Victim(model, score)]
+    ordered.sort()
+    chosen: list[Victim] = []
+    for score, model in ordered:
+        chosen.append(Victim(model, score))
+        needed_bytes -= evictable[model].size_bytes
+        if needed_bytes <= 0:
+            break
+    return chosen
+
+
+def largest_that_suffice(
+    chosen: Sequence[Victim], evictable: Mapping[str, ModelCosts], needed_bytes: int
+) -> list[Victim]:
+    """Of models that suffice, the largest that suffice already (CremeBrulee, section V-B)."""
+    by_size = sorted(chosen, key=lambda victim: -evictable[victim.model].size_bytes)
+    for count, victim in enumerate(by_size, 1):
+        needed_bytes -= evictable[victim.model].size_bytes
+        if needed_bytes <= 0:
+            return by_size[:count]
+    return by_size

@@ -1,0 +1,46 @@
+"""All policies by name: a new one needs its own file in `policies` and no list."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.model_cache import policies
+from nearsight.common.model_cache.policy import Knowledge, Policy
+
+
+@cache
+def policy_classes() -> Mapping[str, type[Policy]]:
+    """Every policy by its name, in the order of names."""
+    found: dict[str, type[Policy]] = {}
+    for module in pkgutil.iter_modules(policies.__path__):
+        contents = vars(importlib.import_module(f"{policies.__name__}.{module.name}"))
+        for one in contents.values():
+            if isinstance(one, type) and issubclass(one, Policy) and "name" in vars(one):
+                found[one.name] = one
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+def policy_names(*, clairvoyant: bool = True) -> tuple[str, ...]:
+    """Names that `make_policy` knows; without ``clairvoyant`` only those that can serve."""
+    return tuple(name for name, one in policy_classes().items() if clairvoyant or not one.clairvoyant)
+
+
+def make_policy(name: str, knowledge: Knowledge | None = None) -> Policy:
+    """Make a policy for one cache.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no policy of that name.
+    """
+    chosen = policy_classes().get(name)
+    if chosen is None:
+        raise ConfigurationError(
+            f"there is no policy {name!r} for models", advice=f"choose one of {', '.join(policy_names())}"
+        )
+    return chosen.make(knowledge or Knowledge())

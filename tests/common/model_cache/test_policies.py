@@ -1,0 +1,95 @@
+"""What every eviction policy owes, whatever it knows."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.model_cache.model_cache import Load, ModelCache, Run
+from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Policy
+from nearsight.common.model_cache.registry import make_policy, policy_names
+
+MODELS = [f"model-{number}" for number in range(12)]
+COSTS = {model: ModelCosts(100 + 37 * (n % 5), 50.0 + 11 * (n % 7), 1.0) for n, model in enumerate(MODELS)}
+
+
+def trace(length: int, seed: int = 1) -> list[str]:
+    return random.Random(seed).choices(MODELS, weights=[1 / (rank + 1) for rank in range(12)], k=length)
+
+
+def knowledge(requests: Sequence[str]) -> Knowledge:
+    rates = {model: requests.count(model) / max(1, len(requests)) for model in MODELS}
+    return Knowledge(requests, rates, seed=1)
+
+
+@pytest.fixture(params=policy_names())
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def replay(policy: Policy, requests: Sequence[str], budget_bytes: int, used_at_most: int = 1) -> list[tuple]:
+    """Each miss with what was evicted for it; one request per second, loads take no time."""
+    cache = ModelCache(budget_bytes, policy)
+    misses = []
+    for now_s, model in enumerate(requests):
+        decision = cache.request(model, COSTS[model], float(now_s))
+        if isinstance(decision, Load):
+            cache.loaded(model, float(now_s))
+            misses.append((model, *(victim.model for victim in decision.evict)))
+        else:
+            assert isinstance(decision, Run)
+        assert 0 <= cache.free_bytes == budget_bytes - sum(c.size_bytes for c in cache.resident.values())
+    return misses
+
+
+class TestEveryPolicy:
+    def test_it_frees_what_is_needed_with_models_that_may_go(self, name: str) -> None:
+        requests = trace(400)
+        policy = make_policy(name, knowledge(requests))
+        policy.resized(3000)
+        for now_s, model in enumerate(requests[:300]):
+            policy.requested(model, float(now_s))
+            if model in requests[:now_s]:
+                continue
+            policy.loaded(model, COSTS[model], float(now_s))
+        evictable = {model: COSTS[model] for model in MODELS[3:]}
+        for needed_bytes in (1, 100, 600, sum(costs.size_bytes for costs in evictable.values())):
+            chosen = [victim.model for victim in policy.victims(evictable, needed_bytes, 300.0)]
+            assert len(set(chosen)) == len(chosen)
+            assert set(chosen) <= evictable.keys()
+            assert sum(COSTS[model].size_bytes for model in chosen) >= needed_bytes
+
+    def test_the_budget_holds_at_every_request(self, name: str) -> None:
+        requests = trace(600)
+        assert replay(make_policy(name, knowledge(requests)), requests, budget_bytes=800)
+
+    def test_the_same_requests_give_the_same_evictions(self, name: str) -> None:
+        requests = trace(300)
+        first, second = (replay(make_policy(name, knowledge(requests)), requests, 700) for _ in range(2))
+        assert first == second
+
+    def test_nothing_is_evicted_while_all_models_fit(self, name: str) -> None:
+        requests = trace(300)
+        misses = replay(make_policy(name, knowledge(requests)), requests, budget_bytes=10_000)
+        assert misses == [(model,) for model in dict.fromkeys(requests)]
+
+    def test_the_log_explains_evictions_in_their_order(self, name: str) -> None:
+        requests = trace(300)
+        cache = ModelCache(700, make_policy(name, knowledge(requests)))
+        named = []
+        for now_s, model in enumerate(requests):
+            decision = cache.request(model, COSTS[model], float(now_s))
+            if isinstance(decision, Load):
+                cache.loaded(model, float(now_s))
+                named += [(now_s, *victim, model) for victim in decision.evict]
+        assert [(e.at_s, e.model, e.score, e.made_room_for) for e in cache.evictions] == named
+        assert all(
+            (e.size_bytes, e.load_ms) == (COSTS[e.model].size_bytes, COSTS[e.model].load_ms)
+            for e in cache.evictions
+        )
+
+
+def test_a_policy_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(ConfigurationError, match=r"no policy 'mru'.*cremebrulee, .*lru"):
+        make_policy("mru")
