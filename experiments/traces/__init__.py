@@ -1,4 +1,4 @@
-"""Visitors' traces: generated walks through a museum, tables in and out, the photos that a replay sends.
+"""Traces: walks of visitors and the photos of their replay; requests for models. Generated, and as tables.
 
 May import `datasets` and what that may import.
 """

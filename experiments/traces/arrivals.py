@@ -1,0 +1,241 @@
+"""Generated calls of functions: the papers' distribution of rates, and four processes of arrival.
+
+The Azure trace is not shipped. What both papers say of its rates is enough to draw others like them
+(CremeBrulee, III-B; mCache, 3.1). How calls follow each other they do not say, so there are four processes.
+Their parameters were fixed before any policy was judged on them.
+
+Each process says, for every function, at what rate calls arrive in which segment of time. Within a segment
+they are a Poisson process, and a policy may be told the true rates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Marginals:
+    """Distribution of the mean rates of functions: straight lines between points, on logarithmic scales.
+
+    From the lowest rate to the highest, ``shares`` of the functions are called more often than ``rates_hz``.
+    """
+
+    rates_hz: tuple[float, ...]
+    shares: tuple[float, ...]
+
+    def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Rates [1/s] of so many functions, shape (F,), in no order."""
+        depth = np.minimum(-np.log1p(-rng.random(count)), -math.log(self.shares[-1]))
+        return np.exp(np.interp(depth, -np.log(self.shares), np.log(self.rates_hz)))
+
+
+_ONCE_A_DAY_HZ, _HIGHEST_HZ, _HIGHEST_SHARE = 1.0 / _DAY_S, 967.0, 5e-5
+"""mCache's 1.15e-5 to 967 calls per second; the most called of about 20,000 HTTP functions."""
+CREMEBRULEE = Marginals(
+    (_ONCE_A_DAY_HZ, 1.0 / 60.0, 0.1, 1.0, _HIGHEST_HZ), (1.0, 0.1, 0.0235, 0.0063, _HIGHEST_SHARE)
+)
+"""0.63 % of functions above 1/s, 2.35 % above 0.1/s; the 90th percentile is once a minute."""
+MCACHE = Marginals((_ONCE_A_DAY_HZ, 1.0 / 60.0, 1.0, _HIGHEST_HZ), (1.0, 0.1, 0.0117, _HIGHEST_SHARE))
+"""1.17 % of functions above 1/s."""
+
+
+def rarely_called(
+    rates_hz: NDArray[np.float64], quantile: float = 0.9, calls: float = 2.0
+) -> NDArray[np.float64]:
+    """Rates (F,) that both papers keep: neither above the quantile of all, nor below so many calls a day."""
+    return rates_hz[(rates_hz <= np.quantile(rates_hz, quantile)) & (rates_hz * _DAY_S >= calls)]
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """True rates: where no segment of a function is, it is not called. All arrays are (S,)."""
+
+    functions: NDArray[np.int32]
+    starts_s: NDArray[np.float64]
+    lengths_s: NDArray[np.float64]
+    rates_hz: NDArray[np.float64]
+
+    def events(self, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+        """Draw calls: their times [s] in order, and their functions, both (M,)."""
+        counts = rng.poisson(self.rates_hz * self.lengths_s)
+        times_s = np.repeat(self.starts_s, counts) + rng.random(counts.sum()) * np.repeat(
+            self.lengths_s, counts
+        )
+        order = np.argsort(times_s, kind="stable")
+        return times_s[order], np.repeat(self.functions, counts)[order]
+
+    def relabelled(self, labels: NDArray[np.int32]) -> Segments:
+        """The same of models: ``labels`` (F,) is the model of each function, negative for none."""
+        models = labels[self.functions]
+        kept = models >= 0
+        return Segments(models[kept], self.starts_s[kept], self.lengths_s[kept], self.rates_hz[kept])
+
+    def rates_at(self, time_s: float, count: int) -> NDArray[np.float64]:
+        """(count,): the momentary rate [1/s] of each function or model."""
+        now = (self.starts_s <= time_s) & (time_s < self.starts_s + self.lengths_s)
+        rates: NDArray[np.float64] = np.zeros(count)
+        np.add.at(rates, self.functions[now], self.rates_hz[now])
+        return rates
+
+
+class ArrivalProcess(Protocol):
+    """How calls follow each other."""
+
+    def segments(
+        self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator
+    ) -> Segments:
+        """True rates over the trace of functions with mean rates (F,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poisson:
+    """Constant rates: the best guess of the next call is 1 / rate, whatever came before."""
+
+    def segments(
+        self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator
+    ) -> Segments:
+        """One per function."""
+        del rng
+        return _regular(rates_hz[:, None], duration_s, duration_s)
+
+
+@dataclass(frozen=True, slots=True)
+class OnOff:
+    """Bursts: a function is on for ``on_s`` on average (exponential), a share ``duty`` of the trace.
+
+    Raises
+    ------
+    InvalidArgument
+        If the time is not positive or the share is not within 0 to 1.
+    """
+
+    on_s: float = 300.0
+    duty: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.on_s <= 0 or not 0.0 < self.duty < 1.0:
+            raise InvalidArgument(f"functions cannot be on for {self.on_s} s, {self.duty:.0%} of the time")
+
+    def segments(
+        self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator
+    ) -> Segments:
+        """One per burst; the rate in it is ``1 / duty`` times the mean."""
+        functions = len(rates_hz)
+        off_s = self.on_s * (1.0 / self.duty - 1.0)
+        cycles = 2 + math.ceil(2.0 * duration_s / (self.on_s + off_s))
+        starts, ends = np.empty((functions, 0)), np.zeros((functions, 1))
+        on_at_first = rng.random(functions) < self.duty
+        while ends[:, -1].min(initial=duration_s) < duration_s:
+            off = rng.exponential(off_s, (functions, cycles))
+            on = rng.exponential(self.on_s, (functions, cycles))
+            if not starts.size:
+                off[on_at_first, 0] = 0.0
+            more = ends[:, -1:] + np.cumsum(off + on, axis=1)
+            starts, ends = np.hstack([starts, more - on]), np.hstack([ends, more])
+        within = starts < duration_s
+        begun = starts[within]
+        lengths = np.minimum(ends[:, 1:][within], duration_s) - begun
+        which = np.nonzero(within)[0].astype(np.int32)
+        return Segments(which, begun, lengths, rates_hz[which] / self.duty)
+
+
+@dataclass(frozen=True, slots=True)
+class Diurnal:
+    """Days: the rate of each function rises and falls as a sine, each at its own hour.
+
+    The default day is 20 minutes long, so that a trace of an hour has three.
+
+    Raises
+    ------
+    InvalidArgument
+        If the day is not longer than 0, or the amplitude is not within 0 to 1.
+    """
+
+    day_s: float = 1_200.0
+    amplitude: float = 0.95
+
+    _STEPS = 48
+    """Segments of a day."""
+
+    def __post_init__(self) -> None:
+        if self.day_s <= 0 or not 0.0 <= self.amplitude <= 1.0:
+            raise InvalidArgument(
+                f"a day of {self.day_s} s cannot change rates by {self.amplitude:.0%} of the mean"
+            )
+
+    def segments(
+        self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator
+    ) -> Segments:
+        """48 per function and day."""
+        step_s = self.day_s / self._STEPS
+        middles = (np.arange(math.ceil(duration_s / step_s)) + 0.5) / self._STEPS
+        hour = rng.random(len(rates_hz))
+        shape = 1.0 + self.amplitude * np.sin(2.0 * math.pi * (middles[None, :] + hour[:, None]))
+        return _regular(rates_hz[:, None] * shape, step_s, duration_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Drifting popularity: the logarithm of each rate wanders around its mean (Ornstein-Uhlenbeck).
+
+    ``spread`` is its standard deviation (natural logarithm). After ``memory_s`` its correlation with what it
+    was is 1/e. Mean rates stay as they are.
+
+    Raises
+    ------
+    InvalidArgument
+        If the spread is negative or the time is not positive.
+    """
+
+    spread: float = 1.5
+    memory_s: float = 900.0
+
+    _STEPS = 30
+    """Segments in ``memory_s``."""
+
+    def __post_init__(self) -> None:
+        if self.spread < 0 or self.memory_s <= 0:
+            raise InvalidArgument(f"rates cannot drift by {self.spread} in {self.memory_s} s")
+
+    def segments(
+        self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator
+    ) -> Segments:
+        """30 per function and ``memory_s``."""
+        step_s = self.memory_s / self._STEPS
+        steps = math.ceil(duration_s / step_s)
+        kept = math.exp(-1.0 / self._STEPS)
+        wander = rng.normal(0.0, self.spread, (len(rates_hz), steps))
+        for step in range(1, steps):
+            wander[:, step] = kept * wander[:, step - 1] + math.sqrt(1.0 - kept**2) * wander[:, step]
+        return _regular(rates_hz[:, None] * np.exp(wander - self.spread**2 / 2.0), step_s, duration_s)
+
+
+FIXED: dict[str, ArrivalProcess] = {
+    "poisson": Poisson(),
+    "on-off": OnOff(),
+    "diurnal": Diurnal(),
+    "drift": Drift(),
+}
+"""The four on which policies are judged."""
+
+
+def _regular(rates_hz: NDArray[np.float64], step_s: float, duration_s: float) -> Segments:
+    """Segments of rates (F, T), each for ``step_s``; the last ones end with the trace."""
+    functions, steps = rates_hz.shape
+    starts = np.arange(steps) * step_s
+    lengths = np.minimum(duration_s - starts, step_s)
+    return Segments(
+        np.repeat(np.arange(functions, dtype=np.int32), steps),
+        np.tile(starts, functions),
+        np.tile(lengths, functions),
+        rates_hz.ravel(),
+    )
