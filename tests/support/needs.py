@@ -34,6 +34,11 @@ def _missing_falconn() -> str:
     return "" if importlib.util.find_spec("falconn") else "falconn is not installed: run `make falconn`"
 
 
+def _missing_libcachesim() -> str:
+    found = importlib.util.find_spec("libcachesim")
+    return "" if found else "libcachesim is not installed: run `pip install libcachesim`"
+
+
 def _missing_namespaces() -> str:
     if program("ip") is None:
         return "ip is not installed: run `apt-get install iproute2`"
@@ -80,6 +85,7 @@ def _missing_similarity() -> str:
 _MISSING: dict[str, Callable[[], str]] = {
     "cgroups": _missing_cgroups,
     "falconn": _missing_falconn,
+    "libcachesim": _missing_libcachesim,
     "ipv6": _missing_ipv6,
     "mounts": _missing_mounts,
     "namespaces": _missing_namespaces,

@@ -1,0 +1,119 @@
+"""ARC: recent and frequent models in two lists, and the memory of what each list lost balances them.
+
+Source: Megiddo and Modha, ARC: a self-tuning, low overhead replacement cache (2003), figure 4. In bytes: the
+budget is c, list lengths and the target p are in bytes, and a ghost moves p by its own size times the ratio
+of the ghost lists. Ghosts are trimmed after a load until |T1| + |B1| <= c and all four lists are <= 2c. For
+models of equal size it is the published algorithm.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
+
+
+class _Models(OrderedDict[str, int]):
+    """Models with their bytes, least recent first."""
+
+    size_bytes = 0
+
+    def add(self, model: str, size_bytes: int) -> None:
+        """As the most recent."""
+        self[model] = size_bytes
+        self.size_bytes += size_bytes
+
+    def take(self, model: str) -> int:
+        """Remove a model; its bytes."""
+        size_bytes = self.pop(model)
+        self.size_bytes -= size_bytes
+        return size_bytes
+
+    def drop_oldest(self) -> None:
+        """Remove the least recent."""
+        self.take(next(iter(self)))
+
+
+class AdaptiveReplacement(Policy):
+    """Scores are 0 for models that were requested once since their load, 1 for frequent ones."""
+
+    name: ClassVar[str] = "arc"
+
+    def __init__(self) -> None:
+        self._budget_bytes = 0
+        self._target_bytes = 0.0
+        self._once, self._often = _Models(), _Models()
+        self._lost_once, self._lost_often = _Models(), _Models()
+        self._returns = False
+        """Whether the last request was for a frequent model that was lost."""
+
+    def resized(self, budget_bytes: int) -> None:
+        """The budget is c."""
+        self._budget_bytes = budget_bytes
+        self._target_bytes = min(self._target_bytes, budget_bytes)
+
+    def requested(self, model: str, now_s: float) -> None:
+        """A hit makes a model frequent; a ghost moves the target."""
+        del now_s
+        self._returns = model in self._lost_often
+        if model in self._once:
+            self._often.add(model, self._once.take(model))
+        elif model in self._often:
+            self._often.move_to_end(model)
+        elif model in self._lost_once:
+            ratio = max(1.0, self._lost_often.size_bytes / self._lost_once.size_bytes)
+            moved = self._target_bytes + ratio * self._lost_once[model]
+            self._target_bytes = min(self._budget_bytes, moved)
+        elif self._returns:
+            ratio = max(1.0, self._lost_once.size_bytes / self._lost_often.size_bytes)
+            self._target_bytes = max(0.0, self._target_bytes - ratio * self._lost_often[model])
+
+    def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
+        """A model that was lost is frequent at once."""
+        del now_s
+        frequent = False
+        for place in (self._once, self._often, self._lost_once, self._lost_often):
+            if model in place:
+                place.take(model)
+                frequent = place is not self._once
+        (self._often if frequent else self._once).add(model, costs.size_bytes)
+        self._trim()
+
+    def evicted(self, model: str, now_s: float) -> None:
+        """Remember it among the ghosts of its list."""
+        del now_s
+        if model in self._once:
+            self._lost_once.add(model, self._once.take(model))
+        else:
+            self._lost_often.add(model, self._often.take(model))
+
+    def victims(
+        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
+    ) -> Sequence[Victim]:
+        """REPLACE of the paper, until it fits."""
+        del now_s
+        chosen: list[Victim] = []
+        once = [model for model in self._once if model in evictable]
+        often = [model for model in self._often if model in evictable]
+        once_bytes = self._once.size_bytes
+        once.reverse()
+        often.reverse()
+        while needed_bytes > 0 and (once or often):
+            above = once_bytes > self._target_bytes or (self._returns and once_bytes == self._target_bytes)
+            if once and (above or not often):
+                chosen.append(Victim(once.pop(), 0.0))
+                once_bytes -= evictable[chosen[-1].model].size_bytes
+            else:
+                chosen.append(Victim(often.pop(), 1.0))
+            needed_bytes -= evictable[chosen[-1].model].size_bytes
+        return chosen
+
+    def _trim(self) -> None:
+        c_bytes = self._budget_bytes
+        while self._lost_once and self._once.size_bytes + self._lost_once.size_bytes > c_bytes:
+            self._lost_once.drop_oldest()
+        lists = (self._once, self._often, self._lost_once, self._lost_often)
+        while self._lost_often and sum(one.size_bytes for one in lists) > 2 * c_bytes:
+            self._lost_often.drop_oldest()

@@ -1,0 +1,58 @@
+"""GDSF: Greedy-Dual with size and frequency, which FaaSCache uses for containers.
+
+Score = L + frequency · penalty / size, where L is the score of the last eviction: a model that is not
+requested any more ages, as the others are raised above it. Source: Cherkasova, Improving WWW proxies
+performance with Greedy-Dual-Size-Frequency caching policy (1998).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from nearsight.common.model_cache.growing_scores import GrowingScores
+from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
+
+
+class GreedyDualSizeFrequency(Policy):
+    """Scores are in ms per byte; frequencies count since the load."""
+
+    name: ClassVar[str] = "gdsf"
+
+    def __init__(self) -> None:
+        self._age = 0.0
+        self._scores = GrowingScores()
+        self._frequencies: dict[str, int] = {}
+        self._densities: dict[str, float] = {}
+
+    def requested(self, model: str, now_s: float) -> None:
+        """Raise a resident model."""
+        del now_s
+        if model in self._frequencies:
+            self._frequencies[model] += 1
+            self._scores.set(model, self._score(model))
+
+    def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
+        """The request that loaded it is its first; new costs count from its next request on."""
+        del now_s
+        self._densities[model] = costs.load_ms / costs.size_bytes
+        if model not in self._frequencies:
+            self._frequencies[model] = 1
+            self._scores.add(model, self._score(model))
+
+    def evicted(self, model: str, now_s: float) -> None:
+        """Its score is the age of the cache from now on."""
+        del now_s
+        self._age = max(self._age, self._scores[model])
+        self._scores.remove(model)
+        del self._frequencies[model], self._densities[model]
+
+    def victims(
+        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
+    ) -> Sequence[Victim]:
+        """Lowest first, until it fits."""
+        del now_s
+        return self._scores.lowest(evictable, needed_bytes)
+
+    def _score(self, model: str) -> float:
+        return self._age + self._frequencies[model] * self._densities[model]

@@ -1,0 +1,111 @@
+"""IAM: the importance-aware policy of mCache, with its queue, its shadow, and three ways to know the rates.
+
+Utility = penalty / size · rate (equation 1); the queue orders models by rank scores of utilities (equation
+2). The paper does not say its window, its weight, b₀ or how often it rebuilds; b₀ and the logarithm never
+change who is evicted. It calls the rates foreknowledge, so that there is a variant with true rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
+
+from nearsight.common.model_cache.importance_queue import ImportanceQueue, ShadowQueue
+from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Policy, Victim
+from nearsight.common.model_cache.rates import ExponentialAverage, RateEstimator, SlidingWindow
+
+MEMORY_S = 600.0
+"""Length of the window, and memory of the EWMA: an hour of traffic changes within it."""
+REBUILD_S = 10.0
+"""Age of the queue at which its successor is begun."""
+_BIAS = 1.0
+_AT_A_TIME = 64
+"""Models that a request adds to the shadow."""
+
+
+class ImportanceAware(Policy):
+    """Scores are ranks, equation 2. Rates are those of a sliding window."""
+
+    name: ClassVar[str] = "iam"
+
+    def __init__(self, rates: RateEstimator | None = None, rebuild_s: float = REBUILD_S) -> None:
+        self._rates = rates or SlidingWindow(MEMORY_S)
+        self._rebuild_s = rebuild_s
+        self._densities: dict[str, float] = {}
+        self._queue = ImportanceQueue({}, _BIAS)
+        self._shadow: ShadowQueue | None = None
+        self._built_s = 0.0
+
+    def requested(self, model: str, now_s: float) -> None:
+        """Count it, and go on with the shadow queue; hits do not change the queue that serves."""
+        self._rates.requested(model, now_s)
+        if self._shadow is None:
+            if now_s - self._built_s < self._rebuild_s:
+                return
+            self._shadow = ShadowQueue(self._densities)
+            self._built_s = now_s
+        if self._shadow.build(_AT_A_TIME, lambda one: self._utility(one, now_s)):
+            self._queue, self._shadow = self._shadow.queue(_BIAS), None
+
+    def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
+        """Both queues take it up."""
+        if model in self._densities:
+            self._queue.remove(model)
+        self._densities[model] = costs.load_ms / costs.size_bytes
+        utility = self._utility(model, now_s)
+        self._queue.insert(model, utility)
+        if self._shadow is not None:
+            self._shadow.changed(model, utility)
+
+    def evicted(self, model: str, now_s: float) -> None:
+        """Both queues drop it."""
+        del now_s, self._densities[model]
+        self._queue.remove(model)
+        if self._shadow is not None:
+            self._shadow.changed(model, None)
+
+    def victims(
+        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
+    ) -> Sequence[Victim]:
+        """Algorithm 1: from the top of the heap, until it fits."""
+        del now_s
+        return self._queue.lowest(evictable, needed_bytes)
+
+    def _utility(self, model: str, now_s: float) -> float:
+        return self._densities[model] * self._rates.rate(model, now_s)
+
+
+class ImportanceAwareEwma(ImportanceAware):
+    """Rates are exponentially weighted moving averages."""
+
+    name: ClassVar[str] = "iam-ewma"
+
+    def __init__(self) -> None:
+        super().__init__(ExponentialAverage(MEMORY_S))
+
+
+class ImportanceAwareTrueRates(ImportanceAware):
+    """Rates are the true means. For experiments."""
+
+    name: ClassVar[str] = "iam-true-rates"
+    clairvoyant: ClassVar[bool] = True
+
+    @classmethod
+    def make(cls, knowledge: Knowledge) -> Self:
+        """Know the rates."""
+        return cls(_TrueRates(knowledge.rates))
+
+
+class _TrueRates(RateEstimator):
+    """Rates that were given."""
+
+    def __init__(self, rates: Mapping[str, float]) -> None:
+        self._rates = rates
+
+    def requested(self, model: str, now_s: float) -> None:
+        """Nothing is to be learnt."""
+
+    def rate(self, model: str, now_s: float) -> float:
+        """As given; 0 for a model without a rate."""
+        del now_s
+        return self._rates.get(model, 0.0)

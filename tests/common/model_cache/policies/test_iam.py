@@ -1,0 +1,95 @@
+"""mCache's policy: ranks, a queue that is stale between rebuilds, a shadow, and its estimates of rates."""
+
+import math
+
+import pytest
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.model_cache.importance_queue import ImportanceQueue, ShadowQueue, importance
+from nearsight.common.model_cache.policies.iam import ImportanceAware
+from nearsight.common.model_cache.policy import Knowledge, ModelCosts
+from nearsight.common.model_cache.rates import ExponentialAverage, SlidingWindow
+from nearsight.common.model_cache.registry import make_policy
+
+UNIT = ModelCosts(1, 1.0)
+
+
+def lowest(policy: ImportanceAware, *models: str, now_s: float) -> str:
+    return policy.victims(dict.fromkeys(models, UNIT), 1, now_s)[0].model
+
+
+def test_the_rank_is_the_logarithm_of_the_number_of_lower_utilities() -> None:
+    utilities = {"a": 0.5, "b": 3.0, "c": 1.0}
+    victims = ImportanceQueue(utilities, bias=1.0).lowest(dict.fromkeys("abc", UNIT), 3)
+    assert [(one.model, one.score) for one in victims] == [
+        ("a", math.log(1)),
+        ("c", math.log(2)),
+        ("b", math.log(3)),
+    ]
+
+
+@pytest.mark.parametrize("bias", [0.1, 1.0, 50.0])
+def test_neither_the_bias_nor_the_logarithm_changes_the_order(bias: float) -> None:
+    utilities = {f"model-{n}": (7 * n % 11) / 3 for n in range(11)}
+    victims = ImportanceQueue(utilities, bias).lowest(dict.fromkeys(utilities, UNIT), 11)
+    assert [one.model for one in victims] == sorted(utilities, key=utilities.__getitem__)
+    assert importance(3, bias) > importance(2, bias)
+
+
+def test_hits_do_not_change_the_queue_before_it_is_rebuilt() -> None:
+    policy = ImportanceAware(SlidingWindow(100.0), rebuild_s=10.0)
+    policy.requested("a", 1.0)
+    policy.loaded("a", UNIT, 1.0)
+    for now_s in (2.0, 2.5):
+        policy.requested("b", now_s)
+    policy.loaded("b", UNIT, 2.5)
+    for now_s in (3.0, 4.0, 5.0):
+        policy.requested("a", now_s)
+    assert lowest(policy, "a", "b", now_s=6.0) == "a"
+    policy.requested("a", 13.0)
+    assert lowest(policy, "a", "b", now_s=13.0) == "b"
+
+
+def test_a_model_that_comes_or_goes_during_a_rebuild_is_in_both_queues() -> None:
+    shadow = ShadowQueue(["a", "b", "c"])
+    assert not shadow.build(1, lambda _: 5.0)
+    shadow.changed("d", 1.0)
+    shadow.changed("a", None)
+    assert shadow.build(2, lambda _: 5.0)
+    victims = shadow.queue(1.0).lowest(dict.fromkeys("abcd", UNIT), 4)
+    assert [one.model for one in victims] == ["d", "b", "c"]
+
+
+def test_utility_grows_with_penalty_and_rate_and_falls_with_size() -> None:
+    knowledge = Knowledge(rates={"slow": 1.0, "small": 1.0, "asked": 3.0, "plain": 1.0})
+    policy = make_policy("iam-true-rates", knowledge)
+    costs = {model: ModelCosts(4, 1.0) for model in knowledge.rates}
+    costs |= {"slow": ModelCosts(4, 2.0), "small": ModelCosts(1, 1.0)}
+    for model, its in costs.items():
+        policy.loaded(model, its, 0.0)
+    order = [one.model for one in policy.victims(costs, sum(its.size_bytes for its in costs.values()), 0.0)]
+    assert order == ["plain", "slow", "asked", "small"]
+
+
+def test_a_sliding_window_counts_the_requests_in_it() -> None:
+    rates = SlidingWindow(10.0)
+    for now_s in (0.0, 1.0, 5.0):
+        rates.requested("a", now_s)
+    assert rates.rate("a", 6.0) == pytest.approx(0.3)
+    assert rates.rate("a", 10.5) == pytest.approx(0.2)
+    assert (rates.rate("a", 30.0), rates.rate("never", 30.0)) == (0.0, 0.0)
+
+
+def test_an_ewma_of_steady_requests_is_their_rate_and_fades_when_they_end() -> None:
+    rates = ExponentialAverage(50.0)
+    for number in range(2000):
+        rates.requested("a", number / 4)
+    assert rates.rate("a", 500.0) == pytest.approx(4.0, rel=0.01)
+    assert rates.rate("a", 550.0) == pytest.approx(4.0 / math.e, rel=0.01)
+    assert rates.rate("never", 1.0) == 0.0
+
+
+@pytest.mark.parametrize("estimator", [SlidingWindow, ExponentialAverage])
+def test_a_memory_without_length_is_refused(estimator: type) -> None:
+    with pytest.raises(InvalidArgument):
+        estimator(0.0)
