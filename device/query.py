@@ -11,7 +11,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeGuard
 
 import cv2
 import numpy as np
@@ -175,7 +174,13 @@ class DeviceQuery:
         self._context = context
         self._source = _read(source, context.upload) if isinstance(source, Path) else source
         self.has_image = not isinstance(source, Features)
-        self._image = EncodedImage(self._source) if _may_pass(self._source, context.upload) else None
+        self._image: EncodedImage | None = None
+        if (
+            isinstance(self._source, bytes)
+            and 0 < len(self._source) <= context.upload.pass_through_bytes  # or `load_image` judges it
+            and max(declared_size(self._source)) <= context.upload.longest_side
+        ):
+            self._image = EncodedImage(self._source)
         self._file_bytes = len(self._image.data) if self._image is not None else None
         self._decoded: dict[int, GrayImage] = {}
         self._features: Features | None = None
@@ -312,13 +317,6 @@ def _read(path: Path, settings: UploadSettings) -> bytes:
         raise NotFound(
             f"cannot read {str(path)!r}: {error}", advice="check the path and its rights"
         ) from error
-
-
-def _may_pass(source: bytes | NDArray[np.uint8] | Features, settings: UploadSettings) -> TypeGuard[bytes]:
-    """Whether an image file may travel as it is."""
-    if not isinstance(source, bytes) or not 0 < len(source) <= settings.pass_through_bytes:
-        return False  # `load_image` judges what is empty or large
-    return max(declared_size(source)) <= settings.longest_side
 
 
 def _encode(image: GrayImage, quality: int) -> bytes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
 from nearsight.common.logging import get_logger
-from nearsight.common.recognition.codec import features_to_proto, recognized_object_from_proto
-from nearsight.common.request.answer import OBJECT, Answer
+from nearsight.common.recognition.codec import features_to_proto
+from nearsight.common.request.answer import Answer, answer_of
 from nearsight.common.request.flow import Ask
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.device.prefetching.predictions import prediction_of
@@ -69,8 +70,13 @@ class RemoteTier:
         done: Callable[[Answer | NearsightError], None],
         future: Future[Reply],
     ) -> None:
+        outcome: Answer | NearsightError
         try:
-            outcome: Answer | NearsightError = self._answer(future.result(), query, form)
+            reply = future.result()
+            outcome, message = answer_of(reply, self._name, reply.sent_bytes)
+            if outcome.found is not None:
+                outcome = replace(outcome, found=query.in_source(outcome.found, form))
+            self._note_prediction(query, message)
         except NearsightError as error:
             outcome = error.with_traceback(None)  # its frames hold the query
         except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for the outcome
@@ -78,17 +84,7 @@ class RemoteTier:
             outcome = InternalError(f"unexpected {type(error).__name__} in the SDK", advice="see the log")
         done(outcome)
 
-    def _answer(self, reply: Reply, query: DeviceQuery, form: str) -> Answer:
-        message = reply.message
-        if not isinstance(message, RecognizeResponse):
-            raise InternalError(f"the {self._name} answered with a {type(message).__name__}")
-        found = None
-        if message.HasField("object"):
-            try:
-                found = query.in_source(recognized_object_from_proto(message.object), form)
-            except InvalidMessage as error:
-                # Not the caller's fault: another tier may answer properly.
-                raise InternalError(f"the {self._name} sent a broken answer: {error.message}") from error
+    def _note_prediction(self, query: DeviceQuery, message: RecognizeResponse) -> None:
         query.prediction = None
         if message.HasField("next_objects"):
             try:
@@ -97,11 +93,3 @@ class RemoteTier:
                 _log.warning(
                     "a prediction that makes no sense was ignored", tier=self._name, error=str(error)
                 )
-        return Answer(
-            found,
-            message.answered_by or self._name,
-            message.grain or OBJECT,
-            reply.hops,
-            reply.sent_bytes,
-            reply.received_bytes,
-        )

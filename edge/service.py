@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from nearsight.common.errors import InternalError, InvalidMessage, NearsightError, Overloaded
+from nearsight.common.errors import NearsightError, Overloaded
 from nearsight.common.object_cache.next_objects import next_objects_to_proto
-from nearsight.common.recognition.codec import recognized_object_from_proto, recognized_object_to_proto
-from nearsight.common.request.answer import OBJECT, Answer
+from nearsight.common.recognition.codec import recognized_object_to_proto
+from nearsight.common.request.answer import Answer, answer_of
 from nearsight.common.request.flow import Ask, Effect, Finish, Look, RequestFlow
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.envelope import Hop
@@ -26,7 +26,7 @@ from nearsight.edge.services import EdgeServices
 from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 
-EDGE = "edge"
+EDGE, CLOUD = "edge", "cloud"
 _EXTRACTION_MS = 10.0  # assumed before a catalogue has a cache that measures it
 
 
@@ -143,7 +143,10 @@ class EdgeRecognitionService(Service):
         now_s = self._clock.monotonic()
         call.context.next_tier_ms += (now_s - sent_s) * 1e3
         try:
-            answer, call.response = _answer_of(done, sent_bytes)
+            outcome = outcome_of(done)
+            if isinstance(outcome, NearsightError):
+                raise outcome
+            answer, call.response = answer_of(outcome, CLOUD, sent_bytes)
             effect = call.flow.replied(step.attempt, answer, now_s)
         except NearsightError as error:
             # Without its frames: they hold the call, which holds the error.
@@ -189,22 +192,3 @@ class EdgeRecognitionService(Service):
                 revision = call.cache.listing.revision
                 response.next_objects.CopyFrom(next_objects_to_proto(following, revision))
         return response
-
-
-def _answer_of(done: Future[Reply], sent_bytes: int) -> tuple[Answer, RecognizeResponse]:
-    """What the cloud answered, and its message."""
-    outcome = outcome_of(done)
-    if isinstance(outcome, NearsightError):
-        raise outcome
-    message = outcome.message
-    if not isinstance(message, RecognizeResponse):
-        raise InternalError("the cloud answered with another message")
-    found = None
-    if message.HasField("object"):
-        try:
-            found = recognized_object_from_proto(message.object)
-        except InvalidMessage as error:
-            raise InternalError(f"the cloud sent a broken answer: {error.message}") from error
-    grain = message.grain or OBJECT
-    hops, received_bytes = outcome.hops, outcome.received_bytes
-    return Answer(found, message.answered_by, grain, hops, sent_bytes, received_bytes), message

@@ -33,7 +33,7 @@ class ObjectSlots:
         """The slot of each object."""
         self.present = np.zeros(0, dtype=np.bool_)
         """Which slots stand for an object: (S,) bool; S never shrinks."""
-        self._ids: list[str | None] = []
+        self._ids: list[str] = []  # empty for a free slot
         self._free: list[int] = []
 
     def of(self, object_ids: Iterable[str]) -> tuple[int, ...] | None:
@@ -44,13 +44,13 @@ class ObjectSlots:
 
     def names(self, slots: Iterable[int]) -> tuple[str, ...]:
         """Objects that these slots stand for."""
-        return tuple(name for slot in slots if (name := self._ids[slot]) is not None)
+        return tuple(map(self._ids.__getitem__, slots))
 
     def remove(self, object_ids: Sequence[str]) -> tuple[int, ...]:
         """Objects left; returns their slots, which no longer stand for anything."""
         gone = tuple(self.by_id.pop(object_id) for object_id in object_ids)
         for slot in gone:
-            self._ids[slot] = None
+            self._ids[slot] = ""
             self.present[slot] = False
         self._free.extend(reversed(gone))
         return gone
@@ -58,7 +58,7 @@ class ObjectSlots:
     def add(self, object_ids: Sequence[str]) -> None:
         """Objects came."""
         more, old = max(0, len(object_ids) - len(self._free)), len(self._ids)
-        self._ids.extend([None] * more)
+        self._ids.extend([""] * more)
         # New slots are taken before used ones, in order: ties between objects then keep the catalogue's.
         self._free.extend(range(old + more - 1, old - 1, -1))
         self.present = np.concatenate([self.present, np.zeros(more, dtype=np.bool_)])

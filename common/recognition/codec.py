@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
+from operator import attrgetter
 
 import numpy as np
 import xxhash
@@ -40,6 +41,7 @@ _MAX_SIDE_PX = 2**16 // KEYPOINT_STEPS_PER_PX - 1
 _MAX_SOURCE_SIDE_PX = 2**17
 _MAGIC = b"NSM1"
 _PREFIX = struct.Struct("<4sQI")
+_PLACE: Callable[[Point], tuple[float, float]] = attrgetter("x", "y")
 
 
 def features_to_proto(features: Features, first_blob: int) -> tuple[FeaturesMessage, list[bytes]]:
@@ -186,15 +188,17 @@ def _digest_parts(message: ObjectModelMessage, blobs: Sequence[Blob]) -> Iterato
 
 def recognized_object_to_proto(found: RecognizedObject) -> RecognizedObjectMessage:
     """The message of an answer."""
-    return RecognizedObjectMessage(
+    message = RecognizedObjectMessage(
         object_id=found.object_id,
         label=found.label,
         version=found.version,
         confidence=found.confidence,
         inliers=found.inliers,
-        corners=[Point(x=x, y=y) for x, y in found.corners or ()],
         metadata=dict(found.metadata),
     )
+    for x, y in found.corners or ():
+        message.corners.add(x=x, y=y)
+    return message
 
 
 def recognized_object_from_proto(message: RecognizedObjectMessage) -> RecognizedObject:
@@ -205,7 +209,7 @@ def recognized_object_from_proto(message: RecognizedObjectMessage) -> Recognized
     InvalidMessage
         If the id is missing, there are corners but not four finite ones, or the confidence is outside (0, 1].
     """
-    points = [(point.x, point.y) for point in message.corners]
+    points = list(map(_PLACE, message.corners))
     if not message.object_id or len(points) not in (0, 4) or not np.isfinite(points).all():
         raise InvalidMessage("an answer needs an object id, and no corners or four finite ones")
     if not 0 < message.confidence <= 1:

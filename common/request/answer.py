@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nearsight.common.errors import StatusCode
+from nearsight.common.errors import InternalError, InvalidMessage, StatusCode
+from nearsight.common.recognition.codec import recognized_object_from_proto
 from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.rpc.call import Reply
 from nearsight.common.rpc.envelope import Hop
+from nearsight.protos.recognition_pb2 import RecognizeResponse
 
 OBJECT = "object"
 """The grain of the object cache, and of a whole catalogue: models of single objects."""
@@ -46,6 +49,27 @@ class Answer:
             sent_bytes=first.sent_bytes + self.sent_bytes,
             received_bytes=first.received_bytes + self.received_bytes,
         )
+
+
+def answer_of(reply: Reply, tier: str, sent_bytes: int) -> tuple[Answer, RecognizeResponse]:
+    """What a tier answered, and its message.
+
+    Raises
+    ------
+    InternalError
+        If it makes no sense. That is not the caller's fault: another tier may answer properly.
+    """
+    message = reply.message
+    if not isinstance(message, RecognizeResponse):
+        raise InternalError(f"the {tier} answered with a {type(message).__name__}")
+    found = None
+    if message.HasField("object"):
+        try:
+            found = recognized_object_from_proto(message.object)
+        except InvalidMessage as error:
+            raise InternalError(f"the {tier} sent a broken answer: {error.message}") from error
+    answered_by, grain = message.answered_by or tier, message.grain or OBJECT
+    return Answer(found, answered_by, grain, reply.hops, sent_bytes, reply.received_bytes), message
 
 
 @dataclass(frozen=True, slots=True)

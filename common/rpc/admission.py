@@ -144,7 +144,10 @@ class AdmissionQueue(Generic[T]):
         if deadline_s <= now_s:
             return [Refused(item, DeadlineExceeded("the time was over when the request arrived"))]
         refused = self._supersede(sender) if sender.stream else []
-        self._append(_Waiting(item, sender, now_s, deadline_s))
+        ring = self._old if sender.peer in self._old else self._new
+        clients = ring.setdefault(sender.peer, _Peer()).clients
+        clients.setdefault(sender.client, deque()).append(_Waiting(item, sender, now_s, deadline_s))
+        self.size += 1
         if self.size > self._settings.queue_limit + idle:
             limit = self._settings.queue_limit
             error = Overloaded(f"the queue is full: {limit} requests wait", advice="try again later")
@@ -185,13 +188,6 @@ class AdmissionQueue(Generic[T]):
                 self._remove(waiting)
                 refused.append(self._turned_away(waiting.item, error, kept + len(refused)))
         return refused
-
-    def _append(self, waiting: _Waiting[T]) -> None:
-        name, client, _ = waiting.sender
-        ring = self._old if name in self._old else self._new
-        peer = ring.setdefault(name, _Peer())
-        peer.clients.setdefault(client, deque()).append(waiting)
-        self.size += 1
 
     def _pop(self) -> _Waiting[T]:
         """Remove the request whose turn it is."""

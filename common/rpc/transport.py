@@ -131,6 +131,8 @@ class Transport:
         self._failed: list[tuple[Link, ConnectionEvent]] = []
         self._waker = Waker()
         self._caller_waker = Waker()
+        self.wake, self.wake_caller = self._waker.wake, self._caller_waker.wake
+        """Interrupt `wait` or `wait_in_caller`; any thread may."""
         self._all = self._changes_only = _poller_on(self._waker)
         self._caller_poller = _poller_on(self._caller_waker)
 
@@ -224,10 +226,6 @@ class Transport:
             if fileno == self._waker.descriptor:
                 self._waker.clear()
 
-    def wake(self) -> None:
-        """Interrupt `wait`; any thread may."""
-        self._waker.wake()
-
     def caller_can_wait(self) -> bool:
         """Whether a caller may wait for arrivals."""
         return self._socket is not None
@@ -239,10 +237,6 @@ class Transport:
                 self._caller_waker.clear()
                 return False
         return True
-
-    def wake_caller(self) -> None:
-        """Interrupt `wait_in_caller`; any thread may."""
-        self._caller_waker.wake()
 
     def close(self) -> None:
         """Give everything back."""
