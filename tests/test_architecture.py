@@ -25,6 +25,7 @@ ROOMS = (
     {"museum"},
     {"profiling"},
     {"links"},
+    {"model_serving"},
     {"rig"},
     {"twin", "testbed"},
     {"studies"},

@@ -1,0 +1,129 @@
+"""Requests for models on a virtual clock, with the cache and policy objects that an edge runs.
+
+`replay` lets no time pass: a request finds its model or loads it. This is how CremeBrulee counts the load
+delay of thousands of models. `serve_in_turn` is its testbed: one thread takes requests from one queue, and
+loads and executes each before the next; so requests that arrive while a model loads wait, and count as hits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.model_cache.model_cache import Load, ModelCache, Refuse, Run
+from nearsight.common.model_cache.policy import Knowledge, ModelCosts
+from nearsight.experiments.traces.model_requests import ModelRequests
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What became of M requests, in their order. All arrays are (M,)."""
+
+    load_ms: NDArray[np.float64]
+    """Of the model, on the way of the request itself; 0 for hits."""
+    missed: NDArray[np.bool_]
+    """Whether the model was loaded for this request."""
+    refused: NDArray[np.bool_]
+    """Whether it could not be."""
+    queue_ms: NDArray[np.float64]
+    """Behind other requests, their loads included."""
+    execution_ms: NDArray[np.float64]
+
+    @property
+    def hit_ratio(self) -> float:
+        """Share of requests that found their model."""
+        return 1.0 - float((self.missed | self.refused).mean())
+
+    @property
+    def load_ms_per_request(self) -> float:
+        """CremeBrulee's model load delay: the load time of each model times its miss rate."""
+        return float(self.load_ms.mean())
+
+    @property
+    def load_ms_per_miss(self) -> float:
+        """Mean load time of those that missed; 0 if none did."""
+        return float(self.load_ms[self.missed].mean()) if self.missed.any() else 0.0
+
+    @property
+    def latency_ms(self) -> NDArray[np.float64]:
+        """From arrival to answer."""
+        return self.load_ms + self.queue_ms + self.execution_ms
+
+
+def knowledge_of(requests: ModelRequests, seed: int = 1) -> Knowledge:
+    """What clairvoyant policies are told about a trace: its requests, and mean rates [1/s] of its models."""
+    length_s = float(requests.times_s[-1]) if len(requests) and requests.times_s[-1] > 0 else 1.0
+    rates = (requests.counts() / length_s).tolist()
+    called = [requests.names[model] for model in requests.models.tolist()]
+    return Knowledge(called, dict(zip(requests.names, rates, strict=True)), seed)
+
+
+def preload(cache: ModelCache, costs: Mapping[str, ModelCosts], rng: np.random.Generator) -> None:
+    """Fill a cache at time 0 in random order, as CremeBrulee does; a model that does not fit is left out."""
+    names = [*costs]
+    for place in rng.permutation(len(names)).tolist():
+        name = names[place]
+        if costs[name].size_bytes <= cache.free_bytes:
+            cache.load(name, costs[name], 0.0)
+            cache.loaded(name, 0.0)
+
+
+def replay(requests: ModelRequests, costs: Mapping[str, ModelCosts], cache: ModelCache) -> Served:
+    """Let each request find or load its model, in no time.
+
+    Parameters
+    ----------
+    requests : ModelRequests
+    costs : mapping of str to ModelCosts
+        Of every model that is requested.
+    cache : ModelCache
+        Any state; it is used up.
+    """
+    count = len(requests)
+    load_ms, missed, refused = np.zeros(count), np.zeros(count, bool), np.zeros(count, bool)
+    names = requests.names
+    costs_of = [costs[name] for name in names]
+    request, loaded = cache.request, cache.loaded
+    for place, (now_s, model) in enumerate(
+        zip(requests.times_s.tolist(), requests.models.tolist(), strict=True)
+    ):
+        decision = request(names[model], costs_of[model], now_s)
+        if type(decision) is Run:  # by far the most frequent
+            continue
+        if isinstance(decision, Load):
+            loaded(names[model], now_s)
+            missed[place], load_ms[place] = True, costs_of[model].load_ms
+        elif isinstance(decision, Refuse):
+            refused[place] = True
+    execution_ms = np.array([one.execution_ms for one in costs_of])[requests.models]
+    return Served(load_ms, missed, refused, np.zeros(count), np.where(refused, 0.0, execution_ms))
+
+
+def serve_in_turn(requests: ModelRequests, costs: Mapping[str, ModelCosts], cache: ModelCache) -> Served:
+    """Serve with one thread and one queue; the parameters are those of `replay`.
+
+    A request for a model that cannot be loaded is turned away at once.
+    """
+    count = len(requests)
+    load_ms, missed, refused = np.zeros(count), np.zeros(count, bool), np.zeros(count, bool)
+    queue_ms, execution_ms = np.zeros(count), np.zeros(count)
+    free_s = 0.0
+    for place, (arrived_s, model) in enumerate(
+        zip(requests.times_s.tolist(), requests.models.tolist(), strict=True)
+    ):
+        name = requests.names[model]
+        begun_s = max(arrived_s, free_s)
+        queue_ms[place] = 1e3 * (begun_s - arrived_s)
+        decision = cache.request(name, costs[name], begun_s)
+        if isinstance(decision, Refuse):
+            refused[place], free_s = True, begun_s
+            continue
+        if isinstance(decision, Load):
+            missed[place], load_ms[place] = True, costs[name].load_ms
+            cache.loaded(name, begun_s + 1e-3 * load_ms[place])
+        execution_ms[place] = costs[name].execution_ms
+        free_s = begun_s + 1e-3 * (load_ms[place] + execution_ms[place])
+    return Served(load_ms, missed, refused, queue_ms, execution_ms)
