@@ -268,22 +268,15 @@ CatalogueAccess = DatabaseCatalogue | RemoteCatalogue
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a backup held, and where the database is now whose place it took.
-
-    Attributes
-    ----------
-    catalogues, objects : int
-        How many.
-    damaged : tuple of str
-        Objects whose models cannot be read, as ``CATALOGUE/ID``.
-    replaced : Path, optional
-        The former database; None if there was none.
-    """
+    """What a backup held, and where the database is now whose place it took."""
 
     catalogues: int
     objects: int
+    """How many."""
     damaged: tuple[str, ...]
+    """Objects whose models cannot be read, as ``CATALOGUE/ID``."""
     replaced: Path | None
+    """The former database; None if there was none."""
 
 
 def restore(backup: Path, database: Path) -> Restored:

@@ -65,28 +65,19 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """Where a catalogue stands.
-
-    Attributes
-    ----------
-    objects : int
-        In the newest content.
-    revision, indexed_revision : int
-        Of the newest content, and of the recognizer that answers.
-    last_build_ms : float
-        Time that the last index took; 0 before the first.
-    problem : str
-        Why the last index could not be built; empty if it could.
-    damaged : tuple of str
-        Ids of objects whose models cannot be read.
-    """
+    """Where a catalogue stands."""
 
     objects: int
+    """In the newest content."""
     revision: int
     indexed_revision: int
+    """Of the newest content, and of the recognizer that answers."""
     last_build_ms: float
+    """Time that the last index took; 0 before the first."""
     problem: str
+    """Why the last index could not be built; empty if it could."""
     damaged: tuple[str, ...]
+    """Ids of objects whose models cannot be read."""
 
 
 class LiveCatalogue:

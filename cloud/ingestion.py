@@ -238,24 +238,16 @@ def _read_images(item: Reference) -> tuple[dict[Path, bytes], list[Problem]]:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One object of the catalogue with the images to learn it from.
-
-    Attributes
-    ----------
-    object_id : str
-        Unique within the folder.
-    label : str
-        What a person calls the object; the id if nothing better is known.
-    paths : tuple of Path
-        One image per view; at least one.
-    metadata : mapping of str to str
-        Further columns of ``objects.csv``, such as artist and year.
-    """
+    """One object of the catalogue with the images to learn it from."""
 
     object_id: str
+    """Unique within the folder."""
     label: str
+    """What a person calls the object; the id if nothing better is known."""
     paths: tuple[Path, ...]
+    """One image per view; at least one."""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    """Further columns of ``objects.csv``, such as artist and year."""
 
 
 def read_reference_folder(folder: Path) -> tuple[tuple[Reference, ...], tuple[str, ...]]:

@@ -86,24 +86,17 @@ class CatalogueInfo:
 
 @dataclass(frozen=True, slots=True)
 class PutOutcome:
-    """What became of new objects.
-
-    Attributes
-    ----------
-    added, replaced, unchanged : tuple of str
-        Ids that were new, that replaced an older version, and that were there already just so.
-    revision : int
-        Of the catalogue after it; 0 if there is none.
-    rejected, skipped : tuple of Rejection, tuple of SkippedImage
-        What could not be trained, or was not to be stored.
-    """
+    """What became of new objects."""
 
     added: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
+    """Ids that were new, that replaced an older version, and that were there already just so."""
     revision: int = 0
+    """Of the catalogue after it; 0 if there is none."""
     rejected: tuple[Rejection, ...] = ()
     skipped: tuple[SkippedImage, ...] = ()
+    """What could not be trained, or was not to be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +110,16 @@ class RemoveOutcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """What happened to a catalogue after a revision.
-
-    Attributes
-    ----------
-    written : tuple of ObjectModel
-        Models that were written.
-    removed : frozenset of str
-        Ids that were removed.
-    revision : int
-        After all this.
-    damaged : mapping of str to str
-        Why models that were written cannot be read, by id.
-    """
+    """What happened to a catalogue after a revision."""
 
     written: tuple[ObjectModel, ...]
+    """Models that were written."""
     removed: frozenset[str]
+    """Ids that were removed."""
     revision: int
+    """After all this."""
     damaged: Mapping[str, str] = field(default_factory=dict)
+    """Why models that were written cannot be read, by id."""
 
 
 class CatalogueChanged(Exception):

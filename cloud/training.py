@@ -142,24 +142,16 @@ class NewObject:
 
 @dataclass(frozen=True, slots=True)
 class TrainedObject:
-    """An object as it goes into the store.
-
-    Attributes
-    ----------
-    model : ObjectModel
-        Its version is assigned by the store.
-    content_hash : str
-        Of everything the caller gave: images, label, metadata. Equal hashes mean that nothing changed.
-    training : str
-        Fingerprint of the settings that it was trained with.
-    photos : tuple of Features
-        The object as photos would show it: only to be compared with others, and not stored.
-    """
+    """An object as it goes into the store."""
 
     model: ObjectModel
+    """Its version is assigned by the store."""
     content_hash: str
+    """Of everything the caller gave: images, label, metadata. Equal hashes mean that nothing changed."""
     training: str
+    """Fingerprint of the settings that it was trained with."""
     photos: tuple[Features, ...] = ()
+    """The object as photos would show it: only to be compared with others, and not stored."""
 
 
 @dataclass(frozen=True, slots=True)

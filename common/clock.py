@@ -68,17 +68,12 @@ class Deadline:
 
     Deadlines travel on the wire as *time left*, since the clocks of two machines need not agree. Each hop
     makes its own deadline of what is left when the request arrives.
-
-    Parameters
-    ----------
-    at_s : float
-        The moment, in seconds of ``clock.monotonic()``.
-    clock : Clock
-        Where the time is read.
     """
 
     at_s: float
+    """The moment, in seconds of ``clock.monotonic()``."""
     clock: Clock = field(default=SYSTEM_CLOCK, compare=False, repr=False)
+    """Where the time is read."""
 
     @classmethod
     def after(cls, seconds: float, clock: Clock = SYSTEM_CLOCK) -> Deadline:

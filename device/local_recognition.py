@@ -110,13 +110,6 @@ class LocalRecognition:
     clock : Clock
         Must run in real time.
 
-    Attributes
-    ----------
-    stages : tuple of Stage
-        For the request flow, in their order.
-    result : ResultStage, optional
-        The result cache, if there is one.
-
     Raises
     ------
     NotFound, CorruptStore
@@ -149,7 +142,9 @@ class LocalRecognition:
         )
         stage = DeviceObjectCache(cache, profiler, self._prefetcher, clock)
         self.stages: tuple[Stage[DeviceQuery], ...] = (stage,)
+        """For the request flow, in their order."""
         self.result: ResultStage | None = None
+        """The result cache, if there is one."""
         if settings.result_cache.enabled:
             self.result = ResultStage(
                 catalogue, lambda: self._prefetcher.listing, settings.result_cache, clock, Random()

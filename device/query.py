@@ -59,17 +59,11 @@ def snapshot(image: ImageSource | Features) -> QuerySource:
 
 @dataclass(frozen=True, slots=True)
 class EncodedImage:
-    """An image file of bounded size.
-
-    Attributes
-    ----------
-    data : bytes
-    scale : (float, float)
-        Pixels of the application's image per pixel of this one, along x and y.
-    """
+    """An image file of bounded size."""
 
     data: bytes
     scale: tuple[float, float] = (1.0, 1.0)
+    """Pixels of the application's image per pixel of this one, along x and y."""
 
 
 class FormCosts:
@@ -144,21 +138,6 @@ class DeviceQuery:
     context : QueryContext
         Settings and measurements.
 
-    Attributes
-    ----------
-    has_image : bool
-        Whether there is an image, not only features that somebody else extracted.
-    snapshot : LocalSnapshot, optional
-        What answers this query on the device.
-    began_s : float
-        When work for a look began.
-    looked_at : Features, optional
-        In which the device looked itself; a tier's answer says what they are of.
-    prediction : Prediction, optional
-        What an edge that was asked expects to be asked next.
-    result_look : Looked, optional
-        What the result cache keeps with the query.
-
     Raises
     ------
     NotFound, ImageTooLarge
@@ -174,6 +153,7 @@ class DeviceQuery:
         self._context = context
         self._source = _read(source, context.upload) if isinstance(source, Path) else source
         self.has_image = not isinstance(source, Features)
+        """Whether there is an image, not only features that somebody else extracted."""
         self._image: EncodedImage | None = None
         if (
             isinstance(self._source, bytes)
@@ -187,10 +167,15 @@ class DeviceQuery:
         self._asked_for = 0  # a blank wall has fewer features
         self._to_send = False
         self.snapshot: LocalSnapshot | None = None
+        """What answers this query on the device."""
         self.began_s = 0.0
+        """When work for a look began."""
         self.looked_at: Features | None = None
+        """In which the device looked itself; a tier's answer says what they are of."""
         self.prediction: Prediction | None = None
+        """What an edge that was asked expects to be asked next."""
         self.result_look: Looked | None = None
+        """What the result cache keeps with the query."""
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms in which it could be sent; features that are not there yet have the given size."""

@@ -38,16 +38,12 @@ class CloudClient:
     ----------
     requests, background : Channel
         Connections for requests of devices and for everything else.
-
-    Attributes
-    ----------
-    recognition : Stub
-        The Recognition service, for requests of devices.
     """
 
     def __init__(self, requests: Channel, background: Channel) -> None:
         self._channels = (requests, background)
         self.recognition = Stub(requests, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+        """The Recognition service, for requests of devices."""
         self._catalogue = Stub(background, catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"])
 
     def list_catalogues(self, timeout_s: float) -> Future[Reply]:

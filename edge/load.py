@@ -104,11 +104,6 @@ class LoadBalancer:
     compute_seed_ms : float
         Compute time assumed at first.
 
-    Attributes
-    ----------
-    compute : RollingMean
-        Time in ms that the edge computes for one request; those sent to the cloud at once do not count.
-
     Notes
     -----
     Source: Cachier dissertation, section 3.5.1.2. Not thread-safe.
@@ -123,6 +118,7 @@ class LoadBalancer:
     ) -> None:
         self._interarrival = interarrival
         self.compute = RollingMean(window, compute_seed_ms)
+        """Time in ms that the edge computes for one request; those sent to the cloud at once do not count."""
         self._capacity = capacity
 
     @property

@@ -41,25 +41,6 @@ class EdgeQuery:
         Of the image.
     client : str
         Whose photo it is.
-
-    Attributes
-    ----------
-    has_image : bool
-        Whether it came as an image.
-    image_bytes : int
-        Size of the image; 0 if there is none.
-    features_bytes : int, optional
-        Size of its features on the network; None if they are not here.
-    may_work : bool
-        Whether the edge may compute for it; else it is passed on as it is.
-    extraction_ms : float
-        What its features would cost.
-    overhead_ms : float
-        How much longer the cloud's first answer takes because they are not here: see `CatalogueCache`.
-    began_s : float
-        When work for a look began.
-    result_look : Looked, optional
-        What the result cache keeps with the query.
     """
 
     def __init__(
@@ -76,14 +57,22 @@ class EdgeQuery:
         self.image = image
         self.features = features
         self.has_image = image is not None
+        """Whether it came as an image."""
         self.image_bytes = len(image) if image is not None else 0
+        """Size of the image; 0 if there is none."""
         self.features_bytes = len(features) * BYTES_PER_FEATURE if features is not None else None
+        """Size of its features on the network; None if they are not here."""
         self.asked_again = asked_again
         self.may_work = not asked_again
+        """Whether the edge may compute for it; else it is passed on as it is."""
         self.extraction_ms = 0.0
+        """What its features would cost."""
         self.overhead_ms = 0.0
+        """How much longer the cloud's first answer takes because they are not here: see `CatalogueCache`."""
         self.began_s = 0.0
+        """When work for a look began."""
         self.result_look: Looked | None = None
+        """What the result cache keeps with the query."""
         self._query_features = query_features
         self._forward = forward
         self._limits = limits

@@ -123,17 +123,13 @@ class StateStore(DatabaseFile):
         If another edge uses it.
     ConfigurationError
         If there is no such folder. A disk that is full or read-only is no error: see `read_only`.
-
-    Attributes
-    ----------
-    damaged : Path, optional
-        Where the file is now that was found damaged in its place; None if none was.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
         super().__init__(path, FORMAT, create=True, or_read_only=True, or_empty=True)
         self._clock = clock
         self.damaged: Path | None = None
+        """Where the file is now that was found damaged in its place; None if none was."""
         try:
             with self.transaction("DEFERRED"):
                 self._refuse_nonsense()

@@ -22,24 +22,16 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The objects of one catalogue at one revision.
-
-    Attributes
-    ----------
-    versions : mapping of str to int
-        Id → version, in the catalogue's order.
-    revision : int
-        Of the catalogue.
-    entries : tuple of ObjectSummary
-        The listing as it came, for passing it on.
-    size_bytes : int
-        Bytes that came over the network.
-    """
+    """The objects of one catalogue at one revision."""
 
     versions: Mapping[str, int]
+    """Id → version, in the catalogue's order."""
     revision: int
+    """Of the catalogue."""
     entries: tuple[ObjectSummary, ...] = ()
+    """The listing as it came, for passing it on."""
     size_bytes: int = 0
+    """Bytes that came over the network."""
 
     @property
     def digests(self) -> Mapping[str, bytes]:
@@ -53,30 +45,20 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class FetchedModels:
-    """What came back when models were asked for.
-
-    Attributes
-    ----------
-    models : tuple of ObjectModel
-        The models that came and could be read.
-    missing : tuple of str
-        Objects that the catalogue does not have (any more).
-    unreadable : mapping of str to str
-        Objects whose model is malformed, and why.
-    left_out : tuple of str
-        Objects that did not fit into the answer: ask again.
-    revision : int
-        Of the catalogue.
-    size_bytes : int
-        Bytes that came over the network.
-    """
+    """What came back when models were asked for."""
 
     models: tuple[ObjectModel, ...]
+    """The models that came and could be read."""
     missing: tuple[str, ...]
+    """Objects that the catalogue does not have (any more)."""
     unreadable: Mapping[str, str]
+    """Objects whose model is malformed, and why."""
     left_out: tuple[str, ...]
+    """Objects that did not fit into the answer: ask again."""
     revision: int
+    """Of the catalogue."""
     size_bytes: int
+    """Bytes that came over the network."""
 
 
 def listing_of(reply: Reply) -> Listing:

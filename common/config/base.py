@@ -125,19 +125,13 @@ S = TypeVar("S", bound=DaemonSettings)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
-    """Settings in force, and where each came from.
-
-    Parameters
-    ----------
-    settings : DaemonSettings
-        Validated.
-    origins : Mapping of str to str
-        Every dotted key → ``default``, ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL`` or
-        ``command line``.
-    """
+    """Settings in force, and where each came from."""
 
     settings: S
+    """Validated."""
     origins: Mapping[str, str]
+    """Every dotted key → ``default``, ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL`` or ``command
+    line``."""
 
 
 def load_settings(

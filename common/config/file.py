@@ -19,21 +19,14 @@ _KEY = re.compile(r"^\s*([A-Za-z0-9_.\-\"' ]+?)\s*=")
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """One parsed configuration file.
-
-    Parameters
-    ----------
-    path : Path
-        As the user gave it, or relative to the working directory.
-    tables : Mapping
-        The parsed document: daemon → its table.
-    lines : Mapping
-        Full dotted key, ``cloud.server.listen``, → line number from 1.
-    """
+    """One parsed configuration file."""
 
     path: Path
+    """As the user gave it, or relative to the working directory."""
     tables: Mapping[str, Mapping[str, object]]
+    """The parsed document: daemon → its table."""
     lines: Mapping[str, int]
+    """Full dotted key, ``cloud.server.listen``, → line number from 1."""
 
     def origin(self, key: str) -> str:
         """``nearsight.toml:7`` for a full key, or for the closest table around it."""

@@ -19,21 +19,14 @@ from nearsight.common.errors import ConfigurationError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """One value, and where it was read.
-
-    Parameters
-    ----------
-    value : object
-        As written; not validated yet.
-    origin : str
-        For a person: ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL``, ``command line``.
-    is_text : bool
-        From a source that knows only text: lists and mappings are JSON.
-    """
+    """One value, and where it was read."""
 
     value: object
+    """As written; not validated yet."""
     origin: str
+    """For a person: ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL``, ``command line``."""
     is_text: bool = False
+    """From a source that knows only text: lists and mappings are JSON."""
 
 
 def setting_keys(settings_class: type[Any], prefix: str = "") -> dict[str, str]:

@@ -243,11 +243,6 @@ class LookupCorrection:
     ------
     InvalidArgument
         If ``weight`` is outside of (0, 1], or ``factor`` is not positive and finite.
-
-    Attributes
-    ----------
-    factor : float
-        What to multiply the profile's f(k) with.
     """
 
     def __init__(self, weight: float = 0.05, factor: float = 1.0) -> None:
@@ -257,6 +252,7 @@ class LookupCorrection:
             raise InvalidArgument(f"a factor must be positive and finite, got {factor}")
         self._weight = weight
         self.factor = factor
+        """What to multiply the profile's f(k) with."""
         self._lookups = 0  # since the cache was last empty
         self._resting = False
         self._patience = 0.0
@@ -320,13 +316,6 @@ class RollingMean:
     ------
     InvalidArgument
         If ``window`` is below 1, or ``seed`` is negative or not finite.
-
-    Attributes
-    ----------
-    mean : float
-        Of the values in the window.
-    values : deque of float
-        These.
     """
 
     def __init__(self, window: int, seed: float, *, full: bool = True) -> None:
@@ -335,7 +324,9 @@ class RollingMean:
                 f"a rolling mean needs a window above 0 and a seed from 0 on, got {window} and {seed}"
             )
         self.values = deque([seed] * window if full else (), maxlen=window)
+        """These."""
         self.mean = seed
+        """Of the values in the window."""
 
     def observe(self, value: float) -> None:
         """Push out the oldest value.

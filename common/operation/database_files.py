@@ -34,35 +34,24 @@ _SWITCH_RETRY_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFormat:
-    """How a database of this project is recognised, and how it is set up.
-
-    Attributes
-    ----------
-    application_id : int
-        In the header of the file.
-    versions : tuple of str
-        SQL that leads from each version of the tables to the next, the first one from nothing. Each statement
-        ends with ";" and a line break. What was released is never edited: a change is a further version.
-    example : str
-        A good name for such a file.
-    begin_advice, recover_advice : str
-        What to do if there is no file, and if it is damaged.
-    busy_timeout_s : float
-        How long to wait for another process that is writing.
-    exclusive : bool
-        One process at a time; the second is refused.
-    durable : bool
-        Whether a commit survives a power cut, too; it survives a killed process in any case.
-    """
+    """How a database of this project is recognised, and how it is set up."""
 
     application_id: int
+    """In the header of the file."""
     versions: tuple[str, ...]
+    """SQL that leads from each version of the tables to the next, the first one from nothing. Each statement
+    ends with ";" and a line break. What was released is never edited: a change is a further version."""
     example: str
+    """A good name for such a file."""
     begin_advice: str
     recover_advice: str
+    """What to do if there is no file, and if it is damaged."""
     busy_timeout_s: float = 15.0
+    """How long to wait for another process that is writing."""
     exclusive: bool = False
+    """One process at a time; the second is refused."""
     durable: bool = True
+    """Whether a commit survives a power cut, too; it survives a killed process in any case."""
 
     @property
     def version(self) -> int:

@@ -62,21 +62,14 @@ class ExplanationService(Service):
 
 @dataclass(frozen=True, slots=True)
 class DaemonExplanations:
-    """What one daemon said, or why it said nothing.
-
-    Attributes
-    ----------
-    endpoint : str
-        As asked.
-    decisions : tuple of Explanation
-        One per catalogue.
-    error : str
-        Why there was no answer; empty if there was one.
-    """
+    """What one daemon said, or why it said nothing."""
 
     endpoint: str
+    """As asked."""
     decisions: tuple[Explanation, ...] = ()
+    """One per catalogue."""
     error: str = ""
+    """Why there was no answer; empty if there was one."""
 
     def to_json(self) -> dict[str, object]:
         """The fields; terms flat, facts as a mapping."""

@@ -69,31 +69,21 @@ class HealthService(Service):
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """What one daemon said about itself, or why it said nothing.
-
-    Parameters
-    ----------
-    endpoint : str
-        As asked.
-    ready : bool
-        Whether it answers requests now.
-    daemon, version : str
-        Empty if there was no answer.
-    uptime_s : float
-        Seconds since its start.
-    details : tuple of pairs
-        Facts for a person, in display order.
-    error : str
-        Why there was no answer; empty if there was one.
-    """
+    """What one daemon said about itself, or why it said nothing."""
 
     endpoint: str
+    """As asked."""
     ready: bool = False
+    """Whether it answers requests now."""
     daemon: str = ""
     version: str = ""
+    """Empty if there was no answer."""
     uptime_s: float = 0.0
+    """Seconds since its start."""
     details: tuple[tuple[str, str], ...] = ()
+    """Facts for a person, in display order."""
     error: str = ""
+    """Why there was no answer; empty if there was one."""
 
     def to_json(self) -> dict[str, object]:
         """The fields, with the details as a mapping."""

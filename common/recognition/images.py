@@ -31,18 +31,12 @@ _DEFAULT_LIMITS = ImageLimits()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GrayImage:
-    """A grey image, ready for feature extraction.
-
-    Attributes
-    ----------
-    pixels : ndarray, (H, W) uint8
-        Longest side at most ``ImageLimits.longest_side``.
-    source_size : (int, int)
-        Width and height in pixels of the upright image that was given.
-    """
+    """A grey image, ready for feature extraction."""
 
     pixels: NDArray[np.uint8]
+    """(H, W) uint8: longest side at most ``ImageLimits.longest_side``."""
     source_size: tuple[int, int]
+    """Width and height in pixels of the upright image that was given."""
 
     @property
     def size(self) -> tuple[int, int]:

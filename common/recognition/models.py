@@ -21,19 +21,6 @@ TWIN = 0
 class Features:
     """Keypoints and binary descriptors of one image, strongest first.
 
-    Attributes
-    ----------
-    keypoints : ndarray, (N, 2) float32
-        x, y in pixels of the processed image.
-    descriptors : ndarray, (N, 32) uint8
-        One binary descriptor per keypoint.
-    strengths : ndarray, (N,) float32
-        Response of the detector; not increasing.
-    image_size : (int, int)
-        Width and height in pixels of the processed image, in which ``keypoints`` are.
-    source_size : (int, int)
-        Width and height in pixels of the image before scaling; answers are given in its frame.
-
     Raises
     ------
     InvalidArgument
@@ -41,10 +28,15 @@ class Features:
     """
 
     keypoints: NDArray[np.float32]
+    """(N, 2) float32: x, y in pixels of the processed image."""
     descriptors: NDArray[np.uint8]
+    """(N, 32) uint8: one binary descriptor per keypoint."""
     strengths: NDArray[np.float32]
+    """(N,) float32: response of the detector; not increasing."""
     image_size: tuple[int, int]
+    """Width and height in pixels of the processed image, in which ``keypoints`` are."""
     source_size: tuple[int, int]
+    """Width and height in pixels of the image before scaling; answers are given in its frame."""
 
     def __post_init__(self) -> None:
         count = len(self.descriptors)
@@ -87,30 +79,21 @@ class ObjectModel:
 
     The unit that is cached, prefetched, shared between devices and stored (Cachier dissertation, section
     2.1). Views are kept apart: a homography fits one view, never a mixture.
-
-    Attributes
-    ----------
-    object_id : str
-        Unique within a catalogue.
-    label : str
-        What a person calls the object.
-    views : tuple of Features
-        Features of each training image; at least one.
-    version : int
-        Grows by one with each replacement of the object.
-    metadata : mapping of str to str
-        Free-form, handed to the application with the answer.
-    rivals : mapping of str to int
-        Other objects of the catalogue that could be mistaken for this one: id → inliers that their pictures
-        give with it, or `TWIN`. The cloud finds them when either object is added (`cloud/look_alikes.py`).
     """
 
     object_id: str
+    """Unique within a catalogue."""
     label: str
+    """What a person calls the object."""
     views: tuple[Features, ...]
+    """Features of each training image; at least one."""
     version: int = 1
+    """Grows by one with each replacement of the object."""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    """Free-form, handed to the application with the answer."""
     rivals: Mapping[str, int] = field(default_factory=dict)
+    """Other objects of the catalogue that could be mistaken for this one: id → inliers that their pictures
+    give with it, or `TWIN`. The cloud finds them when either object is added (`cloud/look_alikes.py`)."""
 
     def __post_init__(self) -> None:
         if not self.object_id:

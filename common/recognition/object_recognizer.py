@@ -57,15 +57,7 @@ class Resemblance(NamedTuple):
 
 
 class ObjectRecognizer:
-    """Recognises k objects. Immutable; `recognize` may be called from several threads at once.
-
-    Attributes
-    ----------
-    models : mapping of str to ObjectModel
-    settings : RecognitionSettings
-    backend : str
-        Name of the classifier that was built (what ``auto`` picked).
-    """
+    """Recognises k objects. Immutable; `recognize` may be called from several threads at once."""
 
     def __init__(
         self, models: Mapping[str, ObjectModel], classifier: Classifier, settings: RecognitionSettings
@@ -73,6 +65,7 @@ class ObjectRecognizer:
         self.models: Mapping[str, ObjectModel] = MappingProxyType(dict(models))
         self.settings = settings
         self.backend = classifier.name
+        """Name of the classifier that was built (what ``auto`` picked)."""
         self._classifier = classifier
         self._verifier = Verifier(settings)
         self._doubtful_below = {name: self._inliers_to_be_sure(model) for name, model in self.models.items()}

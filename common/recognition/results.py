@@ -37,19 +37,12 @@ class RecognizedObject:
 
 @dataclass(frozen=True, slots=True)
 class RecognitionResult:
-    """Outcome of looking up one photo.
-
-    Attributes
-    ----------
-    found : RecognizedObject or None
-        None means unknown: no object passed the verification. Never a guess.
-    match_ms, verify_ms : float
-        Time spent in the classifier and in the verification.
-    extract_ms : float
-        Time spent on features; 0 where they were given.
-    """
+    """Outcome of looking up one photo."""
 
     found: RecognizedObject | None
+    """None means unknown: no object passed the verification. Never a guess."""
     match_ms: float
     verify_ms: float
+    """Time spent in the classifier and in the verification."""
     extract_ms: float = 0.0
+    """Time spent on features; 0 where they were given."""

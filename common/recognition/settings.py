@@ -10,21 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """Limits that hold before an image is decoded, and the size at which it is processed.
-
-    Attributes
-    ----------
-    max_bytes : int
-        Longest accepted file.
-    max_pixels : int
-        Most pixels that an image may declare; larger ones are refused without decoding.
-    longest_side : int
-        Longest side in pixels of the processed image; smaller images are not enlarged.
-    """
+    """Limits that hold before an image is decoded, and the size at which it is processed."""
 
     max_bytes: int = 20 * 2**20
+    """Longest accepted file."""
     max_pixels: int = 50_000_000
+    """Most pixels that an image may declare; larger ones are refused without decoding."""
     longest_side: Annotated[int, Field(ge=32, le=2047)] = 640
+    """Longest side in pixels of the processed image; smaller images are not enlarged."""
 
 
 class RecognitionSettings(BaseModel):

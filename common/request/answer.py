@@ -19,28 +19,19 @@ RESULT = "result"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was found in a photo, and by whom.
-
-    Attributes
-    ----------
-    found : RecognizedObject or None
-        Label, id, version, confidence, metadata, and corners where there are any; None: unknown.
-    answered_by : str
-        The tier whose recognition this is: "device", "edge" or "cloud".
-    grain : str
-        What it was found in: "object" for models of objects, "result" for the answer to an earlier photo.
-    hops : tuple of Hop
-        What each tier spent, the answering tier first.
-    sent_bytes, received_bytes : int
-        Between the tier that asked and the next one.
-    """
+    """What was found in a photo, and by whom."""
 
     found: RecognizedObject | None
+    """Label, id, version, confidence, metadata, and corners where there are any; None: unknown."""
     answered_by: str
+    """The tier whose recognition this is: "device", "edge" or "cloud"."""
     grain: str = OBJECT
+    """What it was found in: "object" for models of objects, "result" for the answer to an earlier photo."""
     hops: tuple[Hop, ...] = ()
+    """What each tier spent, the answering tier first."""
     sent_bytes: int = 0
     received_bytes: int = 0
+    """Between the tier that asked and the next one."""
 
     def after(self, first: Answer) -> Answer:
         """The answer to a second message, with the bytes of both."""
@@ -93,33 +84,22 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What an answer of the next tier says beyond its content.
-
-    Attributes
-    ----------
-    tier : str
-        Who was asked.
-    unknown : bool
-        The features of the photo were unknown, even if the image after them was not.
-    round_trip_ms : float
-        From the last message to its answer.
-    first_ms : float
-        From the decision to ask to the first answer; making the form that is sent is part of it.
-    waited_ms : float
-        From the question to the last answer.
-    complete : bool
-        False if a second message was sent and had no answer.
-    hop : Hop, optional
-        What the tier that was asked says that it spent, in the last answer.
-    """
+    """What an answer of the next tier says beyond its content."""
 
     tier: str
+    """Who was asked."""
     unknown: bool
+    """The features of the photo were unknown, even if the image after them was not."""
     round_trip_ms: float
+    """From the last message to its answer."""
     first_ms: float
+    """From the decision to ask to the first answer; making the form that is sent is part of it."""
     waited_ms: float
+    """From the question to the last answer."""
     complete: bool
+    """False if a second message was sent and had no answer."""
     hop: Hop | None
+    """What the tier that was asked says that it spent, in the last answer."""
 
     @property
     def behind_ms(self) -> float:

@@ -123,43 +123,28 @@ class Look(Generic[Q]):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Effect: put the question to this tier; ``attempt`` comes back with its answer or failure.
-
-    Attributes
-    ----------
-    tier, form : str
-        Whom, and in which form.
-    timeout_s : float
-        The longest to wait.
-    attempt : int
-        Number of the question, from 0.
-    again : bool
-        The tier has just said that the features are unknown.
-    """
+    """Effect: put the question to this tier; ``attempt`` comes back with its answer or failure."""
 
     tier: str
     form: str
+    """Whom, and in which form."""
     timeout_s: float
+    """The longest to wait."""
     attempt: int
+    """Number of the question, from 0."""
     again: bool = False
+    """The tier has just said that the features are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish(Generic[Q]):
-    """Effect: this is the outcome, the only one.
-
-    Attributes
-    ----------
-    outcome : Answer or NearsightError
-    lesson : Lesson, optional
-        Of an answer of another tier.
-    learners : tuple of Stage
-        Those that should learn it: all stages of the tier that did not find the answer themselves.
-    """
+    """Effect: this is the outcome, the only one."""
 
     outcome: Answer | NearsightError
     lesson: Lesson | None = None
+    """Of an answer of another tier."""
     learners: tuple[Stage[Q], ...] = ()
+    """Those that should learn it: all stages of the tier that did not find the answer themselves."""
 
 
 class Phase(Enum):
@@ -199,15 +184,6 @@ class RequestFlow(Generic[Q]):
         Name of this tier, for answers of its stages.
     started_at_s, deadline_s : float
         When the request came, and when the outcome must be known, on the driver's clock.
-
-    Attributes
-    ----------
-    phase : Phase
-        Where it is.
-    attempts : list of Attempt
-        The tiers that were asked so far and have ended.
-    last_error : NearsightError, optional
-        How the last tier that failed did.
     """
 
     def __init__(
@@ -228,13 +204,16 @@ class RequestFlow(Generic[Q]):
         self._left = list(tiers.names)
         self._question: _Question | None = None
         self.attempts: list[Attempt] = []
+        """The tiers that were asked so far and have ended."""
         self._errors: list[NearsightError] = []
         self.last_error: NearsightError | None = None
+        """How the last tier that failed did."""
         self._begun_s = self._working_since_s = started_at_s
         self._computed_ms = self._asked_ms = 0.0
         self.started_at_s = started_at_s
         self.deadline_s = deadline_s
         self.phase = Phase.WAITING
+        """Where it is."""
 
     def own_hop(self, answer: Answer) -> Hop:
         """What this tier spent."""

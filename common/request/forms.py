@@ -97,50 +97,33 @@ class LinkEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One form in which a photo could be sent.
-
-    Attributes
-    ----------
-    form : str
-        "features" or "image".
-    size_bytes : int
-        On the wire.
-    before_ms : float
-        What the sender must still compute for it; 0 for features that are extracted already.
-    """
+    """One form in which a photo could be sent."""
 
     form: str
+    """"features" or "image"."""
     size_bytes: int
+    """On the wire."""
     before_ms: float = 0.0
+    """What the sender must still compute for it; 0 for features that are extracted already."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadDecision:
-    """What to send.
-
-    Attributes
-    ----------
-    form : str
-        The chosen one.
-    expected_ms : mapping of str to float
-        Time to the answer with each form.
-    explored : bool
-        Whether it was chosen only to measure it again.
-    sizes : mapping of str to int
-        Bytes of each form.
-    latency_ms, ms_per_byte : float
-        What was known of the link.
-    unknown_share : float
-        Share of the last photos that were unknown by their features.
-    """
+    """What to send."""
 
     form: str
+    """The chosen one."""
     expected_ms: Mapping[str, float]
+    """Time to the answer with each form."""
     explored: bool
+    """Whether it was chosen only to measure it again."""
     sizes: Mapping[str, int]
+    """Bytes of each form."""
     latency_ms: float
     ms_per_byte: float
+    """What was known of the link."""
     unknown_share: float
+    """Share of the last photos that were unknown by their features."""
 
     @property
     def why(self) -> str:
@@ -170,11 +153,6 @@ class OffloadChoice:
         If that costs no more than this share of the time that was spent since. A form that is far slower is
         tried that much more rarely; 0 never tries.
 
-    Attributes
-    ----------
-    unknown_share : float
-        Share of the last photos that were unknown by their features.
-
     Raises
     ------
     InvalidArgument
@@ -196,6 +174,7 @@ class OffloadChoice:
                 f"exploring after {explore_after} choices at {explore_share} of the time cannot be"
             )
         self.unknown_share = 0.0
+        """Share of the last photos that were unknown by their features."""
         self._link = link
         self._receiver_ms = dict(receiver_ms)
         self._explore_after = explore_after

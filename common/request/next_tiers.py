@@ -170,41 +170,27 @@ class CircuitBreaker:
 
 @dataclass(frozen=True, slots=True)
 class AskRules:
-    """How a tier asks others.
-
-    Attributes
-    ----------
-    share : float
-        Of the time left that a tier may use while another healthy one could still be asked.
-    breaker : BreakerSettings
-        When a tier that keeps failing is asked last.
-    """
+    """How a tier asks others."""
 
     share: float = 1.0
+    """Of the time left that a tier may use while another healthy one could still be asked."""
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
+    """When a tier that keeps failing is asked last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Whom to ask, and how.
-
-    Attributes
-    ----------
-    tier, form : str
-        Name of the tier; "image" or "features".
-    permit : Permit
-        Of the tier's circuit breaker.
-    share : float
-        Of the time that is left.
-    most_s : float
-        Longest time to wait.
-    """
+    """Whom to ask, and how."""
 
     tier: str
     form: str
+    """Name of the tier; "image" or "features"."""
     permit: Permit
+    """Of the tier's circuit breaker."""
     share: float = 1.0
+    """Of the time that is left."""
     most_s: float = math.inf
+    """Longest time to wait."""
 
 
 class NextTiers:
@@ -220,13 +206,6 @@ class NextTiers:
         What a tier is assumed to compute on each form, until it says so itself.
     query_features : int
         Features of a query, for the size that is assumed at first.
-
-    Attributes
-    ----------
-    names : tuple of str
-        In the order in which they should be asked.
-    features_bytes : int
-        Size of features that are not extracted yet: of those that were sent lately.
     """
 
     def __init__(
@@ -237,11 +216,13 @@ class NextTiers:
         query_features: int,
     ) -> None:
         self.names = tuple(names)
+        """In the order in which they should be asked."""
         self._rules = rules
         self._breakers = {name: CircuitBreaker(rules.breaker) for name in self.names}
         self._forms = {name: OffloadChoice(LinkEstimate(), computing_ms) for name in self._breakers}
         self._last: dict[str, OffloadDecision] = {}
         self.features_bytes = query_features * BYTES_PER_FEATURE
+        """Size of features that are not extracted yet: of those that were sent lately."""
         self._mean_features_bytes = float(self.features_bytes)
         self._lock = threading.Lock()
 

@@ -33,21 +33,14 @@ _MEASURED = 64
 
 
 class Sender(NamedTuple):
-    """Whose turn a request takes.
-
-    Attributes
-    ----------
-    peer : hashable
-        Who proved to own a key, or else a connection. Turns go round peers, since these cannot be invented.
-    client : str
-        Who asks, as the peer says: an edge asks for many devices, which take its turns in turn.
-    stream : str
-        Requests of one stream of a client supersede each other; empty: of no stream.
-    """
+    """Whose turn a request takes."""
 
     peer: Hashable = None
+    """Who proved to own a key, or else a connection. Turns go round peers, since these cannot be invented."""
     client: str = ""
+    """Who asks, as the peer says: an edge asks for many devices, which take its turns in turn."""
     stream: str = ""
+    """Requests of one stream of a client supersede each other; empty: of no stream."""
 
 
 _NOBODY = Sender()
@@ -95,13 +88,6 @@ class AdmissionQueue(Generic[T]):
         Limits, and the turns that one peer may take in a row.
     workers : int
         Requests that are served at once.
-
-    Attributes
-    ----------
-    size : int
-        Requests that wait.
-    unfit : list of Refused
-        Requests that left a full queue; the next `sweep` hands them back.
     """
 
     def __init__(self, settings: ServerSettings, workers: int) -> None:
@@ -113,7 +99,9 @@ class AdmissionQueue(Generic[T]):
         self._old: dict[Hashable, _Peer[T]] = {}
         self._new_in_a_row = 0
         self.size = 0
+        """Requests that wait."""
         self.unfit: list[Refused[T]] = []
+        """Requests that left a full queue; the next `sweep` hands them back."""
         self._service_s = 0.0
         self._served = 0
         self._wait_s = 0.0

@@ -56,27 +56,18 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what it may do.
-
-    Attributes
-    ----------
-    name : str
-        Of its key file.
-    key : str
-        Its public key in Z85.
-    role : Role
-        Whether it may change catalogues.
-    catalogues : tuple of str
-        Which ones it may use; empty: all.
-    writes : tuple of str
-        Which of these a writer may change; empty: all.
-    """
+    """Who calls, and what it may do."""
 
     name: str
+    """Of its key file."""
     key: str
+    """Its public key in Z85."""
     role: Role = Role.READER
+    """Whether it may change catalogues."""
     catalogues: tuple[str, ...] = ()
+    """Which ones it may use; empty: all."""
     writes: tuple[str, ...] = ()
+    """Which of these a writer may change; empty: all."""
 
     def sees(self, catalogue: str) -> bool:
         """Whether it may know of a catalogue."""

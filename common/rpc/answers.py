@@ -43,36 +43,24 @@ class ServerObserver(ConnectionObserver, Protocol):
 
 @dataclass(slots=True, eq=False)
 class ServedCall:
-    """A request that was admitted, with its times.
-
-    Attributes
-    ----------
-    request : Request
-        As it arrived.
-    endpoint : Endpoint
-        Its method.
-    context : CallContext
-        What its handler sees.
-    reply : callable
-        Sends the frames of the answer.
-    sender : Sender
-        Whose turn it takes.
-    peer : hashable
-        The connection that it came from.
-    arrived_s : float
-        When it arrived.
-    started_s : float or None
-        When a handler began to work on it.
-    """
+    """A request that was admitted, with its times."""
 
     request: Request
+    """As it arrived."""
     endpoint: Endpoint
+    """Its method."""
     context: CallContext
+    """What its handler sees."""
     reply: Callable[[Sequence[Buffer]], None]
+    """Sends the frames of the answer."""
     sender: Sender
+    """Whose turn it takes."""
     peer: Hashable
+    """The connection that it came from."""
     arrived_s: float
+    """When it arrived."""
     started_s: float | None = None
+    """When a handler began to work on it."""
 
     def hop(self, tier: str, now_s: float, sent_bytes: int = 0) -> Hop:
         """What this server spent on the call so far."""
@@ -101,13 +89,6 @@ class Answers:
         Times of calls.
     observer : ServerObserver or None
         Told of every call.
-
-    Attributes
-    ----------
-    owed : dict
-        The calls by identity; whoever takes a request adds its call.
-    deferred : dict
-        Those of them whose handlers returned a future.
     """
 
     def __init__(
@@ -119,7 +100,9 @@ class Answers:
         self._observer = observer
         self._log = get_logger("rpc.server")
         self.owed: dict[int, ServedCall] = {}
+        """The calls by identity; whoever takes a request adds its call."""
         self.deferred: dict[int, ServedCall] = {}
+        """Those of them whose handlers returned a future."""
 
     def check_owed(self, sender: Sender) -> None:
         """Raise Overloaded if too many answers are owed: to one peer, as many as may still be owed to others.

@@ -22,48 +22,32 @@ T = TypeVar("T")
 
 
 class CallNames(TypedDict, total=False):
-    """What a call may state beside its request.
-
-    Attributes
-    ----------
-    blobs : sequence of buffers
-        Large values beside the message. They are sent without a copy and must not change until the call has
-        ended.
-    catalogue : str
-        What the call is about.
-    trace_id : str
-        Of the request that this call is part of; by default a new one.
-    client_id : str
-        On whose behalf; by default the channel's own.
-    """
+    """What a call may state beside its request."""
 
     blobs: Sequence[Buffer]
+    """Large values beside the message. They are sent without a copy and must not change until the call has
+    ended."""
     catalogue: str
+    """What the call is about."""
     trace_id: str
+    """Of the request that this call is part of; by default a new one."""
     client_id: str
+    """On whose behalf; by default the channel's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer.
-
-    Parameters
-    ----------
-    message : Message
-        Of the method's response type.
-    blobs : tuple of memoryview
-        Large values beside it, read-only.
-    hops : tuple of Hop
-        One per tier that worked on it, the answering server last.
-    sent_bytes, received_bytes : int
-        All frames of request and response.
-    """
+    """An answer."""
 
     message: Message
+    """Of the method's response type."""
     blobs: tuple[memoryview, ...]
+    """Large values beside it, read-only."""
     hops: tuple[Hop, ...]
+    """One per tier that worked on it, the answering server last."""
     sent_bytes: int
     received_bytes: int
+    """All frames of request and response."""
 
 
 class Waiter(Generic[T]):

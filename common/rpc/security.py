@@ -48,18 +48,12 @@ class KeyFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServerSecurity:
-    """What a server needs for CURVE.
-
-    Parameters
-    ----------
-    secret_key_file : Path
-        The server's own ``NAME.key_secret``.
-    allowed_clients : Path
-        Folder of ``*.key`` files, one per client. It is read again when it changes.
-    """
+    """What a server needs for CURVE."""
 
     secret_key_file: Path
+    """The server's own ``NAME.key_secret``."""
     allowed_clients: Path
+    """Folder of ``*.key`` files, one per client. It is read again when it changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,64 +26,43 @@ class Service:
     a `CallContext` and returns the response, or a ``Future`` of it: then the worker is free for other calls
     and the answer is sent when the future completes, or DEADLINE_EXCEEDED at the deadline. Errors of
     `nearsight.common.errors` travel to the caller, all others become INTERNAL.
-
-    Attributes
-    ----------
-    descriptor : ServiceDescriptor
-        From the generated code, e.g. ``recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]``.
-    own_worker : bool
-        The service has a queue and a worker of its own, so that it answers while all others are busy: for
-        what is cheap and must not wait behind photos.
     """
 
     descriptor: ClassVar[ServiceDescriptor]
+    """From the generated code, e.g. ``recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]``."""
     own_worker: ClassVar[bool] = False
+    """The service has a queue and a worker of its own, so that it answers while all others are busy: for what
+    is cheap and must not wait behind photos."""
 
 
 @dataclass(slots=True)
 class CallContext:
-    """What a handler knows about its call, and what it adds to the answer.
-
-    Parameters
-    ----------
-    deadline : Deadline
-        When the caller stops waiting; what is left of it goes to the next tier.
-    client_id : str
-        Who asks, as it calls itself.
-    catalogue : str
-        What the call is about; empty where a method has none.
-    trace_id : str
-        Follows the request through tiers and logs; pass it on.
-    peer_key : str or None
-        The public key (Z85) that the peer proved to own; None without CURVE.
-    caller : Caller
-        Whose key that is, and what it may do; `LOCAL` without CURVE.
-    blobs : sequence of memoryview
-        The request's blobs, read-only.
-    queue_ms : float
-        How long the request waited for a worker.
-    stopping : callable
-        Whether the server is about to stop, or the caller's key was taken out of the list.
-    response_blobs : list of buffers
-        Blobs to send with the response. They must not change any more.
-    hops : list of Hop
-        Timings of tiers that were asked for this answer; the server adds its own behind them.
-    next_tier_ms : float
-        Time spent waiting for the next tier, which is not this tier's work.
-    """
+    """What a handler knows about its call, and what it adds to the answer."""
 
     deadline: Deadline
+    """When the caller stops waiting; what is left of it goes to the next tier."""
     client_id: str = ""
+    """Who asks, as it calls itself."""
     catalogue: str = ""
+    """What the call is about; empty where a method has none."""
     trace_id: str = ""
+    """Follows the request through tiers and logs; pass it on."""
     peer_key: str | None = None
+    """The public key (Z85) that the peer proved to own; None without CURVE."""
     caller: Caller = LOCAL
+    """Whose key that is, and what it may do; `LOCAL` without CURVE."""
     blobs: Sequence[memoryview] = ()
+    """The request's blobs, read-only."""
     queue_ms: float = 0.0
+    """How long the request waited for a worker."""
     stopping: Callable[[], bool] = bool
+    """Whether the server is about to stop, or the caller's key was taken out of the list."""
     response_blobs: list[Buffer] = field(default_factory=list)
+    """Blobs to send with the response. They must not change any more."""
     hops: list[Hop] = field(default_factory=list)
+    """Timings of tiers that were asked for this answer; the server adds its own behind them."""
     next_tier_ms: float = 0.0
+    """Time spent waiting for the next tier, which is not this tier's work."""
 
     def cancelled(self) -> bool:
         """Whether nobody waits for the answer any more; long work looks at it now and then."""
@@ -100,30 +79,21 @@ def python_name(method: MethodDescriptor) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One rpc of one service and the function that answers it.
-
-    Attributes
-    ----------
-    service_name, method_name, full_name : str
-        As in the .proto file. Read once: a descriptor builds Python objects at each question.
-    request_class, response_class : type of Message
-        What the handler takes and returns.
-    handler : callable
-        The method of the service.
-    newest_wins : bool
-        Whether a newer request of a client may supersede its older ones that still wait.
-    access : Access
-        What it does with the catalogue of the call.
-    """
+    """One rpc of one service and the function that answers it."""
 
     service_name: str
     method_name: str
     full_name: str
+    """As in the .proto file. Read once: a descriptor builds Python objects at each question."""
     request_class: type[Message]
     response_class: type[Message]
+    """What the handler takes and returns."""
     handler: Handler
+    """The method of the service."""
     newest_wins: bool
+    """Whether a newer request of a client may supersede its older ones that still wait."""
     access: Access
+    """What it does with the catalogue of the call."""
 
     @classmethod
     def of(cls, service: Service, method: MethodDescriptor) -> Endpoint:

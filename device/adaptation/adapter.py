@@ -102,29 +102,20 @@ def _adapted(models: Iterable[ObjectModel], views: Views) -> Iterable[ObjectMode
 
 @dataclass(frozen=True, slots=True)
 class AdaptationCounts:
-    """What adaptation is and did, for metrics.
-
-    Attributes
-    ----------
-    views, size_bytes : int
-        Kept now.
-    objects : int
-        Looked for at a second look.
-    learned : int
-        Views made from own photos and kept.
-    refused : int
-        Views, own and shared, that were not kept.
-    looks, found : int
-        Second looks, and how many of them gave an answer.
-    """
+    """What adaptation is and did, for metrics."""
 
     views: int
     size_bytes: int
+    """Kept now."""
     objects: int
+    """Looked for at a second look."""
     learned: int
+    """Views made from own photos and kept."""
     refused: int
+    """Views, own and shared, that were not kept."""
     looks: int
     found: int
+    """Second looks, and how many of them gave an answer."""
 
 
 class Adapter:

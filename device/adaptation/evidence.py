@@ -49,25 +49,17 @@ Homography = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """What one vouched view says of a photo under one homography.
-
-    Attributes
-    ----------
-    view : int
-        Index of the view.
-    query_indices, view_indices : ndarray, (M,) int32
-        Features that agree, the most similar first; each at most once.
-    bits : ndarray, (M,) int64
-        How far their descriptors are from each other, not falling.
-    log10_false_alarms : float
-        Decimal logarithm of the NFA.
-    """
+    """What one vouched view says of a photo under one homography."""
 
     view: int
+    """Index of the view."""
     query_indices: NDArray[np.int32]
     view_indices: NDArray[np.int32]
+    """(M,) int32: features that agree, the most similar first; each at most once."""
     bits: NDArray[np.int64]
+    """(M,) int64: how far their descriptors are from each other, not falling."""
     log10_false_alarms: float
+    """Decimal logarithm of the NFA."""
 
 
 def evidence_for(

@@ -11,44 +11,32 @@ from nearsight.device.adaptation.adapter import AdaptationCounts
 
 @dataclass
 class CooperationAccount:
-    """All since the start. Bytes are those of the network, frames and all.
-
-    Attributes
-    ----------
-    peer_models, peer_bytes : int
-        Models that came from devices nearby, and were the right ones.
-    edge_models, edge_bytes, cloud_models, cloud_bytes : int
-        Models that came from the edge, and from the cloud.
-    lists, list_bytes : int
-        Lists of the catalogue that came from edge or cloud: models of peers are verified by them.
-    rejected_models, rejected_bytes : int
-        Answers of peers that were not the right model.
-    silent_peers : int
-        Times that a peer did not answer, or failed.
-    waited, waited_in_vain : int
-        Models that another device was fetching, and that were waited for; those of them that did not come.
-    served_models, served_bytes : int
-        Models that were handed out to devices nearby.
-    steps : int
-        Objects that this device came to, as counted in the store.
-    """
+    """All since the start. Bytes are those of the network, frames and all."""
 
     peer_models: int = 0
     peer_bytes: int = 0
+    """Models that came from devices nearby, and were the right ones."""
     edge_models: int = 0
     edge_bytes: int = 0
     cloud_models: int = 0
     cloud_bytes: int = 0
+    """Models that came from the edge, and from the cloud."""
     lists: int = 0
     list_bytes: int = 0
+    """Lists of the catalogue that came from edge or cloud: models of peers are verified by them."""
     rejected_models: int = 0
     rejected_bytes: int = 0
+    """Answers of peers that were not the right model."""
     silent_peers: int = 0
+    """Times that a peer did not answer, or failed."""
     waited: int = 0
     waited_in_vain: int = 0
+    """Models that another device was fetching, and that were waited for; those of them that did not come."""
     served_models: int = 0
     served_bytes: int = 0
+    """Models that were handed out to devices nearby."""
     steps: int = 0
+    """Objects that this device came to, as counted in the store."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,24 +50,16 @@ class CooperationAccount:
 
 @dataclass(frozen=True, slots=True)
 class CooperationState:
-    """For metrics.
-
-    Attributes
-    ----------
-    peers : int
-        Devices nearby.
-    account : CooperationAccount
-        Where models came from.
-    liars : int
-        Peers that handed out a wrong model.
-    adaptation : AdaptationCounts or None
-        Of adapted views, if they are on.
-    """
+    """For metrics."""
 
     peers: int
+    """Devices nearby."""
     account: CooperationAccount
+    """Where models came from."""
     liars: int
+    """Peers that handed out a wrong model."""
     adaptation: AdaptationCounts | None
+    """Of adapted views, if they are on."""
 
     def facts(self) -> list[tuple[str, str]]:
         """For a person, in display order."""

@@ -67,15 +67,6 @@ class Cooperation:
     rng : random.Random
         Draws ids and holders.
 
-    Attributes
-    ----------
-    node : PeerNode
-        This device as its peers see it.
-    models : CooperativeModelSource
-        Where the prefetcher gets models; from tiers alone, and counted, if models are not shared.
-    forecasts : PeerForecasts
-        What devices nearby predict.
-
     Raises
     ------
     ConfigurationError
@@ -107,6 +98,7 @@ class Cooperation:
             held=lambda: len(held) if services else 0,
             traffic=traffic,
         )
+        """This device as its peers see it."""
         self._context = context = CooperationContext(
             catalogue,
             self.node.node_id,
@@ -119,11 +111,13 @@ class Cooperation:
             account=account,
         )
         self.models = CooperativeModelSource(context, upstream)
+        """Where the prefetcher gets models; from tiers alone, and counted, if models are not shared."""
         self._sharing: ModelSharing | None = None
         if share != "off":
             self._sharing = ModelSharing(context, share, self.models.came_from_tier)
         self._steps = StepCounts(context)
         self.forecasts = PeerForecasts(context)
+        """What devices nearby predict."""
         held.observe(self)
 
     @property

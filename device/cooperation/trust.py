@@ -35,22 +35,15 @@ class ModelDigest:
 
 
 class ModelDigests:
-    """The last listing of the catalogue. Any thread may read it, one thread changes it.
-
-    Attributes
-    ----------
-    listed : bool
-        Whether a tier has listed the catalogue.
-    revision : int
-        Of the catalogue as it was listed; 0 before.
-    object_ids : tuple of str
-        All objects of the catalogue.
-    """
+    """The last listing of the catalogue. Any thread may read it, one thread changes it."""
 
     def __init__(self) -> None:
         self.listed = False
+        """Whether a tier has listed the catalogue."""
         self.revision = 0
+        """Of the catalogue as it was listed; 0 before."""
         self.object_ids: tuple[str, ...] = ()
+        """All objects of the catalogue."""
         self._known: Mapping[str, ModelDigest] = {}
 
     def of(self, object_id: str) -> ModelDigest | None:

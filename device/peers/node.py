@@ -65,15 +65,6 @@ class PeerNode:
     traffic : TrafficByPeer or None
         Bytes by peer, to which ``services`` add theirs.
 
-    Attributes
-    ----------
-    node_id : NodeId
-        This device.
-    store : KVStore
-        What the devices hold together.
-    route : KRoute
-        Calls to the devices that are responsible for a key.
-
     Raises
     ------
     ConfigurationError
@@ -98,6 +89,7 @@ class PeerNode:
         rng = rng or random.SystemRandom()
         self.identity = own = Identity.of(settings, rng)
         self.node_id = own.node_id
+        """This device."""
         self._watchers: list[Callable[[tuple[Peer, ...]], None]] = []
         self._asked_s = float("-inf")
         self._said: dict[NodeId, tuple[PingReply, float]] = {}
@@ -108,6 +100,7 @@ class PeerNode:
         self._traffic = traffic or TrafficByPeer()
         self._links = PeerConnections(own, settings, clock, self._discovery, self._traffic)
         self.route = KRoute(self._cluster, self._links)
+        """Calls to the devices that are responsible for a key."""
         self._shared = SharedStore(settings, own.incarnation, clock)
         self._shared.place_by(self._place)
         self._handover = HandoverWorker(self._shared, self.route, settings, clock)
@@ -121,6 +114,7 @@ class PeerNode:
         self._timers = BackgroundWorker(clock, "peers-timers")
         self._calls = ReplicaCalls(self.route, self._service, settings, clock, self._timers, rng)
         self.store = KVStore(self._calls, rng)
+        """What the devices hold together."""
         self._server = RpcServer(
             [PeersService(self._describe, self._discovery), self._service, *services],
             tier=TIER,

@@ -29,36 +29,26 @@ HOLDS = "holds"
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """One peer.
-
-    Parameters
-    ----------
-    node_id : NodeId
-        Who.
-    device_id, endpoint, state : str
-        Name, address, and "live", "suspect" or "joining".
-    heard_s_ago, present_s : float
-        Since its last sign of life, and since it joined.
-    keys, store_bytes, models : int
-        What it holds, by its own account when it was last asked.
-    sent_bytes, received_bytes : int
-        Messages to and from it, without the headers of the network.
-    round_trip_ms : float
-        Of its last ping.
-    """
+    """One peer."""
 
     node_id: NodeId
+    """Who."""
     device_id: str
     endpoint: str
     state: str
+    """Name, address, and "live", "suspect" or "joining"."""
     heard_s_ago: float
     present_s: float
+    """Since its last sign of life, and since it joined."""
     keys: int
     store_bytes: int
     models: int
+    """What it holds, by its own account when it was last asked."""
     sent_bytes: int
     received_bytes: int
+    """Messages to and from it, without the headers of the network."""
     round_trip_ms: float
+    """Of its last ping."""
 
     @classmethod
     def of(cls, peer: Peer, traffic: Traffic, since: Callable[[float], float]) -> PeerStatus:
@@ -180,21 +170,14 @@ OFF = "it shares with nobody: recognizer.peers or recognizer.prefetch is not ena
 
 @dataclass(frozen=True, slots=True)
 class DevicePeers:
-    """What one device said about its peers, or why it said nothing.
-
-    Attributes
-    ----------
-    endpoint : str
-        As asked.
-    report : PeersReport, optional
-        None if there was no answer.
-    error : str
-        Why there was none.
-    """
+    """What one device said about its peers, or why it said nothing."""
 
     endpoint: str
+    """As asked."""
     report: PeersReport | None = None
+    """None if there was no answer."""
     error: str = ""
+    """Why there was none."""
 
     def to_json(self) -> dict[str, object]:
         """The fields; ids as people see them, facts as a mapping."""

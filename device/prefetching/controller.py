@@ -65,56 +65,38 @@ class Neighbourhood(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PrefetchSources:
-    """Where models, listings and predictions come from.
-
-    Attributes
-    ----------
-    models : ModelSource or ReadModelSource
-        Gives models.
-    lister : ObjectLister
-        Lists the catalogue.
-    edge : PredictionSource or None
-        The edge, which predicts; None without an edge.
-    neighbours : PredictionSource, optional
-        The devices nearby, which predict where no edge does.
-    neighbourhood : Neighbourhood, optional
-        Told what devices nearby may learn.
-    """
+    """Where models, listings and predictions come from."""
 
     models: ModelSource | ReadModelSource
+    """Gives models."""
     lister: ObjectLister
+    """Lists the catalogue."""
     edge: PredictionSource | None
+    """The edge, which predicts; None without an edge."""
     neighbours: PredictionSource | None = None
+    """The devices nearby, which predict where no edge does."""
     neighbourhood: Neighbourhood | None = None
+    """Told what devices nearby may learn."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchState:
-    """What the device's cache is and did, for metrics.
-
-    Attributes
-    ----------
-    k, query_features : int
-        In the snapshot that answers, and extracted for it.
-    held_models, held_bytes : int
-        Kept in memory.
-    lookups, hits : int
-        Of all photos.
-    account : PrefetchAccount
-        What was fetched, and wasted.
-    expected_ms, miss_ms : float
-        E[L] of the last decision, 0 before the first; L_miss.
-    """
+    """What the device's cache is and did, for metrics."""
 
     k: int
     query_features: int
+    """In the snapshot that answers, and extracted for it."""
     held_models: int
     held_bytes: int
+    """Kept in memory."""
     lookups: int
     hits: int
+    """Of all photos."""
     account: PrefetchAccount
+    """What was fetched, and wasted."""
     expected_ms: float
     miss_ms: float
+    """E[L] of the last decision, 0 before the first; L_miss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +146,6 @@ class PrefetchController:
         Must run in real time.
     background, build
         Who works, and how models become a recognizer; the simulation brings its own.
-
-    Attributes
-    ----------
-    listing : Listing, optional
-        The catalogue as it was listed last; None until it changes, or `list_objects` was called.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  one place wires it
@@ -219,6 +196,7 @@ class PrefetchController:
         self._has_edge = sources.edge is not None
         self._edge_away = not self._has_edge
         self.listing: Listing | None = None
+        """The catalogue as it was listed last; None until it changes, or `list_objects` was called."""
         self._absent: set[str] = set()
         self._current = ""
         self._basis: _Basis | None = None

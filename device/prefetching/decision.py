@@ -24,22 +24,15 @@ Choice = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExtractionCurves:
-    """A device's costs with one number of features: one row of table 4.1.
-
-    Attributes
-    ----------
-    query_features : int
-        Features that are extracted from a photo.
-    lookup_ms : ndarray, (K + 1,) float64
-        f_D(k) with the extraction. f_D(0) is what a device without a cache spends before it offloads: 0 if
-        it sends the image.
-    recall : ndarray, (K + 1,) float64
-        recall_D(k).
-    """
+    """A device's costs with one number of features: one row of table 4.1."""
 
     query_features: int
+    """Features that are extracted from a photo."""
     lookup_ms: FloatArray
+    """(K + 1,) float64: f_D(k) with the extraction. f_D(0) is what a device without a cache spends
+    before it offloads: 0 if it sends the image."""
     recall: FloatArray
+    """(K + 1,) float64: recall_D(k)."""
 
     def __post_init__(self) -> None:
         if self.lookup_ms.shape != self.recall.shape or self.lookup_ms.ndim != 1 or not len(self.recall):
@@ -62,54 +55,37 @@ class ExtractionCurves:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchDecision:
-    """What a device should hold and extract, and what speaks for it.
-
-    Attributes
-    ----------
-    k : int
-        Objects in the cache, the current one among them; 0: offload every photo.
-    query_features : int
-        Features to extract for a lookup. With ``k`` = 0 nothing is looked up, and it means nothing.
-    terms : LatencyTerms
-        Equation 4.1 at this choice.
-    object_ids : tuple of str, length k
-        The current object, then the others, the most probable first.
-    alternatives : mapping of (k, features) to LatencyTerms
-        No cache, one object less and one more, and the best size with every other number of features.
-    why : str
-        The decision in one line, for a person.
-    """
+    """What a device should hold and extract, and what speaks for it."""
 
     k: int
+    """Objects in the cache, the current one among them; 0: offload every photo."""
     query_features: int
+    """Features to extract for a lookup. With ``k`` = 0 nothing is looked up, and it means nothing."""
     terms: LatencyTerms
+    """Equation 4.1 at this choice."""
     object_ids: tuple[str, ...] = ()
+    """Length k: the current object, then the others, the most probable first."""
     alternatives: Mapping[Choice, LatencyTerms] = field(default_factory=dict)
+    """By (k, features): no cache, one object less and one more, and the best size
+    with every other number of features."""
     why: str = ""
+    """The decision in one line, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchFacts:
-    """What a decision rests on besides the device's curves.
-
-    Attributes
-    ----------
-    following : NextObjects
-        The edge's prediction.
-    miss_ms : float
-        L_Net + L_Edge: the time of an answer that a hit would save.
-    current : str, optional
-        The object that the device looks at. It stays in any cache that is not empty, as it will be on the
-        next photos, too.
-    stays : float
-        Probability that the next photo is of the current object again. 0 is the dissertation's view, which
-        counts only steps to other objects; with the true value k is what is best per photo.
-    """
+    """What a decision rests on besides the device's curves."""
 
     following: NextObjects
+    """The edge's prediction."""
     miss_ms: float
+    """L_Net + L_Edge: the time of an answer that a hit would save."""
     current: str | None = None
+    """The object that the device looks at. It stays in any cache that is not empty, as it will be on the next
+    photos, too."""
     stays: float = 0.0
+    """Probability that the next photo is of the current object again. 0 is the dissertation's view, which
+    counts only steps to other objects; with the true value k is what is best per photo."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.stays <= 1:

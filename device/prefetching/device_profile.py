@@ -18,23 +18,16 @@ MOST_FEATURE_COUNTS = 16
 
 
 class DeviceProfile(VersionedFile):
-    """One `CacheProfile` per number of features, all measured on one machine.
-
-    Attributes
-    ----------
-    kind : str
-        "device": tells the file from an edge's profile.
-    version : int
-        Version of the file format.
-    profiles : tuple of CacheProfile
-        Of different numbers of features, the fewest first. f_D(k) is ``extraction_ms`` + ``lookup_ms``.
-    """
+    """One `CacheProfile` per number of features, all measured on one machine."""
 
     file_advice = "measure a new one: nearsight profile DIR --device --out FILE"
 
     kind: Literal["device"] = "device"
+    """"device": tells the file from an edge's profile."""
     version: Literal[1] = 1
+    """Version of the file format."""
     profiles: tuple[CacheProfile, ...] = Field(min_length=1, max_length=MOST_FEATURE_COUNTS)
+    """Of different numbers of features, the fewest first. f_D(k) is ``extraction_ms`` + ``lookup_ms``."""
 
     @model_validator(mode="after")
     def _numbers_of_features_rise(self) -> Self:

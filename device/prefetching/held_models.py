@@ -16,20 +16,14 @@ from nearsight.common.recognition.models import ObjectModel
 
 @dataclass(slots=True)
 class PrefetchAccount:
-    """Models fetched so far.
-
-    Attributes
-    ----------
-    fetched_models, fetched_bytes : int
-        That came, and their size on the network.
-    wasted_models, wasted_bytes : int
-        Of these, what left without having recognised anything.
-    """
+    """Models fetched so far."""
 
     fetched_models: int = 0
     fetched_bytes: int = 0
+    """That came, and their size on the network."""
     wasted_models: int = 0
     wasted_bytes: int = 0
+    """Of these, what left without having recognised anything."""
 
 
 class HoldObserver(Protocol):

@@ -43,13 +43,6 @@ _FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
 class EdgeTimes:
     """What a photo would find at the edge now, as far as a report and its answer tell.
 
-    Attributes
-    ----------
-    answer_ms : float
-        From its arrival to the answer, without the tiers behind the edge; the edge says so.
-    transfer_ms : float
-        Of the report and its answer: the time that the device waited less what the edge spent.
-
     Raises
     ------
     InvalidMessage
@@ -57,7 +50,9 @@ class EdgeTimes:
     """
 
     answer_ms: float
+    """From its arrival to the answer, without the tiers behind the edge; the edge says so."""
     transfer_ms: float
+    """Of the report and its answer: the time that the device waited less what the edge spent."""
 
     def __post_init__(self) -> None:
         if not (0 < self.answer_ms <= _LONGEST_ANSWER_MS and 0 <= self.transfer_ms < math.inf):
@@ -66,21 +61,14 @@ class EdgeTimes:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What was said to follow an object.
-
-    Attributes
-    ----------
-    following : NextObjects
-        The most probable objects.
-    revision : int or None
-        Of the catalogue, as the edge knew it; None from others, who do not vouch for any.
-    now : EdgeTimes, optional
-        What a photo takes at the edge that predicted, if it said so.
-    """
+    """What was said to follow an object."""
 
     following: NextObjects
+    """The most probable objects."""
     revision: int | None
+    """Of the catalogue, as the edge knew it; None from others, who do not vouch for any."""
     now: EdgeTimes | None = None
+    """What a photo takes at the edge that predicted, if it said so."""
 
 
 class PredictionSource(Protocol):

@@ -32,18 +32,12 @@ _BUILD_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalSnapshot:
-    """What the device recognises by itself, and how.
-
-    Attributes
-    ----------
-    recognizer : ObjectRecognizer
-        May be empty: then no photo is looked up.
-    query_features : int
-        Features to extract from a photo for it.
-    """
+    """What the device recognises by itself, and how."""
 
     recognizer: ObjectRecognizer
+    """May be empty: then no photo is looked up."""
     query_features: int
+    """Features to extract from a photo for it."""
 
     def __len__(self) -> int:
         return len(self.recognizer)
@@ -68,16 +62,12 @@ class LocalCache:
         To begin with.
     second_look : callable, optional
         Asked about photos that the snapshot does not know, with what it answers with.
-
-    Attributes
-    ----------
-    snapshot : LocalSnapshot
-        What answers now; only `swap` binds it. That is atomic: no lock stands between a request and its
-        snapshot.
     """
 
     def __init__(self, snapshot: LocalSnapshot, second_look: SecondLook | None = None) -> None:
         self.snapshot = snapshot
+        """What answers now; only `swap` binds it. That is atomic: no lock stands between a request and its
+        snapshot."""
         self._second_look = second_look
         self._lock = threading.Lock()
         self._lookups = 0

@@ -147,13 +147,7 @@ def _edge_bytes(rows: Sequence[RequestRow]) -> dict[str, int]:
 
 
 class LiveView:
-    """The demo's progress on the terminal: a bar per stage, with time left and live hit counts.
-
-    Attributes
-    ----------
-    progress : Progress
-        Shows the bars on standard error, within its ``with`` block.
-    """
+    """The demo's progress on the terminal: a bar per stage, with time left and live hit counts."""
 
     def __init__(self) -> None:
         self.progress = Progress(
@@ -164,6 +158,7 @@ class LiveView:
             TextColumn("{task.fields[facts]}"),
             console=Console(stderr=True),
         )
+        """Shows the bars on standard error, within its ``with`` block."""
 
     def stage(self, description: str) -> Callable[[int, int], None]:
         """Add a bar; what is returned takes the steps done and their total."""

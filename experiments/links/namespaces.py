@@ -264,11 +264,6 @@ class NamespaceNetwork:
     network : str
         Their addresses are taken from it in order. Different networks may have the same: they never meet.
 
-    Attributes
-    ----------
-    nodes : tuple of Namespace
-        The hosts.
-
     Raises
     ------
     SetupError
@@ -284,6 +279,7 @@ class NamespaceNetwork:
         self.nodes = tuple(
             Namespace(f"{run}-{index}", str(next(self._free)), f"port{index}") for index in range(count)
         )
+        """The hosts."""
 
     def __enter__(self) -> Self:
         remove_leftovers()

@@ -81,13 +81,6 @@ class RadioChannel:
         How many; they have the numbers from 0 on.
     rng : random.Random
         Lots, back-off and losses.
-
-    Attributes
-    ----------
-    sent, lost : int
-        Frames that came from stations, and those of them that never arrived at one.
-    busy_s : float
-        For how long the channel was in use.
     """
 
     def __init__(self, settings: RadioSettings, stations: int, rng: random.Random) -> None:
@@ -102,7 +95,9 @@ class RadioChannel:
         self._arrives = False
         self.sent = 0
         self.lost = 0
+        """Frames that came from stations, and those of them that never arrived at one."""
         self.busy_s = 0.0
+        """For how long the channel was in use."""
 
     def lose(self, share: float) -> None:
         """From now on this share of the frames gets lost."""

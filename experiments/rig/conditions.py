@@ -78,17 +78,13 @@ class Watch:
         For each measurement.
     pace : callable
         Takes the pace [ms].
-
-    Attributes
-    ----------
-    best_ms : float
-        Best pace so far.
     """
 
     def __init__(self, tries: int = 3, pace: Callable[[], float] | None = None) -> None:
         self._tries = tries
         self._pace = pace or pace_ms
         self.best_ms = self._pace()
+        """Best pace so far."""
         self._log = get_logger("experiments.conditions")
 
     def undisturbed(

@@ -56,20 +56,14 @@ class GroupPlan:
 
 
 class PeerHandle:
-    """One process of a group, from the outside.
-
-    Attributes
-    ----------
-    name : str
-        Of its process and device.
-    node_id, endpoint : str
-        Known once it was started.
-    """
+    """One process of a group, from the outside."""
 
     def __init__(self, name: str, process: ManagedProcess) -> None:
         self.name = name
+        """Of its process and device."""
         self.node_id = ""
         self.endpoint = ""
+        """Known once it was started."""
         self._process = process
         self._answers: queue.Queue[Answer | None] = queue.Queue()
         self._live: list[tuple[float, frozenset[str]]] = []
@@ -158,21 +152,15 @@ class PeerGroup:
         For logs and keys.
     plan : GroupPlan
         What to start; the processes wait for the command ``start``.
-
-    Attributes
-    ----------
-    nodes : list of PeerHandle
-        Those that were not killed, in the order of their names.
-    place : str
-        "namespaces", "loopback", or "radio" for namespaces that share a wireless channel.
-    radio : RadioNetwork or None
-        That channel, once the group was entered.
     """
 
     def __init__(self, folder: Path, plan: GroupPlan) -> None:
         self.nodes: list[PeerHandle] = []
+        """Those that were not killed, in the order of their names."""
         self.place = LOOPBACK if why_not() else RADIO if plan.radio else NAMESPACES
+        """"namespaces", "loopback", or "radio" for namespaces that share a wireless channel."""
         self.radio: RadioNetwork | None = None
+        """That channel, once the group was entered."""
         self._folder = folder
         self._plan = plan
         self._open = ExitStack()

@@ -74,19 +74,13 @@ class Place(ABC):
 
 
 class Process:
-    """One process at a place.
-
-    Attributes
-    ----------
-    place : Place
-        Where it was started.
-    name : str
-        Its name there.
-    """
+    """One process at a place."""
 
     def __init__(self, place: Place, name: str) -> None:
         self.place = place
+        """Where it was started."""
         self.name = name
+        """Its name there."""
 
     @property
     def output(self) -> Iterator[str]:
@@ -228,15 +222,11 @@ class ProcessGroup(Place):
     ----------
     folder : Path
         Where logs (``NAME.log``) and announcements (``NAME.json``) go.
-
-    Attributes
-    ----------
-    folder : Path
-        As given.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        """As given."""
         self._processes: list[ManagedProcess] = []
 
     def order(self, command: str, /, **order: object) -> Any:

@@ -94,24 +94,16 @@ OnTally = Callable[[Tally], None]
 
 
 class Stage(Protocol[T_co]):
-    """Where a session takes place; `play` calls the methods in this order.
-
-    Attributes
-    ----------
-    requests : int
-        How many photos all devices send together; known when they are started.
-    silence_s : float
-        Longest time for which no device says anything, as long as all goes well [s].
-    check_period_s : float
-        How often to look during the replay whether all tiers run [s].
-    tally : Tally
-        `play` adds to it what devices say during the replay.
-    """
+    """Where a session takes place; `play` calls the methods in this order."""
 
     requests: int
+    """How many photos all devices send together; known when they are started."""
     silence_s: float
+    """Longest time for which no device says anything, as long as all goes well [s]."""
     check_period_s: float
+    """How often to look during the replay whether all tiers run [s]."""
     tally: Tally
+    """`play` adds to it what devices say during the replay."""
 
     def up(self) -> AbstractContextManager[None]:
         """Start the tiers, for a ``with`` block: however it ends, they are gone afterwards."""

@@ -94,25 +94,18 @@ class TaughtMuseum:
         Seed, and where museums are kept.
     settings : MuseumSettings
         It is generated and learnt if need be.
-
-    Attributes
-    ----------
-    dataset : Dataset
-        Exhibits and photos.
-    folder, database : Path
-        Of the museum, and of the cloud's catalogue.
-    photos : dict of str to list of str
-        Paths of the photos of each exhibit.
-    seed : int
-        Of the options.
     """
 
     def __init__(self, options: RunOptions, settings: MuseumSettings) -> None:
         self.dataset = dataset_of(options, settings)
+        """Exhibits and photos."""
         self.folder = museum_folder(options.museums, settings).resolve()
         self.database = self.folder / "cloud.db"
+        """Of the museum, and of the cloud's catalogue."""
         self.photos = photos_by_object(self.dataset)
+        """Paths of the photos of each exhibit."""
         self.seed = options.seed
+        """Of the options."""
         threads = os.cpu_count() or 1
         teach_catalogue(self.folder, self.database, threads=threads, progress=lambda _done, _of: None)
 

@@ -40,110 +40,78 @@ among 33 objects, 13 among 132, 12 among 400."""
 
 
 class Scatter(BaseModel):
-    """How times scatter around what the model says.
-
-    Attributes
-    ----------
-    scale : float
-        Median of measured over modelled times.
-    ratios : tuple of float
-        Quantiles of measured times over their median, at equal distances from the least to the largest.
-    """
+    """How times scatter around what the model says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Median of measured over modelled times."""
     ratios: tuple[float, ...] = Field(default=(0.8, 0.9, 0.95, 1.0, 1.05, 1.15, 1.4), min_length=1)
+    """Quantiles of measured times over their median, at equal distances from the least to the largest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Cores.
-
-    Attributes
-    ----------
-    cloud, edge, device : int
-        Of each node (table 6.1).
-    shared : int
-        All nodes are processes of one machine with so many cores; 0: each has its own.
-    cloud_slowness, edge_slowness, device_slowness : float
-        How many times longer the nodes compute than the machine whose costs were measured. Edges and devices
-        decide by profiles of their own speed.
-    pace : float
-        How many times longer all of them take at the moment than their profiles say.
-    """
+    """Cores."""
 
     cloud: int = 24
     edge: int = 8
     device: int = 4
+    """Of each node (table 6.1)."""
     shared: int = 0
+    """All nodes are processes of one machine with so many cores; 0: each has its own."""
     cloud_slowness: float = 1.0
     edge_slowness: float = 1.0
     device_slowness: float = 1.0
+    """How many times longer the nodes compute than the machine whose costs were measured. Edges and devices
+    decide by profiles of their own speed."""
     pace: float = 1.0
+    """How many times longer all of them take at the moment than their profiles say."""
 
 
 class CostModel(VersionedFile):
-    """All costs.
-
-    Attributes
-    ----------
-    edge : CacheProfile
-        f(k) and the extraction of an edge, and of a cloud that looks a first time.
-    device : DeviceProfile
-        f_D(k) of devices.
-    edge_work, device_work, cloud_work, second_look : Scatter
-        Of lookups per tier; second_look of the cloud's times for photos that it does not know at once.
-    miss_factor : float
-        How much longer a lookup takes that finds nothing, of photos whose own effort is not known.
-    second_look_ms : float
-        What the second look costs on top of the first.
-    call_ms : float
-        From the question to the answer of a tier, without its computing and without the link.
-    connect_ms : float
-        What the first call over a connection takes longer, besides the handshake on the link: sockets and
-        threads are made, and caches are cold.
-    prepare_ms : float
-        What a device spends on a photo that it sends.
-    hand_over_ms : float
-        What an application waits for besides the lookup, where the device answers itself: a thread takes the
-        photo up, another one calls back. Measured: 0.35 to 0.58 ms, median of the undisturbed 0.44 ms.
-    small_ms : float
-        Computing time of a tier for a request without a photo.
-    together : float
-        How much longer a tier takes over a photo that it takes up while it computes on another one.
-    call_work : Scatter
-        Of ``call_ms``: messages of busy daemons are late now and then.
-    build_ms : tuple of (models, ms)
-        Building a snapshot, by its size; between the sizes on a straight line, beyond the last in proportion.
-    model_features : int
-        Features of one object model.
-    pace_ms : float
-        Of the machine when these costs were fitted; see `testbed.conditions`. 0: not known.
-    """
+    """All costs."""
 
     file_version = COSTS_VERSION
     file_advice = "fit one: nearsight experiment run twin-validation"
 
     version: int = COSTS_VERSION
     edge: CacheProfile
+    """f(k) and the extraction of an edge, and of a cloud that looks a first time."""
     device: DeviceProfile
+    """f_D(k) of devices."""
     edge_work: Scatter = Scatter()
     device_work: Scatter = Scatter()
     cloud_work: Scatter = Scatter()
     second_look: Scatter = Scatter()
+    """Of lookups per tier; second_look of the cloud's times for photos that it does not know at once."""
     miss_factor: float = Field(default=2.0, ge=MISS_FACTORS[0], le=MISS_FACTORS[1])
+    """How much longer a lookup takes that finds nothing, of photos whose own effort is not known."""
     second_look_ms: float = Field(default=SECOND_LOOK_MS, ge=0, allow_inf_nan=False)
+    """What the second look costs on top of the first."""
     call_ms: float = Field(default=1.5, ge=0, allow_inf_nan=False)
+    """From the question to the answer of a tier, without its computing and without the link."""
     connect_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """What the first call over a connection takes longer, besides the handshake on the link: sockets and
+    threads are made, and caches are cold."""
     prepare_ms: float = Field(default=0.3, ge=0, allow_inf_nan=False)
+    """What a device spends on a photo that it sends."""
     hand_over_ms: float = Field(default=0.44, ge=0, allow_inf_nan=False)
+    """What an application waits for besides the lookup, where the device answers itself: a thread takes the
+    photo up, another one calls back. Measured: 0.35 to 0.58 ms, median of the undisturbed 0.44 ms."""
     small_ms: float = Field(default=0.4, ge=0, allow_inf_nan=False)
+    """Computing time of a tier for a request without a photo."""
     together: float = Field(default=1.0, ge=1, allow_inf_nan=False)
+    """How much longer a tier takes over a photo that it takes up while it computes on another one."""
     call_work: Scatter = Scatter(ratios=(1.0,))
+    """Of ``call_ms``: messages of busy daemons are late now and then."""
     build_ms: tuple[tuple[int, float], ...] = ((4, 0.0), (10, 27.0), (40, 75.0), (132, 600.0), (400, 2100.0))
+    """(models, ms): building a snapshot, by its size; between the sizes on a straight line, beyond
+    the last in proportion."""
     model_features: int = Field(default=1000, gt=0)
+    """Features of one object model."""
     pace_ms: float = Field(default=0.0, ge=0)
+    """Of the machine when these costs were fitted; see `testbed.conditions`. 0: not known."""
     fitted_to: str = ""
 
     @classmethod

@@ -13,19 +13,13 @@ Action = Callable[[], object]
 
 
 class EventQueue:
-    """Runs actions in the order of virtual time. It is the `Clock` of everything in the twin.
-
-    Attributes
-    ----------
-    now_s : float
-        Virtual seconds since the start: the time of the action that runs.
-    done : int
-        Actions that were run.
-    """
+    """Runs actions in the order of virtual time. It is the `Clock` of everything in the twin."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        """Virtual seconds since the start: the time of the action that runs."""
         self.done = 0
+        """Actions that were run."""
         self._heap: list[tuple[float, int, Action]] = []
         self._entered = 0
 

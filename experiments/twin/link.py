@@ -51,11 +51,6 @@ class TwinLink:
         What the link is like.
     rng : Generator
         Jitter.
-
-    Attributes
-    ----------
-    up_bytes, down_bytes : int
-        That entered it since it has this shape.
     """
 
     def __init__(self, events: EventQueue, shape: LinkShape, rng: np.random.Generator) -> None:
@@ -64,6 +59,7 @@ class TwinLink:
         self._up = LinkDirection(delay_s, shape.up_mbps, jitter_s, rng)
         self._down = LinkDirection(delay_s, shape.down_mbps, jitter_s, rng)
         self.up_bytes = self.down_bytes = 0
+        """That entered it since it has this shape."""
 
     def up(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
         """Send towards the server; ``extra_s`` passes after the link, in daemons."""
@@ -131,51 +127,33 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A photo on its way to a tier.
-
-    Attributes
-    ----------
-    photo : TwinPhoto
-    image : bool
-        It travels as an image, else as features.
-    features : int
-        How many it was looked at with, or travel.
-    size_bytes : int
-        On the network.
-    asked_again : bool
-        Its features were unknown to the tier.
-    """
+    """A photo on its way to a tier."""
 
     photo: TwinPhoto
     image: bool
+    """It travels as an image, else as features."""
     features: int
+    """How many it was looked at with, or travel."""
     size_bytes: int
+    """On the network."""
     asked_again: bool = False
+    """Its features were unknown to the tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer of a tier.
-
-    Attributes
-    ----------
-    found : RecognizedObject or None
-        What the photo shows.
-    answered_by : str
-        The tier that recognised it, or the last that was asked.
-    hops : tuple of Hop
-        What each tier spent, the answering tier first.
-    prediction : Prediction, optional
-        What an edge expects to be asked next.
-    grain : str
-        What it was found in.
-    """
+    """The answer of a tier."""
 
     found: RecognizedObject | None
+    """What the photo shows."""
     answered_by: str
+    """The tier that recognised it, or the last that was asked."""
     hops: tuple[Hop, ...]
+    """What each tier spent, the answering tier first."""
     prediction: Prediction | None = None
+    """What an edge expects to be asked next."""
     grain: str = OBJECT
+    """What it was found in."""
 
 
 Answered = Callable[[Reply | NearsightError], None]

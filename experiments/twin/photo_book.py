@@ -35,28 +35,19 @@ _FOR_PACE = 16
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What looks usually take, and who holds what during a session.
-
-    Attributes
-    ----------
-    device : DeviceProfile
-        Of a device, by number of features.
-    edge : CacheProfile
-        Of an edge.
-    cached : tuple of str
-        Objects that an edge holds.
-    held : mapping of str to tuple of str
-        For each object, what a device holds that looks at it.
-    photos : mapping of Path to str
-        Some photos and what they show, the same for all sessions: they tell the pace of the machine, which is
-        no property of other photos.
-    """
+    """What looks usually take, and who holds what during a session."""
 
     device: DeviceProfile
+    """Of a device, by number of features."""
     edge: CacheProfile
+    """Of an edge."""
     cached: tuple[str, ...]
+    """Objects that an edge holds."""
     held: Mapping[str, tuple[str, ...]]
+    """For each object, what a device holds that looks at it."""
     photos: Mapping[Path, str]
+    """Some photos and what they show, the same for all sessions: they tell the pace of the machine, which is
+    no property of other photos."""
 
 
 def pace_photos(photos: Mapping[Path, str]) -> dict[Path, str]:

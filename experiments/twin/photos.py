@@ -26,21 +26,15 @@ class Effort:
     """How long a look at a photo takes, over what is usual.
 
     A clear photo is found with its first few features, a hard one with all of them, after several candidates.
-
-    Attributes
-    ----------
-    extraction : float
-        Of features, decoding included.
-    found : float
-        Lookup where its object is there.
-    missed : float or None
-        Lookup where it is not, over that of a usual photo that is found: all candidates are verified, in
-        every round. None: as any.
     """
 
     extraction: float = 1.0
+    """Of features, decoding included."""
     found: float = 1.0
+    """Lookup where its object is there."""
     missed: float | None = None
+    """Lookup where it is not, over that of a usual photo that is found: all candidates are verified, in every
+    round. None: as any."""
 
 
 AS_ANY_PHOTO = Effort()
@@ -48,37 +42,25 @@ AS_ANY_PHOTO = Effort()
 
 @dataclass(frozen=True, slots=True)
 class TwinPhoto:
-    """One photo.
-
-    Attributes
-    ----------
-    object_id : str
-        What it shows; empty if that is in no catalogue.
-    size_bytes : int
-        Of the file.
-    least_features : float
-        Features that must be extracted for it to be recognised at first look; inf: it never is.
-    at_second_look : bool
-        Whether the cloud recognises it at least at second look.
-    missed_with : frozenset of int
-        Larger numbers of features with which it is not recognised all the same: few features are taken from a
-        smaller image, which now and then shows more.
-    device_efforts : tuple of (features, Effort)
-        How hard it is for devices.
-    tier_effort : Effort
-        How hard for edge and cloud.
-    second_effort : float
-        Time of the cloud's second look, over what is usual.
-    """
+    """One photo."""
 
     object_id: str
+    """What it shows; empty if that is in no catalogue."""
     size_bytes: int
+    """Of the file."""
     least_features: float
+    """Features that must be extracted for it to be recognised at first look; inf: it never is."""
     at_second_look: bool
+    """Whether the cloud recognises it at least at second look."""
     missed_with: frozenset[int] = frozenset()
+    """Larger numbers of features with which it is not recognised all the same: few features are taken from a
+    smaller image, which now and then shows more."""
     device_efforts: tuple[tuple[int, Effort], ...] = ()
+    """(features, effort): how hard it is for devices."""
     tier_effort: Effort = AS_ANY_PHOTO
+    """How hard for edge and cloud."""
     second_effort: float = 1.0
+    """Time of the cloud's second look, over what is usual."""
 
     def device_effort(self, features: int) -> Effort:
         """How hard it is with so many features."""

@@ -108,13 +108,6 @@ class Processor:
         How many times slower it is than the machine whose times are given.
     pace : float
         How many times longer it takes at the moment than its own profile says.
-
-    Attributes
-    ----------
-    slowness, profiled : float
-        As it is, and as its profile says.
-    busy_s : float
-        Core seconds of all that was begun.
     """
 
     def __init__(
@@ -125,7 +118,9 @@ class Processor:
         self.cores = self._cores.count
         self.profiled = slowness
         self.slowness = slowness * pace
+        """As it is, and as its profile says."""
         self.busy_s = 0.0
+        """Core seconds of all that was begun."""
 
     @property
     def crowding(self) -> float:
@@ -141,25 +136,17 @@ class Processor:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A request in the hands of a server.
-
-    Attributes
-    ----------
-    deadline_s : float
-        When nobody waits for the answer any more.
-    begin : callable
-        Called when a worker takes it up; returns the work [s] and what to do after it.
-    refuse : callable
-        Told why it is not served.
-    arrived_s, started_s : float
-        When it came, and when a worker took it up.
-    """
+    """A request in the hands of a server."""
 
     deadline_s: float
+    """When nobody waits for the answer any more."""
     begin: Callable[[Call], tuple[float, Action]]
+    """Called when a worker takes it up; returns the work [s] and what to do after it."""
     refuse: Callable[[NearsightError], None]
+    """Told why it is not served."""
     arrived_s: float = 0.0
     started_s: float = 0.0
+    """When it came, and when a worker took it up."""
 
     @property
     def queue_ms(self) -> float:
@@ -248,11 +235,6 @@ class VirtualWorker(BackgroundWorker):
     ----------
     processor : Processor
         What jobs compute on.
-
-    Attributes
-    ----------
-    stretch : float
-        How much longer jobs take at the moment, as other threads of the daemon are busy.
     """
 
     def __init__(self, processor: Processor) -> None:  # no thread, so no super().__init__
@@ -266,6 +248,7 @@ class VirtualWorker(BackgroundWorker):
         self._spent_s = self._work_s = 0.0
         self._results: list[Callable[[], object]] = []
         self.stretch = 1.0
+        """How much longer jobs take at the moment, as other threads of the daemon are busy."""
 
     def monotonic(self) -> float:
         """The time as a job sees it."""

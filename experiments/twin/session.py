@@ -51,21 +51,14 @@ _DEVICE_START_S = 0.57
 
 @dataclass(frozen=True, slots=True)
 class TwinTiers:
-    """One configuration.
-
-    Attributes
-    ----------
-    edge : EdgeSettings or None
-        None: devices ask the cloud themselves.
-    device : RecognizerSettings
-        Of all devices.
-    features : tuple of int
-        Numbers of features that devices choose from; empty: all of their profile.
-    """
+    """One configuration."""
 
     edge: EdgeSettings | None
+    """None: devices ask the cloud themselves."""
     device: RecognizerSettings
+    """Of all devices."""
     features: tuple[int, ...] = ()
+    """Numbers of features that devices choose from; empty: all of their profile."""
 
 
 _ALONE = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
@@ -88,90 +81,59 @@ CONFIGURATIONS: Mapping[str, TwinTiers] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TwinVisitor:
-    """What one device does.
-
-    Attributes
-    ----------
-    name : str
-        Of the visitor.
-    plan : sequence of (PlannedPhoto, TwinPhoto)
-        In the order of time.
-    edge : int
-        Which edge it is at.
-    """
+    """What one device does."""
 
     name: str
+    """Of the visitor."""
     plan: Sequence[tuple[PlannedPhoto, TwinPhoto]]
+    """In the order of time."""
     edge: int = 0
+    """Which edge it is at."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwinOutcome:
-    """What a run gave.
-
-    Attributes
-    ----------
-    rows : tuple of RequestRow
-        As of a replay.
-    cpu : mapping of str to float
-        Core seconds of each tier while devices were served.
-    up_bytes, down_bytes : int
-        Between building and cloud.
-    cached_objects : tuple of int
-        In each edge's cache at the end.
-    events : int
-        What was simulated.
-    models : mapping of str to int
-        Of devices that share, together: where their models came from; as of `CooperationAccount`.
-    """
+    """What a run gave."""
 
     rows: tuple[RequestRow, ...]
+    """As of a replay."""
     cpu: Mapping[str, float]
+    """Core seconds of each tier while devices were served."""
     up_bytes: int
     down_bytes: int
+    """Between building and cloud."""
     cached_objects: tuple[int, ...]
+    """In each edge's cache at the end."""
     events: int
+    """What was simulated."""
     models: Mapping[str, int] = field(default_factory=dict)
+    """Of devices that share, together: where their models came from; as of `CooperationAccount`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwinSession:
-    """What is the same for all configurations.
-
-    Attributes
-    ----------
-    object_ids : sequence of str
-        The cloud's catalogue.
-    visitors : sequence of TwinVisitor
-        The devices.
-    costs : CostModel
-        What everything costs.
-    network : LinkShape
-        Between building and cloud.
-    transitions : sequence of (visitor, object)
-        What earlier visitors looked at: edges have heard of it.
-    hardware : Hardware
-        Cores.
-    edges : int
-        How many, each with its own link to the cloud.
-    seed : int
-        Of computing times.
-    timeout_s : float
-        Deadline of each request.
-    queue_timeout_s : float
-        How long requests may wait at edge and cloud.
-    """
+    """What is the same for all configurations."""
 
     object_ids: Sequence[str]
+    """The cloud's catalogue."""
     visitors: Sequence[TwinVisitor]
+    """The devices."""
     costs: CostModel
+    """What everything costs."""
     network: LinkShape
+    """Between building and cloud."""
     transitions: Sequence[tuple[str, str]] = ()
+    """(visitor, object): what earlier visitors looked at: edges have heard of it."""
     hardware: Hardware = field(default_factory=Hardware)
+    """Cores."""
     edges: int = 1
+    """How many, each with its own link to the cloud."""
     seed: int = 1
+    """Of computing times."""
     timeout_s: float = 5.0
+    """Deadline of each request."""
     queue_timeout_s: float = 2.0
+    """How long requests may wait at edge and cloud."""
 
     def play(
         self, name: str, tiers: TwinTiers | None = None, on_second: Callable[[float], object] | None = None

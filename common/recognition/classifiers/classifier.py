@@ -50,71 +50,47 @@ pictures, where they were 7 and more in 15 pairs. A small index would call nearl
 
 @dataclass(frozen=True, slots=True)
 class VotingRule:
-    """How neighbours become votes, and when counting may stop.
-
-    Attributes
-    ----------
-    ratio : float
-        A vote counts if its distance is below ``ratio`` times that to another object's best descriptor.
-    max_distance_bits : int
-        A farther neighbour says nothing; unrelated ORB descriptors differ in about 128 of 256 bits.
-    voting_features : int
-        Strongest descriptors that vote.
-    chunk : int
-        Descriptors looked up at a time.
-    early_stop : bool
-        Whether counting may stop before all have voted.
-    decisive_votes, decisive_lead : int, float
-        See the module's rule.
-    min_votes : int
-        Views with fewer votes are no candidates.
-    candidates : int
-        Views returned at most.
-    """
+    """How neighbours become votes, and when counting may stop."""
 
     ratio: float = 0.85
+    """A vote counts if its distance is below ``ratio`` times that to another object's best descriptor."""
     max_distance_bits: int = 80
+    """A farther neighbour says nothing; unrelated ORB descriptors differ in about 128 of 256 bits."""
     voting_features: int = 2000
+    """Strongest descriptors that vote."""
     chunk: int = 100
+    """Descriptors looked up at a time."""
     early_stop: bool = True
+    """Whether counting may stop before all have voted."""
     decisive_votes: int = 10
     decisive_lead: float = 3.0
+    """See the module's rule."""
     min_votes: int = 3
+    """Views with fewer votes are no candidates."""
     candidates: int = 6
+    """Views returned at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A view that the query may show, with the correspondences that say so.
-
-    Attributes
-    ----------
-    object_id : str
-    view : int
-        Index into the views of the object's model.
-    votes : int
-        Number of correspondences.
-    query_indices, view_indices : ndarray, (votes,) int32
-        Which query feature corresponds to which feature of the view, the most distinctive first.
-    """
+    """A view that the query may show, with the correspondences that say so."""
 
     object_id: str
     view: int
+    """Index into the views of the object's model."""
     votes: int
+    """Number of correspondences."""
     query_indices: NDArray[np.int32]
     view_indices: NDArray[np.int32]
+    """(votes,) int32: which query feature corresponds to which feature of the view, the most
+    distinctive first."""
 
 
 class Classifier(ABC):
-    """An immutable index over object models. Safe to use from several threads at once.
-
-    Attributes
-    ----------
-    name : str
-        Name of the backend in the registry.
-    """
+    """An immutable index over object models. Safe to use from several threads at once."""
 
     name: ClassVar[str]
+    """Name of the backend in the registry."""
 
     def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
         self._table = DescriptorTable.of(models)
@@ -172,30 +148,23 @@ class Classifier(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DescriptorTable:
-    """All descriptors of all views in one array, with the way back from a row to object, view and keypoint.
-
-    Attributes
-    ----------
-    object_ids : tuple of str, (O,)
-    views : tuple of (int, int), (V,)
-        Object index and index of the view within its object.
-    group_of_object : ndarray, (O,) int32
-        Index of an object; twins have the same, as they compete as one.
-    descriptors : ndarray, (M, 32) uint8
-    group_of_row, view_of_row, index_in_view : ndarray, (M,) int32
-        Group of the row's object, index into ``views``, and of the feature within its view.
-    unrelated_bits : float
-        `unrelated_distance_bits` of M.
-    """
+    """All descriptors of all views in one array; leads back from a row to object, view and keypoint."""
 
     object_ids: tuple[str, ...]
+    """Length O."""
     views: tuple[tuple[int, int], ...]
+    """Length V: object index and index of the view within its object."""
     group_of_object: NDArray[np.int32]
+    """(O,) int32: index of an object; twins have the same, as they compete as one."""
     descriptors: NDArray[np.uint8]
+    """(M, 32) uint8."""
     group_of_row: NDArray[np.int32]
     view_of_row: NDArray[np.int32]
     index_in_view: NDArray[np.int32]
+    """(M,) int32: group of the row's object, index into ``views``, and of the feature within its
+    view."""
     unrelated_bits: float
+    """`unrelated_distance_bits` of M."""
 
     @classmethod
     def of(cls, models: Sequence[ObjectModel]) -> DescriptorTable:

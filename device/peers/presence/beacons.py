@@ -44,18 +44,12 @@ BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Beacon:
-    """A sign of life of the node that it names.
-
-    Parameters
-    ----------
-    node_id : NodeId
-        The sender, by its own account.
-    port : int
-        Its TCP port; 0 if it goes away.
-    """
+    """A sign of life of the node that it names."""
 
     node_id: NodeId
+    """The sender, by its own account."""
     port: int
+    """Its TCP port; 0 if it goes away."""
 
     @property
     def leaving(self) -> bool:
@@ -208,15 +202,11 @@ class BeaconExchange:
         Whom to share with; None without keys, which is for one machine alone.
     carrier : BeaconSocket
         Carries the beacons; owned: opened and closed with this.
-
-    Attributes
-    ----------
-    counts : BeaconCounts
-        Beacons so far.
     """
 
     def __init__(self, node_id: NodeId, allowed: AllowedPeers | None, carrier: BeaconSocket) -> None:
         self.counts = BeaconCounts()
+        """Beacons so far."""
         self.close = carrier.close
         self._own = Beacon(node_id, 0)
         self._allowed = allowed

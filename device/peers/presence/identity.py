@@ -97,24 +97,16 @@ class AllowedPeers:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One start of this device, as its peers know it.
-
-    Parameters
-    ----------
-    node_id : NodeId
-        Who it is.
-    incarnation : int
-        Differs from start to start.
-    public_key : str or None
-        The key (Z85) that it can prove; None without keys.
-    allowed : AllowedPeers or None
-        Whom to share with; None without keys, which is for one machine alone.
-    """
+    """One start of this device, as its peers know it."""
 
     node_id: NodeId
+    """Who it is."""
     incarnation: int
+    """Differs from start to start."""
     public_key: str | None = None
+    """The key (Z85) that it can prove; None without keys."""
     allowed: AllowedPeers | None = None
+    """Whom to share with; None without keys, which is for one machine alone."""
 
     @classmethod
     def of(cls, settings: PeerSettings, rng: random.Random) -> Identity:

@@ -20,28 +20,19 @@ class PeerState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PingReply:
-    """What a peer answers to a ping.
-
-    Parameters
-    ----------
-    node_id : NodeId
-        The node that answers. With keys, the connection has proved it.
-    incarnation : int
-        Differs from start to start of one node.
-    device_id : str
-        Its name for people.
-    keys, store_bytes : int
-        What it holds of the key-value store.
-    models : int
-        Object models that it can hand out.
-    """
+    """What a peer answers to a ping."""
 
     node_id: NodeId
+    """The node that answers. With keys, the connection has proved it."""
     incarnation: int
+    """Differs from start to start of one node."""
     device_id: str = ""
+    """Its name for people."""
     keys: int = 0
     store_bytes: int = 0
+    """What it holds of the key-value store."""
     models: int = 0
+    """Object models that it can hand out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,25 +129,7 @@ MOST_ALIASES = 4
 
 @dataclass(slots=True)
 class TrackedPeer:
-    """What `Membership` remembers of one node: the fields of `Peer`, and why it may be gone.
-
-    Attributes
-    ----------
-    answered_s : float
-        Time of the last answer to a ping.
-    doubt : str
-        Why it is suspect; empty if it is not.
-    doubted_s, due_s : float
-        When it last became suspect, and when to ping it because of that.
-    aliases : dict of str to None
-        Other addresses of the same process, in the order in which it answered there.
-    elsewhere : tuple of (str, PingReply) or None
-        An answer under this id from another address, until it is known whether ``endpoint`` still answers.
-    endpoint_failed : bool
-        The last ping to ``endpoint`` was not answered.
-    unanswered : int
-        Pings in a row to ``endpoint`` that were not answered.
-    """
+    """What `Membership` remembers of one node: the fields of `Peer`, and why it may be gone."""
 
     node_id: NodeId
     endpoint: str
@@ -166,13 +139,21 @@ class TrackedPeer:
     reply: PingReply | None = None
     round_trip_s: float = 0.0
     answered_s: float = NEVER
+    """Time of the last answer to a ping."""
     doubt: str = ""
+    """Why it is suspect; empty if it is not."""
     doubted_s: float = NEVER
     due_s: float = NOT_DUE
+    """When it last became suspect, and when to ping it because of that."""
     aliases: dict[str, None] = field(default_factory=dict)
+    """Other addresses of the same process, in the order in which it answered there."""
     elsewhere: tuple[str, PingReply] | None = None
+    """An answer under this id from another address, until it is known
+    whether ``endpoint`` still answers."""
     endpoint_failed: bool = False
+    """The last ping to ``endpoint`` was not answered."""
     unanswered: int = 0
+    """Pings in a row to ``endpoint`` that were not answered."""
 
     @property
     def incarnation(self) -> int:

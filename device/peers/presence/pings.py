@@ -37,24 +37,16 @@ REMEMBERED_REFUSALS = 256
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Ask an address which node is there.
-
-    Parameters
-    ----------
-    node_id : NodeId or None
-        The node that must answer; None for a static peer without keys, whose id is not known before.
-    endpoint : str
-        Where to ask.
-    number : int
-        Tells it from other pings of the same address.
-    urgent : bool
-        It concerns a peer that may be gone, not a new node.
-    """
+    """Ask an address which node is there."""
 
     node_id: NodeId | None
+    """The node that must answer; None for a static peer without keys, whose id is not known before."""
     endpoint: str
+    """Where to ask."""
     number: int
+    """Tells it from other pings of the same address."""
     urgent: bool
+    """It concerns a peer that may be gone, not a new node."""
 
 
 Address = tuple[NodeId | None, str]

@@ -23,21 +23,14 @@ _MOST_STRANGERS = 4096
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The nodes that one of them sees, itself among them.
-
-    Parameters
-    ----------
-    incarnations : mapping of NodeId to int
-        The process behind each node.
-    nodes : frozenset of NodeId
-        All of them.
-    digest : int
-        Equal for equal nodes and incarnations; never 0.
-    """
+    """The nodes that one of them sees, itself among them."""
 
     incarnations: Mapping[NodeId, int]
+    """The process behind each node."""
     nodes: frozenset[NodeId]
+    """All of them."""
     digest: int
+    """Equal for equal nodes and incarnations; never 0."""
 
     @classmethod
     def of(cls, own: NodeId, incarnation: int, others: Iterable[tuple[NodeId, int]]) -> View:
@@ -56,19 +49,14 @@ class ClusterView:
         That node.
     view : View
         The nodes that it sees at first.
-
-    Attributes
-    ----------
-    view : View
-        Who is there.
-    synchronised_view : View or None
-        The same, if this node's keys are complete.
     """
 
     def __init__(self, own: NodeId, view: View) -> None:
         self.own = own
         self.view = view
+        """Who is there."""
         self.synchronised_view: View | None = None
+        """The same, if this node's keys are complete."""
         self._lock = threading.Lock()
         self._completed: dict[NodeId, int] = {}
         self._refresh()

@@ -66,24 +66,17 @@ class TrafficByPeer:
 
 @dataclass(slots=True, eq=False)
 class PeerConnection:
-    """The connection to one peer.
-
-    Attributes
-    ----------
-    broken : bool
-        The last call on it failed.
-    slow : bool
-        The peer owes an answer for longer than answers take; another one should be asked as well.
-    told_s : float
-        When presence was last told that the peer answers.
-    """
+    """The connection to one peer."""
 
     node: NodeId
     endpoint: str
     channel: Channel
     broken: bool = False
+    """The last call on it failed."""
     slow: bool = False
+    """The peer owes an answer for longer than answers take; another one should be asked as well."""
     told_s: float = float("-inf")
+    """When presence was last told that the peer answers."""
 
 
 class PeerConnections:

@@ -21,18 +21,12 @@ _MAX_BEFORE = 8
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where keys belong: the first replicas among these nodes.
-
-    Parameters
-    ----------
-    nodes : frozenset[NodeId]
-        All that are there; without this device when it leaves.
-    count : int
-        Replicas of each key.
-    """
+    """Where keys belong: the first replicas among these nodes."""
 
     nodes: frozenset[NodeId]
+    """All that are there; without this device when it leaves."""
     count: int
+    """Replicas of each key."""
 
     def replicas(self, key: str) -> tuple[NodeId, ...]:
         """The replicas of the key, the first one first."""

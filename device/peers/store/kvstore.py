@@ -45,19 +45,13 @@ V = TypeVar("V", Register, ItemList, Counters)
 
 @dataclass(frozen=True, slots=True)
 class ItemsRead:
-    """The answer to a read of a list.
-
-    Parameters
-    ----------
-    items : tuple of bytes
-        Oldest first.
-    wait_ms : int
-        If there are none and the caller claimed the key: how long to wait for another device that produces
-        them already; 0: no device does, so the caller should.
-    """
+    """The answer to a read of a list."""
 
     items: tuple[bytes, ...]
+    """Oldest first."""
     wait_ms: int = 0
+    """If there are none and the caller claimed the key: how long to wait for another device that produces
+    them already; 0: no device does, so the caller should."""
 
 
 @dataclass(slots=True)

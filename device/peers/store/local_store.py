@@ -25,24 +25,16 @@ _REMEMBERED_USES = 1024
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """How much a device holds for the group.
-
-    Parameters
-    ----------
-    memory_bytes : int
-        Of all entries together, as `values.size_bytes` counts them.
-    max_keys : int
-        Entries; at most a quarter of them tell of deletions.
-    entry_bytes : int
-        Of one entry.
-    tombstone_s : float
-        How long a deletion, or the end of an entry, is remembered.
-    """
+    """How much a device holds for the group."""
 
     memory_bytes: int
+    """Of all entries together, as `values.size_bytes` counts them."""
     max_keys: int
+    """Entries; at most a quarter of them tell of deletions."""
     entry_bytes: int
+    """Of one entry."""
     tombstone_s: float = 600.0
+    """How long a deletion, or the end of an entry, is remembered."""
 
 
 class Place(IntEnum):
@@ -90,17 +82,6 @@ class LocalStore:
         How much to hold.
     place : Callable[[str], Place]
         How much this device is needed for a key.
-
-    Attributes
-    ----------
-    size_bytes : int
-        Of all entries together.
-    plain : dict of str to bytes
-        Values of the keys that hold a single value and never end; read only.
-    used : deque of str
-        Keys that were answered from `plain`, which counts as use once something has to go.
-    counts : StoreCounts
-        Entries that went or were refused, so far.
     """
 
     def __init__(self, limits: StoreLimits, place: Callable[[str], Place]) -> None:
@@ -113,9 +94,13 @@ class LocalStore:
         self._ended: OrderedDict[str, tuple[Stamp, float]] = OrderedDict()
         self._ends: list[tuple[float, str]] = []
         self.size_bytes = 0
+        """Of all entries together."""
         self.plain: dict[str, bytes] = {}
+        """Values of the keys that hold a single value and never end; read only."""
         self.used: deque[str] = deque(maxlen=_REMEMBERED_USES)
+        """Keys that were answered from `plain`, which counts as use once something has to go."""
         self.counts = StoreCounts()
+        """Entries that went or were refused, so far."""
 
     def __len__(self) -> int:
         return len(self._held)

@@ -48,13 +48,6 @@ class ReadPlan:
         The node that reads; its own answer needs no confirmation.
     claim : bool
         Whether the reader would produce a missing value: then it may be told to wait for another device.
-
-    Attributes
-    ----------
-    asked : int
-        How many nodes were asked so far.
-    done : bool
-        Whether `outcome` may be called.
     """
 
     def __init__(
@@ -70,7 +63,9 @@ class ReadPlan:
         self._late: set[NodeId] = set()
         self._error: NearsightError | None = None
         self.asked = 0
+        """How many nodes were asked so far."""
         self.done = False
+        """Whether `outcome` may be called."""
 
     @property
     def heard(self) -> bool:
@@ -175,11 +170,6 @@ class QuorumRead:
         What is read.
     claim : bool
         Whether the caller will produce it if it is missing.
-
-    Attributes
-    ----------
-    future : Future of NodeAnswer
-        Ends with what the nodes say, or a `NearsightError`.
     """
 
     def __init__(self, client: ReplicaCalls, key: str, *, claim: bool) -> None:
@@ -196,6 +186,7 @@ class QuorumRead:
         """When each node was asked that has not answered yet."""
         self._hedged = False
         self.future: Future[NodeAnswer] = Future()
+        """Ends with what the nodes say, or a `NearsightError`."""
 
     def begin(self) -> None:
         """Ask the first node, and the next one too if the first owes answers already."""

@@ -41,11 +41,6 @@ class WritePlan:
         All nodes, the first responsible one first.
     replicas : int
         How many of them are to take it.
-
-    Attributes
-    ----------
-    done : bool
-        Whether `check` may be called.
     """
 
     def __init__(self, ranking: Sequence[NodeId], replicas: int) -> None:
@@ -57,6 +52,7 @@ class WritePlan:
         self._error: NearsightError | None = None
         self._refused: set[NodeId] = set()
         self.done = False
+        """Whether `check` may be called."""
 
     @property
     def outstanding(self) -> frozenset[NodeId]:
@@ -126,11 +122,6 @@ class QuorumWrite:
         Reaches the nodes.
     entry : Entry
         What is written.
-
-    Attributes
-    ----------
-    future : Future of sequence of Entry
-        Ends with what the nodes know that the writer did not, or a `NearsightError`.
     """
 
     def __init__(self, client: ReplicaCalls, entry: Entry) -> None:
@@ -146,6 +137,7 @@ class QuorumWrite:
         self._newer: list[Entry] = []
         self._repetitions = 0
         self.future: Future[Sequence[Entry]] = Future()
+        """Ends with what the nodes know that the writer did not, or a `NearsightError`."""
 
     def begin(self) -> None:
         """Write to the first nodes."""

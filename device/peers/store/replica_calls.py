@@ -39,11 +39,6 @@ class AdaptiveTimeout:
     ----------
     most_s : float
         Longest timeout, and the first.
-
-    Attributes
-    ----------
-    seconds : float
-        For how long to wait now.
     """
 
     LEAST_S: Final = 0.02
@@ -54,6 +49,7 @@ class AdaptiveTimeout:
         self._mean_s: float | None = None
         self._deviation_s = 0.0
         self.seconds = most_s
+        """For how long to wait now."""
 
     def answered(self, took_s: float) -> None:
         """An answer came in time."""

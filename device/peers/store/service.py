@@ -39,21 +39,14 @@ MOST_ENTRIES = 1024
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """The answer of one node about a key.
-
-    Parameters
-    ----------
-    entry : Entry or None
-        Its state there, if any.
-    synchronised : bool
-        The node's keys are complete.
-    wait_ms : int
-        Another device produces the value, and needs about so long.
-    """
+    """The answer of one node about a key."""
 
     entry: Entry | None
+    """Its state there, if any."""
     synchronised: bool
+    """The node's keys are complete."""
     wait_ms: int = 0
+    """Another device produces the value, and needs about so long."""
 
 
 @dataclass(slots=True)

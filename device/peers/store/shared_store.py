@@ -117,30 +117,23 @@ class SharedStore:
         Of this start of the node: names it as a writer.
     clock : Clock
         The time.
-
-    Attributes
-    ----------
-    lock : RLock
-        Orders the uses of ``stamps`` and ``entries``.
-    stamps : LamportClock
-        Stamps writes.
-    entries : LocalStore
-        What is held; its sizes, ``counts``, ``plain`` and ``used`` may be looked at without the lock.
-    lossy : bool
-        Entries had to go, or to stay out, for lack of room: others may hold what is missing here.
     """
 
     def __init__(self, settings: PeerSettings, incarnation: int, clock: Clock) -> None:
         self._clock = clock
         self.lock = threading.RLock()
+        """Orders the uses of ``stamps`` and ``entries``."""
         limits = StoreLimits(
             memory_bytes=settings.memory_bytes,
             max_keys=settings.max_keys,
             entry_bytes=settings.value_limit_bytes + ENTRY_OVERHEAD_BYTES,
         )
         self.entries = LocalStore(limits, lambda _: Place.FIRST)
+        """What is held; its sizes, ``counts``, ``plain`` and ``used`` may be looked at without the lock."""
         self.stamps = LamportClock(incarnation, lambda: date_counter(clock.wall()))
+        """Stamps writes."""
         self.lossy = False
+        """Entries had to go, or to stay out, for lack of room: others may hold what is missing here."""
         self._claims = Claims(CLAIM_LEASE_S)
 
     def stamp(self) -> Stamp:

@@ -21,18 +21,13 @@ class Stamp(NamedTuple):
     """When something was written; ordered by counter, then writer.
 
     A tuple and no dataclass, as merging compares stamps all the time.
-
-    Parameters
-    ----------
-    counter : int
-        Above every counter that the writer had seen; 0 only in `NEVER`.
-    writer : int
-        The writer, 64 bits. Fresh at each start of a node: one that forgot its counter would use stamps
-        twice.
     """
 
     counter: int
+    """Above every counter that the writer had seen; 0 only in `NEVER`."""
     writer: int
+    """The writer, 64 bits. Fresh at each start of a node: one that forgot its counter would use stamps
+    twice."""
 
 
 NEVER: Final = Stamp(0, 0)

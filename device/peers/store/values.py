@@ -71,21 +71,14 @@ class ItemList:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """The sums of one contributor.
-
-    Parameters
-    ----------
-    contributor : int
-        64 bits, fresh for each beginning.
-    began : Stamp
-        When it began to count.
-    counts : Mapping[str, int]
-        Its sums since then; none is 0.
-    """
+    """The sums of one contributor."""
 
     contributor: int
+    """64 bits, fresh for each beginning."""
     began: Stamp
+    """When it began to count."""
     counts: Mapping[str, int]
+    """Its sums since then; none is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,28 +100,19 @@ Value = Register | ItemList | Counters
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The whole state of one key at one time.
-
-    Parameters
-    ----------
-    key : str
-        Which key.
-    cleared : Stamp
-        Everything up to this was deleted; `NEVER` if nothing was.
-    value : Register, ItemList, Counters or None
-        None: it was deleted, and this says so to others (a tombstone).
-    expires_s : float or None
-        When the entry ends, on the clock of this device; None: it does not.
-    renewed : Stamp
-        The write that said so. Whichever write was last decides how long the key lives. Only to be given for
-        counters, whose additions have no stamps of their own.
-    """
+    """The whole state of one key at one time."""
 
     key: str
+    """Which key."""
     cleared: Stamp = NEVER
+    """Everything up to this was deleted; `NEVER` if nothing was."""
     value: Value | None = None
+    """None: it was deleted, and this says so to others (a tombstone)."""
     expires_s: float | None = None
+    """When the entry ends, on the clock of this device; None: it does not."""
     renewed: Stamp = NEVER
+    """The write that said so. Whichever write was last decides how long the key lives. Only to be given for
+    counters, whose additions have no stamps of their own."""
 
     @property
     def empty(self) -> bool:

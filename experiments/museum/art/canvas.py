@@ -19,21 +19,14 @@ Points = Sequence[tuple[float, float] | NDArray[np.float64]] | NDArray[np.float6
 
 @dataclass(slots=True, eq=False)
 class Canvas:
-    """What a subject is drawn on.
-
-    Attributes
-    ----------
-    image : ndarray, (H, W, 3) uint8
-        Blue, green, red.
-    rng : Generator
-        All randomness of the picture.
-    palette : Palette
-        Its colours.
-    """
+    """What a subject is drawn on."""
 
     image: NDArray[np.uint8]
+    """(H, W, 3) uint8: blue, green, red."""
     rng: np.random.Generator
+    """All randomness of the picture."""
     palette: Palette
+    """Its colours."""
 
     @property
     def height(self) -> int:

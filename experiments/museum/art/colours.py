@@ -59,15 +59,10 @@ _SCHOOL_SHARE = 0.6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Palette:
-    """Colours of one picture, from dark to light.
-
-    Attributes
-    ----------
-    colours : ndarray, (N, 3) float32
-        Blue, green, red in [0, 255].
-    """
+    """Colours of one picture, from dark to light."""
 
     colours: NDArray[np.float32]
+    """(N, 3) float32: blue, green, red in [0, 255]."""
 
     def tone(self, lightness: float) -> Colour:
         """The colour at ``lightness`` in [0, 1] between the darkest and the lightest, interpolated."""

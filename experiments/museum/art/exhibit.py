@@ -103,25 +103,17 @@ _PLAIN_SHARE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """What hangs at one place of the museum, before it is painted.
-
-    Attributes
-    ----------
-    seed, index : int
-        The museum and the place; they fix all the rest.
-    subject : str
-        A key of `SUBJECTS` or `PLAIN`.
-    style : str
-        A key of `STYLES`, or the technique of a plain subject.
-    size : (int, int)
-        Width and height in pixels.
-    """
+    """What hangs at one place of the museum, before it is painted."""
 
     seed: int
     index: int
+    """The museum and the place; they fix all the rest."""
     subject: str
+    """A key of `SUBJECTS` or `PLAIN`."""
     style: str
+    """A key of `STYLES`, or the technique of a plain subject."""
     size: tuple[int, int]
+    """Width and height in pixels."""
 
 
 def random_stream(seed: int, index: int, *purpose: int) -> np.random.Generator:

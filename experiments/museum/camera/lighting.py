@@ -23,27 +23,18 @@ _QUALITY = 88
 
 @dataclass(frozen=True, slots=True)
 class Light:
-    """What lies between a photo as it was taken and the same photo in another light.
-
-    Attributes
-    ----------
-    gains : (float, float, float)
-        Of blue, green and red, in linear light.
-    exposure : float
-        Light that arrives, as part of what arrived.
-    blur_px : float
-        Standard deviation of a Gaussian.
-    veil : float
-        Part of the light that is scattered evenly over the photo, as by mist on a glass.
-    noise_levels : float
-        Standard deviation of the sensor's noise in grey levels; it does not get less with the light.
-    """
+    """What lies between a photo as it was taken and the same photo in another light."""
 
     gains: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    """Of blue, green and red, in linear light."""
     exposure: float = 1.0
+    """Light that arrives, as part of what arrived."""
     blur_px: float = 0.0
+    """Standard deviation of a Gaussian."""
     veil: float = 0.0
+    """Part of the light that is scattered evenly over the photo, as by mist on a glass."""
     noise_levels: float = 0.0
+    """Standard deviation of the sensor's noise in grey levels; it does not get less with the light."""
 
 
 DAYLIGHT = Light()

@@ -26,18 +26,13 @@ DEFAULT_DIFFICULTY = 0.78
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Photo:
-    """A phone's photo and where the picture is in it.
-
-    Attributes
-    ----------
-    jpeg : bytes
-        As the phone stores it.
-    corners : ndarray, (4, 2) float64
-        The picture without frame: top left, top right, bottom right, bottom left; x and y in pixels.
-    """
+    """A phone's photo and where the picture is in it."""
 
     jpeg: bytes
+    """As the phone stores it."""
     corners: NDArray[np.float64]
+    """(4, 2) float64: the picture without frame: top left, top right, bottom right, bottom left; x
+    and y in pixels."""
 
     @property
     def image(self) -> NDArray[np.uint8]:

@@ -31,17 +31,13 @@ _PAINTS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """A piece of wall with the picture on it, seen straight on.
-
-    Attributes
-    ----------
-    image : ndarray, (H, W, 3) uint8
-    corners : ndarray, (4, 2) float64
-        Of the picture without frame: top left, top right, bottom right, bottom left, x and y in pixels.
-    """
+    """A piece of wall with the picture on it, seen straight on."""
 
     image: Image
+    """(H, W, 3) uint8."""
     corners: NDArray[np.float64]
+    """(4, 2) float64: of the picture without frame: top left, top right, bottom right, bottom left,
+    x and y in pixels."""
 
 
 def hang(

@@ -89,25 +89,17 @@ def precision_target(summary: Mapping[str, Any]) -> Target:
 
 
 class FittedTable(OfflineAnalysis):
-    """Straight lines fitted to one quantity of the offline analysis.
-
-    Attributes
-    ----------
-    quantity : str
-        Which.
-    what : str
-        Its name, with the unit.
-    digits : int
-        Of the slope.
-    paper : mapping
-        By algorithm, by data set: the paper's lines.
-    """
+    """Straight lines fitted to one quantity of the offline analysis."""
 
     same_rows_as: ClassVar[str] = "fig3.4"
     quantity: ClassVar[str]
+    """Which."""
     what: ClassVar[str]
+    """Its name, with the unit."""
     digits: ClassVar[int]
+    """Of the slope."""
     paper: ClassVar[Mapping[str, Mapping[str, Line]]]
+    """By algorithm, by data set: the paper's lines."""
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per algorithm, with the lines of the paper."""

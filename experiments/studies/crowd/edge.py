@@ -96,11 +96,6 @@ class CrowdEdge:
         Of the counts; the prior is 1 as in the dissertation.
     rng : Generator
         Draws what is recognised and how long misses take.
-
-    Attributes
-    ----------
-    changed : bool
-        Whether the last request brought another set of cached objects.
     """
 
     def __init__(
@@ -120,6 +115,7 @@ class CrowdEdge:
         self._arrives_s: dict[str, float] = {}
         self._since_decision = 0
         self.changed = False
+        """Whether the last request brought another set of cached objects."""
 
     @property
     def size(self) -> int:
