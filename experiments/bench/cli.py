@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +63,7 @@ def classifier(
         query_features=query_features or options.query_features,
         folder=photos,
     )
-    _run([lambda tell: bench_classifier(options, tell)], out, as_json)
+    _run([partial(bench_classifier, options)], out, as_json)
 
 
 def _classifier_options(quick: bool) -> ClassifierBenchOptions:
@@ -71,44 +72,33 @@ def _classifier_options(quick: bool) -> ClassifierBenchOptions:
     return ClassifierBenchOptions((50,), photos=10, unknown_photos=4) if quick else ClassifierBenchOptions()
 
 
-@app.command()
-def rpc(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption = False) -> None:
-    """Echo round trips: our RPC against raw pyzmq, with and without CURVE."""
-    from nearsight.experiments.bench.rpc import bench_rpc
-
-    _run([lambda tell: bench_rpc(quick, tell)], out, as_json)
-
-
-@app.command("cache-size")
-def cache_size(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption = False) -> None:
-    """Choosing k for 10,000 objects: exactly, in a loop, and by local search."""
-    from nearsight.experiments.bench.cache_size import bench_cache_size
-
-    _run([lambda tell: bench_cache_size(quick, tell)], out, as_json)
+_QUICK = {
+    "rpc": "Echo round trips: our RPC against raw pyzmq, with and without CURVE.",
+    "cache-size": "Choosing k for 10,000 objects: exactly, in a loop, and by local search.",
+    "markov": "The Markov model of 10,000 objects, a million transitions: memory, and time of a prediction.",
+    "twin": "The simulation: speed with 100 devices, and time and memory with 10,000 devices at 100 edges.",
+    "result-cache": "Lookups among 100,000 results, for each approximation: against scikit-learn's BallTree.",
+}
+"""Benchmarks that need no choice but ``--quick``, each the function ``bench_NAME`` of a module NAME."""
 
 
-@app.command()
-def markov(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption = False) -> None:
-    """The Markov model of 10,000 objects and a million transitions: memory, and time of a prediction."""
-    from nearsight.experiments.bench.markov import bench_markov
-
-    _run([lambda tell: bench_markov(quick, tell)], out, as_json)
-
-
-@app.command()
-def twin(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption = False) -> None:
-    """The simulation: speed with 100 devices, and time and memory with 10,000 devices at 100 edges."""
-    from nearsight.experiments.bench.twin import bench_twin
-
-    _run([lambda tell: bench_twin(quick, tell)], out, as_json)
+def _quick(name: str) -> Callable[[bool, Callable[[str], None]], Benchmark]:
+    module = name.replace("-", "_")
+    found: Callable[[bool, Callable[[str], None]], Benchmark] = getattr(
+        import_module(f"nearsight.experiments.bench.{module}"), f"bench_{module}"
+    )
+    return found
 
 
-@app.command("result-cache")
-def result_cache(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption = False) -> None:
-    """Lookups among 100,000 results, for each approximation: against scikit-learn's BallTree."""
-    from nearsight.experiments.bench.result_cache import bench_result_cache
+def _add_quick(name: str, summary: str) -> None:
+    def command(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption = False) -> None:
+        _run([partial(_quick(name), quick)], out, as_json)
 
-    _run([lambda tell: bench_result_cache(quick, tell)], out, as_json)
+    app.command(name, help=summary)(command)
+
+
+for _name, _summary in _QUICK.items():
+    _add_quick(_name, _summary)
 
 
 MuseumsOption = Annotated[
@@ -172,23 +162,13 @@ def all_benchmarks(
     as_json: JsonOption = False,
 ) -> None:
     """Every benchmark, and recognition on a generated museum; a JSON file each, and tables.txt."""
-    from nearsight.experiments.bench.cache_size import bench_cache_size
     from nearsight.experiments.bench.classifier import bench_classifier
-    from nearsight.experiments.bench.markov import bench_markov
     from nearsight.experiments.bench.museum import bench_museum, bench_photos
-    from nearsight.experiments.bench.result_cache import bench_result_cache
-    from nearsight.experiments.bench.rpc import bench_rpc
-    from nearsight.experiments.bench.twin import bench_twin
 
-    options = _classifier_options(quick)
     benchmarks: list[Callable[[Callable[[str], None]], Benchmark]] = [
-        lambda tell: bench_classifier(options, tell),
-        lambda tell: bench_rpc(quick, tell),
-        lambda tell: bench_cache_size(quick, tell),
-        lambda tell: bench_markov(quick, tell),
-        lambda tell: bench_twin(quick, tell),
-        lambda tell: bench_result_cache(quick, tell),
-        lambda tell: bench_museum(out, quick, tell),
+        partial(bench_classifier, _classifier_options(quick)),
+        *(partial(_quick(name), quick) for name in _QUICK),
+        partial(bench_museum, out, quick),
     ]
     if photos:
         benchmarks.append(lambda _tell: bench_photos(photos, "photos", "Real photos"))
