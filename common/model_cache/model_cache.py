@@ -293,6 +293,8 @@ class ModelCache:
 
     def _evictable_bytes(self) -> int:
         taken = self._budget_bytes - self._free_bytes
+        if not (self._loading or self._executing or self._pinned):
+            return taken
         return (
             taken
             - _bytes_of(self._loading.values())

@@ -7,7 +7,7 @@ an eviction. Scores are its reasons: the model with the lowest score is evicted 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self
@@ -115,53 +115,3 @@ class Policy(ABC):
         sequence of Victim
             In order of eviction; together at least the needed bytes.
         """
-
-
-class ScoringPolicy(Policy):
-    """A policy that gives every resident model a score when it must evict, and keeps no order in between.
-
-    Scores change while time passes, and so does their order (CremeBrulee, V-A, claims a constant order;
-    penalty 1 in 2 requests and 3 in 5 swap after one), so they are computed when they are needed.
-    """
-
-    @abstractmethod
-    def scores(self, evictable: Mapping[str, ModelCosts], now_s: float) -> Iterable[float]:
-        """The worth of each evictable model, in the order of the mapping."""
-
-    def victims(
-        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
-    ) -> Sequence[Victim]:
-        """Lowest score first, until it fits; of equal scores the lowest name."""
-        return lowest_first(
-            zip(self.scores(evictable, now_s), evictable, strict=True), evictable, needed_bytes
-        )
-
-
-def lowest_first(
-    scored: Iterable[tuple[float, str]], evictable: Mapping[str, ModelCosts], needed_bytes: int
-) -> list[Victim]:
-    """Models by score, then by name, until their bytes suffice."""
-    ordered = list(scored)
-    score, model = min(ordered)  # most often one model is enough
-    if evictable[model].size_bytes >= needed_bytes:
-        return [Victim(model, score)]
-    ordered.sort()
-    chosen: list[Victim] = []
-    for score, model in ordered:
-        chosen.append(Victim(model, score))
-        needed_bytes -= evictable[model].size_bytes
-        if needed_bytes <= 0:
-            break
-    return chosen
-
-
-def largest_that_suffice(
-    chosen: Sequence[Victim], evictable: Mapping[str, ModelCosts], needed_bytes: int
-) -> list[Victim]:
-    """Of models that suffice, the largest that suffice already (CremeBrulee, section V-B)."""
-    by_size = sorted(chosen, key=lambda victim: -evictable[victim.model].size_bytes)
-    for count, victim in enumerate(by_size, 1):
-        needed_bytes -= evictable[victim.model].size_bytes
-        if needed_bytes <= 0:
-            return by_size[:count]
-    return by_size

@@ -1,8 +1,7 @@
 """The models of the papers: what they take to load, to execute and in memory.
 
 CremeBrulee measured 26 CNNs of Keras under TensorFlow Serving on an m5.large. Its published memory sizes are
-all zero. It says that all 26 take 21.7 GB; here each takes twice its weight file, and all the same share of
-the rest.
+all zero. It says that all 26 take 21.7 GB; here these are shared out in proportion to the weight files.
 
 mCache served seven models from a GPU and published none of their costs, but measured nine others (table 2).
 """
@@ -13,7 +12,6 @@ from nearsight.common.model_cache.policy import ModelCosts
 
 _MB = 1_000_000
 _CREMEBRULEE_BYTES = 21_700 * _MB
-_COPIES_OF_WEIGHTS = 2
 
 # load s, execution s, weight file MB
 _MEASURED: dict[str, tuple[float, float, int]] = {
@@ -82,9 +80,8 @@ def mcache_models(fixed_mb: float = MCACHE_FIXED_MB) -> dict[str, ModelCosts]:
 
 def cremebrulee_models() -> dict[str, ModelCosts]:
     """The 26 models of CremeBrulee by name; together they take 21.7 GB."""
-    weights = {name: _COPIES_OF_WEIGHTS * megabytes * _MB for name, (_, _, megabytes) in _MEASURED.items()}
-    share = (_CREMEBRULEE_BYTES - sum(weights.values())) // len(weights)
+    all_mb = sum(weights_mb for _, _, weights_mb in _MEASURED.values())
     return {
-        name: ModelCosts(share + weights[name], 1e3 * load_s, 1e3 * execution_s)
-        for name, (load_s, execution_s, _) in _MEASURED.items()
+        name: ModelCosts(_CREMEBRULEE_BYTES * weights_mb // all_mb, 1e3 * load_s, 1e3 * execution_s)
+        for name, (load_s, execution_s, weights_mb) in _MEASURED.items()
     }

@@ -6,42 +6,36 @@ next one for the model. B is estimated by the inverse of the model's share of th
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
-from nearsight.common.model_cache.policy import ModelCosts, ScoringPolicy, Victim, largest_that_suffice
+from nearsight.common.model_cache.policy import ModelCosts, Victim
+from nearsight.common.model_cache.scoring import Column, ScoringPolicy, largest_that_suffice
 
 
 class CremeBrulee(ScoringPolicy):
     """Scores are utilities [ms per byte and request]."""
 
     name: ClassVar[str] = "cremebrulee"
+    columns: ClassVar[Mapping[str, float]] = MappingProxyType({"requests": 0.0})
 
     def __init__(self) -> None:
+        super().__init__()
         self._requests = 0
-        self._counts: Counter[str] = Counter()
 
     def requested(self, model: str, now_s: float) -> None:
         """Count it."""
         del now_s
+        row = self._row(model)  # may replace the column
         self._requests += 1
-        self._counts[model] += 1
+        self._numbers["requests"][row] += 1
 
-    def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """Counts do not depend on what is resident."""
-
-    def evicted(self, model: str, now_s: float) -> None:
-        """Counts do not depend on what is resident."""
-
-    def scores(self, evictable: Mapping[str, ModelCosts], now_s: float) -> Iterable[float]:
+    def scores(self, now_s: float) -> Column:
         """Equation 1, with the estimate of the published code: 1 / B = count / (1 + requests so far)."""
         del now_s
-        counts, total = self._counts, 1 + self._requests
-        return [
-            costs.load_ms / costs.size_bytes * counts.get(model, 0) / total
-            for model, costs in evictable.items()
-        ]
+        utilities: Column = self.density() * self._numbers["requests"] / (1 + self._requests)
+        return utilities
 
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float

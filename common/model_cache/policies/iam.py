@@ -16,7 +16,7 @@ from nearsight.common.model_cache.rates import ExponentialAverage, RateEstimator
 
 MEMORY_S = 600.0
 """Length of the window, and memory of the EWMA: an hour of traffic changes within it."""
-REBUILD_S = 10.0
+REBUILD_S = 30.0
 """Age of the queue at which its successor is begun."""
 _BIAS = 1.0
 _AT_A_TIME = 64

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self
 
 import numpy as np
 
-from nearsight.common.model_cache.policy import Knowledge, ModelCosts, ScoringPolicy
+from nearsight.common.model_cache.policy import Knowledge
+from nearsight.common.model_cache.scoring import Column, ScoringPolicy
 
 
 class RandomChoice(ScoringPolicy):
@@ -16,6 +16,7 @@ class RandomChoice(ScoringPolicy):
     name: ClassVar[str] = "random"
 
     def __init__(self, rng: np.random.Generator) -> None:
+        super().__init__()
         self._rng = rng
 
     @classmethod
@@ -26,14 +27,7 @@ class RandomChoice(ScoringPolicy):
     def requested(self, model: str, now_s: float) -> None:
         """It learns nothing."""
 
-    def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """It learns nothing."""
-
-    def evicted(self, model: str, now_s: float) -> None:
-        """It learns nothing."""
-
-    def scores(self, evictable: Mapping[str, ModelCosts], now_s: float) -> Iterable[float]:
+    def scores(self, now_s: float) -> Column:
         """Uniform in [0, 1)."""
         del now_s
-        drawn: list[float] = self._rng.random(len(evictable)).tolist()
-        return drawn
+        return self._rng.random(len(self._resident))

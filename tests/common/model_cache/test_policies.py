@@ -69,6 +69,15 @@ class TestEveryPolicy:
         first, second = (replay(make_policy(name, knowledge(requests)), requests, 700) for _ in range(2))
         assert first == second
 
+    def test_hundreds_of_models_are_told_apart(self, name: str) -> None:
+        requests = [f"model-{number % 500}" for number in range(1000)]
+        cache = ModelCache(300, make_policy(name, knowledge(requests)))
+        for now_s, model in enumerate(requests):
+            if isinstance(cache.request(model, ModelCosts(1, 1.0), float(now_s)), Load):
+                cache.loaded(model, float(now_s))
+            assert model in cache.resident
+        assert len(cache.resident) == 300
+
     def test_nothing_is_evicted_while_all_models_fit(self, name: str) -> None:
         requests = trace(300)
         misses = replay(make_policy(name, knowledge(requests)), requests, budget_bytes=10_000)

@@ -1,0 +1,109 @@
+"""Policies that score all resident models when they must evict: numbers of models in arrays, eviction sets.
+
+Scores change while time passes, and so does their order: CremeBrulee (V-A) claims a constant order, but
+penalty 1 in 2 requests and 3 in 5 swap after one. So scores are computed when they are needed.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
+
+_FIRST_ROWS = 64
+
+Column = NDArray[np.float64]
+"""(R,): a number of each model, and of rows for models to come."""
+
+
+class ScoringPolicy(Policy):
+    """Evicts the lowest score first, until it fits; of equal scores the model that was seen first."""
+
+    columns: ClassVar[Mapping[str, float]] = MappingProxyType({})
+    """Further numbers of models, and with what they begin. They outlive evictions."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._names: list[str] = []
+        self._resident = np.zeros(_FIRST_ROWS, dtype=bool)
+        self._residents = 0
+        self._numbers = {
+            name: np.full(_FIRST_ROWS, beginning)
+            for name, beginning in {"size_bytes": 1.0, "load_ms": 0.0, **self.columns}.items()
+        }
+
+    @abstractmethod
+    def scores(self, now_s: float) -> Column:
+        """The worth of each model, resident or not; less than ``inf``."""
+
+    def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
+        """Note its costs."""
+        del now_s
+        row = self._row(model)
+        self._residents += not self._resident[row]
+        self._resident[row] = True
+        self._numbers["size_bytes"][row] = costs.size_bytes
+        self._numbers["load_ms"][row] = costs.load_ms
+
+    def evicted(self, model: str, now_s: float) -> None:
+        """Its numbers stay."""
+        del now_s
+        self._resident[self._rows[model]] = False
+        self._residents -= 1
+
+    def victims(
+        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
+    ) -> Sequence[Victim]:
+        """Lowest score first, until it fits."""
+        scores = np.where(self._evictable_rows(evictable), self.scores(now_s), np.inf)
+        chosen: list[Victim] = []
+        while needed_bytes > 0:
+            row = int(scores.argmin())
+            chosen.append(Victim(self._names[row], float(scores[row])))
+            needed_bytes -= evictable[self._names[row]].size_bytes
+            scores[row] = np.inf
+        return chosen
+
+    def density(self) -> Column:
+        """Penalty of a reload for each byte [ms]."""
+        density: Column = self._numbers["load_ms"] / self._numbers["size_bytes"]
+        return density
+
+    def _row(self, model: str) -> int:
+        """Where the model is in every column; a new one gets the next row."""
+        row = self._rows.get(model)
+        if row is None:
+            row = self._rows[model] = len(self._names)
+            self._names.append(model)
+            if row == len(self._resident):
+                self._resident = np.concatenate([self._resident, np.zeros(row, dtype=bool)])
+                beginnings = {"size_bytes": 1.0, "load_ms": 0.0, **self.columns}
+                for name, column in self._numbers.items():
+                    self._numbers[name] = np.concatenate([column, np.full(row, beginnings[name])])
+        return row
+
+    def _evictable_rows(self, evictable: Mapping[str, ModelCosts]) -> NDArray[np.bool_]:
+        """(R,): as a rule, no model executes or is pinned, and all that are resident may go."""
+        if len(evictable) == self._residents:
+            return self._resident
+        rows = np.zeros(len(self._resident), dtype=bool)
+        rows[[self._rows[model] for model in evictable]] = True
+        return rows
+
+
+def largest_that_suffice(
+    chosen: Sequence[Victim], evictable: Mapping[str, ModelCosts], needed_bytes: int
+) -> list[Victim]:
+    """Of models that suffice, the largest that suffice already (CremeBrulee, section V-B)."""
+    by_size = sorted(chosen, key=lambda victim: -evictable[victim.model].size_bytes)
+    for count, victim in enumerate(by_size, 1):
+        needed_bytes -= evictable[victim.model].size_bytes
+        if needed_bytes <= 0:
+            return by_size[:count]
+    return by_size

@@ -1,0 +1,84 @@
+"""How fast the simulator replays requests through the model cache, for every policy.
+
+Models are CremeBrulee's at their sizes, each function with a model of its own; a fifth of them fits. Rates
+are the papers', arrivals Poisson. Each policy replays the same trace several times, each with a new cache.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+from nearsight.common.model_cache.model_cache import ModelCache
+from nearsight.common.model_cache.registry import make_policy, policy_names
+from nearsight.experiments.bench.benchmark import Benchmark, Tell
+from nearsight.experiments.model_serving.simulation import knowledge_of, replay
+from nearsight.experiments.model_serving.zoo import cremebrulee_models
+from nearsight.experiments.traces.arrivals import CREMEBRULEE, Poisson, rarely_called
+from nearsight.experiments.traces.model_requests import Association, associate, own_models
+
+_MEMORY = 0.2
+"""Of what all models take."""
+
+
+def bench_model_cache(quick: bool, tell: Tell) -> Benchmark:
+    """Requests per second and core."""
+    functions, repetitions = (300, 2) if quick else (3_500, 5)
+    columns = {
+        "policy": "{policy}",
+        "requests/s": "{requests_per_s:,.0f}",
+        "range": "{least_per_s:,.0f} … {most_per_s:,.0f}",
+        "hit ratio": "{hit_ratio:.3f}",
+        "load ms per request": "{load_ms:,.1f}",
+    }
+    tell("model cache: replaying requests")
+    rows = run(functions, repetitions)
+    title = (
+        f"Replay of {rows[0]['requests']:,} requests for {rows[0]['models']:,} models, a fifth of which fits"
+    )
+    return Benchmark("model-cache", title, columns, rows)
+
+
+def run(functions: int, repetitions: int) -> list[dict[str, Any]]:
+    """Replay six hours through every policy.
+
+    Returns
+    -------
+    list of dict
+        Of each policy: policy, requests, models, requests per second (requests_per_s: median of repetitions,
+        least_per_s, most_per_s), hit_ratio, load_ms (mean over requests).
+    """
+    rng = np.random.default_rng(1)
+    zoo = cremebrulee_models()
+    rates_hz = rarely_called(CREMEBRULEE.draw(functions, rng), 0.95)
+    chosen = associate(rates_hz, np.array([one.load_ms for one in zoo.values()]), Association.UNIFORM, rng)
+    times_s, called = Poisson().segments(rates_hz, 6 * 3600.0, rng).events(rng)
+    requests, models = own_models(times_s, called, chosen, tuple(zoo))
+    costs = dict(zip(requests.names, ([*zoo.values()][one] for one in chosen[models].tolist()), strict=True))
+    budget_bytes = int(_MEMORY * sum(one.size_bytes for one in costs.values()))
+    knowledge = knowledge_of(requests)
+    rows: list[dict[str, Any]] = []
+    for name in policy_names():
+        timed = []
+        for _ in range(repetitions):
+            cache = ModelCache(budget_bytes, make_policy(name, knowledge))
+            started_s = time.perf_counter()
+            served = replay(requests, costs, cache)
+            timed.append((len(requests) / (time.perf_counter() - started_s), served))
+        speeds = [speed for speed, _ in timed]
+        rows.append(
+            {
+                "policy": name,
+                "requests": len(requests),
+                "models": len(requests.names),
+                "requests_per_s": statistics.median(speeds),
+                "least_per_s": min(speeds),
+                "most_per_s": max(speeds),
+                "hit_ratio": timed[0][1].hit_ratio,
+                "load_ms": timed[0][1].load_ms_per_request,
+            }
+        )
+    return rows
