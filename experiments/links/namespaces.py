@@ -40,7 +40,8 @@ INTERFACE = "eth0"
 """Name of every host's interface."""
 _PREFIX = "nearsight"
 _OURS = re.compile(rf"{_PREFIX}-(?P<pid>\d+)-(?P<started>\d+)-")
-_BRIDGE = "switch"
+BRIDGE = "switch"
+"""Name of the switch's interface in its namespace."""
 _IPV6 = Path("/proc/net/if_inet6")
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _NO_IPV6_ADDRESS = {"attrs": [["AF_INET6", {"attrs": [["IFLA_INET6_ADDR_GEN_MODE", 1]]}]]}
@@ -159,7 +160,7 @@ def _connect_to_bridge(hub: str, hosts: Sequence[Namespace]) -> None:
     """Give each host its interface, which is not up yet."""
 
     def connect(route: IPRoute) -> None:
-        bridge = _add_bridge(route, _BRIDGE)
+        bridge = add_bridge(route, BRIDGE)
         for host in hosts:
             peer = {"ifname": INTERFACE, "net_ns_fd": host.name, "address": host.hardware_address}
             route.link("add", ifname=host.port, kind="veth", peer=peer)
@@ -170,7 +171,8 @@ def _connect_to_bridge(hub: str, hosts: Sequence[Namespace]) -> None:
     inside(hub, connect)
 
 
-def _add_bridge(route: IPRoute, name: str) -> int:
+def add_bridge(route: IPRoute, name: str) -> int:
+    """Make a bridge; returns its number."""
     # Without forwarding delay: a port that comes up serves at once.
     route.link("add", ifname=name, kind="bridge", br_forward_delay=0, br_mcast_snooping=0)
     bridge = index_of(route, name)
@@ -187,7 +189,7 @@ def _configure(
 
         def configure(route: IPRoute, host: Namespace = host) -> None:
             interface = index_of(route, INTERFACE)
-            _add_address(route, interface, host.address, network)
+            add_address(route, interface, host.address, network)
             _without_ipv6(route, interface)
             route.link("set", index=interface, state="up")
             for other in neighbours:
@@ -200,7 +202,8 @@ def _configure(
         inside(host.name, configure)
 
 
-def _add_address(route: IPRoute, interface: int, address: str, network: ipaddress.IPv4Network) -> None:
+def add_address(route: IPRoute, interface: int, address: str, network: ipaddress.IPv4Network) -> None:
+    """Give an interface an address of a network."""
     route.addr(
         "add",
         index=interface,
@@ -271,23 +274,25 @@ class NamespaceNetwork:
     """
 
     def __init__(self, count: int, *, rate: Rate | None = None, network: str = "10.77.0.0/16") -> None:
-        self._network = ipaddress.IPv4Network(network)
+        self.network = ipaddress.IPv4Network(network)
         run = f"{_PREFIX}-{os.getpid()}-{_started(os.getpid())}-{next(_numbers)}"
-        self._hub = f"{run}-hub"
+        self.hub = f"{run}-hub"
+        """Namespace of the switch."""
         self._rate = rate
-        self._free = self._network.hosts()
+        addresses = itertools.islice(self.network.hosts(), count)
         self.nodes = tuple(
-            Namespace(f"{run}-{index}", str(next(self._free)), f"port{index}") for index in range(count)
+            Namespace(f"{run}-{index}", str(address), f"port{index}")
+            for index, address in enumerate(addresses)
         )
         """The hosts."""
 
     def __enter__(self) -> Self:
         remove_leftovers()
         try:
-            _make_namespaces(self._hub, self.nodes)
+            _make_namespaces(self.hub, self.nodes)
             self._connect()
             # The kernel keeps 1024 neighbours, over all namespaces; those that never expire do not count.
-            _configure(self.nodes, self._network, neighbours=self.nodes)
+            _configure(self.nodes, self.network, neighbours=self.nodes)
             self._wait_connected()
             if self._rate is not None:
                 self._limit(self._rate)
@@ -299,61 +304,25 @@ class NamespaceNetwork:
     def __exit__(self, *_error: object) -> None:
         self._remove()
 
-    def readdress(self, node: Namespace) -> Namespace:
-        """Give a host another address, as a DHCP server may; what is bound to the old one is cut off."""
-        moved = Namespace(node.name, str(next(self._free)), node.port)
-
-        def change(route: IPRoute) -> None:
-            interface = index_of(route, INTERFACE)
-            route.flush_addr(index=interface)
-            _add_address(route, interface, moved.address, self._network)
-
-        inside(node.name, change)
-        return moved
-
-    def cut(self, nodes: Iterable[Namespace]) -> None:
-        """Take hosts off the network: their packets are lost, and nobody is told."""
-        self._attach(nodes, "")
-
-    def split(self, *groups: Sequence[Namespace]) -> None:
-        """Let only the hosts within each group reach each other."""
-        for number, group in enumerate(groups):
-            self._attach(group, f"{_BRIDGE}{number}")
-
-    def mend(self) -> None:
-        """All hosts reach each other again."""
-        self._attach(self.nodes, _BRIDGE)
-
-    def _attach(self, nodes: Iterable[Namespace], bridge: str) -> None:
-        """Lead the ports of hosts to a bridge, which is made if it is new; to none without a name."""
-
-        def attach(route: IPRoute) -> None:
-            there = route.link_lookup(ifname=bridge) if bridge else [0]
-            master = there[0] if there else _add_bridge(route, bridge)
-            for node in nodes:
-                route.link("set", index=index_of(route, node.port), master=master)
-
-        inside(self._hub, attach)
-
     def _connect(self) -> None:
         """Give each host its interface, which is not up yet."""
-        _connect_to_bridge(self._hub, self.nodes)
+        _connect_to_bridge(self.hub, self.nodes)
 
     def _wait_connected(self) -> None:
         """Wait until hosts whose interfaces are up reach each other."""
-        _wait_until_forwarding(self._hub, len(self.nodes))
+        _wait_until_forwarding(self.hub, len(self.nodes))
 
     def _limit(self, rate: Rate) -> None:
         for node in self.nodes:
             for place, interface, mbps in (
-                (self._hub, node.port, rate.down_mbps),
+                (self.hub, node.port, rate.down_mbps),
                 (node.name, INTERFACE, rate.up_mbps),
             ):
                 limit = functools.partial(_limit_interface, interface, mbps, rate.queue_ms)
                 inside(place, limit)
 
     def _remove(self) -> None:
-        remove_namespaces([self._hub, *(node.name for node in self.nodes)])
+        remove_namespaces([self.hub, *(node.name for node in self.nodes)])
 
 
 def _limit_interface(interface: str, rate_mbps: float, queue_ms: float, route: IPRoute) -> None:

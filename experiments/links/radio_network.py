@@ -43,7 +43,7 @@ _REMEMBERED = 100_000
 
 
 class RadioNetwork(NamespaceNetwork):
-    """Hosts around one access point, for a ``with`` block; they can be neither split nor cut off.
+    """Hosts around one access point, for a ``with`` block.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class RadioNetwork(NamespaceNetwork):
         hosts = [[node.name, node.hardware_address] for node in self.nodes]
         self._access_point = subprocess.Popen(
             [
-                *("ip", "netns", "exec", self._hub, sys.executable),
+                *("ip", "netns", "exec", self.hub, sys.executable),
                 *("-m", "nearsight.experiments.links.radio_network", "--seed", str(self._seed)),
                 *("--settings", json.dumps(asdict(self._radio)), "--hosts", json.dumps(hosts)),
             ],

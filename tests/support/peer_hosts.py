@@ -15,7 +15,8 @@ from nearsight.common.rpc.security import KeyFiles, generate_keys
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.settings import PeerSettings
-from nearsight.experiments.links.namespaces import Namespace, NamespaceNetwork
+from nearsight.experiments.links.namespaces import Namespace
+from support.faulty_network import FaultyNetwork
 from support.namespaces import on
 from support.waiting import wait_until
 
@@ -25,7 +26,7 @@ class PeerHosts:
 
     def __init__(self, folder: Path, hosts: int, **settings: Any) -> None:
         self._folder = folder
-        self._network = NamespaceNetwork(hosts)
+        self._network = FaultyNetwork(hosts)
         self._open = ExitStack()
         self._settings = {"period_s": 0.4, "departure_s": 1.2, "ping_timeout_s": 0.5, **settings}
         self._contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
@@ -33,7 +34,7 @@ class PeerHosts:
         self.nodes: list[PeerNode] = []
 
     @property
-    def network(self) -> NamespaceNetwork:
+    def network(self) -> FaultyNetwork:
         return self._network
 
     def keys(self, name: str, *, allow: bool = True) -> KeyFiles:

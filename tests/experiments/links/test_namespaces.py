@@ -11,14 +11,15 @@ import pytest
 from nearsight.experiments.links import namespaces
 from nearsight.experiments.links.kernel_links import Rate
 from nearsight.experiments.links.namespaces import Namespace, NamespaceNetwork, remove_leftovers
+from support.faulty_network import FaultyNetwork
 from support.namespaces import entered, on
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("namespaces")]
 
 
 @pytest.fixture
-def network() -> Iterator[NamespaceNetwork]:
-    with NamespaceNetwork(3) as network:
+def network() -> Iterator[FaultyNetwork]:
+    with FaultyNetwork(3) as network:
         yield network
 
 
@@ -42,7 +43,7 @@ def broadcast(node: Namespace, data: bytes) -> None:
         sender.sendto(data, ("255.255.255.255", 7400))
 
 
-def test_a_broadcast_reaches_all_other_hosts(network: NamespaceNetwork) -> None:
+def test_a_broadcast_reaches_all_other_hosts(network: FaultyNetwork) -> None:
     first, *others = network.nodes
     with receiver(others[0]) as one, receiver(others[1]) as two:
         broadcast(first, b"hello")
@@ -50,7 +51,7 @@ def test_a_broadcast_reaches_all_other_hosts(network: NamespaceNetwork) -> None:
         assert two.recvfrom(100)[0] == b"hello"
 
 
-def test_a_command_runs_on_its_host(network: NamespaceNetwork) -> None:
+def test_a_command_runs_on_its_host(network: FaultyNetwork) -> None:
     command = "import socket; s = socket.socket(); s.bind(('10.77.0.2', 0)); print('bound')"
     done = subprocess.run(
         [*network.nodes[1].prefix, sys.executable, "-S", "-c", command],
@@ -61,12 +62,12 @@ def test_a_command_runs_on_its_host(network: NamespaceNetwork) -> None:
     assert done.stdout == "bound\n"
 
 
-def test_the_machine_itself_is_not_on_the_network(network: NamespaceNetwork) -> None:
+def test_the_machine_itself_is_not_on_the_network(network: FaultyNetwork) -> None:
     with socket.socket() as outside, pytest.raises(OSError, match="Cannot assign"):
         outside.bind((network.nodes[0].address, 0))
 
 
-def test_groups_hear_only_themselves_until_the_split_is_mended(network: NamespaceNetwork) -> None:
+def test_groups_hear_only_themselves_until_the_split_is_mended(network: FaultyNetwork) -> None:
     a, b, c = network.nodes
     with receiver(b) as at_b, receiver(c) as at_c:
         network.split([a, b], [c])
@@ -77,7 +78,7 @@ def test_groups_hear_only_themselves_until_the_split_is_mended(network: Namespac
         assert at_c.recv(100) == b"mended"
 
 
-def test_a_host_that_is_cut_off_hears_nothing(network: NamespaceNetwork) -> None:
+def test_a_host_that_is_cut_off_hears_nothing(network: FaultyNetwork) -> None:
     a, b, c = network.nodes
     with receiver(b) as at_b, receiver(c) as at_c:
         network.cut([b])
@@ -88,7 +89,7 @@ def test_a_host_that_is_cut_off_hears_nothing(network: NamespaceNetwork) -> None
         assert at_b.recv(100) == b"two"
 
 
-def test_a_host_gets_another_address(network: NamespaceNetwork) -> None:
+def test_a_host_gets_another_address(network: FaultyNetwork) -> None:
     moved = network.readdress(network.nodes[0])
     assert moved.address == "10.77.0.4"
     with receiver(network.nodes[1]) as listening:
@@ -160,7 +161,7 @@ def test_a_machine_that_does_not_allow_it_says_why(monkeypatch: pytest.MonkeyPat
 
 
 def test_neighbours_are_known_for_good_so_that_crowds_fit_into_the_kernels_table(
-    network: NamespaceNetwork,
+    network: FaultyNetwork,
 ) -> None:
     first = network.nodes[0]
     listed = subprocess.run(

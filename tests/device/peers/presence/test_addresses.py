@@ -16,6 +16,7 @@ from nearsight.device.peers.presence.addresses import (
     own_endpoint,
 )
 from nearsight.experiments.links.namespaces import NamespaceNetwork
+from support.faulty_network import FaultyNetwork
 from support.namespaces import entered, on
 
 
@@ -83,7 +84,7 @@ def test_a_server_on_all_addresses_is_announced_on_the_networks_that_are_there()
 @pytest.mark.system
 @pytest.mark.needs("namespaces")
 def test_another_address_is_noticed_and_a_network_that_is_merely_down_is_not() -> None:
-    with NamespaceNetwork(1) as network:
+    with FaultyNetwork(1) as network:
         node = network.nodes[0]
         with entered(node):
             everywhere, one = OwnAddresses("0.0.0.0"), OwnAddresses(node.address)
