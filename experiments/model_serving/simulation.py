@@ -7,7 +7,7 @@ loads and executes each before the next; so requests that arrive while a model l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from nearsight.common.model_cache.model_cache import Load, ModelCache, Refuse, Run
 from nearsight.common.model_cache.policy import Knowledge, ModelCosts
+from nearsight.common.model_cache.registry import make_policy
+from nearsight.experiments.model_serving.workloads import Workload
 from nearsight.experiments.traces.model_requests import ModelRequests
 
 
@@ -127,3 +129,14 @@ def serve_in_turn(requests: ModelRequests, costs: Mapping[str, ModelCosts], cach
         execution_ms[place] = costs[name].execution_ms
         free_s = begun_s + 1e-3 * (load_ms[place] + execution_ms[place])
     return Served(load_ms, missed, refused, queue_ms, execution_ms)
+
+
+Serve = Callable[[ModelRequests, Mapping[str, ModelCosts], ModelCache], Served]
+"""`replay` or `serve_in_turn`."""
+
+
+def simulate(workload: Workload, policy: str, budget_bytes: int, seed: int, serve: Serve = replay) -> Served:
+    """Serve a workload with a policy from a cache that was filled at random, both by the seed."""
+    cache = ModelCache(budget_bytes, make_policy(policy, knowledge_of(workload.requests, seed)))
+    preload(cache, workload.costs, np.random.default_rng(seed))
+    return serve(workload.requests, workload.costs, cache)

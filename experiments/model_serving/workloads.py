@@ -50,6 +50,8 @@ class Recipe:
     """Expected number."""
     duration_s: float = 3_600.0
     marginals: Marginals = MCACHE
+    quantile: float = 0.9
+    """Functions that are called more often than this share of all are left out."""
     own_names: bool = False
     """Whether each function has its own model, with the costs of a real one: CremeBrulee's simulation."""
 
@@ -63,7 +65,7 @@ class Recipe:
         rng : numpy.random.Generator
         """
         names = tuple(models)
-        rates = rarely_called(self.marginals.draw(2 * self.functions, rng))[: self.functions]
+        rates = rarely_called(self.marginals.draw(2 * self.functions, rng), self.quantile)[: self.functions]
         rates *= self.requests / self.duration_s / rates.sum()
         load_s = np.array([one.load_ms / 1e3 for one in models.values()])
         chosen = associate(rates, load_s, self.association, rng)

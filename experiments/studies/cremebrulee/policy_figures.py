@@ -1,0 +1,264 @@
+"""Figures 7 and 8 of CremeBrulee: the model load delay of eviction policies.
+
+Figure 7 is the testbed, one thread with a queue, 26 models without correlation. Figure 8 is the simulation,
+where no time passes, with 2,408 models. The paper calls its association "quantiles-r" and describes it in two
+ways; here both are simulated. Its models take more memory than the average of the 26, so popular ones are
+costly.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import grouped, mean_and_spread, mean_in_words, nested, values
+from nearsight.experiments.model_serving.simulation import Serve, replay, serve_in_turn, simulate
+from nearsight.experiments.studies.cremebrulee.workloads import RUNS, SIMULATION, TESTBED, workload
+from nearsight.experiments.traces.model_requests import Association
+
+COLOURS = {
+    "random": "#8a8a8a",
+    "popularity": "#e0a33a",
+    "cremebrulee": "#c2571a",
+    "belady-min": "#1f6f8b",
+    "cremebrulee-oracle": "#24415c",
+}
+_COSTLY, _CHEAP = Association.POPULAR_AND_COSTLY, Association.POPULAR_AND_CHEAP
+_QUANTILES = (50, 60, 70, 75, 80, 85, 90, 95, 99)
+_THIRD = 1 / 3
+
+
+class _Policies(Experiment):
+    """Load delays of policies at several sizes."""
+
+    associations: ClassVar[Sequence[Association]]
+    policies: ClassVar[Sequence[str]]
+
+    @abstractmethod
+    def sizes_gb(self, options: RunOptions) -> Sequence[int]:
+        """Sizes of the cache."""
+
+    @abstractmethod
+    def served(self) -> tuple[str, Serve]:
+        """The scale, and how requests are served."""
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per association, run and size."""
+        return cells_of(
+            "{association}-{run}-{size_gb}",
+            association=self.associations,
+            run=range(1 if options.smoke else RUNS),
+            size_gb=self.sizes_gb(options),
+        )
+
+    def processes(self, options: RunOptions) -> int:
+        """Nothing is timed."""
+        return 1 if options.smoke else 2
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """One row per policy, on the same requests from the same cache."""
+        scale, serve = self.served()
+        share = 0.2 if options.smoke and scale == SIMULATION else 1.0
+        run = cell.parameters["run"]
+        drawn = workload(scale, cell.parameters["association"], options, run, share)
+        budget_bytes = round(share * cell.parameters["size_gb"] * 1e9)
+        rows: list[Row] = []
+        for policy in self.policies:
+            served = simulate(drawn, policy, budget_bytes, run, serve)
+            delays = np.percentile(served.load_ms, _QUANTILES) / 1e3
+            rows.append(
+                {
+                    **cell.parameters,
+                    "policy": policy,
+                    "load_s": served.load_ms_per_request / 1e3,
+                    "load_per_miss_s": served.load_ms_per_miss / 1e3,
+                    "hit_ratio": served.hit_ratio,
+                    **{f"p{at}_s": float(delay) for at, delay in zip(_QUANTILES, delays, strict=True)},
+                }
+            )
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``associations.<name>.<GB>.<policy>``, and ``gains`` of pairs of policies in the same runs."""
+        return {
+            "associations": nested(rows, ("association", "size_gb", "policy"), _summary),
+            "gains": {
+                association: {size: _gains(group) for size, group in grouped(of, "size_gb").items()}
+                for association, of in grouped(rows, "association").items()
+            },
+        }
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per association and size: load delays."""
+        lines = [
+            (association, size_gb, *(mean_in_words(one[policy]["load_s"], 3) for policy in self.policies))
+            for association, by_size in summary["associations"].items()
+            for size_gb, one in by_size.items()
+        ]
+        return ("association", "GB", *(f"{policy} [s]" for policy in self.policies)), lines
+
+
+class TestbedPolicies(_Policies):
+    """Load delays of random, CremeBrulee and its oracle from 16 to 21 GB, 26 models (figure 7)."""
+
+    name: ClassVar[str] = "cremebrulee-testbed"
+    source: ClassVar[str] = "CremeBrulee, 6.2.2"
+    associations: ClassVar[Sequence[Association]] = (Association.UNIFORM,)
+    policies: ClassVar[Sequence[str]] = ("random", "cremebrulee", "cremebrulee-oracle")
+
+    def sizes_gb(self, options: RunOptions) -> Sequence[int]:
+        """As in the figure."""
+        return (16, 20) if options.smoke else tuple(range(16, 22))
+
+    def served(self) -> tuple[str, Serve]:
+        """The testbed's one thread."""
+        return TESTBED, serve_in_turn
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """The order of the lines."""
+        by_size = summary["associations"]["uniform"]
+        return tuple(
+            Target.at_most(
+                f"{better} over {worse}: the largest ratio of load delays from 16 to 21 GB",
+                max(_ratio(one, better, worse) for one in by_size.values()),
+                1.0,
+                digits=3,
+            )
+            for better, worse in (("cremebrulee", "random"), ("cremebrulee-oracle", "cremebrulee"))
+        )
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Mean delays, and their distribution in the tail."""
+        by_size = results.metrics["associations"]["uniform"]
+        picture = drawing.new_picture(10.0, 3.6)
+        means, tail = picture.subplots(1, 2)
+        _draw_lines(means, by_size, self.policies)
+        means.set(title="7a: mean load delay", xlabel="memory [GB]", ylabel="load delay [s]", ylim=(0, None))
+        size_gb = next(iter(by_size))
+        for policy in self.policies:
+            delays = [by_size[size_gb][policy][f"p{at}_s"]["mean"] for at in _QUANTILES]
+            tail.plot(delays, _QUANTILES, "o-", color=COLOURS[policy], markersize=3, label=policy)
+        tail.set(title=f"7b: load delays at {size_gb} GB", xlabel="load delay [s]", ylabel="percentile")
+        drawing.legend_below(picture, means)
+        return picture
+
+
+class SimulationPolicies(_Policies):
+    """Load delays of five policies from 4 to 2,048 GB, 2,408 models (figure 8)."""
+
+    name: ClassVar[str] = "cremebrulee-simulation"
+    source: ClassVar[str] = "CremeBrulee, 6.3"
+    associations: ClassVar[Sequence[Association]] = (_COSTLY, _CHEAP)
+    policies: ClassVar[Sequence[str]] = tuple(COLOURS)
+
+    def sizes_gb(self, options: RunOptions) -> Sequence[int]:
+        """As in the figure."""
+        return (128, 1024) if options.smoke else tuple(2**power for power in range(2, 12))
+
+    def served(self) -> tuple[str, Serve]:
+        """No time passes."""
+        return SIMULATION, replay
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """The gains of the paper, of popular-and-costly models."""
+        by_size = summary["gains"][_COSTLY]
+        paper = {
+            "cremebrulee/popularity": ("16.62 % at 128 GB, 7.6 % on average", 0.10),
+            "cremebrulee/random": ("36.34 %", _THIRD),
+            "cremebrulee-oracle/belady-min": ("12.15 % at 128 GB, 6.19 % on average", 0.0),
+        }
+        targets = []
+        for pair, (said, least) in paper.items():
+            better, worse = pair.split("/")
+            gains = {size: one[pair]["mean"] for size, one in by_size.items()}
+            best = max(gains, key=gains.__getitem__)
+            note = f"at {best} GB; {gains['128']:.1%} at 128 GB, {np.mean([*gains.values()]):.1%} on average"
+            text = f"{better} below {worse} at its best point; in the paper {said}"
+            targets.append(Target.at_least(text, gains[best], least, note, digits=4))
+        return tuple(targets)
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Figure 8 for both correlations; below, gains over the policies without penalties."""
+        picture = drawing.new_picture(11.0, 6.4)
+        panels = picture.subplots(2, 2, sharex=True, height_ratios=[1.5, 1])
+        for column, association in enumerate(self.associations):
+            above, below = panels[:, column]
+            by_size = results.metrics["associations"][association]
+            _draw_lines(above, by_size, self.policies)
+            above.set(title=f"8: {association}", ylabel="load delay [s]", xscale="log", ylim=(0, None))
+            gains = results.metrics["gains"][association]
+            for pair, look in (("cremebrulee/popularity", "o-"), ("cremebrulee-oracle/belady-min", "s-")):
+                better = pair.partition("/")[0]
+                at, reach = drawing.middles([one[pair] for one in gains.values()])
+                sizes = [float(size) for size in gains]
+                below.errorbar(
+                    sizes, 100 * at, 100 * reach, fmt=look, color=COLOURS[better], markersize=3, label=pair
+                )
+            below.axhline(0, color="#8a8a8a", linewidth=0.8)
+            below.set(xlabel="memory [GB]", ylabel="gain [%]")
+            below.set_xticks([float(size) for size in gains], [*gains])
+            below.minorticks_off()
+            below.set_ylim(top=1.3 * below.get_ylim()[1])
+            below.legend(loc="upper left", ncols=2)
+        drawing.legend_below(picture, panels[0, 0])
+        drawing.caption(picture, "Mean load delay per request; mean of runs, whiskers: range")
+        return picture
+
+
+def _summary(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    columns = ("load_s", "load_per_miss_s", "hit_ratio", *(f"p{at}_s" for at in _QUANTILES))
+    return {what: mean_and_spread(values(rows, what)) for what in columns}
+
+
+def _gains(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """How much less load delay CremeBrulee has than others, run by run; 0 where nothing is loaded."""
+    delays = {
+        policy: {row["run"]: float(row["load_s"]) for row in of}
+        for policy, of in grouped(rows, "policy").items()
+    }
+    pairs = _pairs(delays)
+    return {
+        f"{better}/{worse}": mean_and_spread(
+            [1 - delays[better][run] / delay if delay else 0.0 for run, delay in delays[worse].items()]
+        )
+        for better, worse in pairs
+    }
+
+
+def _pairs(policies: Iterable[str]) -> list[tuple[str, str]]:
+    known = {*policies}
+    pairs = (
+        ("cremebrulee", "popularity"),
+        ("cremebrulee", "random"),
+        ("cremebrulee-oracle", "belady-min"),
+        ("cremebrulee-oracle", "random"),
+    )
+    return [pair for pair in pairs if known.issuperset(pair)]
+
+
+def _ratio(one: Mapping[str, Any], better: str, worse: str) -> float:
+    delay = one[worse]["load_s"]["mean"]
+    return float(one[better]["load_s"]["mean"] / delay) if delay else math.nan
+
+
+def _draw_lines(axes: Any, by_size: Mapping[str, Any], policies: Sequence[str]) -> None:
+    sizes = [float(size) for size in by_size]
+    for policy in policies:
+        at, reach = drawing.middles([one[policy]["load_s"] for one in by_size.values()])
+        axes.errorbar(sizes, at, reach, color=COLOURS[policy], marker="o", markersize=3, label=policy)

@@ -1,0 +1,168 @@
+"""The workloads of CremeBrulee, drawn again, and its Table II.
+
+The testbed has 26 models with their real names and 1,000 requests in an hour; the simulation 2,408 models and
+16,765 requests. Functions are drawn from the paper's rates. Those of the simulation end at the 95th
+percentile, as in the paper's scripts, and are as many as give its number of models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import mean_and_spread, mean_in_words, nested, values
+from nearsight.experiments.model_serving.workloads import Recipe, Workload
+from nearsight.experiments.model_serving.zoo import cremebrulee_models
+from nearsight.experiments.traces.arrivals import CREMEBRULEE, Poisson
+from nearsight.experiments.traces.model_requests import Association
+
+TESTBED, SIMULATION = "testbed", "simulation"
+RUNS = 5
+_PAPER = {TESTBED: (1_000, 26, 21.7), SIMULATION: (16_765, 2_408, 2_862.0)}
+"""Requests, models, and memory of all [GB]."""
+_FUNCTIONS = {TESTBED: 20_000, SIMULATION: 7_200}
+_NEAR = 0.05
+_CORRELATED = 0.5
+
+
+def workload(scale: str, association: str, options: RunOptions, run: int, share: float = 1.0) -> Workload:
+    """One of a scale of the paper; ``share`` of its functions and requests, for small runs."""
+    requests, _, _ = _PAPER[scale]
+    recipe = Recipe(
+        Poisson(),
+        Association(association),
+        functions=round(share * _FUNCTIONS[scale]),
+        requests=round(share * requests),
+        marginals=CREMEBRULEE,
+        quantile=0.95 if scale == SIMULATION else 0.9,
+        own_names=scale == SIMULATION,
+    )
+    return recipe.draw(cremebrulee_models(), options.rng("cremebrulee", scale, association, run))
+
+
+class Table2(Experiment):
+    """Requests, models, memory, and correlation of popularity and cost in the generated workloads."""
+
+    name: ClassVar[str] = "cremebrulee-table2"
+    source: ClassVar[str] = "CremeBrulee, 6"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per scale, association and run."""
+        runs = range(1 if options.smoke else RUNS)
+        return cells_of(
+            "{scale}-{association}-{run}", scale=tuple(_PAPER), association=tuple(Association), run=runs
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """One row."""
+        drawn = workload(
+            cell.parameters["scale"], cell.parameters["association"], options, cell.parameters["run"]
+        )
+        counts = drawn.requests.counts()
+        load_ms = np.array([drawn.costs[name].load_ms for name in drawn.requests.names])
+        return [
+            {
+                **cell.parameters,
+                "requests": len(drawn.requests),
+                "models": len(drawn.requests.names),
+                "memory_gb": drawn.size_bytes / 1e9,
+                "correlation": float(np.corrcoef(_ranks(counts), _ranks(load_ms))[0, 1]),
+                "most_popular": float(counts.max() / counts.sum()),
+            }
+        ]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``workloads.<scale>.<association>``."""
+        return {"workloads": nested(rows, ("scale", "association"), _summary)}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """They are as large as the paper's, and correlated as their names say."""
+        found = summary["workloads"]
+        costly, cheap = found[SIMULATION]["popular-and-costly"], found[TESTBED]["popular-and-cheap"]
+        targets = []
+        for what, wanted in zip(("requests", "models"), _PAPER[SIMULATION], strict=False):
+            value = costly[what]["mean"]
+            text = f"the simulation's {what}: {wanted:,} in the paper, within 5 %"
+            targets.append(Target(text, value, abs(value / wanted - 1) <= _NEAR))
+        memory_gb = costly["memory_gb"]["mean"]
+        return (
+            *targets,
+            Target.at_least(
+                "the simulation's memory [GB], 2,862 in the paper: above 2,408 models of average size",
+                memory_gb,
+                2_408 * 21.7 / 26,
+                "the paper's sizes are not published; here they are in proportion to weight files",
+            ),
+            Target.at_least(
+                "popular-and-costly: rank correlation of requests and load time",
+                costly["correlation"]["mean"],
+                _CORRELATED,
+            ),
+            Target.at_most("popular-and-cheap: the same", cheap["correlation"]["mean"], -_CORRELATED),
+        )
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per workload."""
+        lines = []
+        for scale, by_association in summary["workloads"].items():
+            requests, models, memory_gb = _PAPER[scale]
+            for association, one in by_association.items():
+                lines.append(
+                    (
+                        scale,
+                        association,
+                        f"{mean_in_words(one['requests'], 0)} ({requests:,})",
+                        f"{mean_in_words(one['models'], 0)} ({models:,})",
+                        f"{mean_in_words(one['memory_gb'], 1)} ({memory_gb:,})",
+                        mean_in_words(one["correlation"], 2),
+                        f"{one['most_popular']['mean']:.1%}",
+                    )
+                )
+        columns = ("scale", "association", "requests (paper)", "models (paper)", "memory [GB] (paper)")
+        return (*columns, "rank correlation", "most popular model"), lines
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Memory, and correlation, of each association."""
+        picture = drawing.new_picture(9.0, 3.2)
+        panels = picture.subplots(1, 2)
+        places = np.arange(len(Association))
+        for shift, (scale, found) in zip((-0.2, 0.2), results.metrics["workloads"].items(), strict=True):
+            colour = drawing.SEQUENCE[2 if scale == TESTBED else 0]
+            for axes, what in zip(panels, ("correlation", "most_popular"), strict=True):
+                at, reach = drawing.middles([found[one][what] for one in Association])
+                axes.bar(places + shift, at, 0.38, yerr=reach, color=colour, label=scale)
+        for axes, title in zip(
+            panels,
+            ("Rank correlation of requests and load time", "Share of the most popular model"),
+            strict=True,
+        ):
+            axes.set_title(title)
+            axes.set_xticks(places, [one.replace("-and-", "\nand ") for one in Association])
+        drawing.legend_below(picture, panels[0])
+        return picture
+
+
+def _ranks(numbers: np.ndarray) -> np.ndarray:
+    """Ranks, of which equal numbers have the mean."""
+    _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return (ends - (counts - 1) / 2)[inverse]
+
+
+def _summary(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    columns = ("requests", "models", "memory_gb", "correlation", "most_popular")
+    return {what: mean_and_spread(values(rows, what)) for what in columns}
