@@ -17,13 +17,7 @@ from google.protobuf.message import Message
 
 from nearsight.cloud.catalogue import LiveCatalogue
 from nearsight.cloud.schema import FORMAT
-from nearsight.cloud.store import (
-    CatalogueInfo,
-    CatalogueStore,
-    PutOutcome,
-    RemoveOutcome,
-    StoredObject,
-)
+from nearsight.cloud.store import CatalogueInfo, CatalogueStore, PutOutcome, RemoveOutcome, StoredObject
 from nearsight.cloud.training import (
     NewObject,
     ObjectTrainer,

@@ -13,12 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from nearsight.common.errors import (
-    ConfigurationError,
-    CorruptStore,
-    NearsightError,
-    Unavailable,
-)
+from nearsight.common.errors import ConfigurationError, CorruptStore, NearsightError, Unavailable
 from nearsight.common.operation.database_files import (
     DatabaseFormat,
     corrupt,

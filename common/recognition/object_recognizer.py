@@ -26,12 +26,7 @@ from nearsight.common.recognition.images import GrayImage, ImageSource, load_ima
 from nearsight.common.recognition.models import TWIN, Features, ObjectModel
 from nearsight.common.recognition.results import RecognitionResult, RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.recognition.verification import (
-    CLEAR_INLIERS,
-    Verifier,
-    agreeing_share,
-    confidence,
-)
+from nearsight.common.recognition.verification import CLEAR_INLIERS, Verifier, agreeing_share, confidence
 
 _DEFAULT_SETTINGS = RecognitionSettings()
 _HOPELESS = 4

@@ -34,13 +34,7 @@ from nearsight.common.errors import (
     Unauthenticated,
 )
 from nearsight.common.request.answer import Lesson
-from nearsight.common.request.forms import (
-    FEATURES,
-    LinkEstimate,
-    OffloadChoice,
-    OffloadDecision,
-    Payload,
-)
+from nearsight.common.request.forms import FEATURES, LinkEstimate, OffloadChoice, OffloadDecision, Payload
 from nearsight.common.rpc.envelope import Hop
 
 BYTES_PER_FEATURE = 38

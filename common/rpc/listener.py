@@ -32,15 +32,7 @@ from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import listen_on
-from nearsight.common.rpc.zmtp import (
-    Connection,
-    Mechanism,
-    NoRoom,
-    Null,
-    ProtocolError,
-    Refused,
-    Session,
-)
+from nearsight.common.rpc.zmtp import Connection, Mechanism, NoRoom, Null, ProtocolError, Refused, Session
 
 LINGER_S = 0.5
 """How long answers may still take to leave when the server ends."""

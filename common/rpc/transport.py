@@ -25,13 +25,7 @@ from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import ClientSecurity, read_public_key, read_secret_key
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.sockets import (
-    Waker,
-    check_endpoint,
-    is_tcp_v6,
-    out_of_descriptors,
-    process_context,
-)
+from nearsight.common.rpc.sockets import Waker, check_endpoint, is_tcp_v6, out_of_descriptors, process_context
 from nearsight.common.rpc.zmtp import NoRoom
 
 _EVENTS = (

@@ -22,11 +22,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.cooperation.account import CooperationAccount
 from nearsight.device.cooperation.context import CooperationContext
-from nearsight.device.cooperation.protocol import (
-    holder_item,
-    model_item,
-    model_key,
-)
+from nearsight.device.cooperation.protocol import holder_item, model_item, model_key
 from nearsight.device.peers.presence.identity import caller_of
 from nearsight.device.peers.routing.connections import TrafficByPeer
 from nearsight.device.prefetching.held_models import HeldModels

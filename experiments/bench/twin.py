@@ -19,13 +19,7 @@ from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.photos import PhotoMaker
-from nearsight.experiments.twin.session import (
-    ADAPTIVE,
-    COOPERATIVE,
-    LOAD_BALANCED,
-    ONLY_CLOUD,
-    TwinSession,
-)
+from nearsight.experiments.twin.session import ADAPTIVE, COOPERATIVE, LOAD_BALANCED, ONLY_CLOUD, TwinSession
 from nearsight.experiments.twin.visitors import generated
 
 _RECALL = ((200, 0.82), (400, 0.92), (600, 0.93), (800, 0.94))

@@ -20,12 +20,7 @@ from nearsight.experiments.rig.processes import Process
 from nearsight.experiments.rig.replay import ReplayOptions, make_plan
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
 from nearsight.experiments.rig.sequence import DevicePlan, Stage, Tally
-from nearsight.experiments.testbed.building import (
-    CLOUD,
-    DEVICE_KEYS,
-    EMPTY_CONFIG,
-    OnStage,
-)
+from nearsight.experiments.testbed.building import CLOUD, DEVICE_KEYS, EMPTY_CONFIG, OnStage
 from nearsight.experiments.testbed.campaign import Cell, Visitor, replay_of
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory
 from nearsight.experiments.testbed.nodes import Node, Nodes, opened

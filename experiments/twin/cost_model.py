@@ -15,11 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from nearsight.common.object_cache.expected_latency import FloatArray
-from nearsight.common.object_cache.profile import (
-    CacheProfile,
-    VersionedFile,
-    default_profile,
-)
+from nearsight.common.object_cache.profile import CacheProfile, VersionedFile, default_profile
 from nearsight.device.prefetching.device_profile import DeviceProfile, default_device_profile
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, Effort
 

@@ -6,16 +6,7 @@ from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.request.forms import OffloadChoice
 from nearsight.edge.daemon import EdgeDaemon
-from support.edge import (
-    EdgeClient,
-    ScriptedCloud,
-    Serve,
-    answer_of,
-    cache_of,
-    features_of,
-    photo,
-    warm,
-)
+from support.edge import EdgeClient, ScriptedCloud, Serve, answer_of, cache_of, features_of, photo, warm
 
 
 @pytest.mark.parametrize(("forward", "kind"), [("image", "image"), ("features", "features")])

@@ -9,15 +9,7 @@ from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.prediction import IdlePrefetch, PrefetchCount
 from nearsight.edge.profiler import Costs
 from nearsight.edge.settings import PrefetchSettings
-from support.edge import (
-    EdgeClient,
-    ScriptedCloud,
-    Serve,
-    cache_of,
-    cached,
-    make_misses_costly,
-    photo,
-)
+from support.edge import EdgeClient, ScriptedCloud, Serve, cache_of, cached, make_misses_costly, photo
 from support.waiting import wait_until
 
 COSTS = Costs(0.5 * np.arange(21.0), np.full(21, 0.9), 100.0)

@@ -14,16 +14,7 @@ from nearsight.edge.query import EdgeQuery
 from nearsight.edge.report import facts_of
 from nearsight.edge.settings import CacheSettings, LoadSettings
 from nearsight.protos import health_pb2
-from support.edge import (
-    ScriptedCloud,
-    Serve,
-    ask_until,
-    cache_of,
-    cached,
-    make_misses_costly,
-    photo,
-    warm,
-)
+from support.edge import ScriptedCloud, Serve, ask_until, cache_of, cached, make_misses_costly, photo, warm
 from support.waiting import wait_until
 
 SHARE_1 = LoadSettings(share=1.0)

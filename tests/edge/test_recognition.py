@@ -5,12 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from nearsight.common.errors import (
-    DeadlineExceeded,
-    InvalidArgument,
-    Overloaded,
-    Unavailable,
-)
+from nearsight.common.errors import DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon

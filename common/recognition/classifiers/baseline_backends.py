@@ -11,12 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import MissingDependency
-from nearsight.common.recognition.classifiers.classifier import (
-    NEIGHBOURS,
-    Classifier,
-    Neighbours,
-    VotingRule,
-)
+from nearsight.common.recognition.classifiers.classifier import NEIGHBOURS, Classifier, Neighbours, VotingRule
 from nearsight.common.recognition.classifiers.faiss_backends import unpack
 from nearsight.common.recognition.models import ObjectModel
 

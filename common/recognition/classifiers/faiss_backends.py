@@ -8,12 +8,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.recognition.classifiers.classifier import (
-    NEIGHBOURS,
-    Classifier,
-    Neighbours,
-    VotingRule,
-)
+from nearsight.common.recognition.classifiers.classifier import NEIGHBOURS, Classifier, Neighbours, VotingRule
 from nearsight.common.recognition.models import ObjectModel
 
 _TABLES = 8

@@ -27,13 +27,7 @@ from nearsight.device.peers.store.replica_calls import SLOWEST_BYTES_PER_S
 from nearsight.device.peers.store.service import OFFER, WRITE
 from nearsight.device.peers.store.shared_store import SharedStore
 from nearsight.device.peers.store.values import Entry, size_bytes
-from nearsight.protos.peers_pb2 import (
-    DigestMessage,
-    OfferRequest,
-    OfferResponse,
-    WriteRequest,
-    WriteResponse,
-)
+from nearsight.protos.peers_pb2 import DigestMessage, OfferRequest, OfferResponse, WriteRequest, WriteResponse
 
 SETTLE_AFTER_S = 0.05
 """Nodes seldom come alone: wait a moment for the next."""

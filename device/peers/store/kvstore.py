@@ -24,14 +24,7 @@ from nearsight.device.peers.store.replica_calls import ReplicaCalls
 from nearsight.device.peers.store.service import NodeAnswer
 from nearsight.device.peers.store.shared_store import LARGEST_COUNT
 from nearsight.device.peers.store.stamps import NEVER, Stamp
-from nearsight.device.peers.store.values import (
-    Counters,
-    Entry,
-    ItemList,
-    ListItem,
-    Register,
-    check_key,
-)
+from nearsight.device.peers.store.values import Counters, Entry, ItemList, ListItem, Register, check_key
 
 MOST_REPETITIONS = 3
 """How often a write is repeated above later stamps that it met. Once is enough to be later than all writes

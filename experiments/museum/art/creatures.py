@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nearsight.experiments.museum.art.canvas import Canvas
-from nearsight.experiments.museum.art.colours import (
-    fixed_palette,
-    shade,
-    vary,
-)
+from nearsight.experiments.museum.art.colours import fixed_palette, shade, vary
 from nearsight.experiments.museum.art.portraits import SKINS
 
 

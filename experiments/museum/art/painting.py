@@ -9,9 +9,7 @@ import cv2
 import numpy as np
 
 from nearsight.experiments.museum.art.canvas import Canvas
-from nearsight.experiments.museum.art.colours import (
-    fixed_palette,
-)
+from nearsight.experiments.museum.art.colours import fixed_palette
 from nearsight.experiments.museum.art.textures import (
     Image,
     age,

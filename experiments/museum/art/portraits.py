@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nearsight.experiments.museum.art.canvas import Canvas
-from nearsight.experiments.museum.art.colours import (
-    Colour,
-    fixed_palette,
-    mix,
-    shade,
-    vary,
-)
+from nearsight.experiments.museum.art.colours import Colour, fixed_palette, mix, shade, vary
 
 SKINS = ("f1d0b0", "e0ac7e", "c68a5b", "9a643c", "6b4226", "f5dcc8", "d8a878")
 """Skin colours."""

@@ -9,18 +9,8 @@ import cv2
 import numpy as np
 
 from nearsight.experiments.museum.art.canvas import Canvas
-from nearsight.experiments.museum.art.colours import (
-    Palette,
-    draw_palette,
-    fixed_palette,
-)
-from nearsight.experiments.museum.art.textures import (
-    Image,
-    age,
-    as_image,
-    clipped,
-    grain,
-)
+from nearsight.experiments.museum.art.colours import Palette, draw_palette, fixed_palette
+from nearsight.experiments.museum.art.textures import Image, age, as_image, clipped, grain
 from nearsight.experiments.museum.art.tone import stripes, tone_of
 
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nearsight.experiments.museum.art.canvas import Canvas
-from nearsight.experiments.museum.art.colours import (
-    Colour,
-    mix,
-    shade,
-    vary,
-)
+from nearsight.experiments.museum.art.colours import Colour, mix, shade, vary
 
 
 def sky(c: Canvas, horizon: float) -> None:

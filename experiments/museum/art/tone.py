@@ -5,12 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from nearsight.experiments.museum.art.textures import (
-    Field,
-    Image,
-    as_field,
-    noise,
-)
+from nearsight.experiments.museum.art.textures import Field, Image, as_field, noise
 
 
 def stripes(shape: tuple[int, int], rng: np.random.Generator, spacing: float, angle: float) -> Field:

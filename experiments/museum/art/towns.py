@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nearsight.experiments.museum.art.canvas import Canvas
-from nearsight.experiments.museum.art.colours import (
-    Colour,
-    shade,
-    vary,
-)
+from nearsight.experiments.museum.art.colours import Colour, shade, vary
 from nearsight.experiments.museum.art.sky import house, sky, tree
 
 

@@ -31,11 +31,7 @@ from nearsight.experiments.framework.experiment import (
 )
 from nearsight.experiments.framework.numbers import grouped, nested, values
 from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, FULL, NAMES, ORDER
-from nearsight.experiments.studies.cachier.scale.operating_point import (
-    BASELINE,
-    TESTBED,
-    points_of,
-)
+from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, TESTBED, points_of
 from nearsight.experiments.studies.cachier.scale.scale_figure import (
     OnMachines,
     cells_at,

@@ -16,17 +16,7 @@ from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.protos import echo_pb2
-from support.rpc import (
-    ECHO,
-    Answers,
-    Gate,
-    ScriptedEcho,
-    echo_stub,
-    give_back,
-    request_frames,
-    serving,
-    text,
-)
+from support.rpc import ECHO, Answers, Gate, ScriptedEcho, echo_stub, give_back, request_frames, serving, text
 from support.waiting import wait_until
 
 

@@ -18,15 +18,7 @@ from nearsight.common.errors import (
 )
 from nearsight.common.rpc.service import CallContext
 from nearsight.protos import echo_pb2
-from support.rpc import (
-    Answers,
-    ScriptedEcho,
-    echo_stub,
-    give_back,
-    request_frames,
-    serving,
-    text,
-)
+from support.rpc import Answers, ScriptedEcho, echo_stub, give_back, request_frames, serving, text
 
 
 @pytest.mark.parametrize(

@@ -6,22 +6,10 @@ import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import (
-    Overloaded,
-    StatusCode,
-)
+from nearsight.common.errors import Overloaded, StatusCode
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import echo_pb2, recognition_pb2
-from support.rpc import (
-    RECOGNITION,
-    Answers,
-    Gate,
-    ScriptedEcho,
-    echo_stub,
-    request_frames,
-    serving,
-    text,
-)
+from support.rpc import RECOGNITION, Answers, Gate, ScriptedEcho, echo_stub, request_frames, serving, text
 from support.waiting import wait_until
 
 

@@ -13,9 +13,7 @@ import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.clock import SYSTEM_CLOCK, SystemClock
-from nearsight.common.errors import (
-    InvalidArgument,
-)
+from nearsight.common.errors import InvalidArgument
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import CallContext, Service

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from nearsight.common.errors import (
-    NearsightError,
-    Overloaded,
-)
+from nearsight.common.errors import NearsightError, Overloaded
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.protos import peers_pb2
-from nearsight.protos.peers_pb2 import (
-    EntryMessage,
-    PingRequest,
-    RegisterMessage,
-    StampMessage,
-    WriteRequest,
-)
+from nearsight.protos.peers_pb2 import EntryMessage, PingRequest, RegisterMessage, StampMessage, WriteRequest
 from support.peer_nodes import group
 from support.waiting import wait_until
 

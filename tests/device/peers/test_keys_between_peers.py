@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.errors import (
-    ConfigurationError,
-    Unauthenticated,
-)
+from nearsight.common.errors import ConfigurationError, Unauthenticated
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.security import ClientSecurity, generate_keys
@@ -17,10 +14,7 @@ from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import node_id_of_key, shown
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.protos import peers_pb2
-from nearsight.protos.peers_pb2 import (
-    OfferRequest,
-    PingRequest,
-)
+from nearsight.protos.peers_pb2 import OfferRequest, PingRequest
 from support.peer_nodes import fast_settings
 from support.waiting import wait_until
 

@@ -26,13 +26,7 @@ from nearsight.common.recognition.images import load_image
 from nearsight.common.request.next_tiers import BreakerState
 from support.child_server import child_server
 from support.pictures import broken_images, picture
-from support.recognition_server import (
-    EXHIBIT,
-    always,
-    failing,
-    never,
-    response,
-)
+from support.recognition_server import EXHIBIT, always, failing, never, response
 from support.recognizers import NOBODY, PHOTO, QUICK, Scene
 from support.waiting import wait_until
 

@@ -18,12 +18,7 @@ from nearsight import (
     RecognizerSettings,
 )
 from support.pictures import broken_images, picture
-from support.recognition_server import (
-    always,
-    failing,
-    never,
-    response,
-)
+from support.recognition_server import always, failing, never, response
 from support.recognizers import PHOTO, Scene
 from support.waiting import wait_until
 

@@ -8,12 +8,7 @@ import pytest
 
 from nearsight.common.errors import ConfigurationError, InvalidArgument
 from nearsight.experiments.datasets.loading import load_dataset
-from nearsight.experiments.museum.generation import (
-    generate_museum,
-    query_name,
-    read_settings,
-    render_photos,
-)
+from nearsight.experiments.museum.generation import generate_museum, query_name, read_settings, render_photos
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, MuseumSettings
 
 SMALL = MuseumSettings(objects=3, seed=2, photos_per_object=2, unknown_photos=2)

@@ -18,12 +18,7 @@ from nearsight.experiments.rig import sequence
 from nearsight.experiments.rig.rows import read_request_rows, summarise
 from nearsight.experiments.testbed import replaying
 from nearsight.experiments.testbed.campaign import cells
-from nearsight.experiments.testbed.inventory import (
-    DeviceSpec,
-    Inventory,
-    ReplaySpec,
-    ServerSpec,
-)
+from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec, ServerSpec
 from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.running import (
     check,

@@ -8,13 +8,7 @@ from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.photos import TwinPhoto
-from nearsight.experiments.twin.session import (
-    ADAPTIVE,
-    COOPERATIVE,
-    TwinOutcome,
-    TwinSession,
-    TwinVisitor,
-)
+from nearsight.experiments.twin.session import ADAPTIVE, COOPERATIVE, TwinOutcome, TwinSession, TwinVisitor
 
 _IDS = [f"{number + 1:04d}" for number in range(12)]
 
