@@ -62,7 +62,7 @@ def grid(c: Canvas) -> None:
         wide = (right - left) * c.aspect > low - top
         if depth == 0 or (depth < 4 and c.chance(0.15)) or max((right - left) * c.aspect, low - top) < 0.12:
             if c.chance(0.42):
-                c.polygon([(left, top), (right, top), (right, low), (left, low)], c.palette.any(c.rng))
+                c.box(left, top, right, low, c.palette.any(c.rng))
             return
         share = c.uniform(0.22, 0.78)
         if wide:
@@ -93,15 +93,7 @@ def circles(c: Canvas) -> None:
     for x, y in places:
         if regular:
             half = 0.5 / columns, 0.5 / rows
-            c.polygon(
-                [
-                    (x - half[0], y - half[1]),
-                    (x + half[0], y - half[1]),
-                    (x + half[0], y + half[1]),
-                    (x - half[0], y + half[1]),
-                ],
-                c.palette.any(c.rng),
-            )
+            c.box(x - half[0], y - half[1], x + half[0], y + half[1], c.palette.any(c.rng))
         radius = 0.5 / columns * c.width / c.unit * c.uniform(0.8, 1) if regular else c.uniform(0.04, 0.22)
         rings = c.count(3, 7)
         for ring in range(rings):

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from nearsight.experiments.museum.art.canvas import Canvas
+from nearsight.experiments.museum.art.canvas import Canvas, corners
 from nearsight.experiments.museum.art.colours import Colour, shade, vary
 from nearsight.experiments.museum.art.tabletop import vessel
 
@@ -19,7 +19,7 @@ def room(c: Canvas) -> None:
     walls = [vary(c.palette.tone(light), c.rng, 8) for light in (0.8, 0.65, 0.9)]
     c.polygon([(-0.02, -0.02), (left, top), (left, low), (-0.02, 1.02)], walls[0])
     c.polygon([(1.02, -0.02), (right, top), (right, low), (1.02, 1.02)], walls[1])
-    c.polygon([(left, top), (right, top), (right, low), (left, low)], walls[2])
+    c.box(left, top, right, low, walls[2])
     c.polygon([(-0.02, -0.02), (1.02, -0.02), (right, top), (left, top)], shade(walls[2], 0.85))
     _wallpaper(c, (left, right, top, low))
     _tiles(c, (left, right, low))
@@ -71,7 +71,7 @@ def _window(c: Canvas, near: float, far: float, heights: tuple[float, float]) ->
 def _picture(c: Canvas, corner: tuple[float, float]) -> None:
     x, y = corner
     width, height = c.uniform(0.07, 0.15), c.uniform(0.09, 0.18)
-    frame = [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
+    frame = corners(x, y, x + width, y + height)
     c.polygon(frame, c.palette.any(c.rng))
     for _ in range(c.count(3, 8)):
         spot = (x + width * c.uniform(0.25, 0.75), y + height * c.uniform(0.25, 0.75))
@@ -141,17 +141,17 @@ def arcade(c: Canvas) -> None:
 
 def _masonry(c: Canvas, box: tuple[float, float, float, float], stone: Colour, courses: int) -> None:
     left, top, right, low = box
-    c.polygon([(left, top), (right, top), (right, low), (left, low)], stone)
+    c.box(left, top, right, low, stone)
     edges = np.linspace(top, low, courses + 1) + np.concatenate(
         [[0], c.rng.normal(0, 0.006, courses - 1), [0]]
     )
     for upper, lower in pairwise(edges):
         joints = np.sort(c.rng.uniform(left, right, c.count(1, 4)))
         for start, end in zip([left, *joints], [*joints, right], strict=True):
-            block = [(start, upper), (end, upper), (end, lower), (start, lower)]
+            block = corners(start, upper, end, lower)
             c.polygon(block, vary(stone, c.rng, 13))
             c.line(block, shade(stone, 0.72), 0.003, closed=True)
-    c.polygon([(left, top), (right, top), (right, top - 0.02), (left, top - 0.02)], shade(stone, 1.1))
+    c.box(left, top, right, top - 0.02, shade(stone, 1.1))
 
 
 def _arch(

@@ -73,6 +73,24 @@ class Canvas:
         """A filled polygon."""
         cv2.fillPoly(self.image, [self.pixels(points)], colour, cv2.LINE_AA, _SHIFT)
 
+    def box(self, left: float, top: float, right: float, low: float, colour: Colour) -> None:
+        """A filled rectangle."""
+        self.polygon(corners(left, top, right, low), colour)
+
+    def tapered(
+        self,
+        x: float,
+        first: tuple[float, float],
+        second: tuple[float, float],
+        colour: Colour,
+        lean: float = 0.0,
+    ) -> None:
+        """A filled shape between two heights, (y, half its width there) each; ``lean`` shifts the second."""
+        (y, half), (end, half_end) = first, second
+        self.polygon(
+            [(x - half, y), (x + half, y), (x + lean + half_end, end), (x + lean - half_end, end)], colour
+        )
+
     def line(self, points: Points, colour: Colour, width: float = 0.004, *, closed: bool = False) -> None:
         """Lines from point to point."""
         pixels = self.pixels(points)
@@ -149,3 +167,8 @@ class Canvas:
     def below(self, outline: NDArray[np.float64], colour: Colour) -> None:
         """Fill everything below an outline."""
         self.polygon(np.concatenate([outline, [[1.02, 1.02], [-0.02, 1.02]]]), colour)
+
+
+def corners(left: float, top: float, right: float, low: float) -> list[tuple[float, float]]:
+    """Of a rectangle, in their order around it."""
+    return [(left, top), (right, top), (right, low), (left, low)]

@@ -29,23 +29,12 @@ def _person(c: Canvas, x: float, foot: float, height: float) -> None:
     hip, neck = foot - height * 0.48, foot - height * 0.82
     lean = c.rng.normal(0, unit * 0.06)
     if c.chance(0.45):  # a long dress
-        c.polygon(
-            [(x - unit * 0.2, foot), (x + unit * 0.2, foot), (x + unit * 0.07, hip), (x - unit * 0.07, hip)],
-            cloth,
-        )
+        c.tapered(x, (foot, unit * 0.2), (hip, unit * 0.07), cloth)
     else:
         for side in (-1, 1):
             knee = (x + side * unit * c.uniform(0.02, 0.12), (hip + foot) / 2)
             c.line([(x, hip), knee, (x + side * unit * c.uniform(0.04, 0.16), foot)], trousers, height * 0.08)
-    c.polygon(
-        [
-            (x - unit * 0.09, hip),
-            (x + unit * 0.09, hip),
-            (x + lean + unit * 0.13, neck),
-            (x + lean - unit * 0.13, neck),
-        ],
-        shade(cloth, 1.1),
-    )
+    c.tapered(x, (hip, unit * 0.09), (neck, unit * 0.13), shade(cloth, 1.1), lean)
     for side in (-1, 1):
         elbow = (x + lean + side * unit * c.uniform(0.15, 0.26), neck + height * c.uniform(-0.1, 0.2))
         hand = (elbow[0] + side * unit * c.uniform(-0.12, 0.14), elbow[1] + height * c.uniform(-0.2, 0.2))

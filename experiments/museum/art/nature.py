@@ -128,15 +128,7 @@ def forest(c: Canvas) -> None:
             x, width = c.uniform(0, 1), (0.008 + 0.05 * depth**2) * c.uniform(0.6, 1.3)
             lean, foot = c.rng.normal(0, 0.04), ground + 0.2 * depth * c.uniform(0.3, 1)
             colour = vary(c.palette.tone(0.65 - 0.55 * depth), c.rng, 12)
-            c.polygon(
-                [
-                    (x - width, foot),
-                    (x + width, foot),
-                    (x + lean + width * 0.6, -0.02),
-                    (x + lean - width * 0.6, -0.02),
-                ],
-                colour,
-            )
+            c.tapered(x, (foot, width), (-0.02, width * 0.6), colour, lean)
             for _ in range(c.count(1, 4)):
                 y = c.uniform(0.05, 0.6)
                 reach = c.uniform(-0.2, 0.2)

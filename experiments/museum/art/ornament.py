@@ -68,8 +68,8 @@ def _border(c: Canvas, edge: float, band: float) -> None:
     colour, motif = c.palette.any(c.rng), c.palette.any(c.rng)
     wide = band * c.unit / c.width
     left = edge * c.unit / c.width
-    c.polygon([(left, edge), (1.02, edge), (1.02, edge + band), (left, edge + band)], colour)
-    c.polygon([(left, edge), (left + wide, edge), (left + wide, 1.02), (left, 1.02)], colour)
+    c.box(left, edge, 1.02, edge + band, colour)
+    c.box(left, edge, left + wide, 1.02, colour)
     repeats, size = c.count(5, 16), band * 0.38
     for step in range(repeats):
         share = (step + 0.5) / repeats

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.experiments.museum.art.canvas import Canvas
+from nearsight.experiments.museum.art.canvas import Canvas, corners
 from nearsight.experiments.museum.art.colours import Colour, fixed_palette, vary
 from nearsight.experiments.museum.art.tabletop import blossom, leaf
 from nearsight.experiments.museum.art.textures import age, grain
@@ -48,7 +48,7 @@ def _initial(
 ) -> None:
     x, y = corner
     wide = size / c.aspect
-    box = [(x, y), (x + wide, y), (x + wide, y + size), (x, y + size)]
+    box = corners(x, y, x + wide, y + size)
     c.polygon(box, c.palette.any(c.rng))
     for _ in range(c.count(10, 22)):
         spot = (x + wide * c.uniform(0.1, 0.9), y + size * c.uniform(0.1, 0.9))
@@ -79,7 +79,7 @@ def calligraphy(c: Canvas) -> None:
     for _ in range(c.count(1, 3)):
         x, y, size = c.uniform(0.05, 0.9), c.uniform(0.6, 0.9), c.uniform(0.04, 0.07)
         wide = size / c.aspect
-        c.polygon([(x, y), (x + wide, y), (x + wide, y + size), (x, y + size)], (40, 40, 185))
+        c.box(x, y, x + wide, y + size, (40, 40, 185))
         for stroke in letters[c.count(0, 21)] + letters[c.count(0, 21)]:
             c.line(
                 stroke * (wide * 0.7, size * 0.7) + (x + wide * 0.15, y + size * 0.15),

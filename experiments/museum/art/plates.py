@@ -7,7 +7,7 @@ from itertools import pairwise
 import cv2
 import numpy as np
 
-from nearsight.experiments.museum.art.canvas import Canvas
+from nearsight.experiments.museum.art.canvas import Canvas, corners
 from nearsight.experiments.museum.art.colours import Colour, fixed_palette, shade, vary
 from nearsight.experiments.museum.art.tabletop import blossom, leaf
 from nearsight.experiments.museum.art.textures import age, grain, noise
@@ -58,9 +58,7 @@ def chart(c: Canvas) -> None:
             c.line([(place[0], place[1] - 0.022), (place[0] + 0.005, place[1])], ink, 0.002)
     _compass(c, (c.uniform(0.12, 0.88), c.uniform(0.12, 0.88)), c.uniform(0.06, 0.13), ink)
     for edge, line in ((0.015, 0.004), (0.03, 0.008)):
-        c.line(
-            [(edge, edge), (1 - edge, edge), (1 - edge, 1 - edge), (edge, 1 - edge)], ink, line, closed=True
-        )
+        c.line(corners(edge, edge, 1 - edge, 1 - edge), ink, line, closed=True)
     age(c.rng, c.image, c.uniform(0.2, 0.9))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nearsight.experiments.museum.art.canvas import Canvas
+from nearsight.experiments.museum.art.canvas import Canvas, corners
 from nearsight.experiments.museum.art.colours import Colour, fixed_palette, mix, shade, vary
 
 SKINS = ("f1d0b0", "e0ac7e", "c68a5b", "9a643c", "6b4226", "f5dcc8", "d8a878")
@@ -23,15 +23,7 @@ def portrait(c: Canvas) -> None:
     if c.chance(0.5):  # long hair falls behind the shoulders
         c.polygon(c.blob((x, y + size * 0.5), size * c.uniform(1.4, 1.8), 0.12), shade(hair, 0.8))
     _shoulders(c, x, y, size)
-    c.polygon(
-        [
-            (x - half * 0.4, y + size * 0.7),
-            (x + half * 0.4, y + size * 0.7),
-            (x + half * 0.5, y + size * 1.6),
-            (x - half * 0.5, y + size * 1.6),
-        ],
-        shade(skin, 0.8),
-    )
+    c.tapered(x, (y + size * 0.7, half * 0.4), (y + size * 1.6, half * 0.5), shade(skin, 0.8))
     c.ellipse((x, y), (size * c.uniform(0.72, 0.85), size * c.uniform(1.0, 1.15)), skin)
     c.ellipse(
         (x + half * 0.45 * np.sign(turn + 1e-9), y + size * 0.1),
@@ -58,22 +50,16 @@ def _backdrop(c: Canvas) -> None:
                 [(fold, -0.02), (fold + 0.06, -0.02), (fold + 0.05 + sway, 1.02), (fold + sway, 1.02)], colour
             )
     elif kind == 1:  # window onto a landscape
-        left, top, right, low = (
-            c.uniform(0.02, 0.1),
-            c.uniform(0.05, 0.12),
-            c.uniform(0.28, 0.36),
-            c.uniform(0.4, 0.55),
-        )
-        c.polygon([(left, top), (right, top), (right, low), (left, low)], c.palette.tone(0.95))
+        left, top = c.uniform(0.02, 0.1), c.uniform(0.05, 0.12)
+        right, low = c.uniform(0.28, 0.36), c.uniform(0.4, 0.55)
+        c.box(left, top, right, low, c.palette.tone(0.95))
         for layer in range(3):
             level = top + (low - top) * (0.4 + 0.2 * layer)
             bumps = np.linspace(left, right, 9)
             heights = np.clip(level + c.rng.normal(0, 0.02, 9), top, low)
             points = np.concatenate([np.stack([bumps, heights], 1), [[right, low], [left, low]]])
             c.polygon(points, vary(c.palette.tone(0.7 - 0.2 * layer), c.rng, 8))
-        c.line(
-            [(left, top), (right, top), (right, low), (left, low)], c.palette.tone(0.2), 0.015, closed=True
-        )
+        c.line(corners(left, top, right, low), c.palette.tone(0.2), 0.015, closed=True)
     elif kind == 2:  # wallpaper
         columns, rows = c.count(5, 10), c.count(6, 11)
         motif = c.palette.any(c.rng)

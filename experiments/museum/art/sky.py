@@ -50,12 +50,5 @@ def house(c: Canvas, x: float, y: float, size: float) -> None:
     c.polygon([(x - 0.01, y - height), peak, (x + width + 0.01, y - height)], shade(roof, 0.7))
     for place in np.linspace(0.15, 0.75, c.count(1, 3)):
         left, low = x + width * place, y - height * 0.35
-        c.polygon(
-            [
-                (left, low),
-                (left, low - height * 0.3),
-                (left + width * 0.12, low - height * 0.3),
-                (left + width * 0.12, low),
-            ],
-            c.palette.tone(0.1),
-        )
+        right, high = left + width * 0.12, low - height * 0.3
+        c.polygon([(left, low), (left, high), (right, high), (right, low)], c.palette.tone(0.1))

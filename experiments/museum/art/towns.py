@@ -20,7 +20,7 @@ def city(c: Canvas) -> None:
             width = c.uniform(0.05, 0.15)
             top = c.uniform(0.12, 0.6) + 0.2 * depth
             wall = vary(c.palette.tone(0.6 - 0.5 * depth), c.rng, 12)
-            c.polygon([(x, 1.02), (x, top), (x + width, top), (x + width, 1.02)], wall)
+            c.box(x, top, x + width, 1.02, wall)
             _roof(c, x, top, width, wall)
             _windows(c, (x, top, x + width, 1.0), wall)
             x += width + c.uniform(-0.02, 0.03)
@@ -52,15 +52,7 @@ def _windows(c: Canvas, box: tuple[float, float, float, float], wall: Colour) ->
         for column in range(columns):
             colour = lit if c.chance(0.4) else shade(wall, 0.55)
             x, y = left + (column + 0.25) * step_x, top + (row + 0.25) * step_y
-            c.polygon(
-                [
-                    (x, y),
-                    (x + step_x * 0.5, y),
-                    (x + step_x * 0.5, y + step_y * glass),
-                    (x, y + step_y * glass),
-                ],
-                colour,
-            )
+            c.box(x, y, x + step_x * 0.5, y + step_y * glass, colour)
 
 
 def village(c: Canvas) -> None:
@@ -81,11 +73,9 @@ def village(c: Canvas) -> None:
 
 def _tower(c: Canvas, x: float, y: float, height: float) -> None:
     width = height * c.uniform(0.15, 0.28)
-    wall = c.palette.tone(0.8)
+    wall, edge = c.palette.tone(0.8), x + width * 0.3
     c.polygon([(x, y), (x, y - height), (x + width, y - height), (x + width, y)], wall)
-    c.polygon(
-        [(x, y), (x, y - height), (x + width * 0.3, y - height), (x + width * 0.3, y)], shade(wall, 0.8)
-    )
+    c.polygon([(x, y), (x, y - height), (edge, y - height), (edge, y)], shade(wall, 0.8))
     c.polygon(
         [(x - 0.01, y - height), (x + width / 2, y - height * 1.5), (x + width + 0.01, y - height)],
         c.palette.tone(0.2),
