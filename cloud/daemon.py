@@ -15,12 +15,15 @@ from nearsight import __version__
 from nearsight.cloud.catalogue import IndexState
 from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.intake import ObjectIntake
+from nearsight.cloud.networks import CloudNetworks
 from nearsight.cloud.service import CatalogueService, RecognitionService
 from nearsight.cloud.settings import CloudSettings
 from nearsight.cloud.store import CatalogueStore
 from nearsight.cloud.training import ObjectTrainer
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.inference.metrics import model_metrics
+from nearsight.common.inference.service import InferenceService, ModelsService
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import DaemonMetrics, Readings
 from nearsight.common.operation.status import HealthService
@@ -65,6 +68,11 @@ class CloudDaemon:
             raise RuntimeError("the cloud was not started")
         return self._server
 
+    @property
+    def networks(self) -> CloudNetworks:
+        """The networks. Valid once started."""
+        return self._networks
+
     def start(self) -> None:
         """Open the database, bind, load the catalogues; serves completely on return.
 
@@ -92,6 +100,7 @@ class CloudDaemon:
         self._catalogues = Catalogues(
             self._store, settings.recognition, poll_interval_s=settings.poll_interval_s, clock=self._clock
         )
+        self._networks = CloudNetworks(settings.models, settings.poll_interval_s, self._clock)
         extractor = OrbExtractor(settings.recognition.fast_threshold)
         trainer = ObjectTrainer(settings.recognition, extractor)
         self._intake = ObjectIntake(
@@ -103,7 +112,16 @@ class CloudDaemon:
         try:
             self._server = RpcServer(
                 [
-                    RecognitionService(self._catalogues, extractor),
+                    RecognitionService(
+                        self._catalogues, extractor, self._networks, settings.recognition.limits
+                    ),
+                    InferenceService(self._networks.memory, "cloud"),
+                    ModelsService(
+                        self._networks.repository,
+                        self._networks.memory,
+                        lambda name: not self._catalogues.has(name),
+                        self._clock,
+                    ),
                     CatalogueService(
                         self._catalogues,
                         self._intake,
@@ -119,12 +137,14 @@ class CloudDaemon:
                 observer=self._metrics,
             )
             self._server.start()
+            self._networks.start()
             self._catalogues.load()
         except BaseException:
             self.stop(0.0)
             raise
         if self._metrics is not None:
             self._metrics.registry.register(Readings(lambda: _metrics_of(self._catalogues)))
+            self._metrics.registry.register(Readings(lambda: model_metrics(self._networks.memory.state)))
         objects = sum(catalogue.state.objects for catalogue in self._catalogues.all())
         self._log.info("catalogues loaded", database=str(settings.database), objects=objects)
         self._warn_of_old_training(trainer.fingerprint)
@@ -143,6 +163,7 @@ class CloudDaemon:
         """Refuse new requests, finish those in progress within ``grace_s`` seconds, close the database."""
         if self._server is not None:
             self._server.stop(grace_s)
+        self._networks.stop(grace_s)
         self._intake.stop()
         self._catalogues.stop()
         self._store.close()
@@ -162,6 +183,7 @@ class CloudDaemon:
         ]
         if self._catalogues.problem:
             facts.append(("database problem", self._catalogues.problem))
+        facts += self._networks.facts()
         facts.append(("queue length", str(self.server.queue_length)))
         return facts
 

@@ -15,14 +15,19 @@ from google.protobuf.descriptor import ServiceDescriptor
 from nearsight.cloud.catalogue import Content
 from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.intake import ObjectIntake
+from nearsight.cloud.networks import CloudNetworks
 from nearsight.cloud.store import Author, PutOutcome, StoredObject
 from nearsight.cloud.training import MAX_IMAGES_PER_OBJECT, NewObject
 from nearsight.common.background.futures import then
 from nearsight.common.catalogue.answers import add_models
 from nearsight.common.errors import InvalidArgument, InvalidMessage
+from nearsight.common.inference.classification import classify
+from nearsight.common.inference.model_memory import Absent, Lease
 from nearsight.common.recognition.codec import features_from_proto, recognized_object_to_proto
 from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.object_recognizer import recognize_image
+from nearsight.common.recognition.settings import ImageLimits
+from nearsight.common.request.answer import NETWORK
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import catalogue_pb2 as pb
 from nearsight.protos import recognition_pb2
@@ -41,32 +46,52 @@ MAX_NEW_OBJECTS = 256
 
 
 class RecognitionService(Service):
-    """Says what an image shows, out of all objects of a catalogue."""
+    """Says what an image shows, out of all objects of a catalogue; or by the network of that name.
+
+    Parameters
+    ----------
+    catalogues : Catalogues
+        Objects.
+    extractor : FeatureExtractor
+        For images.
+    networks : CloudNetworks
+        They answer for names that no catalogue has.
+    limits : ImageLimits
+        Of images for networks.
+    """
 
     descriptor: ClassVar[ServiceDescriptor] = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
 
-    def __init__(self, catalogues: Catalogues, extractor: FeatureExtractor) -> None:
+    def __init__(
+        self,
+        catalogues: Catalogues,
+        extractor: FeatureExtractor,
+        networks: CloudNetworks,
+        limits: ImageLimits,
+    ) -> None:
         self._catalogues = catalogues
         self._extractor = extractor
+        self._networks = networks
+        self._limits = limits
 
-    def recognize(self, request: RecognizeRequest, context: CallContext) -> RecognizeResponse:
+    def recognize(
+        self, request: RecognizeRequest, context: CallContext
+    ) -> RecognizeResponse | Future[RecognizeResponse]:
         """Recognise the image in blob 0, or the features in the blobs that the message names.
 
         No tier comes after the cloud, so it looks again at an image that is unknown at first.
         """
+        name = context.catalogue
+        if self._networks.repository.has(name) and not self._catalogues.has(name):
+            return self._ask_network(request, context)
         recognizer = self._catalogues.get(context.catalogue).recognizer
         kind = request.WhichOneof("input")
         if kind == "features":
             features = features_from_proto(request.features, context.blobs).strongest(MAX_QUERY_FEATURES)
             result = recognizer.recognize(features)
         elif kind == "image":
-            sizes = [len(blob) for blob in context.blobs]
-            if sizes != [request.image.size_bytes]:
-                raise InvalidMessage(
-                    f"blobs of {sizes} bytes came, expected one image of {request.image.size_bytes}"
-                )
             result = recognize_image(
-                context.blobs[0],
+                _image(request, context),
                 recognizer,
                 self._extractor,
                 go_on=lambda: not context.deadline.expired(),
@@ -75,6 +100,25 @@ class RecognitionService(Service):
             raise InvalidArgument("the request holds neither an image nor features")
         message = recognized_object_to_proto(result.found) if result.found else None
         return RecognizeResponse(object=message, answered_by=ANSWERED_BY)
+
+    def _ask_network(
+        self, request: RecognizeRequest, context: CallContext
+    ) -> RecognizeResponse | Future[RecognizeResponse]:
+        """The label that a network gives. Features say nothing to it: unknown, and the image may follow."""
+        if request.WhichOneof("input") == "features":
+            return RecognizeResponse(answered_by=ANSWERED_BY, grain=NETWORK)
+        image, memory = _image(request, context), self._networks.memory
+
+        def answer(lease: Lease) -> RecognizeResponse:
+            found = classify(lease, image, self._limits, context.deadline.remaining_s())
+            message = recognized_object_to_proto(found) if found else None
+            return RecognizeResponse(object=message, answered_by=ANSWERED_BY, grain=NETWORK)
+
+        found = memory.request(context.catalogue)
+        if isinstance(found, Absent):
+            return memory.when_there(found, answer)
+        with found:
+            return answer(found)
 
 
 class CatalogueService(Service):
@@ -188,6 +232,14 @@ class CatalogueService(Service):
             content_hash=item.content_hash if item.training == self._training else "",
             model_digest=content.digests[item.object_id] if served else b"",
         )
+
+
+def _image(request: RecognizeRequest, context: CallContext) -> memoryview:
+    """The image of a request."""
+    sizes = [len(blob) for blob in context.blobs]
+    if sizes != [request.image.size_bytes]:
+        raise InvalidMessage(f"blobs of {sizes} bytes came, expected one image of {request.image.size_bytes}")
+    return context.blobs[0]
 
 
 def _author(context: CallContext) -> Author:

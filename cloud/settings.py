@@ -9,6 +9,7 @@ from pydantic import Field
 
 from nearsight.cloud.training import MAX_CATALOGUES
 from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
+from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.server import ServerSettings
 
@@ -43,3 +44,5 @@ class CloudSettings(DaemonSettings):
     """The pipeline from image to answer."""
     intake: IntakeSettings = IntakeSettings()
     """Training of objects that arrive over the network."""
+    models: ModelSettings = ModelSettings(memory_mb=4096)
+    """Neural networks."""

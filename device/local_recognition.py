@@ -11,7 +11,7 @@ from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.request.answer import OBJECT, Answer, Lesson
+from nearsight.common.request.answer import NETWORK, OBJECT, Answer, Lesson
 from nearsight.common.request.flow import Stage
 from nearsight.common.request.next_tiers import NextTiers
 from nearsight.common.result_cache.stage import ResultStage
@@ -77,6 +77,8 @@ class DeviceObjectCache:
 
     def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
         """A tier answered, or (no lesson) the result cache: what a miss costs, and what may come next."""
+        if answer.grain == NETWORK:
+            return  # a class of a network has no model to prefetch
         found = answer.found
         if lesson is None and found is not None:
             self._prefetcher.note(found, None)

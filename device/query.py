@@ -1,7 +1,8 @@
 """A photo on its way through the device: looked at here, or sent as a file of bounded size or as features.
 
 Recognition works on grey images of at most 640 pixels, so that is what travels: a 12 megapixel photo of 5 MB
-becomes some 40 KB. Files that are small already are not decoded here at all.
+becomes some 40 KB. Files that are small already are not decoded here at all. A network needs the colours, and
+no features: until an answer says what a catalogue is, photos travel in colour.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from nearsight.common.clock import Clock
 from nearsight.common.errors import ImageTooLarge, InternalError, NotFound
 from nearsight.common.recognition.extraction import OrbExtractor, side_px_for
 from nearsight.common.recognition.image_header import declared_size
-from nearsight.common.recognition.images import GrayImage, ImageSource, load_image
+from nearsight.common.recognition.images import GrayImage, Image, ImageSource, load_colour, load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
+from nearsight.common.request.answer import NETWORK
 from nearsight.common.request.flow import Encode, Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
@@ -116,6 +118,11 @@ class QueryContext:
         Measures what encoding and extraction take.
     recognition : RecognitionSettings, optional
         Of a device that recognises by itself. One that does not sends what it was given.
+
+    Attributes
+    ----------
+    network : bool, optional
+        Whether a network answers for the catalogue; None: no answer has come yet.
     """
 
     def __init__(
@@ -126,6 +133,7 @@ class QueryContext:
         self.recognition = recognition
         self.extractor = OrbExtractor(recognition.fast_threshold) if recognition is not None else None
         self.costs = FormCosts()
+        self.network: bool | None = None
 
 
 class DeviceQuery:
@@ -181,6 +189,8 @@ class DeviceQuery:
         """The forms in which it could be sent; features that are not there yet have the given size."""
         if isinstance(self._source, Features):
             return (Payload(FEATURES, len(self._source) * BYTES_PER_FEATURE),)
+        if self._context.network:
+            return self._context.costs.payloads(self._file_bytes, features_bytes, extracted=False)[:1]
         ready = self._complete_features()
         if ready is not None:
             features_bytes = len(ready) * BYTES_PER_FEATURE
@@ -238,6 +248,10 @@ class DeviceQuery:
             raise InternalError(f"a query is not ready to be sent as {form}")
         return features
 
+    def answered(self, grain: str) -> None:
+        """A tier found its answer in this: what the next photos should bring."""
+        self._context.network = grain == NETWORK
+
     def in_source(self, found: RecognizedObject, form: str) -> RecognizedObject:
         """An answer to this form, with its corners in pixels of the application's image."""
         if form != IMAGE or self._image is None or self._image.scale == (1.0, 1.0) or found.corners is None:
@@ -275,7 +289,11 @@ class DeviceQuery:
     def _encoded(self) -> EncodedImage:
         """An image file of it that may travel."""
         upload = self._context.upload
-        image = self._gray(upload.longest_side)
+        if self._context.network is False or isinstance(self._source, Features):
+            image: Image = self._gray(upload.longest_side)
+        else:
+            limits = ImageLimits(upload.max_bytes, upload.max_pixels, upload.longest_side)
+            image = load_colour(self._source, limits)
         scale = (image.source_size[0] / image.size[0], image.source_size[1] / image.size[1])
         return EncodedImage(_encode(image, upload.jpeg_quality), scale)
 
@@ -304,7 +322,7 @@ def _read(path: Path, settings: UploadSettings) -> bytes:
         ) from error
 
 
-def _encode(image: GrayImage, quality: int) -> bytes:
+def _encode(image: Image, quality: int) -> bytes:
     encoded, data = cv2.imencode(".jpg", image.pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
     if not encoded:
         raise InternalError(f"an image of {image.size} pixels cannot be encoded as JPEG")

@@ -35,7 +35,8 @@ class Recognition:
     sent_bytes, received_bytes : int
         On the network between this device and the tier that answered; 0 if the device itself did.
     grain : str
-        What it was found in: "object" for models of objects, "result" for the answer to an earlier photo.
+        What it was found in: "object" for models of objects, "result" for the answer to an earlier photo,
+        "network" for a network that classifies.
     """
 
     object: RecognizedObject | None

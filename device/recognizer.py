@@ -20,6 +20,7 @@ from typing import Self
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError, NearsightError
+from nearsight.common.inference.tensors import Tensor
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.images import ImageSource
@@ -33,6 +34,7 @@ from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.device.callback_thread import CallbackThread
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
+from nearsight.device.inference import Inference, infer
 from nearsight.device.local_recognition import LocalRecognition
 from nearsight.device.model_providers import ModelProviders
 from nearsight.device.peer_store import PeerStore
@@ -131,6 +133,7 @@ class Recognizer:
             rules = ChannelSettings(newest_wins=self.settings.newest_frame_wins)
             return Channel(address, client_id=self.device_id, settings=rules, security=own, clock=clock)
 
+        self._clock = clock
         self._local: LocalRecognition | None = None
         recognition = self.settings.prefetch.recognition
         rules = AskRules(self.settings.tier_share, self.settings.breaker)
@@ -142,10 +145,11 @@ class Recognizer:
                 self._local = LocalRecognition(catalogue, self._next_tiers, providers, self.settings, clock)
                 undo.callback(self._local.close)
             context = QueryContext(self.settings.upload, clock, recognition if self._local else None)
-            tiers: dict[str, Tier] = {}
+            self._tiers: dict[str, RemoteTier] = {}
             for name in used:
-                tiers[name] = RemoteTier(name, connect(name), catalogue)
-                undo.callback(tiers[name].close)
+                tier = self._tiers[name] = RemoteTier(name, connect(name), catalogue)
+                undo.callback(tier.close)
+            tiers: dict[str, Tier] = {**self._tiers}
             stages = self._local.stages if self._local else ()
             self._engine = RequestEngine(
                 tiers,
@@ -247,6 +251,28 @@ class Recognizer:
             As `recognize`.
         """
         return self._submit(image, _ignore, timeout_s).result()
+
+    def infer(self, inputs: Tensor | Mapping[str, Tensor], *, timeout_s: float | None = None) -> Inference:
+        """Execute the network that is called as the catalogue, and wait for what it gives.
+
+        Parameters
+        ----------
+        inputs : ndarray or mapping of str to ndarray
+            The only input, or inputs by name, in the shapes and types that the network takes.
+        timeout_s : float, optional
+            As `recognize`.
+
+        Raises
+        ------
+        InvalidArgument
+            If the network does not take these; it says what it takes.
+        NearsightError
+            If no tier answered.
+        """
+        allowed_s = self._allowed_s(timeout_s)
+        return infer(
+            self._tiers, inputs, timeout_s=allowed_s, share=self.settings.tier_share, clock=self._clock
+        )
 
     def breaker_states(self) -> Mapping[str, BreakerState]:
         """The circuit breaker of each tier: closed (healthy), cooling down, or being probed."""
@@ -362,10 +388,13 @@ class Recognizer:
     def _submit(
         self, image: ImageSource | Features, deliver: Callable[[Outcome], None], timeout_s: float | None
     ) -> RequestHandle:
+        return self._engine.submit(snapshot(image), deliver, self._allowed_s(timeout_s))
+
+    def _allowed_s(self, timeout_s: float | None) -> float:
         allowed_s = self.settings.timeout_s if timeout_s is None else timeout_s
         if not math.isfinite(allowed_s) or allowed_s > LONGEST_TIMEOUT_S:
             raise ValueError(f"timeout_s must be at most {LONGEST_TIMEOUT_S:g} seconds, got {allowed_s}")
-        return self._engine.submit(snapshot(image), deliver, allowed_s)
+        return allowed_s
 
 
 def _ignore(outcome: Outcome) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
+from nearsight.common.inference.tensors import Blob
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.request.answer import Answer, answer_of
@@ -15,13 +16,15 @@ from nearsight.common.request.flow import Ask
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.device.prefetching.predictions import prediction_of
 from nearsight.device.query import DeviceQuery
+from nearsight.protos import inference_pb2
+from nearsight.protos.inference_pb2 import InferRequest
 from nearsight.protos.recognition_pb2 import DESCRIPTOR, ImageInput, RecognizeRequest, RecognizeResponse
 
 _log = get_logger("device.tier")
 
 
 class RemoteTier:
-    """Asks the Recognition service of an edge or a cloud.
+    """Asks the Recognition and Inference services of an edge or a cloud.
 
     Parameters
     ----------
@@ -38,6 +41,7 @@ class RemoteTier:
         self._channel = channel
         self._catalogue = catalogue
         self._stub = Stub(channel, DESCRIPTOR.services_by_name["Recognition"])
+        self._inference = Stub(channel, inference_pb2.DESCRIPTOR.services_by_name["Inference"])
 
     def ask(
         self,
@@ -59,6 +63,13 @@ class RemoteTier:
         )
         reply.add_done_callback(partial(self._replied, query, step.form, done))
 
+    def infer(self, request: InferRequest, blobs: list[Blob], timeout_s: float) -> Future[Reply]:
+        """Execute the network of the catalogue on tensors."""
+        reply: Future[Reply] = self._inference.infer.future(
+            request, timeout_s=timeout_s, blobs=blobs, catalogue=self._catalogue
+        )
+        return reply
+
     def close(self) -> None:
         """Close the channel; open questions fail."""
         self._channel.close()
@@ -77,6 +88,7 @@ class RemoteTier:
             if outcome.found is not None:
                 outcome = replace(outcome, found=query.in_source(outcome.found, form))
             self._note_prediction(query, message)
+            query.answered(outcome.grain)
         except NearsightError as error:
             outcome = error.with_traceback(None)  # its frames hold the query
         except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for the outcome

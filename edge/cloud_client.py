@@ -14,13 +14,14 @@ from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import message_of
 from nearsight.common.errors import Cancelled, InternalError, NearsightError, Unauthenticated, Unavailable
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.protos import catalogue_pb2, recognition_pb2
+from nearsight.protos import catalogue_pb2, inference_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import (
     GetObjectModelsRequest,
     ListCataloguesRequest,
     ListCataloguesResponse,
     ListObjectsRequest,
 )
+from nearsight.protos.inference_pb2 import GetModelChunkRequest, ListModelsRequest
 
 A = TypeVar("A")
 
@@ -38,7 +39,10 @@ class CloudClient:
         self._channels = (requests, background)
         self.recognition = Stub(requests, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
         """The Recognition service, for requests of devices."""
+        self.inference = Stub(requests, inference_pb2.DESCRIPTOR.services_by_name["Inference"])
+        """The Inference service, for requests of devices."""
         self._catalogue = Stub(background, catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"])
+        self._models = Stub(background, inference_pb2.DESCRIPTOR.services_by_name["Models"])
 
     def list_catalogues(self, timeout_s: float) -> Future[Reply]:
         """Ask which catalogues there are: see `revisions_of`."""
@@ -54,6 +58,14 @@ class CloudClient:
         """Ask for object models: see `models_of`."""
         request = GetObjectModelsRequest(object_ids=object_ids)
         return self._catalogue.get_object_models.future(request, timeout_s=timeout_s, catalogue=catalogue)
+
+    def list_models(self, timeout_s: float) -> Future[Reply]:
+        """Ask which networks there are."""
+        return self._models.list_models.future(ListModelsRequest(), timeout_s=timeout_s)
+
+    def get_model_chunk(self, name: str, request: GetModelChunkRequest, timeout_s: float) -> Future[Reply]:
+        """Ask for a piece of the file of a network."""
+        return self._models.get_model_chunk.future(request, timeout_s=timeout_s, catalogue=name)
 
     def close(self) -> None:
         """Close both connections; open calls fail."""

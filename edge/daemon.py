@@ -11,6 +11,7 @@ from nearsight import __version__
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.inference.service import ModelsService
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import DaemonMetrics, Readings
 from nearsight.common.object_cache.expected_latency import Explanation
@@ -24,8 +25,10 @@ from nearsight.common.rpc.server import RpcServer
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.device_services import EdgeCatalogueService, PredictionService
+from nearsight.edge.inference.networks import EdgeNetworks
+from nearsight.edge.inference.service import EdgeInferenceService
 from nearsight.edge.load import LoadControl
-from nearsight.edge.metrics import EdgeMetrics
+from nearsight.edge.metrics import EdgeMetrics, network_metrics
 from nearsight.edge.query import QueryReader
 from nearsight.edge.report import explanation_of, facts_of
 from nearsight.edge.service import EdgeRecognitionService
@@ -90,11 +93,19 @@ class EdgeDaemon:
         self._caches = CatalogueCaches(settings, services)
         if settings.result_cache.enabled:
             metrics.registry.register(Readings(self._result_caches))
+        self._networks = EdgeNetworks(
+            settings.models, self._cloud, lambda: bool(self._caches.cloud_problem), settings.poll_s, clock
+        )
+        metrics.registry.register(Readings(lambda: network_metrics(self._networks)))
         extractor = OrbExtractor(settings.recognition.fast_threshold)
         reader = QueryReader(extractor, settings.recognition, settings.forward)
         self._server = RpcServer(
             [
-                EdgeRecognitionService(self._caches, services, reader),
+                EdgeRecognitionService(self._caches, self._networks, services, reader),
+                EdgeInferenceService(self._networks, self._cloud, clock),
+                ModelsService(
+                    self._networks.repository, self._networks.memory, self._networks.takes_photos, clock
+                ),
                 EdgeCatalogueService(self._caches, max_response_bytes=settings.server.max_message_bytes // 2),
                 PredictionService(self._caches, self._load),
                 ExplanationService(self.explanations),
@@ -118,6 +129,11 @@ class EdgeDaemon:
         """The recognition caches."""
         return self._caches
 
+    @property
+    def networks(self) -> EdgeNetworks:
+        """The networks."""
+        return self._networks
+
     def start(self) -> None:
         """Serve.
 
@@ -135,11 +151,13 @@ class EdgeDaemon:
             raise
         self._background.start()
         self._caches.start()
+        self._networks.start()
 
     def stop(self, grace_s: float) -> None:
         """Finish what is in progress within ``grace_s`` seconds, then release everything."""
         self._server.stop(grace_s)
         self._background.stop(grace_s)
+        self._networks.stop(grace_s)
         self._cloud.close()
         if self._store is not None:
             self._caches.save()
@@ -161,6 +179,7 @@ class EdgeDaemon:
             written = f"{self._store.path}, {self._caches.journal_problem or 'written'}"
             begun = f"; begun anew, a damaged one is {self._store.damaged}" if self._store.damaged else ""
             facts.append(("state", written + begun))
+        facts += self._networks.facts()
         for cache in self._caches.all():
             facts += [(f"{cache.name}: {name}", value) for name, value in facts_of(cache).items()]
         return facts

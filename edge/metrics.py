@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from nearsight.common.inference.metrics import model_metrics
+from nearsight.edge.inference.networks import EdgeNetworks
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -68,3 +74,13 @@ class EdgeMetrics:
         for metric in vars(self).values():
             with suppress(KeyError):
                 metric.remove(catalogue)
+
+
+def network_metrics(networks: EdgeNetworks) -> Iterator[Metric]:
+    """What the networks of an edge are and did."""
+    yield from model_metrics(networks.memory.state)
+    text = "Requests by who answered: here, waited for a load here, forwarded."
+    answered = CounterMetricFamily("nearsight_edge_network_requests", text, labels=["by"])
+    for by, count in networks.counts().items():
+        answered.add_metric([by], count)
+    yield answered

@@ -73,6 +73,8 @@ class EdgeQuery:
         """When work for a look began."""
         self.result_look: Looked | None = None
         """What the result cache keeps with the query."""
+        self.only_image = False
+        """A network answers it, which looks at no features."""
         self._query_features = query_features
         self._forward = forward
         self._limits = limits
@@ -81,6 +83,8 @@ class EdgeQuery:
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms in which it could go on; features that are not there yet have the given size."""
         there = []
+        if self.only_image:
+            return [Payload(IMAGE, self.image_bytes)]
         if self.features_bytes is not None:
             there.append(Payload(FEATURES, self.features_bytes))
         elif self.may_work:
@@ -144,6 +148,11 @@ class QueryReader:
         self._extractor = extractor
         self._settings = settings
         self._forward = forward
+
+    @property
+    def limits(self) -> ImageLimits:
+        """Of images."""
+        return self._settings.limits
 
     def read(self, request: RecognizeRequest, context: CallContext) -> EdgeQuery:
         """Read and check what the request brought.

@@ -6,21 +6,26 @@ free. The thread that receives the cloud's reply goes on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
+from nearsight.common.background.futures import completed, flat
 from nearsight.common.errors import NearsightError, Overloaded
+from nearsight.common.inference.model_memory import Lease
 from nearsight.common.object_cache.next_objects import next_objects_to_proto
 from nearsight.common.recognition.codec import recognized_object_to_proto
-from nearsight.common.request.answer import Answer, answer_of
-from nearsight.common.request.flow import Ask, Effect, Finish, Look, RequestFlow
+from nearsight.common.request.answer import NETWORK, Answer, answer_of
+from nearsight.common.request.flow import Ask, Effect, Finish, Look, RequestFlow, Stage
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.cloud_client import outcome_of
+from nearsight.edge.inference.networks import EdgeNetworks
+from nearsight.edge.inference.stage import NetworkStage
 from nearsight.edge.query import EdgeQuery, QueryReader
 from nearsight.edge.services import EdgeServices
 from nearsight.protos import recognition_pb2
@@ -50,6 +55,8 @@ class EdgeRecognitionService(Service):
     ----------
     caches : CatalogueCaches
         The recognition caches.
+    networks : EdgeNetworks
+        They answer for names that no catalogue of objects has.
     services : EdgeServices
         Among them the cloud, which is asked on a miss.
     reader : QueryReader
@@ -61,10 +68,12 @@ class EdgeRecognitionService(Service):
     def __init__(
         self,
         caches: CatalogueCaches,
+        networks: EdgeNetworks,
         services: EdgeServices,
         reader: QueryReader,
     ) -> None:
         self._caches = caches
+        self._networks = networks
         self._cloud = services.cloud
         self._load = services.load
         self._reader = reader
@@ -75,14 +84,46 @@ class EdgeRecognitionService(Service):
         self, request: RecognizeRequest, context: CallContext
     ) -> RecognizeResponse | Future[RecognizeResponse]:
         """Say what the image shows."""
-        query = self._reader.read(request, context)
-        cache = self._caches.get(context.catalogue)
-        now_s = self._clock.monotonic()
+        query, name = self._reader.read(request, context), context.catalogue
         if not query.asked_again:
             query.may_work = self._load.may_work()
+        cache = self._caches.get(name)
+        if cache is None and self._networks.takes_photos(name):
+            return self._ask_network(query, context)
+        return self._recognize(query, context, cache.stages if cache is not None else (), cache)
+
+    def _ask_network(
+        self, query: EdgeQuery, context: CallContext
+    ) -> RecognizeResponse | Future[RecognizeResponse]:
+        """Let a network answer, here or at the cloud. Features say nothing to it; the image may follow."""
+        if not query.has_image:
+            return RecognizeResponse(answered_by=EDGE, grain=NETWORK)
+        query.only_image = True
+        found = self._networks.admit(context.catalogue) if query.may_work or query.asked_again else None
+        if found is None:
+            return self._recognize(query, context, ())
+
+        def look(lease: Lease) -> RecognizeResponse | Future[RecognizeResponse]:
+            deadline_s = self._clock.monotonic() + context.deadline.remaining_s()
+            stage = NetworkStage(lease, self._reader.limits, self._load, deadline_s, self._clock)
+            return self._recognize(query, context, (stage,))
+
+        if isinstance(found, Lease):
+            with found:
+                return look(found)
+        return flat(self._networks.memory.when_there(found, lambda lease: _in_future(look(lease))))
+
+    def _recognize(
+        self,
+        query: EdgeQuery,
+        context: CallContext,
+        stages: Sequence[Stage[EdgeQuery]],
+        cache: CatalogueCache | None = None,
+    ) -> RecognizeResponse | Future[RecognizeResponse]:
+        """Take a query through the flow."""
+        now_s = self._clock.monotonic()
         if cache is None:
             query.extraction_ms = _EXTRACTION_MS
-        stages = cache.stages if cache is not None else ()
         deadline_s = now_s + context.deadline.remaining_s()
         flow = RequestFlow(stages, self._next_tiers, EDGE, now_s, deadline_s)
         call = _Call(query, flow, cache, context)
@@ -109,7 +150,8 @@ class EdgeRecognitionService(Service):
                 return None
             if isinstance(effect, Look):
                 found = effect.stage.look(call.query)
-                effect = call.flow.looked(effect.stage, found, self._clock.monotonic())
+                final, now_s = effect.stage.grain == NETWORK, self._clock.monotonic()
+                effect = call.flow.looked(effect.stage, found, now_s, final=final)
             else:
                 started_s = self._clock.monotonic()
                 self._reader.extract(call.query)
@@ -160,8 +202,11 @@ class EdgeRecognitionService(Service):
             call.answer.set_exception(error.with_traceback(None))
             return
         call.answer.set_result(response)
-        if call.cache is None:
-            self._caches.admit(call.context.catalogue)
+        name = call.context.catalogue
+        if call.response is not None and call.response.grain == NETWORK:
+            self._networks.forwarded(name, call.context.next_tier_ms)
+        elif call.cache is None:
+            self._caches.admit(name)
         if isinstance(finish.outcome, Answer):
             for stage in finish.learners:
                 stage.learn(call.query, finish.outcome, finish.lesson)
@@ -192,3 +237,7 @@ class EdgeRecognitionService(Service):
                 revision = call.cache.listing.revision
                 response.next_objects.CopyFrom(next_objects_to_proto(following, revision))
         return response
+
+
+def _in_future(response: RecognizeResponse | Future[RecognizeResponse]) -> Future[RecognizeResponse]:
+    return response if isinstance(response, Future) else completed(response)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
+from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.rpc.server import ServerSettings
@@ -146,6 +148,8 @@ class EdgeSettings(DaemonSettings):
     """Model fetching."""
     prefetch: PrefetchSettings = PrefetchSettings()
     """Prefetching while idle."""
+    models: ModelSettings = ModelSettings(folder=Path("edge-models"))
+    """Neural networks, which come from the cloud."""
     multi_user: MultiUser = "none"
     """What is done against queues at the edge: nothing, a cache so small that lookups keep up with the
     requests (bounded), or passing on at once what would queue up (load-balanced)."""

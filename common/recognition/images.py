@@ -1,4 +1,4 @@
-"""Image in: bytes, a path or an array become one grey image of bounded size.
+"""Image in: bytes, a path or an array become one image of bounded size; grey, or in colour for networks.
 
 The frame of the answers is the image as a viewer shows it: EXIF orientation is applied, so ``source_size``
 and corners refer to the upright picture. Arrays have no EXIF; they are taken as they are.
@@ -20,21 +20,27 @@ from nearsight.common.recognition.settings import ImageLimits
 
 ImageSource = bytes | bytearray | memoryview | str | os.PathLike[str] | NDArray[np.uint8]
 
-_REDUCED = {
+_REDUCED_GRAY = {
     1: cv2.IMREAD_GRAYSCALE,
     2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
     4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
     8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
 }
+_REDUCED_COLOUR = {
+    1: cv2.IMREAD_COLOR,
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+}
 _DEFAULT_LIMITS = ImageLimits()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GrayImage:
-    """A grey image, ready for feature extraction."""
+class Image:
+    """An image of bounded size."""
 
     pixels: NDArray[np.uint8]
-    """(H, W) uint8: longest side at most ``ImageLimits.longest_side``."""
+    """(H, W) uint8: grey; or (H, W, 3): blue, green, red. Longest side at most ``ImageLimits.longest_side``."""
     source_size: tuple[int, int]
     """Width and height in pixels of the upright image that was given."""
 
@@ -42,6 +48,14 @@ class GrayImage:
     def size(self) -> tuple[int, int]:
         """Width and height in pixels of ``pixels``."""
         return self.pixels.shape[1], self.pixels.shape[0]
+
+
+class GrayImage(Image):
+    """A grey image ``(H, W)``, ready for feature extraction."""
+
+
+class ColourImage(Image):
+    """An image ``(H, W, 3)`` in colour: blue, green, red. A grey source has three equal channels."""
 
 
 def load_image(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> GrayImage:
@@ -64,12 +78,25 @@ def load_image(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> Gr
     NotFound
         If there is no readable file at the path.
     """
+    pixels, source_size = _loaded(source, limits, colour=False)
+    return GrayImage(pixels, source_size)
+
+
+def load_colour(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> ColourImage:
+    """As `load_image`, in colour."""
+    pixels, source_size = _loaded(source, limits, colour=True)
+    return ColourImage(pixels, source_size)
+
+
+def _loaded(
+    source: ImageSource, limits: ImageLimits, *, colour: bool
+) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     if isinstance(source, np.ndarray):
-        return _from_array(source, limits)
+        return _from_array(source, limits, colour=colour)
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _from_bytes(bytes(source), limits)
+        return _from_bytes(bytes(source), limits, colour=colour)
     if isinstance(source, (str, os.PathLike)):
-        return _from_bytes(read_image_file(source, limits), limits)
+        return _from_bytes(read_image_file(source, limits), limits, colour=colour)
     raise InvalidImage(
         f"a {type(source).__name__} is no image", advice="give bytes, a path or an array (H, W[, 3]) uint8"
     )
@@ -112,21 +139,24 @@ def _check_pixels(size: tuple[int, int], limits: ImageLimits) -> None:
         )
 
 
-def _from_bytes(data: bytes, limits: ImageLimits) -> GrayImage:
+def _from_bytes(
+    data: bytes, limits: ImageLimits, *, colour: bool
+) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     if not data:
         raise InvalidImage("the image is empty", advice="send a JPEG, PNG or WebP file")
     _check_bytes(len(data), limits)
     declared = declared_size(data)
     _check_pixels(declared, limits)
     divisor = _divisor(declared, limits)
+    way = (_REDUCED_COLOUR if colour else _REDUCED_GRAY)[divisor]
     try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[divisor])
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), way)
     except cv2.error as error:
         raise InvalidImage("the image cannot be decoded", advice="send the original file") from error
     if pixels is None or pixels.size == 0:
         raise InvalidImage("the image cannot be decoded", advice="send the original file")
     upright = _upright_size(declared, divisor, (pixels.shape[1], pixels.shape[0]))
-    return GrayImage(_scaled(pixels.astype(np.uint8, copy=False), limits), upright)
+    return _scaled(pixels.astype(np.uint8, copy=False), limits), upright
 
 
 def _divisor(declared: tuple[int, int], limits: ImageLimits) -> int:
@@ -146,7 +176,9 @@ def _upright_size(declared: tuple[int, int], divisor: int, decoded: tuple[int, i
     return height, width
 
 
-def _from_array(array: NDArray[np.uint8], limits: ImageLimits) -> GrayImage:
+def _from_array(
+    array: NDArray[np.uint8], limits: ImageLimits, *, colour: bool
+) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     if array.dtype != np.uint8 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3)):
         raise InvalidImage(
             f"an array must be (H, W) or (H, W, 3) uint8, got {array.shape} {array.dtype}",
@@ -156,12 +188,17 @@ def _from_array(array: NDArray[np.uint8], limits: ImageLimits) -> GrayImage:
         raise InvalidImage("the image is empty", advice="give an array with pixels")
     size = (array.shape[1], array.shape[0])
     _check_pixels(size, limits)
-    pixels = array if array.ndim == 2 else cv2.cvtColor(array, cv2.COLOR_BGR2GRAY)
-    return GrayImage(_scaled(np.ascontiguousarray(pixels, np.uint8), limits), size)
+    if colour == (array.ndim == 3):
+        pixels = array
+    else:
+        pixels = np.asarray(
+            cv2.cvtColor(array, cv2.COLOR_GRAY2BGR if colour else cv2.COLOR_BGR2GRAY), np.uint8
+        )
+    return _scaled(np.ascontiguousarray(pixels, np.uint8), limits), size
 
 
 def _scaled(pixels: NDArray[np.uint8], limits: ImageLimits) -> NDArray[np.uint8]:
-    height, width = pixels.shape
+    height, width = pixels.shape[:2]
     scale = limits.longest_side / max(height, width)
     if scale >= 1:
         return pixels

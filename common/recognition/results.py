@@ -10,7 +10,7 @@ Corners = tuple[tuple[float, float], tuple[float, float], tuple[float, float], t
 
 @dataclass(frozen=True, slots=True)
 class RecognizedObject:
-    """An object that was found and verified.
+    """An object that was found and verified; or the label of a network, which is then the id as well.
 
     Attributes
     ----------
@@ -19,11 +19,11 @@ class RecognizedObject:
     confidence : float
         In (0, 1]; grows with the inliers and with the margin over the next object.
     inliers : int
-        Correspondences that agree with one homography.
+        Correspondences that agree with one homography; 0 for a network.
     corners : four (x, y) pairs, or None
         Where the object's top-left, top-right, bottom-right and bottom-left corners are, in pixels of
         the image that the application gave. They may lie outside of it. None in an answer of the result
-        cache, which does not know where the object is in this photo.
+        cache or a network, which do not know where the object is in this photo.
     """
 
     object_id: str

@@ -15,6 +15,8 @@ OBJECT = "object"
 """The grain of the object cache, and of a whole catalogue: models of single objects."""
 RESULT = "result"
 """The grain of the result cache: an answer to an earlier photo that was nearly the same."""
+NETWORK = "network"
+"""The grain of a whole network, which names one of its classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Answer:
     answered_by: str
     """The tier whose recognition this is: "device", "edge" or "cloud"."""
     grain: str = OBJECT
-    """What it was found in: "object" for models of objects, "result" for the answer to an earlier photo."""
+    """What it was found in: "object" for models of objects, "result" for the answer to an earlier photo,
+    "network" for a network that classifies."""
     hops: tuple[Hop, ...] = ()
     """What each tier spent, the answering tier first."""
     sent_bytes: int = 0

@@ -251,12 +251,14 @@ class RequestFlow(Generic[Q]):
             return self._answered(question, question.first, now_s, complete=False)
         return self._end(error)
 
-    def looked(self, stage: Stage[Q], found: RecognizedObject | None, now_s: float) -> Effect[Q] | None:
-        """A stage looked at the query; None if it knows nothing of it."""
+    def looked(
+        self, stage: Stage[Q], found: RecognizedObject | None, now_s: float, *, final: bool = False
+    ) -> Effect[Q] | None:
+        """A stage looked at the query; None if it knows nothing of it, ``final`` if nobody knows more."""
         if self.phase is not Phase.LOOKING or stage is not self._looking:
             return None
         self._looking = None
-        if found is None:
+        if found is None and not final:
             return self._look_next(now_s)
         self._computed_ms += (now_s - self._working_since_s) * 1000
         number = self._stages.index(stage)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nearsight.common.result_cache.approximate_key_cache import ApproximateKeyCache
     from nearsight.common.rpc.client import Hop
     from nearsight.common.rpc.security import ClientSecurity
+    from nearsight.device.inference import Inference
     from nearsight.device.peer_store import PeerStore
     from nearsight.device.peers.presence.peer import Peer
     from nearsight.device.peers.settings import PeerSettings
@@ -52,6 +53,7 @@ __all__ = [
     "DeadlineExceeded",
     "Hop",
     "ImageTooLarge",
+    "Inference",
     "InternalError",
     "InvalidArgument",
     "InvalidImage",
@@ -81,6 +83,7 @@ _ELSEWHERE = MappingProxyType(
         "Attempt": "nearsight.common.request.answer",
         "ClientSecurity": "nearsight.common.rpc.security",
         "Hop": "nearsight.common.rpc.client",
+        "Inference": "nearsight.device.inference",
         "Peer": "nearsight.device.peers.presence.peer",
         "PeerSettings": "nearsight.device.peers.settings",
         "PeerStore": "nearsight.device.peer_store",

@@ -64,6 +64,9 @@ _PANELS = {
         "edge": LazyCommand(
             "nearsight.edge.cli:app", "Run the edge daemon, the recognition cache near its users."
         ),
+        "models": LazyCommand(
+            "nearsight.cloud.models_cli:app", "Manage the neural networks of a cloud.", "inference"
+        ),
         "device": LazyCommand("nearsight.device.cli:app", "Run the SDK as a daemon for other programs."),
         "config": LazyCommand(
             "nearsight.common.config.cli:app", "Show the settings in force, or write a settings file."

@@ -17,6 +17,7 @@ PUBLIC = {
     "DeadlineExceeded",
     "Hop",
     "ImageTooLarge",
+    "Inference",
     "InternalError",
     "InvalidArgument",
     "InvalidImage",

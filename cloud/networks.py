@@ -1,0 +1,66 @@
+"""The cloud's networks: a folder that another process may change, and those of them that are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.clock import Clock
+from nearsight.common.inference.model_memory import ModelMemory
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.settings import ModelSettings
+
+
+class CloudNetworks:
+    """The networks that the cloud serves.
+
+    Parameters
+    ----------
+    settings : ModelSettings
+        Folder and memory.
+    poll_interval_s : float
+        How often to look for changes of the folder.
+    clock : Clock
+        Must run in real time.
+
+    Attributes
+    ----------
+    repository : ModelRepository
+    memory : ModelMemory
+    """
+
+    def __init__(self, settings: ModelSettings, poll_interval_s: float, clock: Clock) -> None:
+        self.repository = ModelRepository(settings.folder)
+        self.memory = ModelMemory(self.repository, settings, clock)
+        self._poll_interval_s = poll_interval_s
+        self._background = BackgroundWorker(clock, "nearsight-models")
+
+    def start(self) -> None:
+        """Watch the folder; load pinned networks."""
+        self._background.start()
+        self.memory.refresh()
+        self._background.submit(self._poll, name="poll", after_s=self._poll_interval_s)
+
+    def stop(self, grace_s: float) -> None:
+        """Serve no more."""
+        self._background.stop(grace_s)
+        self.memory.close(grace_s)
+
+    def facts(self) -> Sequence[tuple[str, str]]:
+        """For a person; none where there are no networks."""
+        manifests = self.repository.manifests()
+        problems = [
+            (f"network {name}", f"CANNOT BE USED: {why}") for name, why in self.repository.problems.items()
+        ]
+        if not manifests:
+            return problems
+        return [
+            ("networks", f"{len(manifests)} in {self.repository.folder}: {', '.join(manifests)}"),
+            ("networks in memory", self.memory.state.why),
+            *problems,
+        ]
+
+    def _poll(self) -> None:
+        self._background.submit(self._poll, name="poll", after_s=self._poll_interval_s)
+        if self.repository.refresh():
+            self.memory.refresh()

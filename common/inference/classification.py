@@ -1,0 +1,157 @@
+"""A photo goes in, a label comes out: what stands before and behind a network that classifies."""
+
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.inference.manifest import Manifest, Pixels
+from nearsight.common.inference.model_memory import Lease
+from nearsight.common.inference.tensors import Tensor, TensorSpec
+from nearsight.common.recognition.images import load_colour
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.recognition.settings import ImageLimits
+
+_DEFAULT_SIDE_PX = 224
+
+
+class _Range(NamedTuple):
+    """``(pixel · scale - mean) / spread``, channel by channel as the network takes them."""
+
+    scale: float
+    mean: tuple[float, float, float]
+    spread: tuple[float, float, float]
+    blue_first: bool = False
+
+
+_RANGES = MappingProxyType(
+    {
+        "0..255": _Range(1.0, (0, 0, 0), (1, 1, 1)),
+        "0..1": _Range(1 / 255, (0, 0, 0), (1, 1, 1)),
+        "-1..1": _Range(1 / 127.5, (1, 1, 1), (1, 1, 1)),
+        "imagenet": _Range(1 / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        "caffe": _Range(1.0, (103.939, 116.779, 123.68), (1, 1, 1), blue_first=True),
+    }
+)
+
+
+def classify(
+    lease: Lease, image: bytes | memoryview, limits: ImageLimits, within_s: float
+) -> RecognizedObject | None:
+    """What a network says of a photo; None: it is not confident enough.
+
+    Raises
+    ------
+    InvalidImage, ImageTooLarge
+        If it is no photo.
+    InvalidArgument
+        If the network takes no photos or has no labels.
+    DeadlineExceeded
+        If it takes longer than ``within_s``.
+    """
+    network, manifest = lease.network, lease.manifest
+    if len(network.inputs) != 1:
+        raise InvalidArgument(
+            f"network {manifest.name} has {len(network.inputs)} inputs, so it takes no photo",
+            advice="use Recognizer.infer with tensors",
+        )
+    tensor = photo_tensor(load_colour(image, limits).pixels, network.inputs[0], manifest.pixels)
+    outputs = lease.run({"": tensor}, within_s)
+    return label_of(next(iter(outputs.values())), manifest)
+
+
+class _Layout(NamedTuple):
+    """Where the pixels of a photo go."""
+
+    height: int
+    width: int
+    channels: int
+    channels_first: bool
+
+
+def image_layout(spec: TensorSpec) -> _Layout:
+    """How an input takes a photo: ``(N, 3, H, W)`` or ``(N, H, W, 3)``, or with one channel.
+
+    Raises
+    ------
+    InvalidArgument
+        If it takes no photo.
+    """
+    shape = spec.shape
+    if len(shape) == 4 and shape[0] in (None, 1):
+        for channels_first, channels, sides in ((True, shape[1], shape[2:]), (False, shape[3], shape[1:3])):
+            if channels in (1, 3):
+                height, width = (_DEFAULT_SIDE_PX if side is None else side for side in sides)
+                return _Layout(height, width, channels, channels_first)
+    raise InvalidArgument(
+        f"input {spec.name!r} is {spec}, which takes no photo: (N, 3, H, W) or (N, H, W, 3)",
+        advice="use Recognizer.infer with tensors",
+    )
+
+
+def photo_tensor(photo: NDArray[np.uint8], spec: TensorSpec, pixels: Pixels) -> Tensor:
+    """A photo as the input of a network, stretched to its size.
+
+    Parameters
+    ----------
+    photo : ndarray, (H, W, 3) uint8
+        Blue, green, red, as OpenCV has it.
+    spec : TensorSpec
+    pixels : Pixels
+
+    Returns
+    -------
+    ndarray, as ``spec`` says
+    """
+    layout, wanted = image_layout(spec), _RANGES[pixels]
+    shrinks = photo.shape[0] > layout.height and photo.shape[1] > layout.width
+    way = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    scaled = cv2.resize(photo, (layout.width, layout.height), interpolation=way)
+    if layout.channels == 1:
+        grey = cv2.cvtColor(scaled, cv2.COLOR_BGR2GRAY)[:, :, None].astype(np.float32)
+        values = (grey * wanted.scale - sum(wanted.mean) / 3) / (sum(wanted.spread) / 3)
+    else:
+        ordered = scaled if wanted.blue_first else cv2.cvtColor(scaled, cv2.COLOR_BGR2RGB)
+        mean, spread = np.array(wanted.mean, np.float32), np.array(wanted.spread, np.float32)
+        values = (ordered.astype(np.float32) * np.float32(wanted.scale) - mean) / spread
+    if layout.channels_first:
+        values = np.moveaxis(values, 2, 0)
+    return np.ascontiguousarray(values[None], spec.dtype)
+
+
+def label_of(outputs: Tensor, manifest: Manifest) -> RecognizedObject | None:
+    """The label that a classifier gives; None if it is not confident enough.
+
+    Parameters
+    ----------
+    outputs : ndarray, (1, C)
+        Probabilities or, if they do not add up to 1, logits: then softmax makes them probabilities.
+    manifest : Manifest
+
+    Raises
+    ------
+    InvalidArgument
+        If there is not one label per class.
+    """
+    scores = np.asarray(outputs, np.float64).reshape(-1)
+    if not manifest.labels or len(scores) != len(manifest.labels):
+        raise InvalidArgument(
+            f"network {manifest.name} gives {len(scores)} numbers and has {len(manifest.labels)} labels: "
+            "it names nothing",
+            advice="give it one label per class: nearsight models add --labels FILE; or use Recognizer.infer",
+        )
+    if scores.min() < 0 or not math.isclose(scores.sum(), 1, abs_tol=1e-2):
+        scores = np.exp(scores - scores.max())
+        scores /= scores.sum()
+    best = int(scores.argmax())
+    confidence = float(scores[best])
+    if not confidence >= manifest.least_confidence or confidence <= 0:  # not a number is not confident
+        return None
+    label = manifest.labels[best]
+    return RecognizedObject(label, label, manifest.version, min(1.0, confidence), 0, None)

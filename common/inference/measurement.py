@@ -1,0 +1,201 @@
+"""What a network costs: time and memory of its load, its first and its later executions.
+
+A network is measured in a process of its own. There its memory is all that changes: nothing else allocates.
+A file that crashes or hangs the runtime ends that process and not a daemon. So each new file is measured
+before a daemon loads it. Sources: CremeBrulee, section III; mCache, section 2.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from nearsight.common.errors import CorruptStore, InternalError, NearsightError, Unavailable
+from nearsight.common.inference.runtime import Runtime, own_memory_bytes, return_freed_memory
+
+LONGEST_S = 120.0
+"""A measurement that takes longer is ended."""
+_FAILED = 3
+
+
+class Cycle(NamedTuple):
+    """One load, executions and unload; memory [bytes] is that of the process beyond its start."""
+
+    load_ms: float
+    """Without the first execution."""
+    first_ms: float
+    later_ms: tuple[float, ...]
+    loaded_bytes: int
+    executed_bytes: int
+    """After the last execution."""
+    unloaded_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a network costs on this machine: medians over cycles."""
+
+    memory_bytes: int
+    """That it takes while it is loaded, executions included."""
+    load_ms: float
+    """Of its load, the slow first execution included."""
+    first_ms: float
+    execution_ms: float
+    """Of the first execution after a load, and of later ones."""
+    runtime: str
+    """Version of the library."""
+
+    @classmethod
+    def of(cls, cycles: Sequence[Cycle], runtime: str) -> Measurement:
+        """The medians. Memory is what an unload returns: the library's own stays after the first cycle."""
+        memory = [max(one.loaded_bytes, one.executed_bytes) - one.unloaded_bytes for one in cycles]
+        return cls(
+            max(1, int(median(memory))),
+            median(cycle.load_ms + cycle.first_ms for cycle in cycles),
+            median(cycle.first_ms for cycle in cycles),
+            median(ms for cycle in cycles for ms in (cycle.later_ms or (cycle.first_ms,))),
+            runtime,
+        )
+
+
+def measure_here(path: Path, name: str, runtime: Runtime, *, cycles: int, executions: int) -> list[Cycle]:
+    """Load, execute and unload a network so many times, in this process, which should do nothing else."""
+    return_freed_memory()
+    began_bytes, measured = own_memory_bytes(), []
+    for _ in range(cycles):
+        started_s = time.perf_counter()
+        network = runtime.load(path, name)
+        loaded_s = time.perf_counter()
+        return_freed_memory()
+        loaded_bytes = own_memory_bytes()
+        inputs, later_ms = network.sample_inputs(), []
+        for _ in range(executions):
+            before_s = time.perf_counter()
+            network.run(inputs)
+            later_ms.append((time.perf_counter() - before_s) * 1e3)
+        return_freed_memory()
+        executed_bytes = own_memory_bytes()
+        network.close()
+        del network
+        measured.append(
+            Cycle(
+                (loaded_s - started_s) * 1e3,
+                later_ms[0],
+                tuple(later_ms[1:]),
+                loaded_bytes - began_bytes,
+                executed_bytes - began_bytes,
+                own_memory_bytes() - began_bytes,
+            )
+        )
+    return measured
+
+
+def measure(
+    path: Path,
+    name: str,
+    *,
+    threads: int = 1,
+    cycles: int = 1,
+    executions: int = 3,
+    within_s: float = LONGEST_S,
+) -> tuple[Measurement, list[Cycle]]:
+    """Measure a network in a process of its own.
+
+    Raises
+    ------
+    CorruptStore
+        If the file is no network, or the process crashed or hung.
+    MissingDependency
+        If onnxruntime is not installed.
+    Unavailable
+        If no process can be started now.
+    """
+    runtime = Runtime(threads)
+    version = runtime.version
+    runtime.close()
+    arguments = [str(path), name, str(threads), str(cycles), str(executions)]
+    return _measured(run_apart([sys.executable, "-m", __name__, *arguments], name, within_s), version)
+
+
+def run_apart(command: Sequence[str], name: str, within_s: float) -> bytes:
+    """The output of a process that measures.
+
+    Raises
+    ------
+    CorruptStore, Unavailable
+        As `measure`.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=within_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise CorruptStore(
+            f"{name} was still loading or executing after {within_s:g} s, and was ended",
+            advice="see the model",
+        ) from error
+    except OSError as error:
+        raise Unavailable(f"{name} cannot be measured: {error}", advice="try again") from error
+    if done.returncode == _FAILED:
+        raise CorruptStore(done.stdout.decode(errors="replace").strip(), advice="add the model again")
+    if done.returncode:
+        raise CorruptStore(f"{name} ends the process that loads it: {_how(done)}", advice="see the model")
+    return done.stdout
+
+
+def _how(done: subprocess.CompletedProcess[bytes]) -> str:
+    if done.returncode < 0:
+        return signal.Signals(-done.returncode).name
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return f"exit status {done.returncode}{': ' + lines[-1] if lines else ''}"
+
+
+def _measured(output: bytes, version: str) -> tuple[Measurement, list[Cycle]]:
+    try:
+        cycles = [Cycle(*row)._replace(later_ms=tuple(row[2])) for row in json.loads(output)]
+        return Measurement.of(cycles, version), cycles
+    except (ValueError, TypeError) as error:
+        raise InternalError("the process that measures a network says something else") from error
+
+
+def measurement_to_dict(measured: Measurement) -> dict[str, object]:
+    """For a manifest."""
+    return asdict(measured)
+
+
+def measurement_from_dict(values: object) -> Measurement:
+    """From a manifest.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged.
+    """
+    if not isinstance(values, dict) or values.keys() != {one.name for one in fields(Measurement)}:
+        raise ValueError("a measurement is damaged")
+    numbers = {name: values[name] for name in values if name != "runtime"}
+    if not all(isinstance(one, (int, float)) and one >= 0 for one in numbers.values()):
+        raise ValueError("a measurement is damaged")
+    return Measurement(**values)
+
+
+def _main(path: str, name: str, threads: str, cycles: str, executions: str) -> int:
+    """In the process that measures: cycles as JSON on standard output, or an error and `_FAILED`."""
+    try:
+        runtime = Runtime(int(threads))
+        measured = measure_here(Path(path), name, runtime, cycles=int(cycles), executions=int(executions))
+    except NearsightError as error:
+        print(error.message)  # noqa: T201
+        return _FAILED
+    print(json.dumps(measured))  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))

@@ -1,0 +1,592 @@
+"""Networks in memory: carries out what the model cache decides (`common/model_cache/model_cache.py`).
+
+::
+
+    request ──> resident: a lease, at once
+            └─> absent: the loader unloads what must go, loads, executes once; who waits gets its lease
+    a new file is first measured in a process of its own (`measurement.py`): so its memory is known
+
+One thread loads, so that a load never takes a worker from requests, and another one measures. Requests of
+resident networks run on the thread that brings them. A lease keeps its network from being evicted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self, TypeVar
+
+from nearsight.common.background.futures import pending
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.clock import Clock
+from nearsight.common.errors import (
+    CorruptStore,
+    DeadlineExceeded,
+    InternalError,
+    MissingDependency,
+    NearsightError,
+    Overloaded,
+    Unavailable,
+)
+from nearsight.common.inference.manifest import Manifest
+from nearsight.common.inference.measurement import Measurement, measure
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.runtime import Network, Runtime, return_freed_memory
+from nearsight.common.inference.settings import ModelSettings
+from nearsight.common.inference.tensors import Tensor
+from nearsight.common.logging import get_logger
+from nearsight.common.model_cache.model_cache import Decision, Eviction, Load, ModelCache, Reason, Refuse, Run
+from nearsight.common.model_cache.policy import ModelCosts, Victim
+from nearsight.common.model_cache.registry import make_policy
+
+A = TypeVar("A")
+
+_RETRY_S = 30.0
+"""After a load that failed; a file that is damaged is not tried again."""
+_WAITERS = 2
+"""Threads for requests that had to wait for their network."""
+
+
+@dataclass(slots=True, eq=False)
+class _Resident:
+    """A network in memory, and how many requests use it."""
+
+    network: Network
+    manifest: Manifest
+    leases: int = 0
+    dropped: bool = False
+
+
+class Lease:
+    """The right to execute a network, which stays in memory meanwhile. Release it, or use a ``with``."""
+
+    def __init__(self, resident: _Resident, release: Callable[[_Resident], None]) -> None:
+        self._resident: _Resident | None = resident
+        self._release = release
+        self.manifest = resident.manifest
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+        if self._resident is None:
+            raise InternalError(f"the lease of {self.manifest.name} has ended")
+        return self._resident.network
+
+    def run(self, inputs: Mapping[str, Tensor], within_s: float) -> dict[str, Tensor]:
+        """See `Network.run`."""
+        return self.network.run(inputs, within_s=within_s)
+
+    def release(self) -> None:
+        """The network may be evicted; may be called twice."""
+        resident, self._resident = self._resident, None
+        if resident is not None:
+            self._release(resident)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A network that is not in memory now."""
+
+    decision: Decision
+    """Of the model cache: it is loading, or will be loaded. A refusal is raised, not returned."""
+    costs: ModelCosts | None
+    """None: it is being measured, which takes longer than a load."""
+    loads_ms: float
+    load_left_ms: float
+    """Until the loader is free, and until this network is there if it is being loaded."""
+    lease: Future[Lease]
+    """Ends when it is there, or could not be loaded. Somebody must take and release it."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Requests by what became of them, loads, and their time."""
+
+    resident: int = 0
+    waited: int = 0
+    refused: int = 0
+    loads: int = 0
+    failed_loads: int = 0
+    evictions: int = 0
+    load_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    """What is in memory, for metrics and for a person."""
+
+    budget_bytes: int
+    used_bytes: int
+    resident: Mapping[str, ModelCosts]
+    loading: tuple[str, ...]
+    measuring: tuple[str, ...]
+    counts: Counts
+
+    @property
+    def why(self) -> str:
+        """In one line, for a person."""
+        counts = self.counts
+        names = ", ".join(f"{name} {_mb(costs.size_bytes)}" for name, costs in sorted(self.resident.items()))
+        busy = [
+            *(f"{name} loading" for name in self.loading),
+            *(f"{name} being measured" for name in self.measuring),
+        ]
+        return (
+            f"{_mb(self.used_bytes)} of {_mb(self.budget_bytes)}: {'; '.join([names or 'none', *busy])}; "
+            f"{counts.resident} requests found their network, {counts.waited} did not; {counts.loads} loads "
+            f"took {counts.load_s:.1f} s, {counts.evictions} evictions"
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    """A load that is queued or runs."""
+
+    manifest: Manifest
+    costs: ModelCosts
+    victims: list[_Resident]
+    began_s: float | None = None
+    waiting: list[Future[Lease]] = field(default_factory=list)
+
+
+class ModelMemory:
+    """Networks in a budget of memory. For all threads.
+
+    Parameters
+    ----------
+    repository : ModelRepository
+        Their files.
+    settings : ModelSettings
+        Budget, policy, limits.
+    clock : Clock
+        Must run in real time.
+
+    The runtime and its threads begin with the first request: who has no networks needs no library.
+    """
+
+    def __init__(self, repository: ModelRepository, settings: ModelSettings, clock: Clock) -> None:
+        self._repository = repository
+        self._settings = settings
+        self._clock = clock
+        self._log = get_logger("models")
+        self._runtime: Runtime | None = None
+        budget_bytes = settings.memory_mb * 10**6
+        self._cache = ModelCache(budget_bytes, make_policy(settings.policy), settings.most_evictions)
+        for name in settings.pinned:
+            self._cache.pin(name)
+        self._lock = threading.Lock()
+        self._resident: dict[str, _Resident] = {}
+        self._wanted: dict[str, _Wanted] = {}
+        self._measuring: dict[str, list[Future[Lease]]] = {}
+        self._problems: dict[str, tuple[Manifest, float, NearsightError]] = {}
+        self._counts = Counts()
+        self._closed = False
+        self._loader = BackgroundWorker(clock, "nearsight-loader")
+        self._measurer = BackgroundWorker(clock, "nearsight-measure")
+        self._pool = ThreadPoolExecutor(_WAITERS, thread_name_prefix="nearsight-networks")
+
+    def request(self, name: str) -> Lease | Absent:
+        """Ask for a network; if it is not there, it will be loaded.
+
+        Raises
+        ------
+        NotFound
+            If there is none of that name.
+        Overloaded, Unavailable
+            If it cannot be loaded now, with the numbers.
+        CorruptStore
+            If it was found to be damaged.
+        """
+        manifest = self._repository.get(name)
+        with self._lock:
+            lease: Future[Lease] = pending()
+            return self._request(manifest, lease)
+
+    def lease(self, name: str) -> Future[Lease]:
+        """As `request`, however long it takes.
+
+        Raises
+        ------
+        NotFound, Overloaded, Unavailable, CorruptStore
+            As `request`.
+        """
+        found = self.request(name)
+        if isinstance(found, Absent):
+            return found.lease
+        lease: Future[Lease] = pending()
+        lease.set_result(found)
+        return lease
+
+    def when_there(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
+        """Do a job with the network as soon as it is there, on a thread for this; then release it."""
+        result: Future[A] = pending()
+
+        def run(lease: Lease) -> None:
+            with lease:
+                try:
+                    result.set_result(job(lease))
+                except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for it
+                    result.set_exception(error)
+
+        def loaded(done: Future[Lease]) -> None:
+            error = done.exception()
+            if error is not None:
+                result.set_exception(error)
+                return
+            try:
+                self._pool.submit(run, done.result())
+            except RuntimeError:
+                done.result().release()
+                result.set_exception(_stopping())
+
+        absent.lease.add_done_callback(loaded)
+        return result
+
+    def load_behind(self, absent: Absent) -> None:
+        """Let it be loaded for later requests: nobody waits for it now."""
+        absent.lease.add_done_callback(_release)
+
+    def refresh(self) -> None:
+        """Networks may have been replaced or removed, and pinned ones have come."""
+        manifests = self._repository.manifests()
+        with self._lock:
+            for name, resident in list(self._resident.items()):
+                if not _same(manifests.get(name), resident.manifest):
+                    self._drop(name)
+            for name, (manifest, _, _) in list(self._problems.items()):
+                if not _same(manifests.get(name), manifest):
+                    del self._problems[name]
+            for name in self._cache.pinned:
+                absent = (
+                    name not in self._resident and name not in self._wanted and name not in self._measuring
+                )
+                if absent and name in manifests:
+                    lease: Future[Lease] = pending()
+                    lease.add_done_callback(_release)
+                    with suppress(NearsightError):
+                        self._request(manifests[name], lease, counts=False)
+
+    def resize(self, budget_bytes: int) -> None:
+        """Change the budget; what does not fit any more leaves as soon as it is not in use."""
+        with self._lock:
+            before = self._cache.budget_bytes
+            if budget_bytes == before:
+                return
+            victims = self._cache.resize(budget_bytes, self._clock.monotonic())
+            self._unload(victims)
+        self._log.info(
+            "memory for networks", mb=budget_bytes // 10**6, before_mb=before // 10**6, evicted=len(victims)
+        )
+
+    @property
+    def state(self) -> MemoryState:
+        """What is in memory."""
+        with self._lock:
+            cache = self._cache
+            return MemoryState(
+                cache.budget_bytes,
+                cache.budget_bytes - cache.free_bytes,
+                dict(cache.resident),
+                tuple(self._wanted),
+                tuple(self._measuring),
+                Counts(**{name: getattr(self._counts, name) for name in Counts.__slots__}),
+            )
+
+    def is_resident(self, name: str) -> bool:
+        """Whether a request would find it in memory."""
+        return name in self._resident
+
+    def problem(self, name: str) -> str:
+        """Why a network cannot be loaded; empty if it can."""
+        with self._lock:
+            known = self._problems.get(name)
+        return str(known[2]) if known is not None else ""
+
+    def evictions(self) -> list[Eviction]:
+        """The last evictions, oldest first, at times of the clock."""
+        with self._lock:
+            return list(self._cache.evictions)
+
+    def close(self, grace_s: float = 5.0) -> None:
+        """Fail who waits, stop loading, drop all networks."""
+        with self._lock:
+            self._closed = True
+            waiting = [one for wanted in self._wanted.values() for one in wanted.waiting]
+            waiting += [one for many in self._measuring.values() for one in many]
+            self._wanted.clear()
+            self._measuring.clear()
+        for one in waiting:
+            _fail(one, _stopping())
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._loader.stop(grace_s)
+        self._measurer.stop(grace_s)
+        with self._lock:
+            self._resident.clear()
+        if self._runtime is not None:
+            self._runtime.close()
+        return_freed_memory()
+
+    # With the lock held
+
+    def _request(self, manifest: Manifest, lease: Future[Lease], *, counts: bool = True) -> Lease | Absent:
+        name, now_s = manifest.name, self._clock.monotonic()
+        runtime = self._begun()
+        self._check_problem(manifest, now_s)
+        resident = self._resident.get(name)
+        if resident is not None and not _same(manifest, resident.manifest):
+            self._drop(name)
+        costs = _costs(manifest, runtime)
+        if costs is None:
+            return self._measure_first(manifest, lease)
+        decide = self._cache.request if counts else self._cache.load
+        decision = decide(name, costs, now_s)
+        if isinstance(decision, Run):
+            self._counts.resident += 1
+            return self._lease(self._resident[name])
+        if isinstance(decision, Refuse):
+            self._counts.refused += 1
+            raise _refusal(decision)
+        self._counts.waited += counts
+        loads_ms = self._loads_ms(now_s)
+        if isinstance(decision, Load):
+            wanted = _Wanted(manifest, costs, self._victims(decision.evict))
+            self._wanted[name] = wanted
+            self._loader.submit(lambda: self._load(wanted))
+        wanted = self._wanted[name]
+        wanted.waiting.append(lease)
+        return Absent(decision, costs, loads_ms, self._left_ms(wanted, now_s), lease)
+
+    def _begun(self) -> Runtime:
+        if self._closed:
+            raise _stopping()
+        if self._runtime is None:
+            try:
+                self._runtime = Runtime(self._settings.threads, clock=self._clock)
+            except MissingDependency as error:
+                raise Unavailable(error.message, advice=error.advice) from error
+            self._loader.start()
+            self._measurer.start()
+        return self._runtime
+
+    def _check_problem(self, manifest: Manifest, now_s: float) -> None:
+        known = self._problems.get(manifest.name)
+        if known is None:
+            return
+        of, until_s, error = known
+        if _same(of, manifest) and now_s < until_s:
+            raise type(error)(error.message, advice=error.advice)
+        del self._problems[manifest.name]
+
+    def _measure_first(self, manifest: Manifest, lease: Future[Lease]) -> Absent:
+        waiting = self._measuring.get(manifest.name)
+        if waiting is None:
+            waiting = self._measuring[manifest.name] = []
+            self._measurer.submit(lambda: self._measure(manifest))
+        waiting.append(lease)
+        return Absent(Load(), None, 0.0, 0.0, lease)
+
+    def _lease(self, resident: _Resident) -> Lease:
+        resident.leases += 1
+        self._cache.began(resident.manifest.name)
+        return Lease(resident, self._released)
+
+    def _victims(self, victims: Iterable[Victim]) -> list[_Resident]:
+        """Take victims out; who calls closes them."""
+        gone = []
+        for victim in victims:
+            self._counts.evictions += 1
+            self._log.info("network evicted", network=victim.model, score=victim.score)
+            gone.append(self._resident.pop(victim.model))
+        return gone
+
+    def _unload(self, victims: Iterable[Victim]) -> None:
+        gone = self._victims(victims)
+        if gone:
+            self._loader.submit(lambda: _close(gone))
+
+    def _drop(self, name: str) -> None:
+        """A network is not what its name stands for any more; requests that hold it finish with it."""
+        resident = self._resident.pop(name)
+        resident.dropped = True
+        self._cache.lost(name, self._clock.monotonic())
+        if not resident.leases:
+            self._loader.submit(lambda: _close([resident]))
+
+    def _loads_ms(self, now_s: float) -> float:
+        return sum(self._left_ms(wanted, now_s) for wanted in self._wanted.values())
+
+    def _left_ms(self, wanted: _Wanted, now_s: float) -> float:
+        spent_ms = 0.0 if wanted.began_s is None else (now_s - wanted.began_s) * 1e3
+        return max(0.0, wanted.costs.load_ms - spent_ms)
+
+    # On other threads
+
+    def _released(self, resident: _Resident) -> None:
+        with self._lock:
+            resident.leases -= 1
+            if not resident.dropped:
+                self._unload(self._cache.ended(resident.manifest.name, self._clock.monotonic()))
+            elif not resident.leases:
+                self._loader.submit(lambda: _close([resident]))
+
+    def _measure(self, manifest: Manifest) -> None:
+        """On the thread that measures: find out what a network costs, then let requests go on."""
+        outcome: Measurement | NearsightError
+        try:
+            path = self._repository.checked_path(manifest)
+            outcome, _ = measure(
+                path, manifest.name, threads=self._settings.threads, within_s=self._settings.load_limit_s
+            )
+        except NearsightError as error:
+            outcome = error
+        if isinstance(outcome, Measurement):
+            manifest = self._repository.note_measured(manifest, outcome)
+        else:
+            self._failed(manifest, outcome)
+        with self._lock:
+            waiting = self._measuring.pop(manifest.name, [])
+        for one in waiting:
+            if isinstance(outcome, NearsightError):
+                _fail(one, outcome)
+                continue
+            try:
+                with self._lock:
+                    found = self._request(manifest, one)
+                if isinstance(found, Lease):
+                    one.set_result(found)
+            except NearsightError as error:
+                _fail(one, error)
+
+    def _load(self, wanted: _Wanted) -> None:
+        """On the loader's thread: unload what must go, load, and execute once."""
+        _close(wanted.victims)
+        manifest, name = wanted.manifest, wanted.manifest.name
+        with self._lock:
+            if self._closed:
+                return
+            runtime = self._begun()
+            wanted.began_s = began_s = self._clock.monotonic()
+        try:
+            network = _in_time(lambda: self._loaded(runtime, manifest), name, self._settings.load_limit_s)
+        except NearsightError as error:
+            with self._lock:
+                waiting = self._wanted.pop(name).waiting if name in self._wanted else []
+                self._cache.failed(name)
+                self._counts.failed_loads += 1
+            self._failed(manifest, error)
+            for one in waiting:
+                _fail(one, error)
+            return
+        now_s = self._clock.monotonic()
+        costs = ModelCosts(wanted.costs.size_bytes, (now_s - began_s) * 1e3, wanted.costs.execution_ms)
+        with self._lock:
+            if name not in self._wanted:  # closed meanwhile
+                return
+            resident = self._resident[name] = _Resident(network, manifest)
+            waiting = self._wanted.pop(name).waiting
+            self._counts.loads += 1
+            self._counts.load_s += now_s - began_s
+            victims = self._cache.loaded(name, now_s, costs)
+            leases = [self._lease(resident) for _ in waiting]
+            self._unload(victims)
+        self._log.info(
+            "network loaded", network=name, ms=round(costs.load_ms), mb=round(costs.size_bytes / 1e6)
+        )
+        for one, lease in zip(waiting, leases, strict=True):
+            one.set_result(lease)
+
+    def _loaded(self, runtime: Runtime, manifest: Manifest) -> Network:
+        network = runtime.load(self._repository.checked_path(manifest), manifest.name)
+        try:
+            network.warm_up(within_s=self._settings.load_limit_s)
+        except DeadlineExceeded as error:
+            raise CorruptStore(error.message, advice=error.advice) from error
+        finally:
+            return_freed_memory()
+        return network
+
+    def _failed(self, manifest: Manifest, error: NearsightError) -> None:
+        """A damaged file is put aside; anything else is tried again after a while."""
+        if isinstance(error, CorruptStore):
+            self._repository.quarantine(manifest, error.message)
+            return
+        self._log.error("network not loaded", network=manifest.name, error=str(error))
+        with self._lock:
+            self._problems[manifest.name] = (manifest, self._clock.monotonic() + _RETRY_S, error)
+
+
+def _costs(manifest: Manifest, runtime: Runtime) -> ModelCosts | None:
+    """What a network costs here; None if it was not measured with this runtime."""
+    measured = manifest.measured
+    if measured is None or measured.runtime != runtime.version:
+        return None
+    return ModelCosts(measured.memory_bytes, measured.load_ms, measured.execution_ms)
+
+
+def _same(one: Manifest | None, other: Manifest) -> bool:
+    """Whether two manifests are of the same network in the same version."""
+    return one is not None and (one.version, one.checksum) == (other.version, other.checksum)
+
+
+def _in_time(load: Callable[[], Network], name: str, limit_s: float) -> Network:
+    """The result of a load; one that hangs keeps its thread, as the runtime cannot be interrupted there."""
+    outcome: Future[Network] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(load())
+        except Exception as error:  # noqa: BLE001  the loader raises it
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name=f"nearsight-load-{name}", daemon=True).start()
+    try:
+        return outcome.result(limit_s)
+    except TimeoutError as error:
+        raise Unavailable(
+            f"network {name} was still loading after {limit_s:g} s: given up", advice="see the log"
+        ) from error
+    except NearsightError:
+        raise
+    except Exception as error:
+        raise InternalError(f"network {name} cannot be loaded: {error}") from error
+
+
+def _close(residents: Iterable[_Resident]) -> None:
+    for one in residents:
+        one.network.close()
+
+
+def _release(done: Future[Lease]) -> None:
+    if done.exception() is None:
+        done.result().release()
+
+
+def _fail(waiting: Future[Lease], error: NearsightError) -> None:
+    with suppress(Exception):  # it has an outcome already: the daemon stops
+        waiting.set_exception(type(error)(error.message, advice=error.advice))
+
+
+def _refusal(refused: Refuse) -> NearsightError:
+    if refused.reason is Reason.TOO_LARGE:
+        return Unavailable(f"network {refused}", advice="raise models.memory_mb")
+    return Overloaded(f"network {refused}", advice="try again")
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("networks are not served any more: the daemon stops", advice="try again")
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.0f} MB"

@@ -1,0 +1,338 @@
+"""The repository: a folder with one file and one manifest per network.
+
+::
+
+    models/birds.json          a manifest
+    models/birds-<sum>.onnx    the network that it describes
+    models/birds-<sum>.part    a file on its way here
+    models/quarantine/         what was damaged, to be looked at
+
+Everything is written aside and renamed, the manifest last: a crash leaves the old network or the new one.
+Other processes may add and remove: `refresh` reads the folder anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from nearsight.common.errors import (
+    CorruptStore,
+    InvalidArgument,
+    NotFound,
+    SetupError,
+    Unavailable,
+    refusal_of_machine,
+)
+from nearsight.common.inference.manifest import Manifest, check_name
+from nearsight.common.inference.measurement import Measurement
+from nearsight.common.logging import get_logger
+
+_BLOCK_BYTES = 1 << 20
+_QUARANTINE = "quarantine"
+
+
+class _Seen(NamedTuple):
+    """What a file was when it was read last."""
+
+    modified_ns: int
+    size_bytes: int
+    inode: int
+
+
+class ModelRepository:
+    """Networks in a folder. For all threads.
+
+    Parameters
+    ----------
+    folder : Path
+        Made with the first network.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._log = get_logger("models")
+        self._lock = threading.Lock()
+        self._manifests: dict[str, Manifest] = {}
+        self._seen: dict[str, _Seen] = {}
+        self._checked: dict[str, _Seen] = {}
+        self.problems: dict[str, str] = {}
+        """Why a network cannot be used, by name."""
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Read manifests that other processes wrote; whether anything has changed."""
+        found = {path.stem: path for path in sorted(self.folder.glob("*.json"))}
+        changed = False
+        with self._lock:
+            for name in self._manifests.keys() - found.keys():
+                self._forget(name)
+                changed = True
+            for name, path in found.items():
+                seen = _seen(path)
+                if seen is None or self._seen.get(name) == seen:
+                    continue
+                self._seen[name] = seen
+                changed = True
+                try:
+                    manifest = Manifest.from_json(path.read_text())
+                    if manifest.name != name:
+                        raise CorruptStore(f"{path} is the manifest of {manifest.name!r}")
+                except (CorruptStore, OSError, UnicodeDecodeError) as error:
+                    self._manifests.pop(name, None)
+                    self._note_problem(name, str(error))
+                else:
+                    self._manifests[name] = manifest
+                    self.problems.pop(name, None)
+        return changed
+
+    def manifests(self) -> Mapping[str, Manifest]:
+        """All networks by name."""
+        with self._lock:
+            return dict(sorted(self._manifests.items()))
+
+    def has(self, name: str) -> bool:
+        """Whether there is a network of this name."""
+        return name in self._manifests
+
+    def get(self, name: str) -> Manifest:
+        """The manifest of a network.
+
+        Raises
+        ------
+        NotFound
+            If there is none of that name.
+        """
+        with self._lock:
+            manifest = self._manifests.get(name)
+        if manifest is None:
+            raise NotFound(
+                f"there is no network {name!r}"
+                + (f": {self.problems[name]}" if name in self.problems else ""),
+                advice="see `nearsight models list`",
+            )
+        return manifest
+
+    def path(self, manifest: Manifest, ending: str = "onnx") -> Path:
+        """Where the file of a network is, or (``part``) comes together."""
+        return self.folder / f"{manifest.name}-{manifest.checksum[:16]}.{ending}"
+
+    def checked_path(self, manifest: Manifest) -> Path:
+        """The file of a network. Its checksum was compared since it was written last.
+
+        Raises
+        ------
+        CorruptStore
+            If it is not there or is not what the manifest says. It is then in quarantine.
+        Unavailable
+            If another process has just replaced or removed it.
+        """
+        path, name = self.path(manifest), manifest.name
+        seen = _seen(path)
+        if seen is not None and self._checked.get(name) == seen:
+            return path
+        why = f"the file of network {name!r} is missing: {path}"
+        if seen is not None:
+            found = checksum_of(path)
+            if found == manifest.checksum:
+                self._checked[name] = seen
+                return path
+            why = f"{path} is damaged: checksum {found[:12]}…, not {manifest.checksum[:12]}…"
+        self.refresh()
+        if not self.quarantine(manifest, why):
+            raise Unavailable(f"network {name!r} has just been replaced or removed", advice="try again")
+        raise CorruptStore(why, advice="add the model again")
+
+    def quarantine(self, manifest: Manifest, why: str) -> bool:
+        """Take a network that is damaged out of use, and keep its file to be looked at.
+
+        False if another one has taken its place.
+        """
+        name = manifest.name
+        with self._lock:
+            known = self._manifests.get(name)
+            if known is None or (known.version, known.checksum) != (manifest.version, manifest.checksum):
+                return False
+            self._forget(name)
+            self._note_problem(name, why)
+        with suppress(OSError):
+            self.folder.joinpath(_QUARANTINE).mkdir(exist_ok=True)
+            for path in (self.folder / f"{name}.json", self.path(manifest)):
+                if path.exists():
+                    path.replace(self.folder / _QUARANTINE / path.name)
+        return True
+
+    def add(self, source: Path, wanted: Manifest, *, move: bool = False) -> Manifest:
+        """Put a file here, as the manifest says; the version grows if anything has changed.
+
+        Parameters
+        ----------
+        source : Path
+        wanted : Manifest
+            Of this file.
+        move : bool
+            The file is in this folder already, under another name.
+
+        Raises
+        ------
+        SetupError
+            If it cannot be written, such as on a full disk; nothing has changed then.
+        """
+        check_name(wanted.name)
+        former = self.manifests().get(wanted.name)
+        manifest = wanted
+        if former is not None:
+            same = replace(former, version=wanted.version, measured=wanted.measured) == wanted
+            manifest = replace(wanted, version=max(wanted.version, former.version + (not same)))
+        path = self.path(wanted)
+        aside = source if move else path.with_suffix(".new")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not move:
+                _copy(source, aside)
+            aside.replace(path)
+            self._write(manifest)
+            self._drop_files(manifest.name, path)
+        except OSError as error:
+            if not move:
+                aside.unlink(missing_ok=True)
+            raise _refused(error, f"network {wanted.name!r} cannot be stored in {self.folder}") from error
+        return manifest
+
+    def relabel(self, wanted: Manifest) -> None:
+        """Take over a manifest of the same file, but for what was measured here.
+
+        Raises
+        ------
+        SetupError
+            If it cannot be written.
+        """
+        try:
+            self._write(replace(wanted, measured=self.get(wanted.name).measured))
+        except OSError as error:
+            raise _refused(error, f"network {wanted.name!r} cannot be changed") from error
+
+    def note_measured(self, manifest: Manifest, measured: Measurement) -> Manifest:
+        """Keep what a network costs here. If it cannot be written, this process alone knows it."""
+        manifest = replace(manifest, measured=measured)
+        with self._lock:
+            if self._manifests.get(manifest.name, manifest).checksum != manifest.checksum:
+                return manifest
+            self._manifests[manifest.name] = manifest
+        try:
+            self._write(manifest)
+        except OSError as error:
+            self._log.warning("a measurement is not kept", network=manifest.name, error=str(error))
+        return manifest
+
+    def remove(self, name: str) -> None:
+        """Remove a network.
+
+        Raises
+        ------
+        NotFound
+            If there is none of that name.
+        """
+        if not (self.folder / f"{name}.json").exists():
+            self.get(name)
+        try:
+            (self.folder / f"{name}.json").unlink(missing_ok=True)
+            self._drop_files(name)
+        except OSError as error:
+            raise _refused(error, f"network {name!r} cannot be removed") from error
+        with self._lock:
+            self._forget(name)
+            self.problems.pop(name, None)
+
+    def _drop_files(self, name: str, kept: Path | None = None) -> None:
+        """Remove the files of former versions. Names may end like checksums: so these have 16 digits."""
+        digits = "[0-9a-f]" * 16
+        for ending in ("onnx", "part"):
+            for path in self.folder.glob(f"{name}-{digits}.{ending}"):
+                if path != kept:
+                    path.unlink(missing_ok=True)
+
+    def _forget(self, name: str) -> None:
+        for known in (self._manifests, self._seen, self._checked):
+            known.pop(name, None)
+
+    def _note_problem(self, name: str, why: str) -> None:
+        self.problems[name] = why
+        self._log.error("a network cannot be used", network=name, error=why)
+
+    def _write(self, manifest: Manifest) -> None:
+        path = self.folder / f"{manifest.name}.json"
+        aside = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.new")
+        try:
+            with aside.open("w") as file:
+                file.write(manifest.to_json())
+                file.flush()
+                os.fsync(file.fileno())
+            with self._lock:
+                aside.replace(path)
+                self._manifests[manifest.name] = manifest
+                seen = _seen(path)
+                if seen is not None:
+                    self._seen[manifest.name] = seen
+                self.problems.pop(manifest.name, None)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def checksum_of(path: Path, progress: Callable[[int], None] = lambda _: None) -> str:
+    """SHA-256 of a file; ``progress`` takes the bytes read since its last call."""
+    summed = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            summed.update(block)
+            progress(len(block))
+    return summed.hexdigest()
+
+
+def manifest_of_file(source: Path, name: str) -> Manifest:
+    """A first manifest for a file.
+
+    Raises
+    ------
+    NotFound, InvalidArgument
+        If there is no such file, it is empty, or the name cannot be used.
+    """
+    check_name(name)
+    if not source.is_file():
+        raise NotFound(f"there is no file {str(source)!r}", advice="check the path")
+    size_bytes = source.stat().st_size
+    if not size_bytes:
+        raise InvalidArgument(f"{source} is empty", advice="give a network in the format ONNX")
+    try:
+        return Manifest(name, 1, size_bytes, checksum_of(source))
+    except OSError as error:
+        raise _refused(error, f"{source} cannot be read") from error
+
+
+def _copy(source: Path, aside: Path) -> None:
+    with source.open("rb") as reading, aside.open("wb") as writing:
+        while block := reading.read(_BLOCK_BYTES):
+            writing.write(block)
+        writing.flush()
+        os.fsync(writing.fileno())
+
+
+def _seen(path: Path) -> _Seen | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _Seen(status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _refused(error: OSError, what: str) -> SetupError:
+    known = refusal_of_machine(error)
+    return SetupError(
+        f"{what}: {error.strerror or error}", advice=known.advice if known else "check the folder"
+    )

@@ -1,0 +1,258 @@
+"""The runtime that executes networks. Only this module knows onnxruntime, which is imported at its first use.
+
+Networks live in the process of the daemon. glibc keeps what a network frees for later use, up to all of it;
+`return_freed_memory` gives it back to the system (decision 046). So it belongs to every load and unload.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import heapq
+import itertools
+import math
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import CorruptStore, DeadlineExceeded, InternalError, MissingDependency
+from nearsight.common.inference.tensors import Tensor, TensorSpec, check_inputs
+
+_ELEMENTS = MappingProxyType(
+    {"float": "float32", "double": "float64"}
+    | {name: name for name in ("float16", "bool")}
+    | {f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+_FATAL = 4
+_SIDE_PX, _LENGTH = 224, 20
+"""What an axis of any size has at a warm-up: those of an image, and the words of a sentence."""
+
+
+class Runtime:
+    """Loads networks. Close it after them.
+
+    Parameters
+    ----------
+    threads : int
+        That one execution may use.
+    clock : Clock
+        Of time limits; must run in real time.
+
+    Raises
+    ------
+    MissingDependency
+        If onnxruntime is not installed.
+    """
+
+    def __init__(self, threads: int = 1, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        # Else its import writes a database to the home folder and reports to Microsoft; its own
+        # `disable_telemetry_events` comes too late (onnxruntime 1.32).
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+        try:
+            import onnxruntime  # noqa: PLC0415  optional
+        except ImportError as error:
+            raise MissingDependency(
+                "networks need the library onnxruntime, which is not installed",
+                advice="pip install 'nearsight[inference]'",
+            ) from error
+        self._library: Any = onnxruntime
+        self._threads = threads
+        self._stopper = _Stopper(clock)
+
+    @property
+    def version(self) -> str:
+        """Of the library: measurements hold for one."""
+        return str(self._library.__version__)
+
+    def load(self, path: Path, name: str) -> Network:
+        """Bring a network into memory; `Network.warm_up` belongs to it.
+
+        Raises
+        ------
+        CorruptStore
+            If the file is no network that the library can execute.
+        """
+        options = self._library.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = self._threads
+        options.log_severity_level = _FATAL  # errors are raised; the library would print them, too
+        # What an execution needs in between is freed after it, and not kept for the next one.
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        try:
+            session = self._library.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            return Network(name, session, self._library.RunOptions, self._stopper)
+        except Exception as error:  # the library's errors share no other class
+            return_freed_memory()
+            raise CorruptStore(
+                f"{name} cannot be loaded: {_first_line(error)}", advice="add the model again"
+            ) from error
+
+    def close(self) -> None:
+        """Free the thread that watches time limits."""
+        self._stopper.close()
+
+
+class Network:
+    """A network in memory. Executions may run at the same time.
+
+    Attributes
+    ----------
+    name : str
+    inputs, outputs : tuple of TensorSpec
+    """
+
+    def __init__(self, name: str, session: Any, options: Any, stopper: _Stopper) -> None:
+        self.name = name
+        self.inputs = tuple(map(_spec, session.get_inputs()))
+        self.outputs = tuple(map(_spec, session.get_outputs()))
+        self._session = session
+        self._options = options
+        self._stopper = stopper
+
+    def run(self, inputs: Mapping[str, Tensor], *, within_s: float = math.inf) -> dict[str, Tensor]:
+        """Execute; returns the outputs by name.
+
+        Parameters
+        ----------
+        inputs : mapping of str to ndarray
+            By name; "" stands for the only one.
+        within_s : float
+            It is stopped after this time, between two of its steps.
+
+        Raises
+        ------
+        InvalidArgument
+            If the inputs do not fit.
+        DeadlineExceeded
+            If it was stopped.
+        InternalError
+            If the library fails.
+        """
+        checked = check_inputs(self.name, self.inputs, inputs)
+        names, options = [spec.name for spec in self.outputs], self._options()
+        with self._stopper.after(within_s, options) as limit:
+            try:
+                values = self._session.run(names, checked, options)
+            except Exception as error:  # as above
+                if limit.stopped:
+                    raise DeadlineExceeded(
+                        f"{self.name} was stopped after {within_s:.2f} s of execution",
+                        advice="allow more time",
+                    ) from error
+                raise InternalError(f"{self.name} failed in execution: {_first_line(error)}") from error
+        return dict(zip(names, values, strict=True))
+
+    def warm_up(self, *, within_s: float = math.inf) -> None:
+        """Execute once on noise: the first execution is slow, and no request should wait for it."""
+        self.run(self.sample_inputs(), within_s=within_s)
+
+    def sample_inputs(self) -> dict[str, Tensor]:
+        """Inputs of its shapes, the same each time; whole numbers are 0, as indices may have any bound."""
+        rng = np.random.default_rng(0)
+        return {
+            spec.name: rng.random(shape, np.float32).astype(spec.dtype)
+            if spec.dtype.startswith("float")
+            else np.zeros(shape, spec.dtype)
+            for spec in self.inputs
+            for shape in [sample_shape(spec)]
+        }
+
+    def close(self) -> None:
+        """Drop it and return its memory; no execution may be running."""
+        self._session = None
+        return_freed_memory()
+
+
+def sample_shape(spec: TensorSpec) -> tuple[int, ...]:
+    """A shape that an input accepts: a batch of one, of images or sentences of a usual size."""
+    any_size = _SIDE_PX if len(spec.shape) == 4 else _LENGTH
+    return tuple(
+        (1 if axis == 0 else any_size) if size is None else size for axis, size in enumerate(spec.shape)
+    )
+
+
+def return_freed_memory() -> None:
+    """Give memory that is free in this process back to the system; some ms. Without glibc: nothing."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def own_memory_bytes() -> int:
+    """Memory that this process alone uses (USS)."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+
+
+class _Limit:
+    """The time limit of one execution."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+        self.stopped = False
+
+
+class _Stopper:
+    """Stops executions that take too long: one thread for all of them, begun with the first limit."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._limits: list[tuple[float, int, _Limit]] = []
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @contextmanager
+    def after(self, within_s: float, options: Any) -> Iterator[_Limit]:
+        """Stop what runs with these options after a while, unless the block ends before."""
+        limit = _Limit(options)
+        if within_s < math.inf:
+            with self._changed:
+                if self._thread is None and not self._closed:
+                    self._thread = threading.Thread(target=self._watch, name="nearsight-stopper", daemon=True)
+                    self._thread.start()
+                entry = (self._clock.monotonic() + within_s, next(self._numbers), limit)
+                heapq.heappush(self._limits, entry)
+                if self._limits[0] is entry:
+                    self._changed.notify()
+        try:
+            yield limit
+        finally:
+            limit.options = None
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._closed:
+                while self._limits and self._limits[0][0] <= self._clock.monotonic():
+                    limit = heapq.heappop(self._limits)[2]
+                    options = limit.options
+                    if options is not None:
+                        limit.stopped = options.terminate = True
+                wait_s = self._limits[0][0] - self._clock.monotonic() if self._limits else None
+                self._changed.wait(wait_s)
+
+
+def _spec(node: Any) -> TensorSpec:
+    """What the library says of an input or output: ``tensor(float)``, ``['batch', 3, 224, 224]``."""
+    element = str(node.type).removeprefix("tensor(").removesuffix(")")
+    if element not in _ELEMENTS:
+        raise CorruptStore(f"{node.name!r} is of type {node.type}, which is not supported")
+    shape = tuple(size if isinstance(size, int) and size >= 0 else None for size in node.shape)
+    return TensorSpec(str(node.name), _ELEMENTS[element], shape)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,0 +1,150 @@
+"""What a tier with networks serves: executing them, and handing out their files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import ClassVar
+
+import xxhash
+from google.protobuf.descriptor import ServiceDescriptor
+
+from nearsight.common.clock import Clock
+from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
+from nearsight.common.inference.manifest import Manifest
+from nearsight.common.inference.model_memory import Absent, Lease, ModelMemory
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.tensors import tensors_from_proto, tensors_to_proto
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.protos import inference_pb2 as pb
+
+MOST_CHUNK_BYTES = 4 << 20
+
+
+class InferenceService(Service):
+    """Executes networks on tensors.
+
+    Parameters
+    ----------
+    memory : ModelMemory
+        The networks.
+    tier : str
+        Its name, for answers.
+    """
+
+    descriptor: ClassVar[ServiceDescriptor] = pb.DESCRIPTOR.services_by_name["Inference"]
+
+    def __init__(self, memory: ModelMemory, tier: str) -> None:
+        self._memory = memory
+        self._tier = tier
+
+    def infer(
+        self, request: pb.InferRequest, context: CallContext
+    ) -> pb.InferResponse | Future[pb.InferResponse]:
+        """Execute the network of the call's name; at once if it is in memory."""
+        found = self._memory.request(context.catalogue)
+        if isinstance(found, Absent):
+            return self._memory.when_there(found, lambda lease: self._executed(lease, request, context))
+        with found:
+            return self._executed(found, request, context)
+
+    def _executed(self, lease: Lease, request: pb.InferRequest, context: CallContext) -> pb.InferResponse:
+        inputs = tensors_from_proto(request.inputs, context.blobs)
+        outputs, blobs = tensors_to_proto(lease.run(inputs, context.deadline.remaining_s()))
+        context.response_blobs.extend(blobs)
+        return pb.InferResponse(outputs=outputs, answered_by=self._tier, version=lease.manifest.version)
+
+
+class ModelsService(Service):
+    """Lists networks, hands out their files, and says which were evicted from memory.
+
+    Parameters
+    ----------
+    repository : ModelRepository
+        The files.
+    memory : ModelMemory
+        The networks that are in memory.
+    takes_photos : callable
+        Whether the network of a name answers for photos.
+    clock : Clock
+        How long ago an eviction was.
+    """
+
+    descriptor: ClassVar[ServiceDescriptor] = pb.DESCRIPTOR.services_by_name["Models"]
+    own_worker: ClassVar[bool] = True  # files must not wait behind photos
+
+    def __init__(
+        self,
+        repository: ModelRepository,
+        memory: ModelMemory,
+        takes_photos: Callable[[str], bool],
+        clock: Clock,
+    ) -> None:
+        self._repository = repository
+        self._memory = memory
+        self._takes_photos = takes_photos
+        self._clock = clock
+
+    def list_models(self, request: pb.ListModelsRequest, context: CallContext) -> pb.ListModelsResponse:
+        """All that the caller may use, by name."""
+        del request
+        manifests = self._repository.manifests()
+        return pb.ListModelsResponse(
+            models=[self._summary(one) for name, one in manifests.items() if context.caller.sees(name)]
+        )
+
+    def get_model_chunk(
+        self, request: pb.GetModelChunkRequest, context: CallContext
+    ) -> pb.GetModelChunkResponse:
+        """A piece of a file, which must be the one that the caller began with."""
+        manifest = self._repository.get(context.catalogue)
+        if bytes.fromhex(manifest.checksum) != request.checksum:
+            raise NotFound(f"network {manifest.name} has been replaced", advice="list the networks again")
+        if not 0 < request.length <= MOST_CHUNK_BYTES:
+            raise InvalidArgument(f"a piece of {request.length} bytes; at most {MOST_CHUNK_BYTES}")
+        if request.offset >= manifest.size_bytes:
+            raise InvalidArgument(f"the file has {manifest.size_bytes} bytes, none at {request.offset}")
+        path = self._repository.checked_path(manifest)
+        with path.open("rb") as file:
+            piece = os.pread(file.fileno(), request.length, request.offset)
+        if not piece:
+            raise CorruptStore(f"the file of network {manifest.name} has become shorter")
+        context.response_blobs.append(piece)
+        return pb.GetModelChunkResponse(digest=xxhash.xxh3_64_intdigest(piece))
+
+    def get_evictions(self, request: pb.GetEvictionsRequest, context: CallContext) -> pb.GetEvictionsResponse:
+        """The last evictions of networks that the caller may use."""
+        del request
+        sees: Callable[[str], bool] = context.caller.sees
+        now_s = self._clock.monotonic()
+        return pb.GetEvictionsResponse(
+            evictions=[
+                pb.EvictionMessage(
+                    age_s=max(0.0, now_s - one.at_s),
+                    model=one.model,
+                    score=one.score,
+                    size_bytes=one.size_bytes,
+                    load_ms=one.load_ms,
+                    made_room_for=one.made_room_for if sees(one.made_room_for) else "",
+                )
+                for one in self._memory.evictions()
+                if sees(one.model)
+            ]
+        )
+
+    def _summary(self, manifest: Manifest) -> pb.ModelSummary:
+        measured = manifest.measured
+        return pb.ModelSummary(
+            name=manifest.name,
+            version=manifest.version,
+            size_bytes=manifest.size_bytes,
+            checksum=bytes.fromhex(manifest.checksum),
+            manifest=manifest.to_json(shared=True),
+            memory_bytes=measured.memory_bytes if measured else 0,
+            load_ms=measured.load_ms if measured else 0.0,
+            execution_ms=measured.execution_ms if measured else 0.0,
+            resident=self._memory.is_resident(manifest.name),
+            problem=self._memory.problem(manifest.name),
+            tensors_only=not self._takes_photos(manifest.name),
+        )

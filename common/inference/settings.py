@@ -1,0 +1,39 @@
+"""Settings of networks, the same for cloud and edge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from nearsight.common.config.base import SettingsGroup, UserPath
+from nearsight.common.model_cache.registry import policy_names
+
+
+class ModelSettings(SettingsGroup):
+    """Neural networks: where their files are, and how much memory they may take."""
+
+    folder: UserPath = Path("models")
+    """Folder with the networks and their manifests; see `nearsight models`."""
+    memory_mb: int = Field(default=1024, ge=0, le=10_000_000)
+    """MB of memory, as measured, for all networks together; 0: none is loaded here."""
+    policy: str = "cremebrulee"
+    """Which networks leave when others need their memory."""
+    most_evictions: int = Field(default=8, ge=1, le=10_000)
+    """Networks that one load may evict; a load that needs more is refused."""
+    pinned: tuple[str, ...] = ()
+    """Networks that are loaded at the start and never evicted."""
+    threads: int = Field(default=1, ge=1, le=256)
+    """Threads of one execution."""
+    load_limit_s: float = Field(default=120.0, gt=0, le=3600)
+    """A load that takes longer is given up."""
+    reserve_mb: int = Field(default=128, ge=0, le=1_000_000)
+    """MB that must stay available on this machine: below that networks leave, whatever memory_mb says."""
+
+    @field_validator("policy")
+    @classmethod
+    def _policy_can_serve(cls, name: str) -> str:
+        names = policy_names(clairvoyant=False)
+        if name not in names:
+            raise ValueError(f"must be one of {', '.join(names)}")
+        return name

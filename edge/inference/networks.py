@@ -1,0 +1,277 @@
+"""The networks of an edge: which the cloud has, which are here, and who answers a request.
+
+A network that the cloud lists is fetched with its first request. A request whose network is not in memory is
+answered by whoever is expected sooner: this edge after loading it, or the cloud while it is loaded behind
+(`common/model_cache/load_or_forward.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.catalogue.answers import message_of
+from nearsight.common.clock import Clock
+from nearsight.common.errors import CorruptStore, NearsightError, NotFound
+from nearsight.common.inference.manifest import Manifest
+from nearsight.common.inference.model_memory import Absent, Lease, ModelMemory
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.settings import ModelSettings
+from nearsight.common.logging import get_logger
+from nearsight.common.model_cache.load_or_forward import Circumstances, load_or_forward
+from nearsight.common.rpc.client import Reply
+from nearsight.edge.cloud_client import CloudClient, when_done
+from nearsight.edge.inference.fetching import ModelFetching
+from nearsight.protos.inference_pb2 import ListModelsResponse
+
+_TIMEOUT_S = 10.0
+_LIST_AT_MOST_EVERY_S = 1.0
+_NEWEST_WEIGHT = 0.2
+_FIRST_FORWARD_MS = 100.0
+"""Assumed of an answer of the cloud, until there was one."""
+
+
+class EdgeNetworks:
+    """Finds out who answers. `admit`, `knows` and `forwarded` are for any thread.
+
+    Parameters
+    ----------
+    settings : ModelSettings
+        Folder and memory.
+    cloud : CloudClient
+        Where networks come from.
+    cloud_lost : callable
+        Whether the cloud cannot be reached now.
+    poll_s : float
+        Seconds between two looks at the cloud's networks.
+    clock : Clock
+        Must run in real time.
+
+    Attributes
+    ----------
+    repository : ModelRepository
+        The files that are here.
+    memory : ModelMemory
+        The networks that are in memory.
+    """
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        cloud: CloudClient,
+        cloud_lost: Callable[[], bool],
+        poll_s: float,
+        clock: Clock,
+    ) -> None:
+        self.repository = ModelRepository(settings.folder)
+        self.memory = ModelMemory(self.repository, settings, clock)
+        self._enabled = settings.memory_mb > 0
+        self._pinned = settings.pinned
+        self._cloud = cloud
+        self._cloud_lost = cloud_lost
+        self._poll_s = poll_s
+        self._clock = clock
+        self._log = get_logger("models")
+        self._background = BackgroundWorker(clock, "nearsight-models")
+        self._fetching = ModelFetching(
+            cloud, self.repository, self._background, came=self._came, gone=self._list_soon
+        )
+        self._lock = threading.Lock()
+        self._forward_ms: dict[str, float] = {}
+        self._answered: Counter[str] = Counter()
+        self._offered = dict(self.repository.manifests())
+        self._tensors_only: frozenset[str] = frozenset()
+        self._listed_s = float("-inf")
+        self._listing = False
+
+    def start(self) -> None:
+        """List the networks of the cloud now and then; load pinned ones."""
+        self._background.start()
+        self._background.submit(self._list, name="list")
+
+    def stop(self, grace_s: float) -> None:
+        """Serve no more."""
+        self._background.stop(grace_s)
+        self.memory.close(grace_s)
+
+    def knows(self, name: str) -> bool:
+        """Whether this is the name of a network."""
+        return name in self._offered
+
+    def takes_photos(self, name: str) -> bool:
+        """Whether it answers for photos: not if the cloud has a catalogue of objects of this name."""
+        return name in self._offered and name not in self._tensors_only
+
+    def note(self) -> None:
+        """The cloud answered with a network that is not known here."""
+        self._background.submit(self._list_soon)
+
+    def admit(self, name: str) -> Lease | Absent | None:
+        """Who answers a request: this edge now, this edge as soon as it is loaded, or (None) the cloud.
+
+        Raises
+        ------
+        NearsightError
+            If nobody can answer: why this edge cannot, as the cloud is not there.
+        """
+        forward_ms = float("inf") if self._cloud_lost() else self._expected_forward_ms(name)
+        try:
+            found = self._request(name)
+        except NearsightError:
+            if forward_ms == float("inf"):
+                raise
+            self._count("forwarded")
+            return None
+        if isinstance(found, Lease):
+            self._count("here")
+            return found
+        if found.costs is None:  # it is being measured, which takes longer than to ask
+            forward = forward_ms < float("inf")
+        else:
+            now = Circumstances(
+                loads_ms=found.loads_ms, load_left_ms=found.load_left_ms, forward_ms=forward_ms
+            )
+            forward = load_or_forward(found.decision, found.costs, now).forward
+        if not forward:
+            self._count("waited")
+            return found
+        self.memory.load_behind(found)
+        self._count("forwarded")
+        return None
+
+    def forwarded(self, name: str, spent_ms: float) -> None:
+        """The cloud answered a request after so long."""
+        with self._lock:
+            before = self._forward_ms.get(name, spent_ms)
+            self._forward_ms[name] = before + _NEWEST_WEIGHT * (spent_ms - before)
+
+    def facts(self) -> Sequence[tuple[str, str]]:
+        """For a person; none where there are no networks."""
+        if not self._offered and not self.repository.problems:
+            return ()
+        with self._lock:
+            answered, forward_ms = dict(self._answered), dict(self._forward_ms)
+        here = self.repository.manifests()
+        names = (f"{name}{'' if name in here else ' (not here)'}" for name in sorted(self._offered))
+        counts = ", ".join(f"{count} {how}" for how, count in answered.items())
+        times = ", ".join(f"{name} {ms:.0f} ms" for name, ms in sorted(forward_ms.items()))
+        facts = [
+            ("networks", ", ".join(names)),
+            ("networks in memory", self.memory.state.why),
+            ("network requests", counts or "none yet"),
+        ]
+        if times:
+            facts.append(("networks at the cloud", times))
+        facts += [("fetching network", text) for text in self._fetching.progress]
+        problems = {name: self.memory.problem(name) for name in here} | self.repository.problems
+        facts += [(f"network {name}", f"cannot be loaded: {why}") for name, why in problems.items() if why]
+        return facts
+
+    def counts(self) -> dict[str, int]:
+        """Requests by who answered: "here", "waited" for a load here, "forwarded"."""
+        with self._lock:
+            return dict(self._answered)
+
+    def _request(self, name: str) -> Lease | Absent:
+        offered = self._offered.get(name)
+        if offered is None:
+            raise NotFound(f"there is no network {name!r}", advice="see `nearsight models list`")
+        if not self._enabled:
+            raise NotFound("this edge loads no networks", advice="set models.memory_mb")
+        if not self._is_here(offered):
+            self._fetching.want(offered)
+            raise NotFound(f"network {name!r} is not here yet{self._why_not(name)}", advice="try again")
+        return self.memory.request(name)
+
+    def _why_not(self, name: str) -> str:
+        why = self._fetching.problem(name)
+        return f": {why}" if why else ""
+
+    def _is_here(self, offered: Manifest) -> bool:
+        if not self.repository.has(offered.name):
+            return False
+        return self.repository.get(offered.name).checksum == offered.checksum
+
+    def _expected_forward_ms(self, name: str) -> float:
+        known = self._forward_ms.get(name)
+        if known is not None:
+            return known
+        return _FIRST_FORWARD_MS
+
+    def _count(self, how: str) -> None:
+        with self._lock:
+            self._answered[how] += 1
+
+    # In the background thread
+
+    def _came(self, name: str) -> None:
+        """A file is here that a request wanted: load it for the next one."""
+        self.memory.refresh()
+        try:
+            found = self.memory.request(name)
+        except NearsightError as error:
+            self._log.warning("network not loaded", network=name, error=str(error))
+            return
+        if isinstance(found, Lease):
+            found.release()
+        else:
+            self.memory.load_behind(found)
+
+    def _list_soon(self) -> None:
+        wait_s = self._listed_s + _LIST_AT_MOST_EVERY_S - self._clock.monotonic()
+        self._background.submit(self._list, name="list", after_s=max(0.0, wait_s))
+
+    def _list(self) -> None:
+        if not self._listing:
+            self._listing = True
+            when_done(self._cloud.list_models(_TIMEOUT_S), self._background, _listing_of, self._listed)
+
+    def _listed(self, listed: _Listing | NearsightError) -> None:
+        self._listing = False
+        self._listed_s = self._clock.monotonic()
+        self._background.submit(self._list, name="list", after_s=self._poll_s)
+        if isinstance(listed, NotFound):  # a cloud of an earlier version
+            listed = _Listing({}, frozenset())
+        if isinstance(listed, NearsightError):
+            return
+        here = self.repository.manifests()
+        self._offered, self._tensors_only = offered, _ = listed
+        for name, manifest in here.items():
+            wanted = offered.get(name)
+            if wanted is None:
+                self._log.info("network removed", network=name)
+                self.repository.remove(name)
+            elif wanted.checksum != manifest.checksum:
+                self._fetching.want(wanted)
+            elif wanted.version != manifest.version:
+                self.repository.relabel(wanted)
+        for name in self._pinned:
+            if name in offered and name not in here:
+                self._fetching.want(offered[name])
+        self.memory.refresh()
+
+
+class _Listing(NamedTuple):
+    """The networks of the cloud, and the names of those that answer no photos."""
+
+    offered: dict[str, Manifest]
+    tensors_only: frozenset[str]
+
+
+def _listing_of(reply: Reply) -> _Listing:
+    """What an answer lists; networks with a broken manifest are left out."""
+    found, tensors_only = {}, set()
+    for summary in message_of(reply, ListModelsResponse).models:
+        try:
+            manifest = Manifest.from_json(summary.manifest)
+        except CorruptStore as error:
+            get_logger("models").warning("a network is not taken", network=summary.name, error=str(error))
+            continue
+        if manifest.name == summary.name:
+            found[manifest.name] = manifest
+            if summary.tensors_only:
+                tensors_only.add(manifest.name)
+    return _Listing(found, frozenset(tensors_only))

@@ -1,0 +1,112 @@
+from nearsight.protos import rpc_pb2 as _rpc_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TensorMessage(_message.Message):
+    __slots__ = ("name", "dtype", "shape")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class InferRequest(_message.Message):
+    __slots__ = ("inputs",)
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    inputs: _containers.RepeatedCompositeFieldContainer[TensorMessage]
+    def __init__(self, inputs: _Optional[_Iterable[_Union[TensorMessage, _Mapping]]] = ...) -> None: ...
+
+class InferResponse(_message.Message):
+    __slots__ = ("outputs", "answered_by", "version")
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    outputs: _containers.RepeatedCompositeFieldContainer[TensorMessage]
+    answered_by: str
+    version: int
+    def __init__(self, outputs: _Optional[_Iterable[_Union[TensorMessage, _Mapping]]] = ..., answered_by: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class ListModelsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListModelsResponse(_message.Message):
+    __slots__ = ("models",)
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[ModelSummary]
+    def __init__(self, models: _Optional[_Iterable[_Union[ModelSummary, _Mapping]]] = ...) -> None: ...
+
+class ModelSummary(_message.Message):
+    __slots__ = ("name", "version", "size_bytes", "checksum", "manifest", "memory_bytes", "load_ms", "execution_ms", "resident", "problem", "tensors_only")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOAD_MS_FIELD_NUMBER: _ClassVar[int]
+    EXECUTION_MS_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_ONLY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    size_bytes: int
+    checksum: bytes
+    manifest: str
+    memory_bytes: int
+    load_ms: float
+    execution_ms: float
+    resident: bool
+    problem: str
+    tensors_only: bool
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., size_bytes: _Optional[int] = ..., checksum: _Optional[bytes] = ..., manifest: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., load_ms: _Optional[float] = ..., execution_ms: _Optional[float] = ..., resident: _Optional[bool] = ..., problem: _Optional[str] = ..., tensors_only: _Optional[bool] = ...) -> None: ...
+
+class GetModelChunkRequest(_message.Message):
+    __slots__ = ("checksum", "offset", "length")
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    checksum: bytes
+    offset: int
+    length: int
+    def __init__(self, checksum: _Optional[bytes] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+
+class GetModelChunkResponse(_message.Message):
+    __slots__ = ("digest",)
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    digest: int
+    def __init__(self, digest: _Optional[int] = ...) -> None: ...
+
+class GetEvictionsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetEvictionsResponse(_message.Message):
+    __slots__ = ("evictions",)
+    EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    evictions: _containers.RepeatedCompositeFieldContainer[EvictionMessage]
+    def __init__(self, evictions: _Optional[_Iterable[_Union[EvictionMessage, _Mapping]]] = ...) -> None: ...
+
+class EvictionMessage(_message.Message):
+    __slots__ = ("age_s", "model", "score", "size_bytes", "load_ms", "made_room_for")
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOAD_MS_FIELD_NUMBER: _ClassVar[int]
+    MADE_ROOM_FOR_FIELD_NUMBER: _ClassVar[int]
+    age_s: float
+    model: str
+    score: float
+    size_bytes: int
+    load_ms: float
+    made_room_for: str
+    def __init__(self, age_s: _Optional[float] = ..., model: _Optional[str] = ..., score: _Optional[float] = ..., size_bytes: _Optional[int] = ..., load_ms: _Optional[float] = ..., made_room_for: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,68 @@
+"""Networks are measured in a process of their own, which may crash or hang."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import CorruptStore, Unavailable
+from nearsight.common.inference.measurement import (
+    Cycle,
+    Measurement,
+    measure,
+    measurement_from_dict,
+    measurement_to_dict,
+    run_apart,
+)
+from support.networks import colour_network, endless_network
+
+
+def test_memory_is_what_an_unload_returns() -> None:
+    cycles = [
+        Cycle(100.0, 20.0, (5.0, 7.0), 60_000_000, 62_000_000, 12_000_000),
+        Cycle(80.0, 10.0, (6.0, 8.0), 62_000_000, 62_000_000, 12_000_000),
+        Cycle(90.0, 12.0, (6.0, 9.0), 63_000_000, 62_000_000, 12_000_000),
+    ]
+    assert Measurement.of(cycles, "1.0") == Measurement(50_000_000, 102.0, 12.0, 6.5, "1.0")
+
+
+def test_a_network_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+    path = colour_network(tmp_path / "large.onnx", weights_mb=10)
+    measured, (cycle,) = measure(path, "large", executions=4)
+    assert 10e6 < measured.memory_bytes < 16e6
+    assert (measured.load_ms, len(cycle.later_ms)) == (cycle.load_ms + cycle.first_ms, 3)
+
+
+def test_a_network_that_hangs_is_refused(tmp_path: Path) -> None:
+    path = endless_network(tmp_path / "endless.onnx", rounds=10**12)
+    with pytest.raises(CorruptStore, match=r"endless was still loading or executing after 0\.3 s"):
+        measure(path, "endless", within_s=0.3)
+
+
+def test_a_network_that_crashes_the_runtime_is_refused() -> None:
+    with pytest.raises(CorruptStore, match=r"evil ends the process that loads it: SIGABRT"):
+        run_apart([sys.executable, "-c", "import os; os.abort()"], "evil", 20)
+    with pytest.raises(CorruptStore, match=r"exit status 1: .*MemoryError"):
+        run_apart([sys.executable, "-c", "raise MemoryError"], "evil", 20)
+
+
+def test_a_file_that_is_no_network_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text.onnx"
+    path.write_text("no network")
+    with pytest.raises(CorruptStore, match="text cannot be loaded"):
+        measure(path, "text")
+
+
+def test_where_no_process_can_be_started_it_is_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="cannot be measured"):
+        run_apart([str(tmp_path / "none")], "any", 1)
+
+
+@pytest.mark.parametrize("damaged", [None, {}, {"memory_bytes": 1}, []])
+def test_a_damaged_measurement_is_refused(damaged: object) -> None:
+    measured = Measurement(1, 2.0, 3.0, 4.0, "1.0")
+    assert measurement_from_dict(measurement_to_dict(measured)) == measured
+    with pytest.raises(ValueError, match="damaged"):
+        measurement_from_dict(damaged)
+    with pytest.raises(ValueError, match="damaged"):
+        measurement_from_dict({**measurement_to_dict(measured), "load_ms": "soon"})

@@ -1,0 +1,334 @@
+"""Networks in memory, with real tiny networks whose measured sizes a test decides."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from nearsight.common.clock import SYSTEM_CLOCK
+from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded, Unavailable
+from nearsight.common.inference.manifest import Manifest
+from nearsight.common.inference.measurement import Measurement
+from nearsight.common.inference.model_memory import Absent, Lease, ModelMemory
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.runtime import Network, Runtime
+from nearsight.common.inference.settings import ModelSettings
+from support.networks import add_network, adder_network, colour_network
+from support.waiting import wait_until
+
+MB = 1_000_000
+ONES = np.ones((1, 4), np.float32)
+
+
+class Place:
+    """A repository and the memory of one test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.repository = ModelRepository(folder / "models")
+        self.open: list[ModelMemory] = []
+
+    def add(self, name: str, mb: float | None = 10, addend: float = 1.0) -> Manifest:
+        """A network that was measured to take so much; None: it was not measured."""
+        manifest = add_network(self.repository, name, adder_network(self.folder / f"{name}.onnx", addend), ())
+        if mb is None:
+            return manifest
+        measured = Measurement(int(mb * MB), 5.0, 1.0, 0.5, onnxruntime.__version__)
+        return self.repository.note_measured(manifest, measured)
+
+    def memory(self, mb: int = 30, **changes: object) -> ModelMemory:
+        settings = ModelSettings(folder=self.repository.folder, memory_mb=mb, policy="lru", **changes)  # type: ignore[arg-type]
+        memory = ModelMemory(self.repository, settings, SYSTEM_CLOCK)
+        self.open.append(memory)
+        return memory
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    for memory in place.open:
+        memory.close()
+
+
+def use(memory: ModelMemory, name: str) -> float:
+    """What a network makes of 1, however long it takes to load it."""
+    with memory.lease(name).result(20) as lease:
+        return float(lease.run({"": ONES}, 10)["y"][0, 0])
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Loads wait until it is set."""
+    gate, load = threading.Event(), Runtime.load
+
+    def gated(runtime: Runtime, path: Path, name: str) -> Network:
+        assert gate.wait(20)
+        return load(runtime, path, name)
+
+    monkeypatch.setattr(Runtime, "load", gated)
+    gate.set()
+    yield gate
+    gate.set()
+
+
+def test_a_network_is_loaded_with_its_first_request_and_stays(place: Place) -> None:
+    place.add("one")
+    memory = place.memory()
+    assert isinstance(memory.request("one"), Absent)
+    assert use(memory, "one") == 2.0
+    found = memory.request("one")
+    assert isinstance(found, Lease)
+    found.release()
+    assert (memory.state.counts.loads, memory.state.used_bytes) == (1, 10 * MB)
+
+
+def test_a_network_that_nobody_has_is_not_found(place: Place) -> None:
+    with pytest.raises(NotFound):
+        place.memory().request("none")
+
+
+def test_many_requests_for_an_absent_network_load_it_once(place: Place, gate: threading.Event) -> None:
+    place.add("one")
+    memory = place.memory()
+    gate.clear()
+    with ThreadPoolExecutor(8) as pool:
+        leases = [pool.submit(memory.lease, "one") for _ in range(8)]
+        futures = [one.result(20) for one in leases]
+        gate.set()
+        for future in futures:
+            future.result(20).release()
+    assert memory.state.counts.loads == 1
+
+
+def test_a_load_does_not_delay_requests_of_resident_networks(place: Place, gate: threading.Event) -> None:
+    place.add("here")
+    place.add("slow")
+    memory = place.memory()
+    assert use(memory, "here") == 2.0
+    gate.clear()
+    absent = memory.request("slow")
+    assert isinstance(absent, Absent)
+    for _ in range(5):
+        found = memory.request("here")
+        assert isinstance(found, Lease)
+        with found:
+            found.run({"": ONES}, 10)
+    assert not absent.lease.done()
+    gate.set()
+    absent.lease.result(20).release()
+
+
+def test_a_network_in_use_is_not_evicted(place: Place) -> None:
+    for name in ("one", "two", "three", "four"):
+        place.add(name)
+    memory = place.memory(30)
+    held = [memory.lease(name).result(20) for name in ("one", "two", "three")]
+    with pytest.raises(Overloaded, match=r"four needs 10 MB of 30 MB, where 0 MB are free and 0 MB could be"):
+        memory.request("four")
+    held[1].release()
+    assert use(memory, "four") == 2.0
+    assert set(memory.state.resident) == {"one", "three", "four"}
+    for lease in (held[0], held[2]):
+        lease.run({"": ONES}, 10)
+        lease.release()
+
+
+def test_the_log_says_what_was_evicted_for_what(place: Place) -> None:
+    for name in ("one", "two", "three"):
+        place.add(name, 12)
+    memory = place.memory(30)
+    for name in ("one", "two", "three"):
+        use(memory, name)
+    (eviction,) = memory.evictions()
+    assert (eviction.model, eviction.made_room_for, eviction.size_bytes) == ("one", "three", 12 * MB)
+    assert (memory.state.counts.evictions, memory.state.used_bytes) == (1, 24 * MB)
+
+
+def test_a_network_larger_than_the_budget_is_refused_with_numbers(place: Place) -> None:
+    place.add("huge", 31)
+    with pytest.raises(Unavailable, match="huge needs 31 MB of 30 MB") as caught:
+        place.memory(30).request("huge")
+    assert caught.value.advice == "raise models.memory_mb"
+
+
+def test_a_load_that_would_evict_too_many_is_refused(place: Place) -> None:
+    for name in ("one", "two", "three"):
+        place.add(name)
+    place.add("large", 25)
+    memory = place.memory(30, most_evictions=2)
+    for name in ("one", "two", "three"):
+        use(memory, name)
+    with pytest.raises(Overloaded, match="too many evictions"):
+        memory.request("large")
+    assert len(memory.state.resident) == 3
+
+
+def test_pinned_networks_come_at_the_start_and_stay(place: Place) -> None:
+    for name in ("pinned", "one", "two", "three"):
+        place.add(name)
+    memory = place.memory(30, pinned=("pinned",))
+    memory.refresh()
+    wait_until(lambda: memory.is_resident("pinned"), what="the pinned network")
+    for name in ("one", "two", "three", "one"):
+        use(memory, name)
+    assert memory.is_resident("pinned")
+
+
+def test_a_budget_that_shrinks_evicts_what_is_not_in_use_and_the_rest_afterwards(place: Place) -> None:
+    for name in ("one", "two", "three"):
+        place.add(name)
+    memory = place.memory(30)
+    for name in ("one", "two", "three"):
+        use(memory, name)
+    held = memory.lease("one").result(20)
+    memory.resize(5 * MB)
+    assert set(memory.state.resident) == {"one"}
+    assert held.run({"": ONES}, 10)["y"][0, 0] == 2.0
+    held.release()
+    assert memory.state.resident == {}
+    with pytest.raises(Unavailable, match="of 5 MB"):
+        memory.request("one")
+    memory.resize(30 * MB)
+    assert use(memory, "one") == 2.0
+
+
+def test_an_unmeasured_network_is_measured_before_it_is_loaded(place: Place) -> None:
+    place.add("new", None)
+    memory = place.memory()
+    absent = memory.request("new")
+    assert isinstance(absent, Absent)
+    assert absent.costs is None
+    absent.lease.result(20).release()
+    measured = ModelRepository(place.repository.folder).get("new").measured
+    assert measured is not None
+    assert measured.runtime == onnxruntime.__version__
+
+
+def test_real_sizes_decide_who_stays(place: Place) -> None:
+    for name in ("first", "second"):
+        source = colour_network(place.folder / f"{name}.onnx", weights_mb=6)
+        add_network(place.repository, name, source)
+    memory = place.memory(10)
+    memory.lease("first").result(20).release()
+    memory.lease("second").result(20).release()
+    assert set(memory.state.resident) == {"second"}
+    assert 6 * MB < memory.state.used_bytes < 10 * MB
+
+
+@pytest.mark.parametrize("mb", [10, None])
+def test_a_damaged_file_fails_who_waits_and_is_put_aside(place: Place, mb: float | None) -> None:
+    manifest = place.add("bad", mb)
+    path = place.repository.path(manifest)
+    path.write_bytes(b"x" * path.stat().st_size)
+    memory = place.memory()
+    lease = memory.lease("bad")
+    with pytest.raises(CorruptStore, match="checksum"):
+        lease.result(20)
+    wait_until(lambda: not place.repository.has("bad"), what="the quarantine")
+    with pytest.raises(NotFound, match="checksum"):
+        memory.request("bad")
+    place.add("bad")
+    assert use(memory, "bad") == 2.0
+
+
+def test_a_file_that_is_no_network_but_has_its_checksum_is_put_aside(place: Place) -> None:
+    source = place.folder / "text.onnx"
+    source.write_text("no network")
+    add_network(place.repository, "text", source)
+    memory = place.memory()
+    with pytest.raises(CorruptStore, match="text cannot be loaded"):
+        memory.lease("text").result(20)
+    wait_until(lambda: not place.repository.has("text"), what="the quarantine")
+
+
+def test_a_load_that_hangs_is_given_up_and_others_go_on(place: Place, gate: threading.Event) -> None:
+    place.add("hangs")
+    place.add("other")
+    memory = place.memory(load_limit_s=0.05)
+    gate.clear()
+    with pytest.raises(Unavailable, match=r"hangs was still loading after 0\.05 s"):
+        memory.lease("hangs").result(20)
+    gate.set()
+    memory = place.memory()
+    assert use(memory, "other") == 2.0
+
+
+def test_a_network_that_failed_to_load_is_not_tried_again_at_once(
+    place: Place, gate: threading.Event
+) -> None:
+    place.add("hangs")
+    memory = place.memory(load_limit_s=0.05)
+    gate.clear()
+    with pytest.raises(Unavailable):
+        memory.lease("hangs").result(20)
+    wait_until(lambda: bool(memory.problem("hangs")), what="the problem")
+    with pytest.raises(Unavailable, match="still loading"):
+        memory.request("hangs")
+    assert (memory.state.counts.failed_loads, memory.state.used_bytes) == (1, 0)
+
+
+def test_a_replaced_network_answers_as_the_new_one_and_running_requests_end_with_the_old_one(
+    place: Place,
+) -> None:
+    place.add("one")
+    memory = place.memory()
+    held = memory.lease("one").result(20)
+    place.add("one", addend=5.0)
+    memory.refresh()
+    assert use(memory, "one") == 6.0
+    assert held.run({"": ONES}, 10)["y"][0, 0] == 2.0
+    held.release()
+    assert memory.state.used_bytes == 10 * MB
+
+
+def test_jobs_of_waiting_requests_get_the_network_and_their_errors(
+    place: Place, gate: threading.Event
+) -> None:
+    place.add("one")
+    memory = place.memory()
+    gate.clear()
+    jobs: list[Callable[[Lease], object]] = [
+        lambda lease: float(lease.run({"": ONES}, 10)["y"][0, 0]),
+        lambda lease: lease.run({"": ONES[0]}, 10),
+    ]
+    results = []
+    for job in jobs:
+        absent = memory.request("one")
+        assert isinstance(absent, Absent)
+        results.append(memory.when_there(absent, job))
+    gate.set()
+    assert results[0].result(20) == 2.0
+    with pytest.raises(NearsightError, match="expected float32"):
+        results[1].result(20)
+    wait_until(lambda: memory.state.counts.loads == 1, what="the load")
+
+
+def test_closing_fails_who_waits(place: Place, gate: threading.Event) -> None:
+    place.add("one")
+    memory = place.memory()
+    gate.clear()
+    lease = memory.lease("one")
+    closing = threading.Thread(target=memory.close)
+    closing.start()
+    with pytest.raises(Unavailable, match="the daemon stops"):
+        lease.result(20)
+    gate.set()
+    closing.join()
+    with pytest.raises(Unavailable, match="the daemon stops"):
+        memory.request("one")
+
+
+def test_without_the_library_a_request_says_how_to_install_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.add("one")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(Unavailable, match="not installed") as caught:
+        place.memory().request("one")
+    assert caught.value.advice == "pip install 'nearsight[inference]'"

@@ -1,0 +1,164 @@
+"""The folder of networks: versions, damage, other processes, full disks."""
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound, SetupError, Unavailable
+from nearsight.common.inference.manifest import Manifest
+from nearsight.common.inference.measurement import Measurement
+from nearsight.common.inference.repository import ModelRepository, checksum_of, manifest_of_file
+from support.networks import add_network, adder_network
+
+MEASURED = Measurement(1_000, 2.0, 3.0, 4.0, "1.0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    return adder_network(tmp_path / "adder.onnx")
+
+
+def test_a_network_is_there_for_every_process_after_it_was_added(folder: Path, network: Path) -> None:
+    other = ModelRepository(folder)
+    added = add_network(ModelRepository(folder), "adder", network, ["a", "b"])
+    assert (other.manifests(), other.refresh()) == ({}, True)
+    assert other.get("adder") == added
+    assert other.checked_path(added).read_bytes() == network.read_bytes()
+    assert other.refresh() is False
+
+
+def test_the_version_grows_when_something_changes(folder: Path, network: Path, tmp_path: Path) -> None:
+    repository = ModelRepository(folder)
+    versions = [
+        add_network(repository, "adder", file, labels).version
+        for file, labels in (
+            (network, ["a"]),
+            (network, ["a"]),
+            (network, ["b"]),
+            (adder_network(tmp_path / "other.onnx", 2.0), ["b"]),
+        )
+    ]
+    assert versions == [1, 1, 2, 3]
+
+
+def test_a_measurement_is_kept_and_is_no_new_version(folder: Path, network: Path) -> None:
+    repository = ModelRepository(folder)
+    repository.note_measured(add_network(repository, "adder", network), MEASURED)
+    kept = ModelRepository(folder).get("adder")
+    assert (kept.measured, kept.version) == (MEASURED, 1)
+    assert Manifest.from_json(kept.to_json(shared=True)).measured is None
+
+
+def test_a_file_with_another_checksum_is_put_aside_and_named(folder: Path, network: Path) -> None:
+    repository = ModelRepository(folder)
+    manifest = add_network(repository, "adder", network)
+    data = bytearray(network.read_bytes())
+    data[len(data) // 2] ^= 1
+    repository.path(manifest).write_bytes(data)
+    with pytest.raises(CorruptStore, match="is damaged: checksum"):
+        repository.checked_path(manifest)
+    assert (folder / "quarantine" / repository.path(manifest).name).read_bytes() == data
+    with pytest.raises(NotFound, match="is damaged: checksum"):
+        repository.get("adder")
+    assert add_network(repository, "adder", network) == manifest
+    assert repository.checked_path(manifest).exists()
+
+
+def test_a_missing_file_is_named(folder: Path, network: Path) -> None:
+    repository = ModelRepository(folder)
+    manifest = add_network(repository, "adder", network)
+    repository.path(manifest).unlink()
+    with pytest.raises(CorruptStore, match="is missing"):
+        repository.checked_path(manifest)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"name": "adder"}', "\x00", '{"measured": null, "labels": 3}']
+)
+def test_a_damaged_manifest_takes_only_its_own_network_away(folder: Path, network: Path, text: str) -> None:
+    repository = ModelRepository(folder)
+    for name in ("adder", "other"):
+        add_network(repository, name, network)
+    (folder / "adder.json").write_text(text)
+    repository.refresh()
+    assert list(repository.manifests()) == ["other"]
+    assert "damaged" in repository.problems["adder"]
+
+
+def test_a_manifest_under_another_name_is_refused(folder: Path, network: Path) -> None:
+    repository = ModelRepository(folder)
+    add_network(repository, "adder", network)
+    (folder / "adder.json").rename(folder / "other.json")
+    assert ModelRepository(folder).manifests() == {}
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "x" * 101])
+def test_names_that_are_no_file_names_are_refused(network: Path, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="cannot be called"):
+        manifest_of_file(network, name)
+
+
+def test_a_full_disk_leaves_what_was_there(
+    folder: Path, network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = ModelRepository(folder)
+    before = add_network(repository, "adder", network)
+    other = adder_network(tmp_path / "other.onnx", 7.0)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(SetupError, match="No space left") as caught:
+            add_network(repository, "adder", other)
+        assert caught.value.advice.startswith("make room")
+    kept = ModelRepository(folder)
+    assert kept.checked_path(kept.get("adder")).read_bytes() == network.read_bytes()
+    assert kept.get("adder") == before
+    assert set(folder.iterdir()) == {folder / "adder.json", kept.path(before)}
+
+
+def test_the_file_of_a_former_version_goes_and_who_still_wants_it_is_told(
+    folder: Path, network: Path, tmp_path: Path
+) -> None:
+    repository, other = ModelRepository(folder), ModelRepository(folder)
+    before = add_network(repository, "adder", network)
+    other.refresh()
+    after = add_network(repository, "adder", adder_network(tmp_path / "other.onnx", 7.0))
+    assert set(folder.iterdir()) == {folder / "adder.json", repository.path(after)}
+    with pytest.raises(Unavailable, match="has just been replaced"):
+        other.checked_path(before)
+    assert other.checked_path(other.get("adder")).exists()
+
+
+def test_removed_networks_are_gone_for_every_process(folder: Path, network: Path) -> None:
+    repository = ModelRepository(folder)
+    add_network(repository, "adder", network)
+    other = ModelRepository(folder)
+    repository.remove("adder")
+    assert other.refresh()
+    assert (other.manifests(), list(folder.iterdir())) == ({}, [])
+    with pytest.raises(NotFound):
+        repository.remove("adder")
+
+
+def test_new_labels_for_the_same_file_keep_what_was_measured(folder: Path, network: Path) -> None:
+    repository = ModelRepository(folder)
+    manifest = repository.note_measured(add_network(repository, "adder", network, ["a"]), MEASURED)
+    repository.relabel(replace(manifest, labels=("b",), version=2, measured=None))
+    kept = ModelRepository(folder).get("adder")
+    assert (kept.labels, kept.version, kept.measured) == (("b",), 2, MEASURED)
+
+
+def test_the_checksum_is_sha_256(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert checksum_of(tmp_path / "abc").startswith("ba7816bf8f01cfea414140de5dae2223")

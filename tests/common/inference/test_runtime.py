@@ -1,0 +1,90 @@
+"""The runtime with real, tiny networks."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearsight.common.errors import CorruptStore, DeadlineExceeded, InternalError, MissingDependency
+from nearsight.common.inference.measurement import Cycle
+from nearsight.common.inference.runtime import Runtime
+from support.networks import adder_network, colour_network, endless_network, failing_network
+
+
+@pytest.fixture
+def runtime() -> Iterator[Runtime]:
+    runtime = Runtime()
+    yield runtime
+    runtime.close()
+
+
+def test_a_network_computes_what_its_graph_says(runtime: Runtime, tmp_path: Path) -> None:
+    network = runtime.load(adder_network(tmp_path / "adder.onnx", 2.5), "adder")
+    (given,), (taken,) = network.outputs, network.inputs
+    assert (str(taken), str(given)) == ("float32 (any, 4)", "float32 (any, 4)")
+    tensor = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.testing.assert_array_equal(network.run({"x": tensor})["y"], tensor + 2.5)
+    network.warm_up()
+    network.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"no network" * 100, None])
+def test_a_damaged_file_is_refused_and_named(runtime: Runtime, tmp_path: Path, content: bytes | None) -> None:
+    path = adder_network(tmp_path / "adder.onnx")
+    path.write_bytes(path.read_bytes()[:60] if content is None else content)
+    with pytest.raises(CorruptStore, match="adder cannot be loaded"):
+        runtime.load(path, "adder")
+
+
+def test_an_execution_that_hangs_is_stopped_and_the_network_works_on(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    network = runtime.load(endless_network(tmp_path / "endless.onnx"), "endless")
+    with pytest.raises(DeadlineExceeded, match=r"endless was stopped after 0\.05 s"):
+        network.run({"x": np.full(3, 1e12, np.float32)}, within_s=0.05)
+    np.testing.assert_array_equal(network.run({"x": np.full(3, 2, np.float32)}, within_s=20)["y"], [4, 4, 4])
+
+
+def test_an_execution_that_fails_says_so_without_a_traceback(runtime: Runtime, tmp_path: Path) -> None:
+    network = runtime.load(failing_network(tmp_path / "failing.onnx"), "failing")
+    with pytest.raises(InternalError, match="failing failed in execution") as caught:
+        network.run({"x": np.array([7], np.int64)})
+    assert "\n" not in caught.value.message
+
+
+def test_memory_returns_with_every_unload(tmp_path: Path) -> None:
+    """In a process of its own: nothing else may allocate."""
+    path = colour_network(tmp_path / "large.onnx", weights_mb=20)
+    measured = subprocess.run(
+        [sys.executable, "-m", "nearsight.common.inference.measurement", str(path), "large", "1", "3", "2"],
+        capture_output=True,
+        check=True,
+    )
+    cycles = [Cycle(*row) for row in json.loads(measured.stdout)]
+    for cycle in cycles:
+        assert cycle.loaded_bytes - cycle.unloaded_bytes > 19e6
+        assert cycle.unloaded_bytes < 25e6
+    assert cycles[2].unloaded_bytes - cycles[0].unloaded_bytes < 4e6
+
+
+def test_without_the_library_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingDependency) as caught:
+        Runtime()
+    assert caught.value.advice == "pip install 'nearsight[inference]'"
+
+
+def test_the_library_writes_nothing_to_the_home_folder(tmp_path: Path) -> None:
+    """Since 1.32 its import begins a database and reports to its maker, unless it is told before."""
+    code = "from nearsight.common.inference.runtime import Runtime; Runtime().close()"
+    subprocess.run([sys.executable, "-c", code], env={**_environment(), "HOME": str(tmp_path)}, check=True)
+    assert list(tmp_path.rglob("*")) == []
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}

@@ -1,0 +1,183 @@
+"""The way of a file from the cloud to an edge: in pieces, gone on with, checked."""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import xxhash
+
+from nearsight import Recognizer, Unavailable
+from nearsight.cloud.daemon import CloudDaemon
+from nearsight.common.inference.measurement import Measurement
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.service import ModelsService
+from nearsight.common.inference.settings import ModelSettings
+from nearsight.common.rpc.service import CallContext
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.inference import fetching
+from nearsight.protos import inference_pb2 as pb
+from support.cloud import running_cloud
+from support.edge import running_edge
+from support.networks import COLOURS, add_network, adder_network, colour_network, photo_of
+from support.waiting import wait_until
+
+MB = 1 << 20
+
+
+class Pieces:
+    """What the cloud was asked for; it may fail or damage a piece first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.offsets: list[int] = []
+        self.fail_at: set[int] = set()
+        self.damage_at: set[int] = set()
+        real = ModelsService.get_model_chunk
+
+        def asked(
+            service: ModelsService, request: pb.GetModelChunkRequest, context: CallContext
+        ) -> pb.GetModelChunkResponse:
+            self.offsets.append(request.offset)
+            if request.offset in self.fail_at:
+                self.fail_at.remove(request.offset)
+                raise Unavailable("not now")
+            response = real(service, request, context)
+            if request.offset in self.damage_at:
+                self.damage_at.remove(request.offset)
+                context.response_blobs[0] = bytes(len(context.response_blobs[0]))
+            return response
+
+        monkeypatch.setattr(ModelsService, "get_model_chunk", asked)
+        monkeypatch.setattr(fetching, "_PAUSES_S", (0.01, 0.02))
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> Pieces:
+    return Pieces(monkeypatch)
+
+
+@pytest.fixture
+def cloud(tmp_path: Path, pieces: Pieces) -> Iterator[CloudDaemon]:
+    with running_cloud(tmp_path / "cloud.db", models=ModelSettings(folder=tmp_path / "models")) as daemon:
+        source = colour_network(tmp_path / "colours.onnx", weights_mb=3)
+        manifest = add_network(daemon.networks.repository, "colours", source)
+        measured = Measurement(3_000_000, 5.0, 1.0, 0.5, onnxruntime.__version__)
+        daemon.networks.repository.note_measured(manifest, measured)
+        yield daemon
+
+
+def ask_until_the_file_is_here(edge: EdgeDaemon) -> None:
+    with Recognizer(edge.endpoint, None, "colours") as recognizer:
+        answer = recognizer.recognize_blocking(photo_of("red"), timeout_s=20)
+        assert (answer.label, answer.answered_by) == ("red", "cloud")
+    wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
+
+
+def test_a_file_comes_in_pieces_once(cloud: CloudDaemon, pieces: Pieces, tmp_path: Path) -> None:
+    with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
+        ask_until_the_file_is_here(edge)
+        assert pieces.offsets == [0, MB, 2 * MB, 3 * MB]
+        manifest = edge.networks.repository.get("colours")
+        assert manifest.labels == COLOURS
+        ours, theirs = edge.networks.repository, cloud.networks.repository
+        assert ours.checked_path(manifest).read_bytes() == theirs.checked_path(manifest).read_bytes()
+
+
+def test_pieces_that_fail_or_come_damaged_are_asked_for_again(
+    cloud: CloudDaemon, pieces: Pieces, tmp_path: Path
+) -> None:
+    pieces.fail_at, pieces.damage_at = {MB}, {2 * MB}
+    with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
+        ask_until_the_file_is_here(edge)
+    assert pieces.offsets == [0, MB, MB, 2 * MB, 2 * MB, 3 * MB]
+
+
+def test_a_file_that_was_begun_before_a_restart_is_gone_on_with(
+    cloud: CloudDaemon, pieces: Pieces, tmp_path: Path
+) -> None:
+    theirs = cloud.networks.repository
+    manifest = theirs.get("colours")
+    part = ModelRepository(tmp_path / "edge").path(manifest, "part")
+    part.parent.mkdir()
+    part.write_bytes(theirs.checked_path(manifest).read_bytes()[: 2 * MB + 5])
+    with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
+        ask_until_the_file_is_here(edge)
+    assert pieces.offsets == [2 * MB + 5, 3 * MB + 5]
+
+
+def test_a_file_whose_beginning_is_damaged_is_fetched_anew(
+    cloud: CloudDaemon, pieces: Pieces, tmp_path: Path
+) -> None:
+    part = ModelRepository(tmp_path / "edge").path(cloud.networks.repository.get("colours"), "part")
+    part.parent.mkdir()
+    part.write_bytes(bytes(2 * MB))
+    with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
+        ask_until_the_file_is_here(edge)
+    assert pieces.offsets == [2 * MB, 3 * MB, 0, MB, 2 * MB, 3 * MB]
+
+
+def test_on_a_full_disk_the_cloud_answers_and_the_status_says_why(
+    cloud: CloudDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, full = Path.open, [True]
+
+    def opened(path: Path, mode: str = "r", *rest: object, **more: object) -> object:
+        if full[0] and path.suffix == ".part" and mode == "r+b":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return real(path, mode, *rest, **more)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", opened)
+    with (
+        running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge,
+        Recognizer(edge.endpoint, None, "colours") as recognizer,
+    ):
+        for _ in range(3):
+            assert recognizer.recognize_blocking(photo_of("blue"), timeout_s=20).answered_by == "cloud"
+        wait_until(lambda: "No space left" in str(edge.details()), what="the reason")
+        full[0] = False
+        wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
+
+
+def test_a_network_replaced_or_removed_at_the_cloud_follows_at_the_edge(
+    cloud: CloudDaemon, tmp_path: Path
+) -> None:
+    repository = cloud.networks.repository
+    with (
+        running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge"), poll_s=0.05) as edge,
+        Recognizer(edge.endpoint, None, "adder") as recognizer,
+    ):
+        add_network(repository, "adder", adder_network(tmp_path / "one.onnx", 1.0), ())
+        ones = np.ones((1, 4), np.float32)
+
+        def answers(value: float, version: int) -> bool:
+            answer = recognizer.infer(ones, timeout_s=20)
+            return (float(answer.output[0, 0]), answer.version, answer.answered_by) == (
+                value,
+                version,
+                "edge",
+            )
+
+        wait_until(lambda: answers(2.0, 1), what="the first network")
+        add_network(repository, "adder", adder_network(tmp_path / "two.onnx", 2.0), ())
+        wait_until(lambda: answers(3.0, 2), what="the second network")
+        repository.remove("adder")
+        wait_until(lambda: not edge.networks.repository.has("adder"), what="the network gone")
+
+
+def test_a_piece_is_of_the_file_that_the_caller_began_with(cloud: CloudDaemon) -> None:
+    networks = cloud.networks
+    service = ModelsService(networks.repository, networks.memory, lambda _: True, None)  # type: ignore[arg-type]
+    manifest = networks.repository.get("colours")
+    request = pb.GetModelChunkRequest(checksum=bytes.fromhex(manifest.checksum), offset=10, length=20)
+    context = CallContext(None, catalogue="colours")  # type: ignore[arg-type]
+    response = service.get_model_chunk(request, context)
+    piece = networks.repository.checked_path(manifest).read_bytes()[10:30]
+    assert (context.response_blobs, response.digest) == ([piece], xxhash.xxh3_64_intdigest(piece))
+    for changes in ({"checksum": b"x"}, {"length": 0}, {"length": 2**31}, {"offset": manifest.size_bytes}):
+        wrong = pb.GetModelChunkRequest(checksum=request.checksum, offset=10, length=20)
+        for name, value in changes.items():
+            setattr(wrong, name, value)
+        with pytest.raises(Exception, match=r"replaced|a piece of|the file has"):
+            service.get_model_chunk(wrong, context)
