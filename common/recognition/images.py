@@ -40,7 +40,7 @@ class Image:
     """An image of bounded size."""
 
     pixels: NDArray[np.uint8]
-    """(H, W) uint8: grey; or (H, W, 3): blue, green, red. Longest side at most ``ImageLimits.longest_side``."""
+    """(H, W) uint8: grey; or (H, W, 3): blue, green, red. Longest side at most ``limits.longest_side``."""
     source_size: tuple[int, int]
     """Width and height in pixels of the upright image that was given."""
 
