@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from nearsight.common.errors import NearsightError, StatusCode
-from nearsight.common.request.answer import RESULT
+from nearsight.common.request.answer import NETWORK, RESULT
 from nearsight.common.rpc.client import Hop
 from nearsight.device.recognition import Recognition
 
@@ -55,7 +55,8 @@ def _headline(recognition: Recognition) -> str:
     if not recognition.known:
         return "unknown"
     name = recognition.label or recognition.object_id
-    return f"{name} [{recognition.object_id}], confidence {recognition.confidence:.0%}"
+    identity = "" if recognition.grain == NETWORK else f" [{recognition.object_id}]"
+    return f"{name}{identity}, confidence {recognition.confidence:.0%}"
 
 
 def _size(size_bytes: int) -> str:

@@ -108,7 +108,7 @@ class EdgeDaemon:
                 ),
                 EdgeCatalogueService(self._caches, max_response_bytes=settings.server.max_message_bytes // 2),
                 PredictionService(self._caches, self._load),
-                ExplanationService(self.explanations),
+                ExplanationService(self.explanations, self._networks.explanations),
                 HealthService("edge", __version__, self.ready, self.details),
             ],
             tier="edge",

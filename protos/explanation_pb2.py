@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"nearsight/protos/explanation.proto\x12\x0cnearsight.v1\"\x10\n\x0e\x45xplainRequest\"E\n\x0f\x45xplainResponse\x12\x32\n\tdecisions\x18\x01 \x03(\x0b\x32\x1f.nearsight.v1.ExplainedDecision\"\xf4\x01\n\x11\x45xplainedDecision\x12\x11\n\tcatalogue\x18\x01 \x01(\t\x12\r\n\x05\x61ge_s\x18\x02 \x01(\x01\x12\x31\n\x06\x63hosen\x18\x03 \x01(\x0b\x32!.nearsight.v1.LatencyTermsMessage\x12\x37\n\x0c\x61lternatives\x18\x04 \x03(\x0b\x32!.nearsight.v1.LatencyTermsMessage\x12\r\n\x05k_max\x18\x05 \x01(\r\x12\x0b\n\x03why\x18\x06 \x01(\t\x12\x12\n\nobject_ids\x18\x07 \x03(\t\x12!\n\x05\x66\x61\x63ts\x18\x08 \x03(\x0b\x32\x12.nearsight.v1.Fact\"\x97\x01\n\x13LatencyTermsMessage\x12\t\n\x01k\x18\x01 \x01(\r\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x01(\r\x12\x11\n\tlookup_ms\x18\x03 \x01(\x01\x12\x0e\n\x06recall\x18\x04 \x01(\x01\x12\x1a\n\x12\x63\x61\x63hed_probability\x18\x05 \x01(\x01\x12\x0f\n\x07miss_ms\x18\x06 \x01(\x01\x12\x13\n\x0b\x65xpected_ms\x18\x07 \x01(\x01\"#\n\x04\x46\x61\x63t\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t2Z\n\x0b\x45xplanation\x12K\n\x07\x45xplain\x12\x1c.nearsight.v1.ExplainRequest\x1a\x1d.nearsight.v1.ExplainResponse\"\x03\x90\x02\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"nearsight/protos/explanation.proto\x12\x0cnearsight.v1\"\x10\n\x0e\x45xplainRequest\"k\n\x0f\x45xplainResponse\x12\x32\n\tdecisions\x18\x01 \x03(\x0b\x32\x1f.nearsight.v1.ExplainedDecision\x12$\n\x08networks\x18\x02 \x03(\x0b\x32\x12.nearsight.v1.Fact\"\xf4\x01\n\x11\x45xplainedDecision\x12\x11\n\tcatalogue\x18\x01 \x01(\t\x12\r\n\x05\x61ge_s\x18\x02 \x01(\x01\x12\x31\n\x06\x63hosen\x18\x03 \x01(\x0b\x32!.nearsight.v1.LatencyTermsMessage\x12\x37\n\x0c\x61lternatives\x18\x04 \x03(\x0b\x32!.nearsight.v1.LatencyTermsMessage\x12\r\n\x05k_max\x18\x05 \x01(\r\x12\x0b\n\x03why\x18\x06 \x01(\t\x12\x12\n\nobject_ids\x18\x07 \x03(\t\x12!\n\x05\x66\x61\x63ts\x18\x08 \x03(\x0b\x32\x12.nearsight.v1.Fact\"\x97\x01\n\x13LatencyTermsMessage\x12\t\n\x01k\x18\x01 \x01(\r\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x01(\r\x12\x11\n\tlookup_ms\x18\x03 \x01(\x01\x12\x0e\n\x06recall\x18\x04 \x01(\x01\x12\x1a\n\x12\x63\x61\x63hed_probability\x18\x05 \x01(\x01\x12\x0f\n\x07miss_ms\x18\x06 \x01(\x01\x12\x13\n\x0b\x65xpected_ms\x18\x07 \x01(\x01\"#\n\x04\x46\x61\x63t\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t2Z\n\x0b\x45xplanation\x12K\n\x07\x45xplain\x12\x1c.nearsight.v1.ExplainRequest\x1a\x1d.nearsight.v1.ExplainResponse\"\x03\x90\x02\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,13 +36,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXPLAINREQUEST']._serialized_start=52
   _globals['_EXPLAINREQUEST']._serialized_end=68
   _globals['_EXPLAINRESPONSE']._serialized_start=70
-  _globals['_EXPLAINRESPONSE']._serialized_end=139
-  _globals['_EXPLAINEDDECISION']._serialized_start=142
-  _globals['_EXPLAINEDDECISION']._serialized_end=386
-  _globals['_LATENCYTERMSMESSAGE']._serialized_start=389
-  _globals['_LATENCYTERMSMESSAGE']._serialized_end=540
-  _globals['_FACT']._serialized_start=542
-  _globals['_FACT']._serialized_end=577
-  _globals['_EXPLANATION']._serialized_start=579
-  _globals['_EXPLANATION']._serialized_end=669
+  _globals['_EXPLAINRESPONSE']._serialized_end=177
+  _globals['_EXPLAINEDDECISION']._serialized_start=180
+  _globals['_EXPLAINEDDECISION']._serialized_end=424
+  _globals['_LATENCYTERMSMESSAGE']._serialized_start=427
+  _globals['_LATENCYTERMSMESSAGE']._serialized_end=578
+  _globals['_FACT']._serialized_start=580
+  _globals['_FACT']._serialized_end=615
+  _globals['_EXPLANATION']._serialized_start=617
+  _globals['_EXPLANATION']._serialized_end=707
 # @@protoc_insertion_point(module_scope)

@@ -11,10 +11,12 @@ class ExplainRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("decisions",)
+    __slots__ = ("decisions", "networks")
     DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    NETWORKS_FIELD_NUMBER: _ClassVar[int]
     decisions: _containers.RepeatedCompositeFieldContainer[ExplainedDecision]
-    def __init__(self, decisions: _Optional[_Iterable[_Union[ExplainedDecision, _Mapping]]] = ...) -> None: ...
+    networks: _containers.RepeatedCompositeFieldContainer[Fact]
+    def __init__(self, decisions: _Optional[_Iterable[_Union[ExplainedDecision, _Mapping]]] = ..., networks: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ...) -> None: ...
 
 class ExplainedDecision(_message.Message):
     __slots__ = ("catalogue", "age_s", "chosen", "alternatives", "k_max", "why", "object_ids", "facts")

@@ -19,7 +19,8 @@ from statistics import median
 from typing import NamedTuple
 
 from nearsight.common.errors import CorruptStore, InternalError, NearsightError, Unavailable
-from nearsight.common.inference.runtime import Runtime, own_memory_bytes, return_freed_memory
+from nearsight.common.inference.process_memory import own_memory_bytes, return_freed_memory
+from nearsight.common.inference.runtime import Runtime
 
 LONGEST_S = 120.0
 """A measurement that takes longer is ended."""

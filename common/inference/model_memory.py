@@ -34,17 +34,20 @@ from nearsight.common.errors import (
 )
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement, measure
+from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.inference.repository import ModelRepository
-from nearsight.common.inference.runtime import Network, Runtime, return_freed_memory
+from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.logging import get_logger
-from nearsight.common.model_cache.model_cache import Decision, Eviction, Load, ModelCache, Reason, Refuse, Run
+from nearsight.common.model_cache.model_cache import Decision, Eviction, Load, ModelCache, Refuse, Run
 from nearsight.common.model_cache.policy import ModelCosts, Victim
 from nearsight.common.model_cache.registry import make_policy
 
 A = TypeVar("A")
 
+FIT_EVERY_S = 1.0
+"""How often a daemon looks at what others leave of the machine's memory."""
 _RETRY_S = 30.0
 """After a load that failed; a file that is damaged is not tried again."""
 _WAITERS = 2
@@ -278,17 +281,31 @@ class ModelMemory:
                     with suppress(NearsightError):
                         self._request(manifests[name], lease, counts=False)
 
-    def resize(self, budget_bytes: int) -> None:
-        """Change the budget; what does not fit any more leaves as soon as it is not in use."""
+    def fit(self, available_bytes: int) -> None:
+        """Adapt the budget to what others leave on this machine.
+
+        It is what the settings allow. Where less than `ModelSettings.reserve_mb` would stay available, it is
+        smaller, and what does not fit any more leaves as soon as it is not in use.
+
+        Parameters
+        ----------
+        available_bytes : int
+            That this process could still take.
+        """
+        settings, cache = self._settings, self._cache
         with self._lock:
-            before = self._cache.budget_bytes
+            before, used_bytes = cache.budget_bytes, cache.budget_bytes - cache.free_bytes
+            most_bytes = settings.memory_mb * 10**6
+            room_bytes = used_bytes + available_bytes - settings.reserve_mb * 10**6
+            budget_bytes = max(0, min(most_bytes, room_bytes))
             if budget_bytes == before:
                 return
-            victims = self._cache.resize(budget_bytes, self._clock.monotonic())
+            victims = cache.resize(budget_bytes, self._clock.monotonic())
             self._unload(victims)
-        self._log.info(
-            "memory for networks", mb=budget_bytes // 10**6, before_mb=before // 10**6, evicted=len(victims)
-        )
+        if victims or most_bytes in (before, budget_bytes):
+            what = "less memory for networks" if budget_bytes < before else "more memory for networks"
+            available_mb = available_bytes // 10**6
+            self._log.warning(what, budget_mb=budget_bytes // 10**6, available_mb=available_mb)
 
     @property
     def state(self) -> MemoryState:
@@ -357,7 +374,7 @@ class ModelMemory:
             return self._lease(self._resident[name])
         if isinstance(decision, Refuse):
             self._counts.refused += 1
-            raise _refusal(decision)
+            raise self._refusal(decision)
         self._counts.waited += counts
         loads_ms = self._loads_ms(now_s)
         if isinstance(decision, Load):
@@ -379,6 +396,13 @@ class ModelMemory:
             self._loader.start()
             self._measurer.start()
         return self._runtime
+
+    def _refusal(self, refused: Refuse) -> NearsightError:
+        allowed_bytes = self._settings.memory_mb * 10**6
+        if refused.size_bytes > allowed_bytes:
+            return Unavailable(f"network {refused}", advice="raise models.memory_mb")
+        others = "" if refused.budget_bytes == allowed_bytes else ", as others take this machine's memory"
+        return Overloaded(f"network {refused}{others}", advice="try again")
 
     def _check_problem(self, manifest: Manifest, now_s: float) -> None:
         known = self._problems.get(manifest.name)
@@ -576,12 +600,6 @@ def _release(done: Future[Lease]) -> None:
 def _fail(waiting: Future[Lease], error: NearsightError) -> None:
     with suppress(Exception):  # it has an outcome already: the daemon stops
         waiting.set_exception(type(error)(error.message, advice=error.advice))
-
-
-def _refusal(refused: Refuse) -> NearsightError:
-    if refused.reason is Reason.TOO_LARGE:
-        return Unavailable(f"network {refused}", advice="raise models.memory_mb")
-    return Overloaded(f"network {refused}", advice="try again")
 
 
 def _stopping() -> Unavailable:

@@ -6,7 +6,6 @@ Networks live in the process of the daemon. glibc keeps what a network frees for
 
 from __future__ import annotations
 
-import ctypes
 import heapq
 import itertools
 import math
@@ -22,6 +21,7 @@ import numpy as np
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import CorruptStore, DeadlineExceeded, InternalError, MissingDependency
+from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.inference.tensors import Tensor, TensorSpec, check_inputs
 
 _ELEMENTS = MappingProxyType(
@@ -174,19 +174,6 @@ def sample_shape(spec: TensorSpec) -> tuple[int, ...]:
     return tuple(
         (1 if axis == 0 else any_size) if size is None else size for axis, size in enumerate(spec.shape)
     )
-
-
-def return_freed_memory() -> None:
-    """Give memory that is free in this process back to the system; some ms. Without glibc: nothing."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-def own_memory_bytes() -> int:
-    """Memory that this process alone uses (USS)."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
 
 
 class _Limit:

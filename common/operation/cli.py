@@ -81,7 +81,7 @@ def _print_explanations(answer: DaemonExplanations, most: int) -> None:
 
     if answer.error:
         print_line(f"{answer.endpoint}: no answer: {answer.error}")
-    elif not answer.decisions:
+    elif not answer.decisions and not answer.networks:
         print_line(f"{answer.endpoint}: nothing decided yet: no request was answered")
     for decision in answer.decisions:
         title = (
@@ -96,6 +96,8 @@ def _print_explanations(answer: DaemonExplanations, most: int) -> None:
             print_line(f"  objects: {named}{f', and {more} more' if more > 0 else ''}")
         for name, value in decision.facts:
             print_line(f"  {name}: {value}")
+    for name, why in answer.networks:
+        print_line(f"{answer.endpoint}, network {name}: {why}")
 
 
 class _Answer(Protocol):

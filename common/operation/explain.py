@@ -46,18 +46,28 @@ class ExplanationService(Service):
     ----------
     explanations : callable
         The last decision of each catalogue, those that were taken.
+    networks : callable
+        By name: where a network is, and who answers for it.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = explanation_pb2.DESCRIPTOR.services_by_name["Explanation"]
 
-    def __init__(self, explanations: Callable[[], Sequence[Explanation]]) -> None:
+    def __init__(
+        self,
+        explanations: Callable[[], Sequence[Explanation]],
+        networks: Callable[[], Sequence[tuple[str, str]]] = tuple,
+    ) -> None:
         self._explanations = explanations
+        self._networks = networks
 
     def explain(self, request: ExplainRequest, context: CallContext) -> ExplainResponse:
         """Say what was decided last about the catalogues that the caller may use, and why."""
         del request
-        known = (one for one in self._explanations() if context.caller.sees(one.catalogue))
-        return ExplainResponse(decisions=[explanation_to_proto(one) for one in known])
+        sees = context.caller.sees
+        return ExplainResponse(
+            decisions=[explanation_to_proto(one) for one in self._explanations() if sees(one.catalogue)],
+            networks=[Fact(name=name, value=why) for name, why in self._networks() if sees(name)],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +80,14 @@ class DaemonExplanations:
     """One per catalogue."""
     error: str = ""
     """Why there was no answer; empty if there was one."""
+    networks: tuple[tuple[str, str], ...] = ()
+    """By name: where a network is, and who answers for it."""
 
     def to_json(self) -> dict[str, object]:
         """The fields; terms flat, facts as a mapping."""
         decisions = [asdict(one) | {"facts": dict(one.facts)} for one in self.decisions]
-        return {"endpoint": self.endpoint, "error": self.error, "decisions": decisions}
+        facts = {"endpoint": self.endpoint, "error": self.error, "decisions": decisions}
+        return facts | ({"networks": dict(self.networks)} if self.networks else {})
 
 
 def ask_explanations(
@@ -83,7 +96,10 @@ def ask_explanations(
     """Ask all daemons to explain themselves; see `ask_all`."""
 
     def read(endpoint: str, response: ExplainResponse) -> DaemonExplanations:
-        return DaemonExplanations(endpoint, tuple(map(explanation_from_proto, response.decisions)))
+        networks = tuple((fact.name, fact.value) for fact in response.networks)
+        return DaemonExplanations(
+            endpoint, tuple(map(explanation_from_proto, response.decisions)), networks=networks
+        )
 
     return ask_all(
         endpoints,

@@ -17,11 +17,13 @@ from nearsight.common.catalogue.answers import message_of
 from nearsight.common.clock import Clock
 from nearsight.common.errors import CorruptStore, NearsightError, NotFound
 from nearsight.common.inference.manifest import Manifest
-from nearsight.common.inference.model_memory import Absent, Lease, ModelMemory
+from nearsight.common.inference.model_memory import FIT_EVERY_S, Absent, Lease, ModelMemory
+from nearsight.common.inference.process_memory import available_memory_bytes
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.load_or_forward import Circumstances, load_or_forward
+from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.cloud_client import CloudClient, when_done
 from nearsight.edge.inference.fetching import ModelFetching
@@ -91,6 +93,7 @@ class EdgeNetworks:
         """List the networks of the cloud now and then; load pinned ones."""
         self._background.start()
         self._background.submit(self._list, name="list")
+        self._background.submit(self._fit, name="fit")
 
     def stop(self, grace_s: float) -> None:
         """Serve no more."""
@@ -170,6 +173,37 @@ class EdgeNetworks:
         facts += [(f"network {name}", f"cannot be loaded: {why}") for name, why in problems.items() if why]
         return facts
 
+    def explanations(self) -> Sequence[tuple[str, str]]:
+        """By name: where a network is, and who answers for it."""
+        resident, here = self.memory.state.resident, self.repository.manifests()
+        return [
+            (name, self._explained(name, resident.get(name), here.get(name)))
+            for name in sorted(self._offered)
+        ]
+
+    def _explained(self, name: str, costs: ModelCosts | None, manifest: Manifest | None) -> str:
+        forward_ms = self._expected_forward_ms(name)
+        cloud = f"the cloud takes {forward_ms:.0f} ms"
+        if name not in self._forward_ms:
+            cloud = f"the cloud is assumed to take {forward_ms:.0f} ms"
+        if costs is not None:
+            return (
+                f"in memory, {costs.size_bytes / 1e6:.1f} MB; executes in {costs.execution_ms:.1f} ms, "
+                f"loads in {costs.load_ms:.0f} ms; {cloud}"
+            )
+        if manifest is None:
+            return f"its file is not here{self._why_not(name)}; {cloud}"
+        if manifest.measured is None:
+            return f"not in memory, not measured yet; {cloud}"
+        measured, problem = manifest.measured, self.memory.problem(name)
+        here_ms = measured.load_ms + measured.execution_ms
+        who = "the cloud answers while it is loaded" if forward_ms < here_ms else "requests wait for the load"
+        return (
+            f"not in memory, where it would take {measured.memory_bytes / 1e6:.1f} MB; loads in "
+            f"{measured.load_ms:.0f} ms, executes in {measured.execution_ms:.1f} ms; {cloud}: {who}"
+            + (f"; {problem}" if problem else "")
+        )
+
     def counts(self) -> dict[str, int]:
         """Requests by who answered: "here", "waited" for a load here, "forwarded"."""
         with self._lock:
@@ -206,6 +240,10 @@ class EdgeNetworks:
             self._answered[how] += 1
 
     # In the background thread
+
+    def _fit(self) -> None:
+        self._background.submit(self._fit, name="fit", after_s=FIT_EVERY_S)
+        self.memory.fit(available_memory_bytes())
 
     def _came(self, name: str) -> None:
         """A file is here that a request wanted: load it for the next one."""

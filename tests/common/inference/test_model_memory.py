@@ -180,21 +180,21 @@ def test_pinned_networks_come_at_the_start_and_stay(place: Place) -> None:
     assert memory.is_resident("pinned")
 
 
-def test_a_budget_that_shrinks_evicts_what_is_not_in_use_and_the_rest_afterwards(place: Place) -> None:
+def test_where_others_take_the_memory_what_is_not_in_use_leaves_and_the_rest_afterwards(place: Place) -> None:
     for name in ("one", "two", "three"):
         place.add(name)
-    memory = place.memory(30)
+    memory = place.memory(30, reserve_mb=100)
     for name in ("one", "two", "three"):
         use(memory, name)
     held = memory.lease("one").result(20)
-    memory.resize(5 * MB)
+    memory.fit(75 * MB)
     assert set(memory.state.resident) == {"one"}
     assert held.run({"": ONES}, 10)["y"][0, 0] == 2.0
     held.release()
     assert memory.state.resident == {}
-    with pytest.raises(Unavailable, match="of 5 MB"):
+    with pytest.raises(Overloaded, match="of 5 MB.*as others take this machine's memory"):
         memory.request("one")
-    memory.resize(30 * MB)
+    memory.fit(200 * MB)
     assert use(memory, "one") == 2.0
 
 

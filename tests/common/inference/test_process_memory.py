@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.inference.process_memory import available_memory_bytes, own_memory_bytes
+
+KB = 1024
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A machine with 900 kB available, in a cgroup."""
+    group = tmp_path / "sys/fs/cgroup/nearsight"
+    for folder in (group, tmp_path / "proc/self"):
+        folder.mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 2000 kB\nMemAvailable: 900 kB\nHugePages_Total: 0\n")
+    (tmp_path / "proc/self/cgroup").write_text("1:cpu:/old\n0::/nearsight\n")
+    (group / "memory.current").write_text("600000\n")
+    (group / "memory.stat").write_text("anon 1\ninactive_file 100000\n")
+    return tmp_path
+
+
+def test_what_the_machine_has_available_is_available(root: Path) -> None:
+    assert available_memory_bytes(root) == 900 * KB
+    (root / "sys/fs/cgroup/nearsight/memory.max").write_text("max\n")
+    assert available_memory_bytes(root) == 900 * KB
+
+
+@pytest.mark.parametrize(("limit", "available"), [(800_000, 300_000), (10**9, 900 * KB), (400_000, 0)])
+def test_a_cgroup_leaves_no_more_than_its_limit(root: Path, limit: int, available: int) -> None:
+    (root / "sys/fs/cgroup/nearsight/memory.max").write_text(f"{limit}\n")
+    assert available_memory_bytes(root) == available
+
+
+def test_memory_of_this_process_and_machine_can_be_read() -> None:
+    assert 10**6 < own_memory_bytes() < 10**11
+    assert available_memory_bytes() > 0
