@@ -78,6 +78,7 @@ _QUICK = {
     "markov": "The Markov model of 10,000 objects, a million transitions: memory, and time of a prediction.",
     "twin": "The simulation: speed with 100 devices, and time and memory with 10,000 devices at 100 edges.",
     "result-cache": "Lookups among 100,000 results, for each approximation: against scikit-learn's BallTree.",
+    "inference": "A warm request to a network at an edge, beside the runtime alone on the same tensor.",
     "model-cache": "Requests for models that the simulator replays per second, for every eviction policy.",
 }
 """Benchmarks that need no choice but ``--quick``, each the function ``bench_NAME`` of a module NAME."""

@@ -192,7 +192,7 @@ def test_where_others_take_the_memory_what_is_not_in_use_leaves_and_the_rest_aft
     assert held.run({"": ONES}, 10)["y"][0, 0] == 2.0
     held.release()
     assert memory.state.resident == {}
-    with pytest.raises(Overloaded, match="of 5 MB.*as others take this machine's memory"):
+    with pytest.raises(Overloaded, match=r"of 5 MB.*as others take this machine's memory"):
         memory.request("one")
     memory.fit(200 * MB)
     assert use(memory, "one") == 2.0

@@ -1,0 +1,168 @@
+"""A warm request to a network at an edge, beside the runtime alone on the same tensor.
+
+The edge is a real daemon on loopback, whose network is in memory. What it spends is what it says with each
+answer: from the arrival of the request to its response, waiting for a worker included. Both are measured in
+turns, block by block, so that the machine's changes of speed meet both.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from nearsight.common.errors import MissingDependency, NearsightError
+from nearsight.common.inference.measurement import measure
+from nearsight.common.inference.repository import ModelRepository, manifest_of_file
+from nearsight.common.inference.runtime import Network, Runtime
+from nearsight.common.inference.settings import ModelSettings
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.rpc.server import ServerSettings
+from nearsight.device.recognizer import Recognizer
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.settings import EdgeSettings
+from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles
+
+SIDES_PX = (16, 112, 224)
+"""Inputs of 3 KB, 151 KB and 602 KB."""
+MOST_OVERHEAD_MS = 1.0
+_WARM_UP = 20
+_NOBODY = "tcp://127.0.0.1:9"
+_WAIT_S = 60.0
+
+
+def bench_inference(quick: bool, tell: Tell) -> Benchmark:
+    """Warm requests with inputs of several sizes."""
+    blocks, requests = (3, 10) if quick else (20, 50)
+    tell(f"inference: {blocks} x {requests} warm requests per size")
+    columns = {
+        "input kB": "{input_kb:.0f}",
+        "runtime ms": "{runtime_ms:.3f}",
+        "in the edge ms": "{edge_ms:.3f}",
+        "more ms": "{more_ms:.3f}",
+        "blocks": "{least_more_ms:.3f} … {most_more_ms:.3f}",
+        "p99 in the edge": "{edge_p99_ms:.3f}",
+        "whole call ms": "{call_ms:.3f}",
+        "at most 1 ms more": "{reached}",
+    }
+    title = "A warm request to a network at an edge, beside the runtime alone"
+    return Benchmark("inference", title, columns, run(SIDES_PX, blocks, requests))
+
+
+def run(sides_px: tuple[int, ...], blocks: int, requests: int) -> list[dict[str, Any]]:
+    """Time the runtime and the edge in turns.
+
+    Parameters
+    ----------
+    sides_px : tuple of int
+        Inputs ``(1, 3, side, side)`` float32.
+    blocks, requests : int
+        Turns of each, and requests in one.
+
+    Returns
+    -------
+    list of dict
+        Of each size: medians of the runtime, in the edge and of the whole call from the SDK, the median
+        difference of blocks with the least and the most, and whether it is at most `MOST_OVERHEAD_MS`.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="nearsight-bench-")))
+        runtime = Runtime()
+        stack.callback(runtime.close)
+        repository = ModelRepository(folder / "models")
+        networks: dict[int, Network] = {}
+        for side_px in sides_px:
+            path, name = _pooling_network(folder / f"side{side_px}.onnx", side_px), f"side{side_px}"
+            measured, _ = measure(path, name)
+            repository.add(path, replace(manifest_of_file(path, name), measured=measured))
+            networks[side_px] = runtime.load(path, name)
+        edge = EdgeDaemon(
+            EdgeSettings(
+                server=ServerSettings(listen="tcp://127.0.0.1:0"),
+                cloud=_NOBODY,
+                models=ModelSettings(folder=folder / "models"),
+            ),
+            DaemonMetrics("edge"),
+        )
+        edge.start()
+        stack.callback(edge.stop, 1.0)
+        return [_row(edge, side_px, networks[side_px], blocks, requests) for side_px in sides_px]
+
+
+def _row(edge: EdgeDaemon, side_px: int, network: Network, blocks: int, requests: int) -> dict[str, Any]:
+    rng = np.random.default_rng(side_px)
+    tensor = rng.random((1, 3, side_px, side_px), np.float32)
+    settings = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
+    direct: list[list[float]] = []
+    inside: list[list[float]] = []
+    calls: list[float] = []
+    with Recognizer(edge.endpoint, None, f"side{side_px}", settings=settings) as recognizer:
+        _wait_until_warm(recognizer, tensor)
+        for _ in range(blocks):
+            direct.append([_direct_ms(network, tensor) for _ in range(requests)])
+            answers = [recognizer.infer(tensor) for _ in range(requests)]
+            inside.append([answer.hops[-1].queue_ms + answer.hops[-1].compute_ms for answer in answers])
+            calls += [answer.latency_ms for answer in answers]
+    more = [
+        statistics.median(ours) - statistics.median(bare) for ours, bare in zip(inside, direct, strict=True)
+    ]
+    everything = [ms for block in inside for ms in block]
+    more_ms = statistics.median(more)
+    return {
+        "input_kb": tensor.nbytes / 1e3,
+        "runtime_ms": statistics.median(ms for block in direct for ms in block),
+        "edge_ms": statistics.median(everything),
+        "edge_p99_ms": percentiles(everything, 99)[0],
+        "more_ms": more_ms,
+        "least_more_ms": min(more),
+        "most_more_ms": max(more),
+        "call_ms": statistics.median(calls),
+        "requests": len(calls),
+        "reached": more_ms <= MOST_OVERHEAD_MS,
+    }
+
+
+def _direct_ms(network: Network, tensor: np.ndarray[Any, Any]) -> float:
+    started_s = time.perf_counter()
+    network.run({"x": tensor})
+    return (time.perf_counter() - started_s) * 1e3
+
+
+def _wait_until_warm(recognizer: Recognizer, tensor: np.ndarray[Any, Any]) -> None:
+    """Ask until the edge answers from memory: without a cloud the first requests may fail."""
+    until_s = time.monotonic() + _WAIT_S
+    warm = 0
+    while warm < _WARM_UP:
+        try:
+            recognizer.infer(tensor)
+            warm += 1
+        except NearsightError:
+            if time.monotonic() > until_s:
+                raise
+
+
+def _pooling_network(path: Path, side_px: int) -> Path:
+    """The mean of each channel: so quick that the runtime does not hide what is around it."""
+    try:
+        import onnx  # noqa: PLC0415  optional
+    except ImportError as error:
+        raise MissingDependency(
+            "`nearsight bench inference` needs onnx", advice="pip install 'nearsight[inference]'"
+        ) from error
+    shape: list[str | int] = ["n", 3, side_px, side_px]
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("GlobalAveragePool", ["x"], ["y"])],
+        "pooling",
+        [helper.make_tensor_value_info("x", kind, shape)],
+        [helper.make_tensor_value_info("y", kind, ["n", 3, 1, 1])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path

@@ -1,0 +1,14 @@
+"""The benchmark of warm requests measures the edge and the runtime on the same tensors."""
+
+from nearsight.experiments.bench.inference import run
+
+
+def test_both_are_measured_for_every_size() -> None:
+    rows = run((8, 16), blocks=2, requests=3)
+    assert [row["input_kb"] for row in rows] == [0.768, 3.072]
+    for row in rows:
+        assert row["requests"] == 6
+        assert row["runtime_ms"] > 0
+        assert 0 < row["edge_ms"] < row["call_ms"]
+        assert row["least_more_ms"] <= row["more_ms"] <= row["most_more_ms"]
+        assert row["reached"] == (row["more_ms"] <= 1.0)
