@@ -1,0 +1,256 @@
+"""Which traffic gives mCache's table 3: processes of arrival, functions behind the requests, fixed memory.
+
+The paper does not publish its traffic. Each combination is judged by the distance between its gains over LFU
+and the twelve of table 3, per request and per miss: the paper does not say which its means are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import nested, values
+from nearsight.experiments.model_serving.workloads import Recipe, Workload
+from nearsight.experiments.model_serving.zoo import mcache_models
+from nearsight.experiments.studies.mcache.contenders import CLAIRVOYANT, IAM, LFU, POLICIES, play, row_of
+from nearsight.experiments.traces.arrivals import FIXED, ArrivalProcess, Drift
+from nearsight.experiments.traces.model_requests import ModelRequests
+
+TABLE_3 = {
+    "0.4": {"LRU": 0.15, "ARC": 0.22, "SRRIP": 0.23, IAM: 0.27},
+    "0.6": {"LRU": 0.25, "ARC": 0.33, "SRRIP": 0.36, IAM: 0.43},
+    "0.8": {"LRU": 0.41, "ARC": 0.49, "SRRIP": 0.54, IAM: 0.62},
+}
+"""Gains in mean load time over LFU, by share of the memory."""
+READINGS = {"per request": "load_s", "per miss": "load_s_of_misses"}
+_FAST, _SHUFFLED = "drift, fast", "on-off, shuffled"
+PROCESSES: dict[str, ArrivalProcess] = {
+    **FIXED,
+    _FAST: Drift(spread=3.0, memory_s=300.0),
+    _SHUFFLED: FIXED["on-off"],
+}
+"""Shuffled: in random order over 10 minutes each, as section 6.1 says."""
+_FUNCTIONS, _FIXED_MB = (30, 300, 3_000), (0, 500)
+_SHUFFLED_OVER_S = 600.0
+_RUNS = 8
+
+
+class Figure(Experiment):
+    """Gains over LFU under 36 kinds of traffic and memory, and which of them are those of table 3."""
+
+    name: ClassVar[str] = "mcache-ablation"
+    source: ClassVar[str] = "mCache, 6.3"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per process, number of functions and fixed memory."""
+        functions, fixed_mb = (_FUNCTIONS[1:2], _FIXED_MB[1:]) if options.smoke else (_FUNCTIONS, _FIXED_MB)
+        processes = ("poisson", "on-off", _SHUFFLED) if options.smoke else PROCESSES
+        return cells_of(
+            "{process}-{functions}-{fixed_mb}", process=processes, functions=functions, fixed_mb=fixed_mb
+        )
+
+    def processes(self, options: RunOptions) -> int:
+        """Nothing is timed."""
+        return 1 if options.smoke else 2
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """A row per run, share of the memory and policy."""
+        process, functions, fixed_mb = cell.parameters.values()
+        rows: list[Row] = []
+        for run in range(1 if options.smoke else _RUNS):
+            rng = options.rng(self.name, process, functions, run)
+            workload = Recipe(PROCESSES[process], functions=functions).draw(mcache_models(fixed_mb), rng)
+            if process == _SHUFFLED:
+                workload = shuffled(workload, rng)
+            rows += [
+                {
+                    "process": process,
+                    "functions": functions,
+                    "fixed_mb": fixed_mb,
+                    "memory": memory,
+                    "policy": policy,
+                    "run": run,
+                    **row_of(play(policy, workload, float(memory))),
+                }
+                for memory in TABLE_3
+                for policy in POLICIES
+            ]
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``<process>.<functions>.<fixed MB>``: median gains of policies, and distances from table 3."""
+        return nested(rows, ("process", "functions", "fixed_mb"), _of_traffic)
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Some traffic gives the table per request; none with constant rates does."""
+        found = _by_distance(summary, "per request")
+        distance, traffic = found[0]
+        iam = {memory: one["gains"]["per request"][IAM][memory] for memory in TABLE_3 for one in (traffic,)}
+        note = f"{traffic['name']}; IAM {', '.join(f'{gain:.0%}' for gain in iam.values())}"
+        constant, steady = next(one for one in found if one[1]["process"] == "poisson")
+        missed, miss = _by_distance(summary, "per miss")[0]
+        ahead = max(
+            one["gains"]["per request"]["LRU"][memory] / TABLE_3[memory]["LRU"]
+            for _, one in found
+            if one["process"] == "poisson"
+            for memory in TABLE_3
+        )
+        return (
+            Target.at_most("nearest traffic: distance of its gains from table 3", distance, 0.1, note, 3),
+            Target.at_least(
+                "nearest with constant rates: distance, over that",
+                constant / distance,
+                1.5,
+                steady["name"],
+                2,
+            ),
+            Target.at_most(
+                "constant rates: most that LRU gains on LFU, over table 3's gain", ahead, 0.75, "", 2
+            ),
+            Target.at_least(
+                "gains per miss: distance of the nearest, over that per request",
+                missed / distance,
+                1.5,
+                miss["name"],
+                2,
+            ),
+        )
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per traffic, nearest first; gains per request at 40, 60 and 80 % of the memory."""
+        said = [_three(table_3) for table_3 in _turned(TABLE_3).values()]
+        lines = [("table 3", "", *said, "", "")]
+        for distance, one in _by_distance(summary, "per request"):
+            gains = one["gains"]["per request"]
+            shown = [_three(gains[policy]) for policy in ("LRU", "ARC", "SRRIP", IAM, CLAIRVOYANT)]
+            lines.append((one["name"], f"{distance:.3f}", *shown, f"{one['distances']['per miss']:.3f}"))
+        columns = ("traffic", "distance", "LRU", "ARC", "SRRIP", IAM, CLAIRVOYANT, "distance per miss")
+        return columns, lines
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Gains of all traffics as a map, nearest first."""
+        found = _by_distance(results.metrics, "per request")
+        picture = drawing.new_picture(9.4, 1.6 + 0.24 * (len(found) + 1))
+        _draw_map(picture.subplots(), found)
+        drawing.caption(
+            picture,
+            "Gains in mean load time per request over LFU, medians of 8 runs; nearest to table 3 first",
+        )
+        return picture
+
+
+def shuffled(workload: Workload, rng: np.random.Generator) -> Workload:
+    """Requests in random order over each 10 minutes."""
+    requests = workload.requests
+    times = (
+        requests.times_s // _SHUFFLED_OVER_S * _SHUFFLED_OVER_S + rng.random(len(requests)) * _SHUFFLED_OVER_S
+    )
+    order = np.argsort(times, kind="stable")
+    return Workload(
+        ModelRequests(times[order], requests.models[order], requests.names),
+        workload.costs,
+        workload.segments,
+    )
+
+
+def _of_traffic(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    by_policy = nested(rows, ("policy", "memory"), lambda group: group)
+    gains = {
+        reading: {
+            policy: {
+                memory: _gain(group, by_policy[LFU][memory], column) for memory, group in by_memory.items()
+            }
+            for policy, by_memory in by_policy.items()
+        }
+        for reading, column in READINGS.items()
+    }
+    distances = {reading: _distance(found) for reading, found in gains.items()}
+    hits = {
+        policy: {
+            memory: round(float(np.median(values(group, "hit_ratio"))), 3) for memory, group in one.items()
+        }
+        for policy, one in by_policy.items()
+    }
+    return {"gains": gains, "distances": distances, "hit_ratio": hits}
+
+
+def _distance(gains: Mapping[str, Mapping[str, float]]) -> float:
+    """Root mean square over the twelve gains of table 3."""
+    missed = [
+        gains[policy][memory] - gain for memory, said in TABLE_3.items() for policy, gain in said.items()
+    ]
+    return round(float(np.sqrt(np.mean(np.square(missed)))), 4)
+
+
+def _gain(rows: Sequence[StoredRow], lfu: Sequence[StoredRow], column: str) -> float:
+    """Median over runs of the share of LFU's load time that is saved in the same run."""
+    ours, theirs = (np.array(values(group, column)) for group in (rows, lfu))
+    return round(float(np.median(1.0 - ours / np.maximum(theirs, 1e-9))), 4)
+
+
+def _by_distance(summary: Mapping[str, Any], reading: str) -> list[tuple[float, dict[str, Any]]]:
+    """All traffics, nearest to table 3 first."""
+    found = [
+        (
+            one["distances"][reading],
+            {**one, "process": process, "name": f"{process}, {functions} functions, {fixed_mb} MB"},
+        )
+        for process, by_functions in summary.items()
+        for functions, by_memory in by_functions.items()
+        for fixed_mb, one in by_memory.items()
+    ]
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _turned(table: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """By policy, then by memory."""
+    return {policy: {memory: table[memory][policy] for memory in table} for policy in table["0.4"]}
+
+
+def _three(gains: Mapping[str, float]) -> str:
+    return ", ".join(f"{100 * gain:.0f}" for gain in gains.values()) + " %"
+
+
+def _draw_map(axes: Axes, found: Sequence[tuple[float, Mapping[str, Any]]]) -> None:
+    policies = ("LRU", "ARC", "SRRIP", IAM, CLAIRVOYANT)
+    said = _turned(TABLE_3)
+    rows = [[said[policy][memory] if policy in said else np.nan for policy in policies for memory in TABLE_3]]
+    rows += [
+        [one["gains"]["per request"][policy][memory] for policy in policies for memory in TABLE_3]
+        for _, one in found
+    ]
+    map_ = np.array(rows)
+    axes.imshow(map_, cmap="RdBu", vmin=-0.8, vmax=0.8, aspect="auto")
+    for (row, column), gain in np.ndenumerate(map_):
+        if np.isfinite(gain):
+            axes.text(column, row, f"{100 * gain:.0f}", ha="center", va="center", fontsize=7)
+    labels = ["table 3 of the paper", *(f"{one['name']} ({distance:.2f})" for distance, one in found)]
+    axes.set_yticks(range(len(labels)), labels, fontsize=7)
+    axes.set_xticks(
+        range(map_.shape[1]),
+        [f"{float(memory):.0%}" for _ in policies for memory in TABLE_3],
+        fontsize=7,
+    )
+    axes.xaxis.tick_top()
+    for place, policy in enumerate(policies):
+        axes.text(3 * place + 1, -1.9, policy, ha="center", fontsize=9, fontweight="bold")
+        if place:
+            axes.axvline(3 * place - 0.5, color="white", linewidth=2)
+    axes.axhline(0.5, color="black", linewidth=1)
+    axes.grid(visible=False)
+    axes.tick_params(length=0)

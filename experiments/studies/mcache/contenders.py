@@ -1,0 +1,92 @@
+"""The eviction policies of mCache's section 6.3, variants of its own, and a game for all of them.
+
+IAM's rates are those of the last minute here: its window is not published, and each of the seven models gets
+six requests a minute. The variant with true rates is told the rate of each moment. The text calls IAM's rates
+foreknowledge of the requests; that is the clairvoyant: equation 1 with the true next request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.model_cache.model_cache import ModelCache
+from nearsight.common.model_cache.policies.iam import ImportanceAware
+from nearsight.common.model_cache.policy import Policy
+from nearsight.common.model_cache.rates import RateEstimator, SlidingWindow
+from nearsight.common.model_cache.registry import make_policy
+from nearsight.experiments.framework.experiment import Row
+from nearsight.experiments.model_serving.simulation import Served, knowledge_of, replay
+from nearsight.experiments.model_serving.workloads import Workload
+
+LFU, ALL_TIME, IAM, LONGER, TRUE, CLAIRVOYANT = (
+    "LFU",
+    "LFU, all time",
+    "IAM",
+    "IAM, 10 minutes",
+    "IAM, true rates",
+    "clairvoyant",
+)
+_WINDOW_S, _LONGER_S = 60.0, 600.0
+_TRUE_FOR_S = 5.0
+"""Momentary rates are looked up again after this time."""
+
+
+class MomentaryRates(RateEstimator):
+    """The true rates of the moment."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._segments = workload.segments
+        self._places = {name: place for place, name in enumerate(workload.requests.names)}
+        self._rates: NDArray[np.float64] = np.zeros(len(self._places))
+        self._until_s = -np.inf
+
+    def requested(self, model: str, now_s: float) -> None:
+        """Nothing is to be learnt."""
+
+    def rate(self, model: str, now_s: float) -> float:
+        """As the workload was drawn."""
+        if now_s >= self._until_s:
+            self._rates = self._segments.rates_at(now_s, len(self._places))
+            self._until_s = now_s + _TRUE_FOR_S
+        return float(self._rates[self._places[model]])
+
+
+def _named(name: str) -> Callable[[Workload], Policy]:
+    return lambda workload: make_policy(name, knowledge_of(workload.requests))
+
+
+POLICIES: dict[str, Callable[[Workload], Policy]] = {
+    LFU: _named("lfu"),
+    ALL_TIME: _named("popularity"),
+    "LRU": _named("lru"),
+    "ARC": _named("arc"),
+    "SRRIP": _named("srrip"),
+    IAM: lambda _workload: ImportanceAware(SlidingWindow(_WINDOW_S)),
+    LONGER: lambda _workload: ImportanceAware(SlidingWindow(_LONGER_S)),
+    TRUE: lambda workload: ImportanceAware(MomentaryRates(workload)),
+    CLAIRVOYANT: _named("cremebrulee-oracle"),
+}
+"""By the names in tables and pictures. The paper's LFU is counted since the load, as LFU in a cache is."""
+
+
+def play(policy: str, workload: Workload, memory: float) -> Served:
+    """Let one client at a time ask an empty cache with this share of the memory of all models.
+
+    There is room for the largest model at least.
+    """
+    largest = max(one.size_bytes for one in workload.costs.values())
+    cache = ModelCache(max(largest, int(memory * workload.size_bytes)), POLICIES[policy](workload))
+    return replay(workload.requests, workload.costs, cache)
+
+
+def row_of(served: Served) -> Row:
+    """What tables and figures are made of."""
+    return {
+        "hit_ratio": round(served.hit_ratio, 5),
+        "load_s": round(served.load_ms_per_request / 1e3, 5),
+        "load_s_of_misses": round(served.load_ms_per_miss / 1e3, 5),
+        "latency_s": round(float(served.latency_ms.mean()) / 1e3, 5),
+    }

@@ -1,0 +1,157 @@
+"""Figures 1 and 2 of mCache, figure 2 of CremeBrulee: generated functions beside what the papers say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import mean_and_spread, nested, values
+from nearsight.experiments.traces.arrivals import CREMEBRULEE, MCACHE
+
+MARGINALS = {"mCache": MCACHE, "CremeBrulee": CREMEBRULEE}
+_FUNCTIONS, _RUNS, _BUCKETS, _REPEATS = 20_000, 5, 100, 1_000
+_LOWEST, _HIGHEST = -5.0, 3.0
+"""Powers of ten of the buckets' ends."""
+_QUANTILES = (1, 2, 5, 10, 20, 50, 100, 150, 200)
+PAPER = {
+    "mCache": {"above 1/s": 0.0117, "most calls of 200 functions [1/s]": 15.0},
+    "CremeBrulee": {"above 1/s": 0.0063, "above 0.1/s": 0.0235, "most calls of 200 functions [1/s]": 20.0},
+}
+_COLOURS = {"mCache": "#1f6f8b", "CremeBrulee": "#c2571a"}
+
+
+class Figure(Experiment):
+    """Rates of generated functions, and the calls that functions of all quantiles get, beside both papers."""
+
+    name: ClassVar[str] = "mcache-traffic"
+    source: ClassVar[str] = "mCache, 3.1"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per paper and draw."""
+        return cells_of("{paper}-{run}", paper=MARGINALS, run=range(2 if options.smoke else _RUNS))
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """A row per bucket of rates, and one per number of quantiles."""
+        paper, run = cell.parameters["paper"], cell.parameters["run"]
+        rng = options.rng(self.name, paper, run)
+        rates = np.sort(MARGINALS[paper].draw(_FUNCTIONS, rng))
+        ends = np.logspace(_LOWEST, _HIGHEST, _BUCKETS + 1)
+        counts = np.histogram(rates, ends)[0]
+        shares = {"1": np.mean(rates > 1.0), "0.1": np.mean(rates > 0.1), "90th": np.quantile(rates, 0.9)}
+        common = {"paper": paper, "run": run}
+        rows: list[Row] = [
+            {**common, "kind": "bucket", "at": float(end), "value": int(count)}
+            for end, count in zip(ends, counts, strict=False)
+        ]
+        rows += [{**common, "kind": "share", "at": at, "value": float(one)} for at, one in shares.items()]
+        for quantiles in _QUANTILES:
+            groups = np.array_split(rates, quantiles)
+            calls = np.sum([rng.choice(group, _REPEATS) for group in groups], axis=0)
+            rows.append({**common, "kind": "memory", "at": quantiles, "value": float(np.mean(calls))})
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``<paper>.<kind>.<at>``: mean and spread over draws."""
+        return nested(rows, ("paper", "kind", "at"), lambda group: mean_and_spread(values(group, "value")))
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """The shares that the papers state, and their figures 2."""
+        found = []
+        for paper, kinds in summary.items():
+            said, shares = PAPER[paper], kinds["share"]
+            for at in ("1", "0.1"):
+                if f"above {at}/s" in said:
+                    share, said_share = shares[at]["mean"], said[f"above {at}/s"]
+                    text = f"{paper}: functions called more than {at}/s, {said_share:.2%} in the paper"
+                    found.append(Target(text, share, abs(share - said_share) <= 0.1 * said_share))
+            ninetieth = 60.0 * shares["90th"]["mean"]
+            text = f"{paper}: 90th percentile [1/min], about 1 in the paper"
+            found.append(Target(text, ninetieth, abs(ninetieth - 1.0) <= 0.1))
+            calls, most = kinds["memory"]["200"], said["most calls of 200 functions [1/s]"]
+            spread = f"{calls['min']:.1f} to {calls['max']:.1f} over {calls['runs']} draws"
+            text = f"{paper}: calls per second of 200 functions of all quantiles, 1 GB each"
+            found.append(Target.at_most(text, calls["mean"], most, spread, 2))
+        return tuple(found)
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per paper and number."""
+        lines = []
+        for paper, kinds in summary.items():
+            shares, said = kinds["share"], PAPER[paper]
+            lines += [
+                (paper, "above 1/s", f"{shares['1']['mean']:.2%}", f"{said['above 1/s']:.2%}"),
+                (
+                    paper,
+                    "above 0.1/s",
+                    f"{shares['0.1']['mean']:.2%}",
+                    f"{said['above 0.1/s']:.2%}" if "above 0.1/s" in said else "",
+                ),
+                (paper, "90th percentile [1/min]", f"{60 * shares['90th']['mean']:.2f}", "about 1"),
+                (
+                    paper,
+                    "200 functions [1/s]",
+                    f"{kinds['memory']['200']['mean']:.1f}",
+                    f"below {said['most calls of 200 functions [1/s]']:.0f}",
+                ),
+            ]
+        return ("paper", "number", "generated", "paper's"), lines
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Figure 1 and figure 2."""
+        picture = drawing.new_picture(9.6, 3.8)
+        rates, memory = picture.subplots(1, 2)
+        for paper, kinds in results.metrics.items():
+            _draw_rates(rates, paper, kinds["bucket"])
+            calls = kinds["memory"]
+            x = [int(at) for at in calls]
+            means, ends = drawing.middles([*calls.values()])
+            memory.errorbar(
+                x, means, ends, color=_COLOURS[paper], marker="o", markersize=3, label=paper, capsize=2
+            )
+            most = PAPER[paper]["most calls of 200 functions [1/s]"]
+            memory.axhline(most, color=_COLOURS[paper], linestyle=":", linewidth=1)
+            memory.annotate(
+                f"{paper}: below {most:.0f}", (2, most), xytext=(0, 3), textcoords="offset points"
+            )
+        rates.axvline(1.0, color="#8a8a8a", linestyle=":", linewidth=1)
+        rates.set(
+            title="Functions by mean rate (figure 1; 2a)",
+            xscale="log",
+            yscale="log",
+            xlabel="calls per second",
+            ylabel="functions in a bucket, of 20,000",
+        )
+        memory.set(
+            title="Functions of all quantiles (figure 2; 2b)",
+            xlabel="memory [GB] = functions",
+            ylabel="calls per second of all",
+            ylim=(0, 26),
+        )
+        memory.legend(loc="upper left", bbox_to_anchor=(0.0, 0.55))
+        drawing.caption(
+            picture, "Drawn rates; 100 buckets; dotted: what the papers say; bars: range of five draws"
+        )
+        return picture
+
+
+def _draw_rates(axes: Axes, paper: str, buckets: Mapping[str, Mapping[str, float]]) -> None:
+    said = PAPER[paper]
+    label = f"{paper}: {said['above 1/s']:.2%} above 1/s"
+    counts = [one["mean"] for one in buckets.values()]
+    axes.step([float(at) for at in buckets], counts, where="post", color=_COLOURS[paper], label=label)
+    axes.legend(loc="upper right")

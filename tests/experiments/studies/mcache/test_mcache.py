@@ -1,0 +1,82 @@
+"""mCache's study: what policies are told, and what is made of rows."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nearsight.experiments.model_serving.workloads import Recipe
+from nearsight.experiments.model_serving.zoo import mcache_models
+from nearsight.experiments.studies.mcache import ablation_figure, policies_figure
+from nearsight.experiments.studies.mcache.contenders import (
+    CLAIRVOYANT,
+    IAM,
+    LFU,
+    POLICIES,
+    MomentaryRates,
+    play,
+)
+from nearsight.experiments.traces.arrivals import FIXED
+
+TRAFFIC = Recipe(FIXED["on-off"], requests=300)
+
+
+def test_momentary_rates_are_those_that_the_traffic_was_drawn_with() -> None:
+    workload = TRAFFIC.draw(mcache_models(), np.random.default_rng(1))
+    rates = MomentaryRates(workload)
+    for now_s in (0.0, 700.0, 3_000.0):
+        true = workload.segments.rates_at(now_s, 7)
+        told = [rates.rate(name, now_s) for name in workload.requests.names]
+        assert told == pytest.approx(true.tolist())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_model_larger_than_the_share_of_memory_is_loaded_all_the_same(policy: str) -> None:
+    workload = TRAFFIC.draw(mcache_models(), np.random.default_rng(1))
+    served = play(policy, workload, 0.01)
+    assert not served.refused.any()
+    assert served.hit_ratio < 0.6
+
+
+def test_shuffled_requests_stay_within_their_ten_minutes() -> None:
+    workload = TRAFFIC.draw(mcache_models(), np.random.default_rng(1))
+    shuffled = ablation_figure.shuffled(workload, np.random.default_rng(2))
+    assert np.all(np.diff(shuffled.requests.times_s) >= 0)
+
+    def counts(times_s: NDArray[np.float64]) -> list[int]:
+        return [int(count) for count in np.histogram(times_s, np.arange(0, 3_601, 600))[0]]
+
+    assert counts(shuffled.requests.times_s) == counts(workload.requests.times_s)
+    assert shuffled.requests.counts().tolist() == workload.requests.counts().tolist()
+    assert shuffled.requests.times_s.tolist() != workload.requests.times_s.tolist()
+
+
+def row(**columns: object) -> dict[str, str]:
+    usual: dict[str, object] = {"process": "poisson", "functions": 300, "fixed_mb": 500, "run": 0}
+    usual |= {"latency_s": 1.0, "hit_ratio": 0.5, "load_s": 4.0, "load_s_of_misses": 8.0}
+    return {name: str(value) for name, value in (usual | columns).items()}
+
+
+def test_the_distance_from_table_3_is_that_of_its_twelve_gains() -> None:
+    rows = []
+    for memory, policy in product(ablation_figure.TABLE_3, POLICIES):
+        gain = ablation_figure.TABLE_3[memory].get(policy, 0.0)
+        rows.append(row(memory=memory, policy=policy, load_s=4 * (1 - gain)))
+    found = ablation_figure.Figure().metrics(rows)["poisson"]["300"]["500"]
+    said = [gain for one in ablation_figure.TABLE_3.values() for gain in one.values()]
+    assert found["distances"]["per request"] == pytest.approx(0.0, abs=1e-3)
+    assert found["distances"]["per miss"] == pytest.approx(np.sqrt(np.mean(np.square(said))), abs=1e-3)
+
+
+def test_gains_are_compared_on_the_same_trace() -> None:
+    loads = {LFU: (4.0, 8.0), IAM: (3.0, 4.0), CLAIRVOYANT: (2.0, 2.0)}
+    rows = [
+        row(memory="0.4", policy=policy, run=run, load_s=load_s, latency_s=load_s + 1.0)
+        for policy, both in loads.items()
+        for run, load_s in enumerate(both)
+    ]
+    iam = policies_figure.Figure().metrics(rows)["0.4"][IAM]
+    assert iam["gain"]["each"] == [0.25, 0.5]
+    assert iam["share_of_gap"]["each"] == [0.5, pytest.approx(2 / 3, abs=1e-3)]
+    assert iam["throughput"]["each"] == [1.25, 1.8]
