@@ -156,10 +156,9 @@ class MarkovModel:
         slot = self._objects.by_id.get(object_id)
         if slot is None:
             return False
-        last = self._histories.last(device_id)
+        history, last = self._histories.saw(device_id, slot, now_s)
         if last is not None:
             self.staying += _STAYING_WEIGHT * ((last == slot) - self.staying)
-        history = self._histories.saw(device_id, slot, now_s)
         if history[-1:] != (slot,):
             # First the weight of now: reading it may rescale the counts.
             weight = self._counts.weight_at(now_s)

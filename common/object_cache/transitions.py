@@ -105,25 +105,27 @@ class DeviceHistories:
         latest = itertools.islice(reversed(self._last.items()), most)
         return [device_id for device_id, (_, heard_s) in latest if now_s - heard_s <= within_s]
 
-    def last(self, device_id: str) -> int | None:
-        """What a device looked at last, however long ago."""
-        history, _ = self._last.get(device_id, ((), 0.0))
-        return history[-1] if history else None
-
     def of(self, device_id: str, now_s: float) -> tuple[int, ...]:
         """The device's last objects, the latest last; empty if it is not known or was silent for long."""
         history, heard_s = self._last.get(device_id, ((), now_s))
         return history if now_s - heard_s < self._pause_s else ()
 
-    def saw(self, device_id: str, slot: int, now_s: float) -> tuple[int, ...]:
-        """Append an object, unless the device saw that last as well; returns the history from before."""
-        before = self.of(device_id, now_s)
+    def saw(self, device_id: str, slot: int, now_s: float) -> tuple[tuple[int, ...], int | None]:
+        """Append an object, unless the device saw that last as well.
+
+        Returns
+        -------
+        (tuple of int, int or None)
+            The history from before; and what the device looked at last, however long ago.
+        """
+        seen, heard_s = self._last.get(device_id, ((), now_s))
+        before = seen if now_s - heard_s < self._pause_s else ()
         after = before if before[-1:] == (slot,) else (*before, slot)[-self._length :]
         self._last[device_id] = (after, now_s)
         self._last.move_to_end(device_id)
         if len(self._last) > self._devices_max:
             self._last.popitem(last=False)
-        return before
+        return before, seen[-1] if seen else None
 
     def remove(self, slots: Iterable[int]) -> None:
         """Objects left the catalogue: histories begin anew after them."""

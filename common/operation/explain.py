@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -140,8 +140,8 @@ def explanation_to_proto(explanation: Explanation) -> ExplainedDecision:
     return ExplainedDecision(
         catalogue=explanation.catalogue,
         age_s=explanation.age_s,
-        chosen=_terms_to_proto(explanation.chosen),
-        alternatives=[_terms_to_proto(terms) for terms in explanation.alternatives],
+        chosen=LatencyTermsMessage(**asdict(explanation.chosen)),
+        alternatives=[LatencyTermsMessage(**asdict(terms)) for terms in explanation.alternatives],
         k_max=explanation.k_max,
         why=explanation.why,
         object_ids=explanation.object_ids,
@@ -173,18 +173,6 @@ def explanation_from_proto(message: ExplainedDecision) -> Explanation:
     )
 
 
-def _terms_to_proto(terms: LatencyTerms) -> LatencyTermsMessage:
-    return LatencyTermsMessage(
-        k=terms.k,
-        features=terms.features,
-        lookup_ms=terms.lookup_ms,
-        recall=terms.recall,
-        cached_probability=terms.cached_probability,
-        miss_ms=terms.miss_ms,
-        expected_ms=terms.expected_ms,
-    )
-
-
 def _terms_from_proto(message: LatencyTermsMessage) -> LatencyTerms:
     for name in ("lookup_ms", "miss_ms", "expected_ms"):
         if not 0 <= getattr(message, name) < math.inf:
@@ -192,12 +180,4 @@ def _terms_from_proto(message: LatencyTermsMessage) -> LatencyTerms:
     for name in ("recall", "cached_probability"):
         if not 0 <= getattr(message, name) <= 1 + _ROUNDING:
             raise InvalidMessage(f"{name} must be in [0, 1], got {getattr(message, name)}")
-    return LatencyTerms(
-        message.k,
-        message.lookup_ms,
-        message.recall,
-        message.cached_probability,
-        message.miss_ms,
-        message.expected_ms,
-        message.features,
-    )
+    return LatencyTerms(**{one.name: getattr(message, one.name) for one in fields(LatencyTerms)})

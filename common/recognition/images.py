@@ -155,7 +155,9 @@ def _from_bytes(
         raise InvalidImage("the image cannot be decoded", advice="send the original file") from error
     if pixels is None or pixels.size == 0:
         raise InvalidImage("the image cannot be decoded", advice="send the original file")
-    upright = _upright_size(declared, divisor, (pixels.shape[1], pixels.shape[0]))
+    width, height = declared
+    turned = (pixels.shape[1], pixels.shape[0]) != (-(-width // divisor), -(-height // divisor))
+    upright = (height, width) if turned else declared
     return _scaled(pixels.astype(np.uint8, copy=False), limits), upright
 
 
@@ -167,13 +169,6 @@ def _divisor(declared: tuple[int, int], limits: ImageLimits) -> int:
         if max(declared) // divisor >= limits.longest_side and not ambiguous:
             return divisor
     return 1
-
-
-def _upright_size(declared: tuple[int, int], divisor: int, decoded: tuple[int, int]) -> tuple[int, int]:
-    width, height = declared
-    if decoded == (-(-width // divisor), -(-height // divisor)):
-        return width, height
-    return height, width
 
 
 def _from_array(

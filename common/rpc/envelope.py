@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import starmap
+from operator import attrgetter
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -71,6 +73,9 @@ class Hop:
     next_tier_ms: float = 0.0
     received_bytes: int = 0
     sent_bytes: int = 0
+
+
+_HOP_VALUES = attrgetter(*Hop.__slots__)
 
 
 class Request(NamedTuple):
@@ -186,16 +191,12 @@ def decode_response(frames: Sequence[Buffer]) -> Response:
     """
     header = rpc_pb2.ResponseHeader()
     blobs = _open(frames, header)
-    hops = [
-        Hop(h.tier, h.queue_ms, h.compute_ms, h.next_tier_ms, h.received_bytes, h.sent_bytes)
-        for h in header.hops
-    ]
     return Response(
         header.request_id,
         header.status,
         header.error,
         header.advice,
-        tuple(hops),
+        tuple(starmap(Hop, map(_HOP_VALUES, header.hops))),
         header.message,
         blobs,
         sum(map(len, frames)),

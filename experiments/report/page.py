@@ -9,13 +9,18 @@ import base64
 import inspect
 import math
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
+from pydantic import BaseModel, ConfigDict
 
 from nearsight.common.errors import CorruptStore, InvalidArgument
 from nearsight.experiments.framework.environment import describe_environment
@@ -31,10 +36,38 @@ from nearsight.experiments.report.collecting import (
 )
 from nearsight.experiments.report.comparison import compare, number, paired
 from nearsight.experiments.report.embedded_rows import embed_rows
-from nearsight.experiments.report.paper import published
 from nearsight.experiments.report.settings_of_runs import ON, TESTBED, TWIN, command, in_words
 
 _LONGEST_NUMBER = 30
+
+
+class Published(BaseModel):
+    """What a paper says about one of its tables or figures; the texts and values are in ``paper.toml``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    where: str
+    """Section, and what of it."""
+    says: tuple[str, ...]
+    """Its findings, one sentence each."""
+    setup: str = ""
+    """Machines, network and data that it was measured with; empty if nothing was measured."""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    """Its values as a table; empty if it prints none."""
+
+
+@cache
+def published() -> Mapping[str, Published]:
+    """By the name of the experiment."""
+    text = files("nearsight.experiments.report").joinpath("paper.toml").read_text(encoding="utf-8")
+    read = tomllib.loads(text)
+    setups: dict[str, str] = read.pop("setups")
+    found = {}
+    for name, values in read.items():
+        setup = values.get("setup", "")
+        found[name] = Published(**{**values, "setup": setups.get(setup, setup)})
+    return MappingProxyType(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 import pytest
 
 from nearsight.experiments.framework.registry import experiments
-from nearsight.experiments.report.paper import published
+from nearsight.experiments.report.page import published
 
 
 @pytest.mark.parametrize("name", experiments())
