@@ -61,6 +61,8 @@ class Knowledge:
     """True mean rates [1/s]."""
     seed: int = 1
     """Of policies that draw."""
+    day_s: float = 86_400.0
+    """After so long traffic repeats; simulated days are shorter."""
 
     def rng(self) -> np.random.Generator:
         """Random numbers of a policy."""

@@ -1,0 +1,189 @@
+"""How soon each model will be requested: a Poisson regression that is learnt while requests come.
+
+CremeBrulee and mCache take 1 / rate for the time until the next request. This is right for Poisson arrivals
+with constant rates. Here the momentary rate of a model is its long rate times factors: of how often it was
+requested in the last minutes, of the age of its last request, of the same time on earlier days, and of
+whether it was requested before. The weights of these factors are learnt from the requests for all models
+together, so they are known soon although most models are requested rarely. With constant rates, what is
+learnt is that only the long rate counts.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+
+MEMORIES_S = (60.0, 300.0, 1_200.0)
+"""Of the averages of recent rates."""
+LONG_S = 86_400.0
+"""Memory of the long rate."""
+DAY_S = 86_400.0
+_PHASES = 24
+"""Parts of a day."""
+_UPDATE_S = 30.0
+"""Weights are corrected by the requests of so long."""
+_PRIOR_REQUESTS, _PRIOR_S = 0.3, 60.0
+"""Requests and time that the long rate of a model begins with."""
+_PULL = 0.5
+"""Requests with which recent rates begin, at the long rate."""
+_PHASE_PULL = 2.0
+_STIFFNESS = 20.0
+"""Of the weights, in expected requests."""
+_FADE = 0.985
+"""What an update keeps of the earlier ones."""
+_LARGEST_STEP = 0.3
+_LOWEST, _HIGHEST = -25.0, 3.0
+"""Bounds of the logarithm of a rate [1/s]."""
+
+Array = NDArray[np.float64]
+
+
+class Factor(StrEnum):
+    """What may change the long rate."""
+
+    RECENT = "recent"
+    """Requests of the last minutes."""
+    AGE = "age"
+    """Of the last request, in units of the long rate and of the recent one."""
+    DAY = "day"
+    """The same time on earlier days."""
+    NEW = "new"
+    """Whether the model was requested once so far, or never."""
+
+
+_COLUMNS = {Factor.RECENT: len(MEMORIES_S), Factor.AGE: 2, Factor.DAY: 1, Factor.NEW: 2}
+
+
+class RateForecast:
+    """Momentary rates of models, which are numbered 0, 1, ….
+
+    Parameters
+    ----------
+    factors : frozenset of Factor
+        All by default; fewer for comparisons. With none, the rate is the long one.
+    day_s : float
+        Length of a day; simulations have shorter ones.
+    """
+
+    def __init__(self, factors: frozenset[Factor] = frozenset(Factor), day_s: float = DAY_S) -> None:
+        if not day_s > 0:
+            raise InvalidArgument(f"a day of {day_s:g} s")
+        self._factors = factors
+        self._day_s = day_s
+        self._memories_s = np.array([*MEMORIES_S, LONG_S])
+        self._fading_hz = -1.0 / self._memories_s
+        self._start_s = math.nan
+        self._models = 0
+        self._counts = np.zeros(0)
+        self._last_s = np.zeros(0)
+        self._faded = np.zeros((0, len(self._memories_s)))
+        """Counts of requests with exponentially fading weights, as they were at the last request."""
+        self._phases = np.zeros((0, _PHASES))
+        places = np.arange(_PHASES)
+        distance = np.minimum(places, _PHASES - places)
+        nearness = np.maximum(0.0, 1.0 - distance / 3.0)
+        self._near = np.array([np.roll(nearness, place) for place in places])
+        size = 2 + sum(_COLUMNS[factor] for factor in factors)
+        self.weights = np.zeros(size)
+        """Of the logarithms of the factors: at first the long rate alone."""
+        self.weights[1] = 1.0
+        self._precision = _STIFFNESS * np.eye(size)
+        self._begun_s = math.nan
+        self._before = np.zeros((0, size))
+        self._since = np.zeros(0)
+
+    def requested(self, model: int, now_s: float) -> None:
+        """Count a request, and learn from time to time."""
+        if math.isnan(self._start_s):
+            self._start_s = self._begun_s = now_s
+        self._reach(model + 1)
+        if now_s - self._begun_s >= _UPDATE_S:
+            self._learn(now_s)
+        if model < len(self._since):
+            self._since[model] += 1
+        faded = self._faded[model]
+        faded *= np.exp((now_s - self._last_s[model]) * self._fading_hz)
+        faded += 1.0
+        self._counts[model] += 1
+        self._last_s[model] = now_s
+        if Factor.DAY in self._factors:
+            self._phases[model, self._phase(now_s)] += 1
+
+    def rates(self, models: NDArray[np.intp], now_s: float) -> Array:
+        """Momentary rates [1/s], shape (N,), of these models (N,)."""
+        if len(models):
+            self._reach(int(models.max()) + 1)
+        return self._rates(self._logarithms(models, now_s))
+
+    def _rates(self, logarithms: Array) -> Array:
+        rates: Array = np.exp(np.clip(logarithms @ self.weights, _LOWEST, _HIGHEST))
+        return rates
+
+    def _learn(self, now_s: float) -> None:
+        """Correct the weights by the requests since the last update: one step of Newton's method.
+
+        The log likelihood of Poisson counts y of expectation μ has the gradient Xᵀ(y - μ) and the curvature
+        Xᵀ diag(μ) X. Earlier curvatures count, fading; so the steps become small as evidence grows.
+        """
+        if len(self._before):
+            expected = self._rates(self._before) * (now_s - self._begun_s)
+            gradient = self._before.T @ (self._since - expected)
+            stiff = _STIFFNESS * np.eye(len(self.weights))
+            curvature = (self._before * expected[:, None]).T @ self._before
+            self._precision = _FADE * self._precision + (1.0 - _FADE) * stiff + curvature
+            step = np.linalg.solve(self._precision, gradient)
+            self.weights += step * min(1.0, _LARGEST_STEP / max(float(np.abs(step).max()), 1e-12))
+        self._begun_s = now_s
+        self._before = self._logarithms(np.arange(self._models), now_s)
+        self._since = np.zeros(self._models)
+
+    def _logarithms(self, models: NDArray[np.intp], now_s: float) -> Array:
+        """(N, C): 1, the long rate, and the factors."""
+        counts = self._counts[models]
+        elapsed_s = max(1.0, now_s - self._start_s) if self._models and counts.any() else 1.0
+        seen_s = self._memories_s * -np.expm1(-elapsed_s / self._memories_s)
+        age_s = np.where(counts > 0, now_s - self._last_s[models], elapsed_s)
+        faded = self._faded[models] * np.exp(age_s[:, None] * self._fading_hz)
+        long_hz = (faded[:, -1] + _PRIOR_REQUESTS) / (seen_s[-1] + _PRIOR_S)
+        log_long = np.log(long_hz)
+        recent_hz = (faded[:, :-1] + _PULL) / (seen_s[:-1] + _PULL / long_hz[:, None])
+        columns = [np.ones(len(models)), log_long]
+        if Factor.RECENT in self._factors:
+            columns += [*(np.log(recent_hz) - log_long[:, None]).T]
+        if Factor.AGE in self._factors:
+            columns += [np.log1p(age_s * long_hz), np.log1p(age_s * recent_hz[:, 1])]
+        if Factor.DAY in self._factors:
+            columns.append(np.log(self._at_this_time(models, now_s, long_hz)) - log_long)
+        if Factor.NEW in self._factors:
+            columns += [counts == 0, counts == 1]
+        return np.stack(columns, axis=1)
+
+    def _at_this_time(self, models: NDArray[np.intp], now_s: float, long_hz: Array) -> Array:
+        """Rates [1/s] at this phase of the day and near it, on all days so far."""
+        near = self._near[self._phase(now_s)]
+        phase_s = self._day_s / _PHASES
+        first, last = self._start_s // phase_s, now_s // phase_s
+        passed = np.bincount(
+            (np.arange(min(_PHASES, last - first)) + first).astype(np.int64) % _PHASES, minlength=_PHASES
+        ) * max(1.0, (last - first) / _PHASES)
+        passed_s = float(near @ passed) * phase_s
+        rates: Array = (self._phases[models] @ near + _PHASE_PULL) / (passed_s + _PHASE_PULL / long_hz)
+        return rates
+
+    def _phase(self, now_s: float) -> int:
+        return int(now_s / self._day_s * _PHASES) % _PHASES
+
+    def _reach(self, models: int) -> None:
+        """Have room for so many models."""
+        if models > len(self._counts):
+            more = max(64, 2 * models) - len(self._counts)
+            self._counts = np.concatenate([self._counts, np.zeros(more)])
+            self._last_s = np.concatenate([self._last_s, np.zeros(more)])
+            self._faded = np.concatenate([self._faded, np.zeros((more, self._faded.shape[1]))])
+            self._phases = np.concatenate([self._phases, np.zeros((more, _PHASES))])
+        self._models = max(self._models, models)

@@ -1,0 +1,59 @@
+"""Forecast, a policy of our own: CremeBrulee's utility with a learnt forecast of rates, and a better set.
+
+Goes beyond CremeBrulee and mCache: `RateForecast` in place of 1 / B, and of the lowest utilities the set that
+loses least. What each part gains: decision 045.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+
+from nearsight.common.model_cache.eviction_set import cheapest_that_suffice
+from nearsight.common.model_cache.forecast import RateForecast
+from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Victim
+from nearsight.common.model_cache.scoring import Column, ScoringPolicy
+
+
+class Forecast(ScoringPolicy):
+    """Scores are expected losses: load time times the momentary rate [ms per byte and second].
+
+    Parameters
+    ----------
+    forecast : RateForecast
+        Not shared with other policies.
+    greedy : bool
+        Evict all that are lowest until they suffice, for comparisons.
+    """
+
+    name: ClassVar[str] = "forecast"
+
+    def __init__(self, forecast: RateForecast, *, greedy: bool = False) -> None:
+        super().__init__()
+        self._forecast = forecast
+        self._greedy = greedy
+
+    @classmethod
+    def make(cls, knowledge: Knowledge) -> Self:
+        """With all factors."""
+        return cls(RateForecast(day_s=knowledge.day_s))
+
+    def requested(self, model: str, now_s: float) -> None:
+        """The forecast learns."""
+        self._forecast.requested(self._row(model), now_s)
+
+    def scores(self, now_s: float) -> Column:
+        """Of resident models."""
+        rows = np.flatnonzero(self._resident)
+        scores = np.zeros(len(self._resident))
+        scores[rows] = self.density()[rows] * self._forecast.rates(rows, now_s)
+        return scores
+
+    def victims(
+        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
+    ) -> Sequence[Victim]:
+        """Of the lowest scores that suffice, the set that loses least."""
+        chosen = super().victims(evictable, needed_bytes, now_s)
+        return chosen if self._greedy else cheapest_that_suffice(chosen, evictable, needed_bytes)
