@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.command_line.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+from nearsight.common.command_line.options import (
+    AnnounceOption,
+    ConfigOption,
+    KeyOption,
+    SetOption,
+    flag_overrides,
+)
 from nearsight.common.command_line.terminal import print_line
 from nearsight.common.errors import InvalidArgument, NearsightError
 
@@ -32,8 +38,9 @@ CloudOption = Annotated[
 CatalogueOption = Annotated[
     str | None, typer.Option("--catalogue", metavar="NAME", help="Catalogue to recognise. Default: museum.")
 ]
-KeyOption = Annotated[
-    Path | None, typer.Option("--key", metavar="FILE", help="Your secret key, from `nearsight keys`.")
+PrefetchOption = Annotated[
+    bool | None,
+    typer.Option("--prefetch/--no-prefetch", help="Recognise on the device what the edge predicts."),
 ]
 EdgeKeyOption = Annotated[
     str | None,
@@ -55,10 +62,7 @@ def device(  # noqa: PLR0917  typer calls it by name
         typer.Option("--listen", metavar="ENDPOINT", help="Local endpoint. Default: tcp://127.0.0.1:7200."),
     ] = None,
     config: ConfigOption = None,
-    prefetch: Annotated[
-        bool | None,
-        typer.Option("--prefetch/--no-prefetch", help="Recognise on the device what the edge predicts."),
-    ] = None,
+    prefetch: PrefetchOption = None,
     profile: Annotated[
         Path | None, typer.Option("--profile", metavar="FILE", help="Of nearsight profile --device.")
     ] = None,
@@ -127,7 +131,7 @@ def recognize(  # noqa: PLR0917  typer calls it by name
     settings = _settings(config, assignments, edge, cloud, catalogue, others)
     drawings = _drawings(photos, draw)
     outcomes: list[Recognition | NearsightError] = []
-    with _recognizer(settings) as recognizer:
+    with settings.new_recognizer() as recognizer:
         for photo, drawing in zip(photos, drawings, strict=True):
             outcome = _ask(recognizer, photo, drawing)
             outcomes.append(outcome)
@@ -165,19 +169,6 @@ def _settings(
 
     named = {"edge.endpoint": edge, "cloud.endpoint": cloud, "catalogue": catalogue, **others}
     return load_settings(DeviceSettings, "device", config, flag_overrides(assignments, named)).settings
-
-
-def _recognizer(settings: DeviceSettings) -> Recognizer:
-    from nearsight.device.recognizer import Recognizer
-
-    return Recognizer(
-        settings.edge.endpoint,
-        settings.cloud.endpoint,
-        settings.catalogue,
-        device_id=settings.device_id,
-        settings=settings.recognizer,
-        security=settings.client_security(),
-    )
 
 
 def _drawings(photos: Sequence[Path], draw: Path | None) -> list[Path | None]:

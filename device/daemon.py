@@ -19,7 +19,6 @@ from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.metrics import RecognizerMetrics
 from nearsight.device.peers.report import PeerReportsService, PeersReport
 from nearsight.device.prefetching.controller import PrefetchState
-from nearsight.device.recognizer import Recognizer
 from nearsight.device.service import DeviceRecognitionService
 from nearsight.device.settings import DeviceSettings
 
@@ -51,15 +50,7 @@ class DeviceDaemon:
     def __init__(self, settings: DeviceSettings, metrics: DaemonMetrics) -> None:
         self._settings = settings
         recognizer_metrics = RecognizerMetrics(metrics.registry)
-        self._recognizer = Recognizer(
-            settings.edge.endpoint,
-            settings.cloud.endpoint,
-            settings.catalogue,
-            device_id=settings.device_id,
-            settings=settings.recognizer_settings(),
-            security=settings.client_security(),
-            observer=recognizer_metrics,
-        )
+        self._recognizer = settings.new_recognizer(observer=recognizer_metrics)
         recognizer_metrics.watch(self._recognizer)
         self._server = RpcServer(
             [

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from nearsight.common.config.base import DaemonSettings, SettingsGroup
 from nearsight.common.rpc.server import ServerSettings
-from nearsight.device.recognizer import RecognizerSecurity
+from nearsight.device.engine import RecognizerObserver
+from nearsight.device.recognizer import Recognizer, RecognizerSecurity
 from nearsight.device.recognizer_settings import RecognizerSettings
 
 
@@ -35,6 +36,26 @@ class DeviceSettings(DaemonSettings):
     """Deadlines, limits, image size."""
     server: ServerSettings = ServerSettings(listen="tcp://127.0.0.1:7200")
     """The local endpoint."""
+
+    def new_recognizer(
+        self, *, device_id: str | None = None, observer: RecognizerObserver | None = None
+    ) -> Recognizer:
+        """The SDK with these settings.
+
+        Raises
+        ------
+        ConfigurationError
+            If no tier is set, or an address or key cannot be used.
+        """
+        return Recognizer(
+            self.edge.endpoint,
+            self.cloud.endpoint,
+            self.catalogue,
+            device_id=device_id or self.device_id,
+            settings=self.recognizer_settings(),
+            security=self.client_security(),
+            observer=observer,
+        )
 
     def recognizer_settings(self) -> RecognizerSettings:
         """Those of the SDK; towards devices nearby this device has the same key as elsewhere."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nearsight.common.command_line.options import JsonOption
 from nearsight.common.command_line.terminal import output_console, print_json, print_line
 from nearsight.experiments.framework.extra import require_experiments
 
@@ -25,7 +26,6 @@ app = typer.Typer(
     "figures are medians with their spread.",
 )
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 OutOption = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Folder for the JSON file and the table.")
 ]

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearsight.common.command_line.options import AnnounceOption, ConfigOption, SetOption, flag_overrides
+from nearsight.common.command_line.options import (
+    AnnounceOption,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    flag_overrides,
+)
 from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
+from nearsight.device.cli import CatalogueOption, CloudOption, EdgeOption, PrefetchOption
 
 if TYPE_CHECKING:
     from nearsight.experiments.rig.rows import RequestRow
 
 app = typer.Typer()
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 
 @app.command()
@@ -34,13 +39,9 @@ def replay(  # noqa: PLR0917  typer calls it by name
             "--photos", metavar="DIR", help="Museum or other data set; folder that imagePath starts from."
         ),
     ],
-    edge: Annotated[str | None, typer.Option("--edge", metavar="ENDPOINT", help="Asked first.")] = None,
-    cloud: Annotated[
-        str | None, typer.Option("--cloud", metavar="ENDPOINT", help="Asked if the edge cannot answer.")
-    ] = None,
-    catalogue: Annotated[
-        str | None, typer.Option("--catalogue", metavar="NAME", help="Default: museum.")
-    ] = None,
+    edge: EdgeOption = None,
+    cloud: CloudOption = None,
+    catalogue: CatalogueOption = None,
     visitor: Annotated[
         str | None, typer.Option("--visitor", help="Whose visits; also the device's identity.")
     ] = None,
@@ -62,10 +63,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
             "--start-after", help="Wait this many seconds first: several devices do not send in step."
         ),
     ] = 0.0,
-    prefetch: Annotated[
-        bool | None,
-        typer.Option("--prefetch/--no-prefetch", help="Recognise on the device what the edge predicts."),
-    ] = None,
+    prefetch: PrefetchOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
     assignments: SetOption = None,

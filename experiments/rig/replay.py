@@ -254,15 +254,7 @@ def run_device(
     ``wait_for_start`` is called when all photos are in memory and the SDK is set up.
     """
     photos = load_photos(plan)
-    device_id = options.visitor or settings.device_id or None
-    with Recognizer(
-        settings.edge.endpoint or None,
-        settings.cloud.endpoint or None,
-        settings.catalogue,
-        device_id=device_id,
-        settings=settings.recognizer,
-        security=settings.client_security(),
-    ) as recognizer:
+    with settings.new_recognizer(device_id=options.visitor) as recognizer:
         wait_for_start()
         ledger = Ledger(options.label, recognizer.device_id, on_row)
         rows = replay(plan, photos, recognizer, ledger, timeout_s=options.timeout_s)
