@@ -51,6 +51,12 @@ class Forecast(ScoringPolicy):
         scores[rows] = self.density()[rows] * self._forecast.rates(rows, now_s)
         return scores
 
+    def losses(self, models: Mapping[str, ModelCosts], now_s: float) -> Column:
+        """(N,): what each second without a model is expected to cost [ms], resident or not."""
+        rows = np.array([self._row(model) for model in models], dtype=np.intp)
+        load_ms = np.array([costs.load_ms for costs in models.values()])
+        return load_ms * self._forecast.rates(rows, now_s)
+
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:

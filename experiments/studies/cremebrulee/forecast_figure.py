@@ -1,0 +1,291 @@
+"""Our policy: the share of the gap between CremeBrulee and its oracle that it closes, and each part's gain.
+
+Two workloads of an hour, under the four arrival processes that were fixed before: 300 functions, each with a
+model of its own at CremeBrulee's costs, and mCache's seven models behind 300 functions. The gap to IAM counts
+alike. `replay` compares the policies; beside a loader that takes time, loading ahead is compared as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearsight.common.model_cache.forecast import Factor, RateForecast
+from nearsight.common.model_cache.model_cache import ModelCache
+from nearsight.common.model_cache.policies.forecast import Forecast
+from nearsight.common.model_cache.policy import Policy
+from nearsight.common.model_cache.registry import make_policy
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import grouped, nested
+from nearsight.experiments.model_serving.loader import serve_beside_loader
+from nearsight.experiments.model_serving.simulation import Served, knowledge_of, preload, replay
+from nearsight.experiments.model_serving.workloads import Recipe, Workload
+from nearsight.experiments.model_serving.zoo import cremebrulee_models, mcache_models
+from nearsight.experiments.studies.cremebrulee.load_ahead import LoadAhead
+from nearsight.experiments.traces.arrivals import CREMEBRULEE, FIXED, Diurnal
+
+OWN, SEVEN = "300 models", "7 models"
+MEMORY = (0.4, 0.6, 0.8)
+"""Of what all models take: mCache's sizes."""
+REPLAY, LOADER = "replay", "loader"
+_ORACLE, _OURS, _AHEAD = "cremebrulee-oracle", "forecast", "forecast, loading ahead"
+BASELINES = ("cremebrulee", "iam", "iam-ewma")
+_RUNS = 10
+_REQUESTS = {REPLAY: 4_000, LOADER: 2_000}
+"""Of 300 models in the hour: at the loader half, which then has idle time."""
+_SHARE, _WORSE = 0.3, 0.02
+_DAY_S = Diurnal().day_s
+_ALL = frozenset(Factor)
+
+PARTS: dict[str, Callable[[], Policy]] = {
+    _OURS: lambda: Forecast(RateForecast(day_s=_DAY_S)),
+    **{
+        f"without {factor}": lambda factor=factor: Forecast(RateForecast(_ALL - {factor}, _DAY_S))  # type: ignore[misc]
+        for factor in Factor
+    },
+    "long rate alone": lambda: Forecast(RateForecast(frozenset(), _DAY_S)),
+    "greedy set": lambda: Forecast(RateForecast(day_s=_DAY_S), greedy=True),
+}
+"""Ours, and what is left without a part of it."""
+
+
+def workload(models: str, process: str, serving: str, rng: np.random.Generator) -> Workload:
+    """An hour of requests."""
+    arrivals = FIXED[process]
+    if models == SEVEN:
+        return Recipe(arrivals).draw(mcache_models(), rng)
+    recipe = Recipe(arrivals, requests=_REQUESTS[serving], marginals=CREMEBRULEE, own_names=True)
+    return recipe.draw(cremebrulee_models(), rng)
+
+
+class ForecastFigure(Experiment):
+    """Our policy beside CremeBrulee, IAM and the oracle under four arrival processes, with its parts."""
+
+    name: ClassVar[str] = "model-forecast"
+    source: ClassVar[str] = "CremeBrulee, 7"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per workload, process and run; the loader serves the 300 models alone."""
+        runs = range(1 if options.smoke else _RUNS)
+        processes = ("on-off",) if options.smoke else tuple(FIXED)
+        own = cells_of(
+            "{serving}-{models}-{process}-{run}",
+            serving=(REPLAY, LOADER),
+            models=(OWN,),
+            process=processes,
+            run=runs,
+        )
+        seven = cells_of(
+            "{serving}-{models}-{process}-{run}",
+            serving=(REPLAY,),
+            models=(SEVEN,),
+            process=processes,
+            run=runs,
+        )
+        return (*own, *seven)
+
+    def processes(self, options: RunOptions) -> int:
+        """Nothing is timed."""
+        return 1 if options.smoke else 2
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """One row per memory and policy."""
+        models, process, serving, run = (
+            cell.parameters[name] for name in ("models", "process", "serving", "run")
+        )
+        drawn = workload(models, process, serving, options.rng(self.name, models, process, run))
+        rows: list[Row] = []
+        for memory in (0.6,) if options.smoke else MEMORY:
+            budget_bytes = int(memory * drawn.size_bytes)
+            for policy, served in _served(drawn, budget_bytes, serving, run):
+                rows.append(
+                    {
+                        **cell.parameters,
+                        "memory": memory,
+                        "policy": policy,
+                        "load_s": served.load_ms_per_request / 1e3,
+                        "hit_ratio": served.hit_ratio,
+                    }
+                )
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``closed.<serving>.<models>.<process>.<memory>.<baseline>.<policy>``; memory "all" pools all."""
+        return {"closed": nested(rows, ("serving", "models", "process"), _closed)}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """A share of the gap on bursty, diurnal and drifting arrivals; nowhere worse."""
+        targets = []
+        for models, by_process in summary["closed"][REPLAY].items():
+            for process, by_memory in by_process.items():
+                if process == "poisson":
+                    continue
+                for baseline in ("cremebrulee", "iam"):
+                    shares = {
+                        memory: one[baseline][_OURS]["median"]
+                        for memory, one in by_memory.items()
+                        if memory != "all"
+                    }
+                    text = f"{models}, {process}: share of the gap of {baseline} to the oracle, median"
+                    note = ", ".join(
+                        f"{share:.2f} at {float(memory):.0%}" for memory, share in shares.items()
+                    )
+                    value = by_memory["all"][baseline][_OURS]["median"]
+                    targets.append(Target.at_least(text, value, _SHARE, note, digits=3))
+        worst, where = max(
+            (one[baseline][_OURS]["delay"] - 1, f"{models}, {process}, {memory}, {baseline}")
+            for models, by_process in summary["closed"][REPLAY].items()
+            for process, by_memory in by_process.items()
+            for memory, one in by_memory.items()
+            for baseline in ("cremebrulee", "iam")
+            if memory != "all"
+        )
+        text = "the largest excess of our load delay over that of cremebrulee or iam, any process and memory"
+        return (*targets, Target.at_most(text, worst, _WORSE, f"median of runs; {where}", digits=4))
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per workload, process and memory."""
+        lines = []
+        for serving, by_models in summary["closed"].items():
+            for models, by_process in by_models.items():
+                for process, by_memory in by_process.items():
+                    for memory, one in by_memory.items():
+                        ours = one["cremebrulee"][_OURS]
+                        best = one["cremebrulee"].get(_AHEAD, {}).get("median")
+                        lines.append(
+                            (
+                                serving,
+                                models,
+                                process,
+                                memory,
+                                f"{ours['median']:.2f} ({ours['p25']:.2f} to {ours['p75']:.2f})",
+                                f"{one['iam'][_OURS]['median']:.2f}",
+                                f"{one['iam-ewma'][_OURS]['median']:.2f}",
+                                f"{ours['delay']:.3f}",
+                                "" if best is None else f"{best:.2f}",
+                            )
+                        )
+        columns = (
+            "serving",
+            "models",
+            "process",
+            "memory",
+            "of CremeBrulee's gap",
+            "of IAM's",
+            "of IAM-EWMA's",
+        )
+        return (*columns, "delay / CremeBrulee's", "loading ahead"), lines
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Above, shares of the gap; below, what is left without each part."""
+        closed = results.metrics["closed"]
+        picture = drawing.new_picture(11.5, 6.6)
+        panels = picture.subplots(2, 2, sharey="row")
+        for column, models in enumerate((OWN, SEVEN)):
+            _draw_shares(panels[0, column], closed[REPLAY][models])
+            panels[0, column].set_title(f"{models}: share of CremeBrulee's gap that is closed")
+            _draw_parts(panels[1, column], closed[REPLAY][models])
+            panels[1, column].set_title(f"{models}: without a part, all memory sizes")
+        panels[0, 0].set_ylabel("share of the gap")
+        panels[1, 0].set_ylabel("share of the gap")
+        panels[0, 0].legend(ncols=3)
+        drawing.legend_below(picture, panels[1, 0], columns=4)
+        drawing.caption(
+            picture, "Median of runs, whiskers: quartiles; 1 is the oracle, 0 CremeBrulee. Dashed: the target"
+        )
+        return picture
+
+
+def _served(drawn: Workload, budget_bytes: int, serving: str, run: int) -> list[tuple[str, Served]]:
+    """By policy, all on the same requests from the same cache."""
+    made: dict[str, Policy] = {
+        **{name: make_policy(name, knowledge_of(drawn.requests)) for name in (*BASELINES, _ORACLE)},
+        **{name: make() for name, make in PARTS.items()},
+    }
+    if serving == LOADER:
+        made = {name: made[name] for name in (*BASELINES, _ORACLE, _OURS)}
+        made[_AHEAD] = LoadAhead(RateForecast(day_s=_DAY_S), drawn.costs)
+    found = []
+    for name, policy in made.items():
+        cache = ModelCache(budget_bytes, policy)
+        preload(cache, drawn.costs, np.random.default_rng(run))
+        if serving == REPLAY:
+            served = replay(drawn.requests, drawn.costs, cache)
+        else:
+            ahead = policy if isinstance(policy, LoadAhead) else None
+            served = serve_beside_loader(drawn.requests, drawn.costs, cache, ahead)
+        found.append((name, served))
+    return found
+
+
+def _closed(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """By memory, baseline and policy: shares of the gap of each run, and load delays over the baseline's."""
+    by_memory = {memory: _by_run(of) for memory, of in grouped(rows, "memory").items()}
+    sizes = {**by_memory, "all": [one for runs in by_memory.values() for one in runs]}
+    policies = [policy for policy in grouped(rows, "policy") if policy not in (*BASELINES, _ORACLE)]
+    return {
+        memory: {
+            baseline: {policy: _share(runs, baseline, policy) for policy in policies}
+            for baseline in BASELINES
+        }
+        for memory, runs in sizes.items()
+    }
+
+
+def _by_run(rows: Sequence[StoredRow]) -> list[dict[str, float]]:
+    """Load delays by policy, of each run."""
+    return [{row["policy"]: float(row["load_s"]) for row in of} for of in grouped(rows, "run").values()]
+
+
+def _share(runs: Sequence[Mapping[str, float]], baseline: str, policy: str) -> dict[str, float]:
+    shares = [
+        (delays[baseline] - delays[policy]) / gap
+        for delays in runs
+        if (gap := delays[baseline] - delays[_ORACLE]) > 0
+    ]
+    ratios = [delays[policy] / delays[baseline] for delays in runs]
+    low, middle, high = np.percentile(shares, [25, 50, 75])
+    numbers = {"median": middle, "p25": low, "p75": high, "min": min(shares), "delay": np.median(ratios)}
+    return {what: round(float(number), 4) for what, number in numbers.items()}
+
+
+def _draw_shares(axes: Any, by_process: Mapping[str, Any]) -> None:
+    memories = [memory for memory in next(iter(by_process.values())) if memory != "all"]
+    places = np.arange(len(by_process))
+    width = 0.8 / len(memories)
+    for number, (memory, colour) in enumerate(zip(memories, drawing.SEQUENCE[1:], strict=False)):
+        found = [one[memory]["cremebrulee"][_OURS] for one in by_process.values()]
+        at = np.array([one["median"] for one in found])
+        reach = np.abs([[one["median"] - one["p25"], one["p75"] - one["median"]] for one in found]).T
+        shift = (number - (len(memories) - 1) / 2) * width
+        axes.bar(
+            places + shift, at, width, yerr=reach, color=colour, label=f"{float(memory):.0%} of the memory"
+        )
+    axes.axhline(_SHARE, color="#8a8a8a", linestyle="--", linewidth=0.8)
+    axes.axhline(0.0, color="#8a8a8a", linewidth=0.8)
+    axes.set_xticks(places, [*by_process])
+
+
+def _draw_parts(axes: Any, by_process: Mapping[str, Any]) -> None:
+    places = np.arange(len(by_process))
+    parts = list(PARTS)
+    width = 0.85 / len(parts)
+    colours = ("#24415c", "#1f6f8b", "#7a9e3b", "#9cc3d1", "#b59fc9", "#8a8a8a", "#e0a33a")
+    for number, (part, colour) in enumerate(zip(parts, colours, strict=True)):
+        at = [one["all"]["cremebrulee"][part]["median"] for one in by_process.values()]
+        axes.bar(places + (number - (len(parts) - 1) / 2) * width, at, width, color=colour, label=part)
+    axes.axhline(0.0, color="#8a8a8a", linewidth=0.8)
+    axes.set_xticks(places, [*by_process])

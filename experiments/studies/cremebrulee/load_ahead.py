@@ -1,0 +1,74 @@
+"""Loading ahead: while the loader is idle, bring back the model whose absence costs most.
+
+It pays if the model's expected loss is larger than that of what leaves for it, for as long as both can be
+expected to stay so; and larger than the delay of a request that comes while the loader is busy with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from nearsight.common.model_cache.forecast import RateForecast
+from nearsight.common.model_cache.model_cache import ModelCache
+from nearsight.common.model_cache.policies.forecast import Forecast
+from nearsight.common.model_cache.policy import ModelCosts
+
+_STAYS_S = 60.0
+"""How long a difference of losses is expected to last. Ten times as long was worse (decision 045)."""
+_MARGIN = 1.2
+_CANDIDATES = 3
+_MEMORY_S = 600.0
+
+
+class LoadAhead(Forecast):
+    """The policy, and what it would load ahead: an `Ahead`.
+
+    Parameters
+    ----------
+    forecast : RateForecast
+        Not shared with other policies.
+    costs : mapping of str to ModelCosts
+        Of all models.
+    """
+
+    def __init__(self, forecast: RateForecast, costs: Mapping[str, ModelCosts]) -> None:
+        super().__init__(forecast)
+        self._costs = costs
+        self._miss_hz, self._missed_s = 0.0, 0.0
+
+    def requested(self, model: str, now_s: float) -> None:
+        """Count misses: each may have to wait for a load ahead."""
+        super().requested(model, now_s)
+        if not self._resident[self._row(model)]:
+            self._miss_hz = self._fading(now_s) + 1 / _MEMORY_S
+            self._missed_s = now_s
+
+    def __call__(self, cache: ModelCache, now_s: float) -> str | None:
+        """The model to load now, if any."""
+        absent = {model: self._costs[model] for model in self._names if model not in cache.resident}
+        if not absent or not cache.resident:
+            return None
+        losses = self.losses(absent, now_s)
+        sizes = np.array([costs.size_bytes for costs in absent.values()])
+        names = [*absent]
+        best, found = 0.0, None
+        resident = dict(cache.resident)
+        lost = dict(zip(resident, self.losses(resident, now_s).tolist(), strict=True))
+        for place in np.argsort(-losses / sizes, kind="stable")[:_CANDIDATES].tolist():
+            costs = absent[names[place]]
+            needed_bytes = costs.size_bytes - cache.free_bytes
+            if costs.size_bytes > cache.budget_bytes:
+                continue
+            victims = self.victims(resident, needed_bytes, now_s) if needed_bytes > 0 else ()
+            saved = losses[place] - _MARGIN * sum(lost[victim.model] for victim in victims)
+            delay_ms = self._fading(now_s) * costs.load_ms * costs.load_ms / 2e3
+            gain = saved * _STAYS_S - delay_ms
+            if gain > best:
+                best, found = gain, names[place]
+        return found
+
+    def _fading(self, now_s: float) -> float:
+        return self._miss_hz * math.exp((self._missed_s - now_s) / _MEMORY_S)

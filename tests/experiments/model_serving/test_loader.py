@@ -1,0 +1,57 @@
+"""One loader beside the executions: who waits for how long, and what it loads ahead."""
+
+import numpy as np
+import pytest
+
+from nearsight.common.model_cache.model_cache import ModelCache
+from nearsight.common.model_cache.policies.lru import LeastRecentlyUsed
+from nearsight.common.model_cache.policy import ModelCosts
+from nearsight.experiments.model_serving.loader import serve_beside_loader
+from nearsight.experiments.traces.model_requests import ModelRequests
+
+COSTS = {"a": ModelCosts(1, 2000.0), "b": ModelCosts(1, 5000.0), "c": ModelCosts(1, 1000.0)}
+
+
+def requests(*arrivals: tuple[float, str]) -> ModelRequests:
+    times, names = zip(*arrivals, strict=True)
+    return ModelRequests(
+        np.array(times), np.array([[*COSTS].index(n) for n in names], np.int32), tuple(COSTS)
+    )
+
+
+def cache(budget_bytes: int) -> ModelCache:
+    return ModelCache(budget_bytes, LeastRecentlyUsed())
+
+
+def test_loads_follow_each_other_and_resident_models_do_not_wait() -> None:
+    trace = requests((0, "a"), (3, "b"), (4, "c"), (4.5, "a"), (6, "b"))
+    served = serve_beside_loader(trace, COSTS, cache(3))
+    assert served.load_ms == pytest.approx([2000, 5000, 5000, 0, 2000])
+    assert served.missed.tolist() == [True, True, True, False, True]
+
+
+def test_a_load_waits_until_another_one_lets_its_memory_go() -> None:
+    served = serve_beside_loader(requests((0, "a"), (1, "b")), COSTS, cache(1))
+    assert served.load_ms == pytest.approx([2000, 6000])
+
+
+def test_requests_that_are_blocked_together_share_one_load() -> None:
+    served = serve_beside_loader(requests((0, "a"), (1, "b"), (1.5, "b")), COSTS, cache(1))
+    assert served.load_ms == pytest.approx([2000, 6000, 5500])
+
+
+def test_a_model_larger_than_the_budget_is_refused() -> None:
+    served = serve_beside_loader(requests((0, "a")), {**COSTS, "a": ModelCosts(5, 1.0)}, cache(1))
+    assert served.refused.tolist() == [True]
+
+
+def test_an_idle_loader_loads_ahead_and_delays_who_comes_meanwhile() -> None:
+    trace = requests((0, "a"), (8, "b"), (8.5, "c"))
+
+    def b_once(models: ModelCache, now_s: float) -> str | None:
+        return "b" if now_s >= 2 and "b" not in models.resident else None
+
+    served = serve_beside_loader(trace, COSTS, cache(3), b_once)
+    assert served.load_ms == pytest.approx([2000, 0, 1000])
+    late = serve_beside_loader(requests((0, "a"), (3, "c")), COSTS, cache(3), b_once)
+    assert late.load_ms == pytest.approx([2000, 5000])

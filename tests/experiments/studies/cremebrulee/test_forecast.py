@@ -1,0 +1,56 @@
+"""The share of the gap that our policy closes, and when it would load ahead."""
+
+import pytest
+
+from nearsight.common.model_cache.forecast import RateForecast
+from nearsight.common.model_cache.model_cache import ModelCache
+from nearsight.common.model_cache.policy import ModelCosts
+from nearsight.experiments.studies.cremebrulee.forecast_figure import BASELINES, ForecastFigure
+from nearsight.experiments.studies.cremebrulee.load_ahead import LoadAhead
+
+
+def rows(delays: dict[str, tuple[float, ...]], memory: str = "0.6") -> list[dict[str, str]]:
+    where = {"serving": "replay", "models": "7 models", "process": "on-off", "memory": memory}
+    return [
+        {**where, "run": str(run), "policy": policy, "load_s": str(load_s), "hit_ratio": "0.5"}
+        for policy, loads in delays.items()
+        for run, load_s in enumerate(loads)
+    ]
+
+
+def test_the_share_of_the_gap_is_taken_run_by_run_and_over_all_sizes() -> None:
+    baselines = dict.fromkeys(BASELINES, (4.0, 8.0, 6.0))
+    small = {**baselines, "cremebrulee-oracle": (2.0, 4.0, 2.0), "forecast": (3.0, 7.0, 2.0)}
+    large = {**baselines, "cremebrulee-oracle": (2.0, 4.0, 2.0), "forecast": (4.0, 8.0, 6.0)}
+    found = ForecastFigure().metrics(rows(small) + rows(large, "0.8"))["closed"]["replay"]["7 models"][
+        "on-off"
+    ]
+    assert found["0.6"]["cremebrulee"]["forecast"] == pytest.approx(
+        {"median": 0.5, "p25": 0.375, "p75": 0.75, "min": 0.25, "delay": 0.75}
+    )
+    assert found["all"]["iam"]["forecast"]["median"] == pytest.approx(0.125)
+
+
+def load_ahead(requests: str, resident: str, load_ms: float = 1000.0) -> str | None:
+    """What is loaded ahead after these requests, one per second; two models fit."""
+    costs = {model: ModelCosts(1, load_ms) for model in "abc"}
+    policy = LoadAhead(RateForecast(factors=frozenset()), costs)
+    cache = ModelCache(2, policy)
+    for model in resident:
+        cache.load(model, costs[model], 0.0)
+        cache.loaded(model, 0.0)
+    for now_s, model in enumerate(requests):
+        policy.requested(model, float(now_s))
+    return policy(cache, float(len(requests)))
+
+
+def test_a_model_that_is_asked_for_more_often_than_a_resident_one_is_loaded_ahead() -> None:
+    assert load_ahead("aaabbbbbc" * 20, resident="ac") == "b"
+
+
+def test_nothing_is_loaded_ahead_where_the_right_models_are_resident() -> None:
+    assert load_ahead("aaabbbbbc" * 20, resident="ab") is None
+
+
+def test_a_load_that_would_delay_others_for_longer_than_it_saves_is_left() -> None:
+    assert load_ahead("aaabbbbbc" * 20, resident="ac", load_ms=2_000_000.0) is None
