@@ -167,10 +167,10 @@ class RateForecast:
         """Rates [1/s] at this phase of the day and near it, on all days so far."""
         near = self._near[self._phase(now_s)]
         phase_s = self._day_s / _PHASES
-        first, last = self._start_s // phase_s, now_s // phase_s
-        passed = np.bincount(
-            (np.arange(min(_PHASES, last - first)) + first).astype(np.int64) % _PHASES, minlength=_PHASES
-        ) * max(1.0, (last - first) / _PHASES)
+        first, last = int(self._start_s // phase_s), int(now_s // phase_s)
+        passed = np.full(_PHASES, (last - first) // _PHASES, dtype=np.float64)
+        passed[np.arange(last - (last - first) % _PHASES, last) % _PHASES] += 1.0
+        passed[last % _PHASES] += now_s / phase_s - last
         passed_s = float(near @ passed) * phase_s
         rates: Array = (self._phases[models] @ near + _PHASE_PULL) / (passed_s + _PHASE_PULL / long_hz)
         return rates
