@@ -83,11 +83,9 @@ def test_gdsf_lets_a_model_age_that_was_frequent_once() -> None:
 
 
 @pytest.mark.needs("libcachesim")
-@pytest.mark.parametrize(
-    ("policy", "theirs", "points"), [("lru", "LRU", 0.0), ("lfu", "LFU", 0.5), ("arc", "ARC", 0.5)]
-)
+@pytest.mark.parametrize(("policy", "theirs"), [("lru", "LRU"), ("lfu", "LFU"), ("arc", "ARC")])
 @pytest.mark.parametrize("size", [20, 100])
-def test_hits_are_those_of_libcachesim(policy: str, theirs: str, points: float, size: int) -> None:
+def test_hits_are_those_of_libcachesim(policy: str, theirs: str, size: int) -> None:
     import libcachesim  # GPLv3: for comparison only
 
     rng = np.random.default_rng(1)
@@ -104,4 +102,4 @@ def test_hits_are_those_of_libcachesim(policy: str, theirs: str, points: float, 
             cache.loaded(str(number), float(now_s))
         else:
             hits["ours"] += 1
-    assert abs(hits["ours"] - hits["theirs"]) <= points / 100 * len(popular)
+    assert hits["ours"] == hits["theirs"] > 0
