@@ -24,7 +24,9 @@ from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.state_store import Changes, StateStore
 
+_NOT_ASKED = "not asked yet"
 _POLL_LOST_CLOUD_S = 1.0
+_POLL_TIMEOUT_S = 5.0
 _QUIET_ROUNDS = 30
 """After so many rounds without changes one is written anyway: how long the edge has been in operation."""
 
@@ -47,7 +49,7 @@ class CatalogueCaches:
         self._lock = threading.Lock()
         self._caches: dict[str, CatalogueCache] = {}  # the least recently used first
         self._admitting: dict[str, list[Future[CatalogueCache]]] = {}
-        self._cloud_problem = "not asked yet"
+        self._cloud_problem = _NOT_ASKED
         self._journal = (
             Journal(services.store, self.all, services.background, settings.state_every_s)
             if services.store is not None
@@ -76,6 +78,11 @@ class CatalogueCaches:
     def cloud_problem(self) -> str:
         """Why the cloud cannot be reached; empty if it can."""
         return self._cloud_problem
+
+    @property
+    def cloud_lost(self) -> bool:
+        """Whether the cloud did not answer when it was asked last."""
+        return self._cloud_problem not in ("", _NOT_ASKED)
 
     def all(self) -> tuple[CatalogueCache, ...]:
         """All caches, the least recently used first."""
@@ -174,7 +181,7 @@ class CatalogueCaches:
         cache.close()
 
     def _poll(self) -> None:
-        future = self.services.cloud.list_catalogues(min(self._settings.poll_s, 5.0))
+        future = self.services.cloud.list_catalogues(_POLL_TIMEOUT_S)
         when_done(future, self.services.background, revisions_of, self._polled)
 
     def _polled(self, revisions: Mapping[str, int] | NearsightError) -> None:

@@ -94,7 +94,7 @@ class EdgeDaemon:
         if settings.result_cache.enabled:
             metrics.registry.register(Readings(self._result_caches))
         self._networks = EdgeNetworks(
-            settings.models, self._cloud, lambda: bool(self._caches.cloud_problem), settings.poll_s, clock
+            settings.models, self._cloud, lambda: self._caches.cloud_lost, settings.poll_s, clock
         )
         metrics.registry.register(Readings(lambda: network_metrics(self._networks)))
         extractor = OrbExtractor(settings.recognition.fast_threshold)

@@ -84,6 +84,8 @@ class EdgeNetworks:
         self._lock = threading.Lock()
         self._forward_ms: dict[str, float] = {}
         self._answered: Counter[str] = Counter()
+        self._not_listed: set[str] = set()
+        """Used before this edge knew of them: fetched with the next listing."""
         self._offered = dict(self.repository.manifests())
         self._tensors_only: frozenset[str] = frozenset()
         self._listed_s = float("-inf")
@@ -107,10 +109,6 @@ class EdgeNetworks:
     def takes_photos(self, name: str) -> bool:
         """Whether it answers for photos: not if the cloud has a catalogue of objects of this name."""
         return name in self._offered and name not in self._tensors_only
-
-    def note(self) -> None:
-        """The cloud answered with a network that is not known here."""
-        self._background.submit(self._list_soon)
 
     def admit(self, name: str) -> Lease | Absent | None:
         """Who answers a request: this edge now, this edge as soon as it is loaded, or (None) the cloud.
@@ -146,10 +144,12 @@ class EdgeNetworks:
         return None
 
     def forwarded(self, name: str, spent_ms: float) -> None:
-        """The cloud answered a request after so long."""
+        """The cloud answered a request with this network after so long."""
         with self._lock:
             before = self._forward_ms.get(name, spent_ms)
             self._forward_ms[name] = before + _NEWEST_WEIGHT * (spent_ms - before)
+        if name not in self._offered or not self.repository.has(name):
+            self._background.submit(lambda: self._used(name))
 
     def facts(self) -> Sequence[tuple[str, str]]:
         """For a person; none where there are no networks."""
@@ -258,6 +258,16 @@ class EdgeNetworks:
         else:
             self.memory.load_behind(found)
 
+    def _used(self, name: str) -> None:
+        """The cloud answered with a network whose file is not here."""
+        if not self._enabled:
+            return
+        if name in self._offered:
+            self._fetching.want(self._offered[name])
+        else:
+            self._not_listed.add(name)
+            self._list_soon()
+
     def _list_soon(self) -> None:
         wait_s = self._listed_s + _LIST_AT_MOST_EVERY_S - self._clock.monotonic()
         self._background.submit(self._list, name="list", after_s=max(0.0, wait_s))
@@ -286,7 +296,8 @@ class EdgeNetworks:
                 self._fetching.want(wanted)
             elif wanted.version != manifest.version:
                 self.repository.relabel(wanted)
-        for name in self._pinned:
+        used, self._not_listed = self._not_listed, set()
+        for name in used.union(self._pinned):
             if name in offered and name not in here:
                 self._fetching.want(offered[name])
         self.memory.refresh()

@@ -77,10 +77,7 @@ class EdgeInferenceService(InferenceService):
         except NearsightError as error:
             answer.set_exception(error.with_traceback(None))
             return
-        if self._networks.knows(context.catalogue):
-            self._networks.forwarded(context.catalogue, spent_ms)
-        else:
-            self._networks.note()
+        self._networks.forwarded(context.catalogue, spent_ms)
         context.hops.extend(outcome.hops)
         context.response_blobs.extend(outcome.blobs)
         answer.set_result(response)

@@ -40,6 +40,7 @@ class Event:
     flow: int
     name: str
     arguments: tuple[Any, ...]
+    options: dict[str, bool]
     answers: list[object]
     effect: Effect[Any] | None
 
@@ -72,10 +73,10 @@ class Recording:
         def recorded(name: str) -> Callable[..., Effect[Any] | None]:
             event = getattr(RequestFlow, name)
 
-            def call(flow: Recorded, *arguments: Any) -> Effect[Any] | None:
+            def call(flow: Recorded, *arguments: Any, **options: bool) -> Effect[Any] | None:
                 recording.answers.now = answers = []
-                effect: Effect[Any] | None = event(flow, *arguments)
-                recording.events.append(Event(flow.number, name, arguments, answers, effect))
+                effect: Effect[Any] | None = event(flow, *arguments, **options)
+                recording.events.append(Event(flow.number, name, arguments, options, answers, effect))
                 return effect
 
             return call
@@ -156,7 +157,7 @@ def replayed(recording: Recording, tiers: NextTiers, tier: str) -> list[object]:
         stage.answers.extend(event.answers)
         if event.name in {"begin", "looked"}:
             arguments = (stage, *arguments[1:])
-        effects.append(told(getattr(flows[event.flow], event.name)(*arguments)))
+        effects.append(told(getattr(flows[event.flow], event.name)(*arguments, **event.options)))
         assert not stage.answers, f"{event.name} asked less than before"
     return effects
 
