@@ -137,6 +137,7 @@ class Ledger:
             edge_next_tier_ms=edge.next_tier_ms,
             cloud_queue_ms=cloud.queue_ms,
             cloud_compute_ms=cloud.compute_ms,
+            grain=found.grain if found else "",
         )
 
 

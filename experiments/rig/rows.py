@@ -62,6 +62,8 @@ class RequestRow:
     cloud_queue_ms: float = 0.0
     cloud_compute_ms: float = 0.0
     """Times of each tier [ms]; 0 for a tier that took no part."""
+    grain: str = ""
+    """What the answer was found in, such as "result" for the result cache; empty if there is none."""
 
     @property
     def is_answered(self) -> bool:

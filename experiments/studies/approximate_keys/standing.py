@@ -45,7 +45,8 @@ EXHIBITS_ON_SHOW = 44
 LONGEST_DWELL_S = 60.0
 _KEY_SIDE_PX = 80
 """Size at which photos are read for their keys: a JPEG decoder shrinks by 8 at almost no cost."""
-_QUALITY = 80
+QUALITY = 80
+"""Of the JPEG files that devices send."""
 _SETTINGS = RecognitionSettings()
 _STEP_OF_NUMBERS = 0.01
 """To which the layout is rounded for similarity caching: hardly at all."""
@@ -91,6 +92,15 @@ def stays_of(seed: int, visitors: int, visitor: int, stays: int) -> list[Stay]:
         Stay(object_id(index), render_reference(seed, index), min(dwell_s, LONGEST_DWELL_S))
         for index, dwell_s in places[:stays]
     ]
+
+
+def transitions_of(seed: int, visitors: int, followed: int) -> tuple[tuple[str, str], ...]:
+    """What those looked at who are not among the first: (visitor, object) in the order of time."""
+    visits = _visits(seed, visitors)
+    names = sorted({visit.exhibit for mine in visits.values() for visit in mine})
+    others = [visit for mine in list(visits.values())[followed:] for visit in mine]
+    others.sort(key=lambda visit: visit.start_s)
+    return tuple((visit.visitor, object_id(names.index(visit.exhibit))) for visit in others)
 
 
 def real(clip: Path) -> Iterator[Frame]:
@@ -151,7 +161,7 @@ class _Edge:
         self._of_features = {FEATURES: _same(feature_keys()), "min-hash": _same(min_hash())}
 
     def photo(self, image: Pixels) -> Row:
-        _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+        _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
         jpeg, limits = data.tobytes(), _SETTINGS.limits
         large = self._timed("decode_ms", lambda: load_image(jpeg, limits))
         features = self._timed("extract_ms", lambda: self._extractor.extract(large, _SETTINGS.query_features))

@@ -27,7 +27,9 @@ times = st.floats(-1e6, 1e6).map(lambda value: round(value, 4))
 counts = st.integers(0, 10**9)
 rows = st.builds(
     RequestRow,
-    **dict.fromkeys(("configuration", "visitor", "expected", "answered", "outcome", "answered_by"), texts),
+    **dict.fromkeys(
+        ("configuration", "visitor", "expected", "answered", "outcome", "answered_by", "grain"), texts
+    ),
     **dict.fromkeys(("number", "outcomes", "sent_bytes", "received_bytes"), counts),
     **{name: times for name in COLUMNS if name.endswith(("_ms", "_s"))},
 )

@@ -14,6 +14,7 @@ from nearsight.experiments.framework.result_files import PROVENANCE
 LONG = {
     *(
         "adaptation",
+        "approximate-daemons",
         "burst",
         "crowd",
         "edge-prefetching",

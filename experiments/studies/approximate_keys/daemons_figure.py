@@ -1,0 +1,279 @@
+"""Standing visitors before real daemons: what the edge's result cache costs and saves, network included.
+
+The visitors of `standing_figure` stand before exhibits, phone in hand, and their devices send five photos a
+second to an edge with a cloud behind it: processes of this machine. The same photos are played without and
+with the result cache in turn, several rounds. Only the edge is changed; devices cache nothing.
+
+CPU time is that of the edge's process during the replay, over the photos: messages, background and all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import cv2
+import numpy as np
+from matplotlib.axes import Axes
+
+from nearsight.common.request.answer import RESULT
+from nearsight.experiments.framework import drawing, numbers
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    table_of,
+)
+from nearsight.experiments.links.link import TABLE_6_3, in_words
+from nearsight.experiments.museum.art.exhibit import render_reference
+from nearsight.experiments.museum.camera.handheld import Filming, Stay, film
+from nearsight.experiments.museum.generation import object_id, put_whole
+from nearsight.experiments.rig.session import Session, Tiers
+from nearsight.experiments.rig.walks import write_traces
+from nearsight.experiments.studies.answers import (
+    answer_numbers,
+    latencies_ms,
+    median_and_tail,
+    photo_row,
+    sent_late_ms,
+)
+from nearsight.experiments.studies.approximate_keys.standing import QUALITY, stays_of, transitions_of
+from nearsight.experiments.studies.museums import TaughtMuseum, museum_of
+from nearsight.experiments.traces.requests import PhotoRequest, read_requests_csv, write_requests_csv
+
+OFF, ON, SEQUENTIAL = "off", "on", "on, sequential test"
+CONFIGURATIONS: Mapping[str, Mapping[str, object]] = {
+    OFF: {},
+    ON: {"result_cache.enabled": True},
+    SEQUENTIAL: {"result_cache.enabled": True, "result_cache.error": 0.01},
+}
+"""Settings of the edge."""
+NETWORK = "Medium"
+_DEVICE = {"recognizer.prefetch.enabled": False}
+_LIVELINESS, _PHOTOS_PER_S = 0.5, 5.0
+_VISITORS, _STAYS, _ROUNDS = 6, 3, 5
+_CROWD = 60
+"""Visitors altogether; those who are not followed have taught the edge."""
+_TOGETHER = "+"
+"""A smoke run plays two configurations side by side."""
+_COLOURS = dict(zip(CONFIGURATIONS, ("#8a8a8a", "#1f6f8b", "#e0a33a"), strict=True))
+
+
+class Figure(Experiment):
+    """Standing visitors before real daemons, without and with the edge's result cache."""
+
+    name: ClassVar[str] = "approximate-daemons"
+    source: ClassVar[str] = "beyond the approximate-key caching, 5"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per round and configuration; each round begins with another one."""
+        if options.smoke:
+            return (Cell("0", {"round": 0, "tiers": _TOGETHER.join((OFF, ON))}),)
+        names = tuple(CONFIGURATIONS)
+        return tuple(
+            Cell(f"{number}-{place}", {"round": number, "tiers": names[(number + place) % len(names)]})
+            for number in range(_ROUNDS)
+            for place in range(len(names))
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Play a session; one row per photo."""
+        session = _session(options, self.name)
+        names = cell.parameters["tiers"].split(_TOGETHER)
+        played = session.play({name: Tiers(CONFIGURATIONS[name], _DEVICE) for name in names})
+        return [
+            {
+                "round": cell.parameters["round"],
+                "tiers": name,
+                **photo_row(row),
+                "edge_cpu_ms": round(one.cpu_s["edge"] * 1e3 / len(one.rows), 4),
+            }
+            for name, one in played.items()
+            for row in one.rows
+        ]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``tiers.<configuration>``: over all rounds; ``ratio``: CPU time over that without, by round."""
+        rounds = numbers.nested(rows, ("round", "tiers"), _cpu_ms)
+        return {
+            "tiers": numbers.nested(rows, ("tiers",), _configuration),
+            "ratio": {
+                name: numbers.median_and_range([one[name] / one[OFF] for one in rounds.values()])
+                for name in next(iter(rounds.values()))
+                if name != OFF
+            },
+        }
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """A third of the CPU time; few wrong answers; nobody waits longer."""
+        found, without = summary["tiers"], summary["tiers"][OFF]
+        targets = []
+        for name, ratio in summary["ratio"].items():
+            one, spread = found[name], f"{ratio['min']:.3f} to {ratio['max']:.3f}"
+            targets += [
+                Target.at_most(
+                    f"{name}: CPU time of the edge per photo over that without the result cache, at most a "
+                    "third; median of the rounds",
+                    ratio["median"],
+                    1 / 3,
+                    spread,
+                    3,
+                ),
+                Target.at_most(f"{name}: of what it served wrong, at most 1 %", one["wrong_share"], 0.01),
+                Target.at_least(f"{name}: share of the photos served, at least 70 %", one["served"], 0.7),
+            ]
+            for tail in ("p50_ms", "p95_ms"):
+                before = without[tail]["median"]
+                text = f"{name}: {tail[:3]} over that without, at most 1; medians of the rounds"
+                targets.append(Target.at_most(text, one[tail]["median"] / before, 1.0, digits=3))
+        return tuple(targets)
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per configuration."""
+        return table_of(
+            {
+                "result cache": name,
+                "photos": one["requests"],
+                "served": f"{one['served']:.3f}",
+                "wrong of these": f"{one['wrong_share']:.4f}",
+                "wrong of all": one["wrong"],
+                "p50 ms": numbers.median_in_words(one["p50_ms"], 1),
+                "p95 ms": numbers.median_in_words(one["p95_ms"], 1),
+                "edge CPU ms": numbers.median_in_words(one["edge_cpu_ms"], 2),
+                "a hit ms": f"{one['compute_ms']['hits']:.2f}",
+                "other photos ms": f"{one['compute_ms']['others']:.2f}",
+            }
+            for name, one in summary["tiers"].items()
+        )
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """CPU time by round, latencies, and who answered."""
+        found = results.metrics["tiers"]
+        picture = drawing.new_picture(12.0, 4.0)
+        cpu, latency, answers = picture.subplots(1, 3, width_ratios=[1.0, 1.3, 1.0])
+        _draw_cpu(cpu, found)
+        _draw_latencies(latency, results.rows)
+        _draw_answers(answers, found)
+        drawing.legend_below(picture, latency)
+        one = found[OFF]
+        rounds = len(one["edge_cpu_ms"]["each"])
+        drawing.caption(
+            picture,
+            f"{one['requests'] // rounds} photos, {_PHOTOS_PER_S:g} a second and visitor, the same in all of "
+            f"{rounds} rounds; to the cloud {in_words(TABLE_6_3[NETWORK])}; back-off 1.5, "
+            "sequential test: budget 1 %",
+        )
+        return picture
+
+
+def _session(options: RunOptions, name: str) -> Session:
+    """Cloud, link and visitors, whose photos are taken if they are not there yet."""
+    museum = TaughtMuseum(options, museum_of(options))
+    photos, folder = museum.folder / "clips", museum.testbed(name)
+    visitors = 1 if options.smoke else _VISITORS
+    planned = {f"v{visitor}": _photos(photos, options, visitor) for visitor in range(visitors)}
+    return Session(
+        folder,
+        museum.database,
+        write_traces(folder / "traces", planned, options.rng(name)),
+        () if options.smoke else transitions_of(options.seed, _CROWD, visitors),
+        TABLE_6_3[NETWORK],
+        options.seed,
+        photos=photos,
+    )
+
+
+def _photos(folder: Path, options: RunOptions, visitor: int) -> tuple[PhotoRequest, ...]:
+    """What a visitor's device sends; the files are kept for the next round."""
+    listed = folder / f"v{visitor}.csv"
+    if not listed.is_file():
+        (folder / f"v{visitor}").mkdir(parents=True, exist_ok=True)
+        if options.smoke:
+            stays = [Stay(object_id(0), render_reference(options.seed, 0), 4.0)]
+        else:
+            stays = stays_of(options.seed, _CROWD, visitor, _STAYS)
+        frames = film(stays, Filming(_LIVELINESS, _PHOTOS_PER_S), options.seed * 1_000 + visitor)
+        taken = []
+        for number, frame in enumerate(frames):
+            name = f"v{visitor}/{number:04d}.jpg"
+            _, data = cv2.imencode(".jpg", frame.image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+            put_whole(folder / name, data.tobytes())
+            taken.append(PhotoRequest(frame.object_id or "", name, round(frame.at_s * 1e3)))
+        write_requests_csv(listed, taken)
+    return read_requests_csv(listed)
+
+
+def _cpu_ms(rows: Sequence[StoredRow]) -> float:
+    return float(rows[0]["edge_cpu_ms"])
+
+
+def _configuration(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    rounds = list(numbers.grouped(rows, "round").values())
+    hits = [row for row in rows if row["grain"] == RESULT]
+    others = [row for row in rows if row["answered_by"] and row["grain"] != RESULT]
+    wrong = sum(row["answered"] != row["expected"] for row in hits)
+    return {
+        **answer_numbers(rows),
+        **median_and_tail([latencies_ms(one) for one in rounds]),
+        "served": round(len(hits) / len(rows), 4),
+        "wrong_share": round(wrong / max(1, len(hits)), 5),
+        "edge_cpu_ms": numbers.median_and_range([_cpu_ms(one) for one in rounds]),
+        "compute_ms": {
+            name: round(float(np.mean(numbers.values(some, "edge_compute_ms"))), 3) if some else 0.0
+            for name, some in (("hits", hits), ("others", others))
+        },
+        "sent_late_ms": sent_late_ms(rows),
+    }
+
+
+def _draw_cpu(axes: Axes, found: Mapping[str, Any]) -> None:
+    for name, one in found.items():
+        each = one["edge_cpu_ms"]["each"]
+        axes.plot(range(1, len(each) + 1), each, "o-", color=_COLOURS[name], markersize=4)
+    third = found[OFF]["edge_cpu_ms"]["median"] / 3
+    axes.axhline(third, color=_COLOURS[OFF], linewidth=0.8, linestyle="--")
+    axes.annotate("a third", (1, third), xytext=(0, 4), textcoords="offset points", fontsize=8)
+    axes.set(title="CPU time of the edge per photo", xlabel="round", ylabel="ms", ylim=(0, None))
+    axes.set_xticks(range(1, len(found[OFF]["edge_cpu_ms"]["each"]) + 1))
+
+
+def _draw_latencies(axes: Axes, rows: Sequence[StoredRow]) -> None:
+    for name, mine in numbers.grouped(rows, "tiers").items():
+        latencies = np.sort(latencies_ms(mine))
+        shares = np.arange(1, len(latencies) + 1) / len(latencies)
+        axes.plot(latencies, shares, color=_COLOURS[name], label=f"result cache {name}")
+    axes.axhline(0.95, color="#8a8a8a", linewidth=0.8, linestyle="--")
+    axes.set(
+        title="Latency, all rounds", xlabel="ms", ylabel="share of the photos", xscale="log", ylim=(0, 1)
+    )
+
+
+def _draw_answers(axes: Axes, found: Mapping[str, Any]) -> None:
+    places = np.arange(len(found))
+    left = np.zeros(len(found))
+    for kind, colour in (("result cache", "#1f6f8b"), ("edge, otherwise", "#9cc3d0"), ("cloud", "#c9c9c9")):
+        shares = np.array([_shares(one)[kind] for one in found.values()])
+        axes.barh(places, shares, left=left, color=colour, label=kind)
+        left += shares
+    for place, one in zip(places, found.values(), strict=True):
+        axes.annotate(f"{one['wrong']} wrong", (1.0, place), xytext=(3, -3), textcoords="offset points")
+    axes.set_yticks(places, list(found))
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set(title="Who answered", xlabel="share of the photos", xlim=(0, 1.22))
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, fontsize=8)
+
+
+def _shares(one: Mapping[str, Any]) -> dict[str, float]:
+    by = one["answered_by"]
+    return {
+        "result cache": one["served"],
+        "edge, otherwise": by["edge"] - one["served"],
+        "cloud": by["cloud"],
+    }
