@@ -213,6 +213,11 @@ class Alternatives:
                     self._stand_in.popitem(last=False)
                 self._stand_in[one] = key
 
+    def part(self, keys: Sequence[Hashable]) -> None:
+        """No key stands for these any more: what they were joined to was another view."""
+        for one in keys:
+            self._stand_in.pop(one, None)
+
 
 def _small(pixels: Pixels, side: int) -> NDArray[np.float32]:
     grey_or_colour = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)

@@ -197,6 +197,9 @@ class ResultCache(Generic[K, Y]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._entries
+
     def find(self, key: K, now_s: float) -> Entry[Y] | None:
         """The result that answers this lookup; None if the classifier must run, and `learn` be told."""
         entry = self._entries.get(key)

@@ -23,19 +23,19 @@ from nearsight.common.request.flow import Query
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.budget import Budget, SequentialTest
 from nearsight.common.result_cache.image_keys import (
-    Alternatives,
     PhotoKeys,
     Pixels,
     feature_keys,
     layout_keys,
 )
-from nearsight.common.result_cache.result_cache import Counts, ResultCache
+from nearsight.common.result_cache.result_cache import Counts
 from nearsight.common.result_cache.settings import ResultCacheSettings
+from nearsight.common.result_cache.views import Shown, ViewCache
 
 KEY_SIDE_PX = 80
 """Size at which photos are read for their keys: JPEG decoders shrink by 8 at almost no cost."""
-_ALTERNATIVES = 16
-"""Keys of a photo, at most."""
+_KEYS_PER_RESULT = 32
+"""That are remembered, on average: four views of an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Looked:
     keys: tuple[Hashable, ...]
     """Of the photo; none if its result is not to be kept."""
     key: Hashable
-    """That was looked up: the key of an earlier photo of this view, if there was one."""
+    """That was looked up; see `ViewCache`."""
     keying: Keying
     """At which revision of the catalogue."""
     spent_ms: float
@@ -75,12 +75,11 @@ class _Result:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keying:
-    """How photos get keys at one revision of the catalogue, and which keys belong together."""
+    """How photos get keys at one revision of the catalogue."""
 
     revision: int | None
     photo: PhotoKeys[Pixels]
     features: PhotoKeys[Features]
-    alternatives: Alternatives
 
 
 class Payoff:
@@ -212,7 +211,6 @@ class ResultStage:
     ) -> None:
         self._catalogue = catalogue
         self._listing = listing
-        self._size = settings.size
         self._clock = clock
         self._lock = threading.Lock()
         self._payoff = Payoff()
@@ -222,8 +220,8 @@ class ResultStage:
             if settings.error
             else AutoRefresh(settings.beta)
         )
-        self._cache: ResultCache[Hashable, _Result] = ResultCache(
-            refresh, settings.size, ttl_s=settings.ttl_s
+        self._cache: ViewCache[_Result] = ViewCache(
+            refresh, settings.size, keys=_KEYS_PER_RESULT, ttl_s=settings.ttl_s
         )
         self._keying = self._new_keying(None)
 
@@ -244,9 +242,9 @@ class ResultStage:
         keying = self._keying_at(listing.revision)
         keys = self._keys_of(query, keying)
         with self._lock:
-            key, entry, now_s = keying.alternatives.resolve(keys), None, self._clock.monotonic()
-            if key is not None and keying is self._keying:
-                entry = self._cache.find(key, now_s)
+            key, entry, now_s = None, None, self._clock.monotonic()
+            if keying is self._keying:
+                key, entry = self._cache.find(keys, now_s)
             spent_ms = self._spent_ms(query, now_s - started_s)
             self._payoff.looked(spent_ms, now_s, hit=entry is not None)
             query.result_look = Looked(keys, key, keying, spent_ms, now_s)
@@ -271,20 +269,22 @@ class ResultStage:
                 self._cache.contradict(looked.key)
             elif listing.versions.get(found.object_id) == found.version:
                 kept = replace(found, corners=None)
-                self._cache.learn(looked.key, _Result(found.object_id, found.version, kept), now_s)
-                looked.keying.alternatives.join(looked.keys, looked.key)
+                result = _Result(found.object_id, found.version, kept)
+                shown = Shown(query.client, found.object_id)
+                self._cache.learn(looked.keys, looked.key, shown, result, now_s)
 
     @property
     def state(self) -> ResultCacheState:
         """What it is and did."""
         with self._lock:
-            wrong, payoff = self._cache.wrong_hits, self._payoff
+            results, payoff = self._cache.results, self._payoff
+            wrong = results.wrong_hits
             return ResultCacheState(
-                len(self._cache),
-                replace(self._cache.counts),
+                len(results),
+                replace(results.counts),
                 wrong.share,
                 wrong.bound,
-                bool(self._error) and self._cache.recent_errors.exceeds(self._error),
+                bool(self._error) and results.recent_errors.exceeds(self._error),
                 payoff.pays,
                 payoff.cost_ms,
                 payoff.saved_ms,
@@ -295,12 +295,12 @@ class ResultStage:
         if revision != self._keying.revision:
             with self._lock:
                 self._keying = self._new_keying(revision)
-                self._cache.invalidate(lambda _key, _result: True)
+                self._cache.forget()
         return self._keying
 
     def _new_keying(self, revision: int | None) -> Keying:
-        of_it, alternatives = (self._catalogue, str(revision)), Alternatives(_ALTERNATIVES * self._size)
-        return Keying(revision, layout_keys().within(*of_it), feature_keys().within(*of_it), alternatives)
+        of_it = (self._catalogue, str(revision))
+        return Keying(revision, layout_keys().within(*of_it), feature_keys().within(*of_it))
 
     def _keys_of(self, query: KeyedQuery, keying: Keying) -> tuple[Hashable, ...]:
         """The keys of a photo; none if its result is not to be kept. The twin has keys of its own."""

@@ -25,14 +25,14 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.image_keys import (
-    Alternatives,
     PhotoKeys,
     feature_keys,
     layout_keys,
     min_hash,
     perceptual_hash,
 )
-from nearsight.common.result_cache.result_cache import Refresh, ResultCache
+from nearsight.common.result_cache.result_cache import Refresh
+from nearsight.common.result_cache.views import Shown, ViewCache
 from nearsight.experiments.framework.experiment import Row, StoredRow
 from nearsight.experiments.museum.art.exhibit import render_reference
 from nearsight.experiments.museum.camera.handheld import Frame, Stay
@@ -50,6 +50,8 @@ QUALITY = 80
 _SETTINGS = RecognitionSettings()
 _STEP_OF_NUMBERS = 0.01
 """To which the layout is rounded for similarity caching: hardly at all."""
+
+_KEYS_PER_RESULT = 32
 
 T = TypeVar("T")
 Pixels = NDArray[np.uint8]
@@ -174,7 +176,7 @@ class _Edge:
             LAYOUT: self._timed("layout_ms", lambda: layout.within("museum", "1", "visitor")(small)),
             FEATURES: self._timed("features_ms", lambda: self._of_features[FEATURES](features)),
         }
-        self._timed("cache_ms", lambda: self._player.lookup(keys[LAYOUT], answered))
+        self._timed("cache_ms", lambda: self._player.lookup(Photo("", answered, keys[LAYOUT])))
         keys |= {name: kind(small) for name, kind in self._of_pixels.items()}
         keys |= {name: kind(features) for name, kind in self._of_features.items()}
         keys[COLOUR] = layout(colour)
@@ -206,7 +208,9 @@ class Photo:
     """The exhibit; empty for a wall."""
     answered: str
     """By the recogniser; empty: unknown."""
-    keys: tuple[str, ...]
+    keys: tuple[Hashable, ...]
+    visitor: str = ""
+    """Who shares results."""
 
 
 Stream = list[Photo]
@@ -229,9 +233,9 @@ def streams(rows: Iterable[StoredRow], kind: str, every: int = 1, *, shared: boo
     """
     found: dict[str, Stream] = {}
     for row in rows:
-        context = "" if shared else f"{row['cell']} "
-        keys = tuple(context + key for key in row[kind].split())
-        found.setdefault(row["cell"], []).append(Photo(row["shown"], row["answered"], keys))
+        visitor = "" if shared else row["cell"]
+        keys = tuple((visitor, key) for key in row[kind].split())
+        found.setdefault(row["cell"], []).append(Photo(row["shown"], row["answered"], keys, visitor))
     return [photos[::every] for photos in found.values()]
 
 
@@ -247,20 +251,18 @@ class Player:
     """
 
     def __init__(self, refresh: Refresh, size: int = 10_000) -> None:
-        self.cache: ResultCache[Hashable, str] = ResultCache(refresh, size)
-        self._alternatives = Alternatives(8 * size)
+        self._cache: ViewCache[str] = ViewCache(refresh, size, keys=_KEYS_PER_RESULT)
 
-    def lookup(self, keys: Sequence[Hashable], answered: str) -> str | None:
-        """What is served; None if the recogniser must run, and says ``answered``."""
-        key = self._alternatives.resolve(keys)
-        if key is None:
-            return None
-        entry = self.cache.find(key, 0.0)
+    def lookup(self, photo: Photo) -> str | None:
+        """What is served; None if the recogniser must run."""
+        key, entry = self._cache.find(photo.keys, 0.0)
         if entry is not None:
             return entry.value
-        if answered:
-            self._alternatives.join(keys, key)
-            self.cache.learn(key, answered, 0.0)
+        if key is not None and photo.answered:
+            shown = Shown(photo.visitor, photo.answered)
+            self._cache.learn(photo.keys, key, shown, photo.answered, 0.0)
+        elif key is not None:
+            self._cache.contradict(key)
         return None
 
 
@@ -290,7 +292,7 @@ def lookups(photos: Sequence[Stream], refresh: Refresh) -> Iterator[tuple[Photo,
     player = Player(refresh)
     for one in photos:
         for photo in one:
-            yield photo, player.lookup(photo.keys, photo.answered)
+            yield photo, player.lookup(photo)
 
 
 def play(photos: Sequence[Stream], refresh: Refresh) -> Played:

@@ -213,7 +213,7 @@ def test_verifications_may_follow_a_budget_of_wrong_answers_and_it_tells_when_th
     assert calm.counts.served > 0.5 * calm.counts.lookups
     assert not calm.alarm
     for _ in range(50):  # as verifications would find
-        tier.stage._cache.recent_errors.note(20, wrong=True)
+        tier.stage._cache.results.recent_errors.note(20, wrong=True)
     assert tier.stage.state.alarm
     assert "MORE THAN ALLOWED" in tier.stage.state.why
 
