@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.clock import Clock
-from nearsight.common.errors import ImageTooLarge, InternalError, NotFound
+from nearsight.common.errors import ImageTooLarge, InternalError, NearsightError, NotFound
 from nearsight.common.recognition.extraction import OrbExtractor, side_px_for
 from nearsight.common.recognition.image_header import declared_size
 from nearsight.common.recognition.images import GrayImage, Image, ImageSource, load_colour, load_image
@@ -29,6 +30,7 @@ from nearsight.common.request.answer import NETWORK
 from nearsight.common.request.flow import Encode, Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
+from nearsight.common.result_cache.image_keys import thumbnail_of
 from nearsight.common.result_cache.stage import KEY_SIDE_PX, Looked
 from nearsight.device.prefetching.predictions import Prediction
 from nearsight.device.prefetching.snapshots import LocalSnapshot
@@ -251,6 +253,14 @@ class DeviceQuery:
     def answered(self, grain: str) -> None:
         """A tier found its answer in this: what the next photos should bring."""
         self._context.network = grain == NETWORK
+
+    def thumbnail(self) -> bytes:
+        """For tiers that want one; empty if there is no image, or none that can be read: the tier says so."""
+        with suppress(NearsightError):
+            source = self.for_key()
+            if isinstance(source, GrayImage):
+                return thumbnail_of(source.pixels)
+        return b""
 
     def in_source(self, found: RecognizedObject, form: str) -> RecognizedObject:
         """An answer to this form, with its corners in pixels of the application's image."""

@@ -40,6 +40,7 @@ class RemoteTier:
         self._name = name
         self._channel = channel
         self._catalogue = catalogue
+        self._wants_thumbnails = False
         self._stub = Stub(channel, DESCRIPTOR.services_by_name["Recognition"])
         self._inference = Stub(channel, inference_pb2.DESCRIPTOR.services_by_name["Inference"])
 
@@ -54,6 +55,8 @@ class RemoteTier:
         content = query.content(step.form)
         if isinstance(content, bytes):
             image = ImageInput(size_bytes=len(content), features_unknown=step.again)
+            if self._wants_thumbnails and not step.again:
+                image.thumbnail = query.thumbnail()
             request, blobs = RecognizeRequest(image=image), [content]
         else:
             message, blobs = features_to_proto(content, 0)
@@ -88,6 +91,7 @@ class RemoteTier:
             if outcome.found is not None:
                 outcome = replace(outcome, found=query.in_source(outcome.found, form))
             self._note_prediction(query, message)
+            self._wants_thumbnails = message.thumbnail_wanted
             query.answered(outcome.grain)
         except NearsightError as error:
             outcome = error.with_traceback(None)  # its frames hold the query

@@ -14,6 +14,7 @@ from nearsight.common.recognition.settings import ImageLimits, RecognitionSettin
 from nearsight.common.request.flow import Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
+from nearsight.common.result_cache.image_keys import THUMBNAIL_BYTES, pixels_of
 from nearsight.common.result_cache.stage import KEY_SIDE_PX, Looked
 from nearsight.common.rpc.service import CallContext
 from nearsight.edge.settings import Forward
@@ -73,6 +74,8 @@ class EdgeQuery:
         """When work for a look began."""
         self.result_look: Looked | None = None
         """What the result cache keeps with the query."""
+        self.thumbnail = b""
+        """Of the image, if its device made one."""
         self.only_image = False
         """A network answers it, which looks at no features."""
         self._query_features = query_features
@@ -105,13 +108,16 @@ class EdgeQuery:
         return Extract(count) if count and self.features_bytes is None else None
 
     def for_key(self) -> GrayImage | Features:
-        """The photo, shrunk; its features where it came as features.
+        """The photo, shrunk, by the device or here; its features where it came as features.
 
         Raises
         ------
         InvalidImage, ImageTooLarge
             See `load_image`.
         """
+        if self.thumbnail:
+            cells = pixels_of(self.thumbnail)
+            return GrayImage(cells, (cells.shape[1], cells.shape[0]))
         if self.image is not None:
             return load_image(self.image, replace(self._limits or ImageLimits(), longest_side=KEY_SIDE_PX))
         if self.features is None:
@@ -167,8 +173,12 @@ class QueryReader:
             features = features_from_proto(request.features, context.blobs)
             return EdgeQuery(None, features, count, self._forward, client=context.client_id)
         if kind == "image" and context.blobs:
-            again = request.image.features_unknown
-            return EdgeQuery(
+            again, thumbnail = request.image.features_unknown, request.image.thumbnail
+            if len(thumbnail) not in {0, THUMBNAIL_BYTES}:
+                raise InvalidMessage(
+                    f"a thumbnail has {THUMBNAIL_BYTES} bytes, this one has {len(thumbnail)}"
+                )
+            query = EdgeQuery(
                 context.blobs[0],
                 None,
                 count,
@@ -177,6 +187,8 @@ class QueryReader:
                 limits=self._settings.limits,
                 client=context.client_id,
             )
+            query.thumbnail = thumbnail
+            return query
         raise InvalidMessage(
             "the request brings neither features nor an image", advice="send an image as blob 0"
         )

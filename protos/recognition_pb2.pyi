@@ -16,12 +16,14 @@ class RecognizeRequest(_message.Message):
     def __init__(self, image: _Optional[_Union[ImageInput, _Mapping]] = ..., features: _Optional[_Union[FeaturesMessage, _Mapping]] = ...) -> None: ...
 
 class ImageInput(_message.Message):
-    __slots__ = ("size_bytes", "features_unknown")
+    __slots__ = ("size_bytes", "features_unknown", "thumbnail")
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     FEATURES_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    THUMBNAIL_FIELD_NUMBER: _ClassVar[int]
     size_bytes: int
     features_unknown: bool
-    def __init__(self, size_bytes: _Optional[int] = ..., features_unknown: _Optional[bool] = ...) -> None: ...
+    thumbnail: bytes
+    def __init__(self, size_bytes: _Optional[int] = ..., features_unknown: _Optional[bool] = ..., thumbnail: _Optional[bytes] = ...) -> None: ...
 
 class FeaturesMessage(_message.Message):
     __slots__ = ("count", "image_width", "image_height", "source_width", "source_height", "first_blob")
@@ -40,16 +42,18 @@ class FeaturesMessage(_message.Message):
     def __init__(self, count: _Optional[int] = ..., image_width: _Optional[int] = ..., image_height: _Optional[int] = ..., source_width: _Optional[int] = ..., source_height: _Optional[int] = ..., first_blob: _Optional[int] = ...) -> None: ...
 
 class RecognizeResponse(_message.Message):
-    __slots__ = ("object", "answered_by", "next_objects", "grain")
+    __slots__ = ("object", "answered_by", "next_objects", "grain", "thumbnail_wanted")
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     NEXT_OBJECTS_FIELD_NUMBER: _ClassVar[int]
     GRAIN_FIELD_NUMBER: _ClassVar[int]
+    THUMBNAIL_WANTED_FIELD_NUMBER: _ClassVar[int]
     object: RecognizedObjectMessage
     answered_by: str
     next_objects: NextObjectsMessage
     grain: str
-    def __init__(self, object: _Optional[_Union[RecognizedObjectMessage, _Mapping]] = ..., answered_by: _Optional[str] = ..., next_objects: _Optional[_Union[NextObjectsMessage, _Mapping]] = ..., grain: _Optional[str] = ...) -> None: ...
+    thumbnail_wanted: bool
+    def __init__(self, object: _Optional[_Union[RecognizedObjectMessage, _Mapping]] = ..., answered_by: _Optional[str] = ..., next_objects: _Optional[_Union[NextObjectsMessage, _Mapping]] = ..., grain: _Optional[str] = ..., thumbnail_wanted: _Optional[bool] = ...) -> None: ...
 
 class NextObjectsMessage(_message.Message):
     __slots__ = ("object_ids", "probabilities", "remaining", "revision")

@@ -29,7 +29,8 @@ P = TypeVar("P")
 _FLAT_LEVELS = 4.0
 """Standard deviation of grey levels below which an image shows nothing: a wall, a finger on the lens."""
 _SIDE = 8
-"""Cells across a colour layout, as in MPEG-7."""
+"""Cells across a layout, as in MPEG-7, and across a thumbnail."""
+THUMBNAIL_BYTES = _SIDE * _SIDE
 _HASH_SIDE_PX = 32
 _FREQUENCIES, _FREQUENCIES_WITH_COLOUR = 6, 5
 """Horizontal and vertical ones that are together less than this are kept: 20, or 14 where there is colour."""
@@ -177,6 +178,16 @@ def min_hash(bits: int = 12, rows: int = 2, tables: int = 8) -> PhotoKeys[Featur
         return np.asarray(hashes.min(axis=0)).reshape(tables, rows)
 
     return PhotoKeys(f"min_hash({bits}, {rows}, {tables})", describe)
+
+
+def thumbnail_of(pixels: Pixels) -> bytes:
+    """A grey image (H, W) as cells: all that `layout_keys` look at, in 64 bytes."""
+    return np.asarray(_small(pixels, _SIDE), np.uint8).tobytes()
+
+
+def pixels_of(thumbnail: bytes) -> Pixels:
+    """The cells (8, 8) of a thumbnail, whose keys are those of the image that it was made of."""
+    return np.frombuffer(thumbnail, np.uint8).reshape(_SIDE, _SIDE)
 
 
 class Alternatives:

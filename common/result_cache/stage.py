@@ -274,6 +274,11 @@ class ResultStage:
                 self._cache.learn(looked.keys, looked.key, shown, result, now_s)
 
     @property
+    def on(self) -> bool:
+        """Whether it looks at present."""
+        return self._payoff.pays
+
+    @property
     def state(self) -> ResultCacheState:
         """What it is and did."""
         with self._lock:

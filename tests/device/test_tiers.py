@@ -2,6 +2,8 @@
 
 from contextlib import ExitStack
 
+import cv2
+import numpy as np
 import pytest
 
 from nearsight.common.clock import SYSTEM_CLOCK
@@ -55,6 +57,23 @@ def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown
     assert [request.image.features_unknown for request in scene.service.requests] == [False, True]
     assert {context.trace_id for context in scene.service.contexts} == {"t"}
     assert [len(context.blobs) for context in scene.service.contexts] == [1, 1]
+
+
+def test_photos_bring_a_thumbnail_as_long_as_the_tier_wants_them(scene: Scene) -> None:
+    for wanted in (True, True, False, False):
+        scene.answer.thumbnail_wanted = wanted
+        scene.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, 5.0, 0))
+    sizes = [len(request.image.thumbnail) for request in scene.service.requests]
+    assert sizes == [0, 64, 64, 0]
+
+
+def test_what_cannot_be_read_has_no_thumbnail(scene: Scene) -> None:
+    scene.answer.thumbnail_wanted = True
+    whole = cv2.imencode(".png", np.full((60, 80), 9, np.uint8))[1].tobytes()
+    damaged = whole.replace(b"IDAT", b"ITAD")
+    for _ in range(2):
+        scene.ask(DeviceQuery(damaged, CONTEXT), Ask("edge", IMAGE, 5.0, 0))
+    assert [request.image.thumbnail for request in scene.service.requests] == [b"", b""]
 
 
 def test_features_travel_as_three_blobs(scene: Scene) -> None:

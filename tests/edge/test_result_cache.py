@@ -8,11 +8,15 @@ from prometheus_client import generate_latest
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.settings import ImageLimits
+from nearsight.common.result_cache.image_keys import thumbnail_of
 from nearsight.common.result_cache.settings import ResultCacheSettings
-from nearsight.common.result_cache.stage import Payoff
+from nearsight.common.result_cache.stage import KEY_SIDE_PX, Payoff
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.daemon import EdgeDaemon
+from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 from support.caching import profile_of_table_3_2
 from support.daemon_process import daemon_process
 from support.edge import (
@@ -63,6 +67,19 @@ def test_a_photo_that_is_sent_again_is_answered_without_recognition(
         assert [hop.tier for hop in one.hops] == ["edge"]
 
 
+def test_a_photo_that_brings_a_thumbnail_is_not_decoded(cloud: ScriptedCloud, serve: Serve) -> None:
+    """What is known without the picture is answered without it."""
+    with serve(result_cache=TRUSTING) as (_edge, device):
+        assert served(device, 0).message.thumbnail_wanted
+        cells = thumbnail_of(load_image(photo(0), ImageLimits(longest_side=KEY_SIDE_PX)).pixels)
+        image = ImageInput(size_bytes=3, thumbnail=cells)
+        reply = device.send_raw(RecognizeRequest(image=image), [b"abc"]).result(20)
+        assert (answer_of(reply), reply.message.grain) == (("00", "edge"), "result")
+        image.thumbnail = b"too short"
+        with pytest.raises(InvalidArgument, match="a thumbnail has 64 bytes"):
+            device.send_raw(RecognizeRequest(image=image), [photo(0)]).result(20)
+
+
 def test_features_that_are_sent_again_are_answered_as_well(cloud: ScriptedCloud, serve: Serve) -> None:
     features = features_of(photo(0))
     with serve(result_cache=TRUSTING) as (_edge, device):
@@ -97,6 +114,7 @@ def test_without_it_nothing_is_answered_again(cloud: ScriptedCloud, serve: Serve
     with serve() as (edge, device):
         cache = cache_of(edge) if ask(device, 0) else None
         assert not any(grain_of(device, 0) == "result" for _ in range(12))
+        assert not ask(device, 0).message.thumbnail_wanted
     assert cache is not None
     assert cache.stages == (cache,)
 

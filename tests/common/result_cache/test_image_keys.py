@@ -12,12 +12,15 @@ from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.result_cache.approximations import prefix
 from nearsight.common.result_cache.image_keys import (
+    THUMBNAIL_BYTES,
     Alternatives,
     PhotoKeys,
     feature_keys,
     layout_keys,
     min_hash,
     perceptual_hash,
+    pixels_of,
+    thumbnail_of,
 )
 from support.pictures import picture
 
@@ -91,6 +94,14 @@ def test_a_trembling_hand_keeps_one_of_several_keys_where_it_changes_a_single_on
     total = 10 * len(shifts)
     assert kept[several.name] > 0.9 * total
     assert kept[single.name] < 0.6 * total
+
+
+def test_a_thumbnail_has_the_keys_of_its_photo() -> None:
+    keys = layout_keys()
+    for seed in range(5):
+        cells = thumbnail_of(_grey(seed))
+        assert len(cells) == THUMBNAIL_BYTES
+        assert keys(pixels_of(cells)) == keys(_grey(seed)) != ()
 
 
 def test_colour_tells_photos_apart_that_are_alike_in_grey() -> None:
