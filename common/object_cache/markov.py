@@ -31,6 +31,7 @@ from nearsight.common.object_cache.transitions import (
 
 LARGEST_ORDER = 3
 _STAYING_WEIGHT = 0.01
+_PREDICTIONS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,8 @@ class MarkovModel:
         )
         self._journal = journal
         self._removed: dict[str, None] = {}
+        self._predicted: dict[tuple[tuple[int, ...], int | None], NextObjects] = {}
+        """Until a count changes; where counts fade, never."""
         self._objects = ObjectSlots()
         self._counts = TransitionCounts(self._settings.half_life_s, self._settings.rows_max, journal=journal)
         self.staying = 0.0
@@ -166,11 +169,13 @@ class MarkovModel:
                 transition = (history[len(history) - length :], slot)
                 self._counts.touch([transition])
                 self._counts.add(transition, weight)
+            self._predicted.clear()
         return True
 
     def set_objects(self, object_ids: Iterable[str]) -> None:
         """Take over a changed catalogue: transitions from and to objects that left are forgotten."""
         wanted = dict.fromkeys(object_ids)
+        self._predicted.clear()
         left = [object_id for object_id in self._objects.by_id if object_id not in wanted]
         if left:
             gone = self._objects.remove(left)
@@ -216,6 +221,14 @@ class MarkovModel:
 
     def _following(self, past: tuple[int, ...], now_s: float, top: int | None) -> NextObjects:
         """P(next) of the slots that have counts, the most probable first."""
+        found = self._predicted.get((past, top))
+        if found is None:
+            found = self._predict(past, now_s, top)
+            if math.isinf(self._settings.half_life_s) and len(self._predicted) < _PREDICTIONS_MAX:
+                self._predicted[past, top] = found
+        return found
+
+    def _predict(self, past: tuple[int, ...], now_s: float, top: int | None) -> NextObjects:
         probabilities, listed = self._distribution(past, now_s)
         slots = np.flatnonzero(listed)
         if top is not None and 0 < top < len(slots):
@@ -266,6 +279,7 @@ class MarkovModel:
             If a count or an age is negative or not finite.
         """
         weight_now = self._counts.weight_at(now_s)
+        self._predicted.clear()
         taken = 0
         for stored in counts:
             if not (0 <= stored.count < math.inf and 0 <= stored.age_s < math.inf):

@@ -54,6 +54,17 @@ class Approximation:
             raise InvalidArgument("an input contains NaN: it is like no other input")
         return xxhash.xxh3_128_digest(values.tobytes(), self.seed)
 
+    def of_each(self, rows: NDArray[Any]) -> tuple[bytes, ...]:
+        """The keys of several descriptions of one input, (alternatives, N), each apart from the others'."""
+        if self.steps:
+            return tuple(replace(self, seed=self.seed ^ number)(row) for number, row in enumerate(rows))
+        data, width = rows.tobytes(), rows.nbytes // len(rows)
+        starts = range(0, len(data), width)
+        return tuple(
+            xxhash.xxh3_128_digest(data[start : start + width], self.seed ^ number)
+            for number, start in enumerate(starts)
+        )
+
     def __or__(self, then: Approximation) -> Approximation:
         return replace(self, name=f"{self.name} | {then.name}", steps=(*self.steps, *then.steps))
 

@@ -8,6 +8,7 @@ borders. One that is known is enough, and each is found by an exact look-up. Dec
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ THUMBNAIL_BYTES = _SIDE * _SIDE
 _HASH_SIDE_PX = 32
 _FREQUENCIES, _FREQUENCIES_WITH_COLOUR = 6, 5
 """Horizontal and vertical ones that are together less than this are kept: 20, or 14 where there is colour."""
-_MEAN_LEVELS = np.array([25.0, 13.0, 13.0])
+_MEAN_LEVELS, _COLOUR_LEVELS = 25.0, 13.0
 """Means of brightness and colour are counted in these, the shape in standard deviations: all weigh alike."""
 _FEW = 20
 """Features; photos with fewer are hardly ever recognised, and their least hashes are chance."""
@@ -70,10 +71,7 @@ class PhotoKeys(Generic[P]):
             If it is no image.
         """
         rows = self.describe(photo)
-        if rows is None:
-            return ()
-        seed = self.approximation.seed
-        return tuple(replace(self.approximation, seed=seed ^ number)(row) for number, row in enumerate(rows))
+        return self.approximation.of_each(rows) if rows is not None else ()
 
     def __or__(self, then: Approximation) -> PhotoKeys[P]:
         return replace(self, name=f"{self.name} | {then.name}", approximation=self.approximation | then)
@@ -98,18 +96,19 @@ def layout_keys(step: float = 0.5, grids: int = 8) -> PhotoKeys[Pixels]:
     rounded = _rounding(step, grids)
 
     def describe(pixels: Pixels) -> Rows | None:
-        cells = _small(pixels, _SIDE)
-        if cells.ndim == 2:
-            planes, below = cells[:, :, None], _FREQUENCIES
-        else:
-            planes, below = np.asarray(cv2.cvtColor(cells, cv2.COLOR_BGR2YCrCb)), _FREQUENCIES_WITH_COLOUR
-        luma = np.ascontiguousarray(planes[:, :, 0])
-        deviation = float(luma.std())
-        if deviation < _FLAT_LEVELS:
+        luma, below, means = _small(pixels, _SIDE), _FREQUENCIES, ()
+        if luma.ndim == 3:
+            planes, below = np.asarray(cv2.cvtColor(luma, cv2.COLOR_BGR2YCrCb)), _FREQUENCIES_WITH_COLOUR
+            luma = np.ascontiguousarray(planes[:, :, 0])
+            means = planes[:, :, 1:].mean(axis=(0, 1)) / _COLOUR_LEVELS
+        frequencies = cv2.dct(luma).ravel()  # the first is the mean, the sum of all squares that of the cells
+        varying = frequencies[1:]
+        spread = math.sqrt(varying @ varying)
+        if spread < _SIDE * _FLAT_LEVELS:
             return None
-        shape = cv2.dct(luma)[_lowest(below)][1:] / (_SIDE * deviation)  # the first is the mean
-        means = planes.mean(axis=(0, 1)) / _MEAN_LEVELS[: planes.shape[2]]
-        return rounded(np.concatenate([means, shape]))
+        numbers = frequencies[_lowest(below)] / spread
+        numbers[0] = frequencies[0] / (_SIDE * _MEAN_LEVELS)
+        return rounded(np.concatenate([numbers, means]) if len(means) else numbers)
 
     return PhotoKeys(f"layout({step:g}, {grids})", describe)
 
@@ -241,10 +240,9 @@ def _small(pixels: Pixels, side: int) -> NDArray[np.float32]:
 
 
 @cache
-def _lowest(below: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows and columns of the frequencies that are kept."""
-    rows, columns = np.nonzero(np.add.outer(np.arange(_SIDE), np.arange(_SIDE)) < below)
-    return rows, columns
+def _lowest(below: int) -> NDArray[np.intp]:
+    """Which frequencies are kept, row by row."""
+    return np.flatnonzero(np.add.outer(np.arange(_SIDE), np.arange(_SIDE)) < below)
 
 
 def _rounding(step: float, grids: int) -> Callable[[Rows], Rows]:

@@ -57,7 +57,7 @@ CONFIGURATIONS: Mapping[str, Mapping[str, object]] = {
 NETWORK = "Medium"
 _DEVICE = {"recognizer.prefetch.enabled": False}
 _LIVELINESS, _PHOTOS_PER_S = 0.5, 5.0
-_VISITORS, _STAYS, _ROUNDS = 6, 3, 5
+_VISITORS, _STAYS, _ROUNDS = 6, 3, 3
 _CROWD = 60
 """Visitors altogether; those who are not followed have taught the edge."""
 _TOGETHER = "+"

@@ -353,3 +353,18 @@ def test_ten_thousand_objects_take_little_memory() -> None:
     assert model.transitions == objects * per_object
     assert size_bytes < 20e6
     assert len(model.next_objects(names[0], 0.0, 50)) == 50
+
+
+def test_a_prediction_that_was_asked_for_before_knows_what_was_learnt_since() -> None:
+    model = MarkovModel(["a", "b", "c"])
+    for device in ("one", "two"):
+        model.observe(device, "a", 0.0)
+        before = model.next_objects("a", 0.0)
+        model.observe(device, "b", 1.0)
+        after = model.next_objects("a", 1.0)
+        probability = dict(zip(after.object_ids, after.probabilities, strict=True))["b"]
+        assert probability > dict(zip(before.object_ids, before.probabilities, strict=True)).get("b", 0.0)
+    model.set_objects(["a", "c"])
+    assert "b" not in model.next_objects("a", 2.0).object_ids
+    model.restore([TransitionCount(("a",), "c", 50.0)], 3.0)
+    assert model.next_objects("a", 3.0).object_ids[0] == "c"
