@@ -256,6 +256,8 @@ class DeviceQuery:
 
     def thumbnail(self) -> bytes:
         """For tiers that want one; empty if there is no image, or none that can be read: the tier says so."""
+        if not self._context.upload.thumbnails:
+            return b""
         with suppress(NearsightError):
             source = self.for_key()
             if isinstance(source, GrayImage):

@@ -30,6 +30,9 @@ class UploadSettings(_Group):
     """Quality of images that must be encoded."""
     pass_through_bytes: int = Field(default=256 * 1024, ge=0)
     """Image files up to this size, and not larger than longest_side, are sent as they are."""
+    thumbnails: bool = True
+    """Send 64 bytes more to an edge with a result cache while photos repeat, so that it need not decode those
+    that it knows. What is sent as a file is read here for that, at an eighth of its size."""
     max_bytes: int = Field(default=20 * 2**20, gt=0)
     """Longest file in bytes that is accepted from the application."""
     max_pixels: int = Field(default=50_000_000, gt=0)

@@ -231,8 +231,8 @@ class EdgeRecognitionService(Service):
             response = RecognizeResponse(answered_by=outcome.answered_by, grain=outcome.grain)
             if outcome.found is not None:
                 response.object.CopyFrom(recognized_object_to_proto(outcome.found))
-        if call.cache is not None and call.cache.result is not None:
-            response.thumbnail_wanted = call.cache.result.on
+        look = call.query.result_look
+        response.thumbnail_wanted = look is not None and look.known
         if outcome.found is not None and call.cache is not None:
             following = call.cache.observe(call.context.client_id, outcome.found.object_id)
             if following is not None:

@@ -51,6 +51,8 @@ class Looked:
     spent_ms: float
     """For key and lookup."""
     ended_s: float
+    known: bool
+    """Whether the client has shown this view before: who stands still shows it again."""
 
 
 class KeyedQuery(Query, Protocol):
@@ -247,7 +249,8 @@ class ResultStage:
                 key, entry = self._cache.find(keys, now_s)
             spent_ms = self._spent_ms(query, now_s - started_s)
             self._payoff.looked(spent_ms, now_s, hit=entry is not None)
-            query.result_look = Looked(keys, key, keying, spent_ms, now_s)
+            known = key in self._cache.results
+            query.result_look = Looked(keys, key, keying, spent_ms, now_s, known)
             return entry.value.found if entry is not None else None
 
     def learn(self, query: KeyedQuery, answer: Answer, lesson: Lesson | None) -> None:
@@ -272,11 +275,6 @@ class ResultStage:
                 result = _Result(found.object_id, found.version, kept)
                 shown = Shown(query.client, found.object_id)
                 self._cache.learn(looked.keys, looked.key, shown, result, now_s)
-
-    @property
-    def on(self) -> bool:
-        """Whether it looks at present."""
-        return self._payoff.pays
 
     @property
     def state(self) -> ResultCacheState:

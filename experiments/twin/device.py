@@ -40,6 +40,7 @@ from nearsight.device.query import DeviceQuery, FormCosts
 from nearsight.device.recognition import recognition_of
 from nearsight.device.recognizer import COMPUTING_MS
 from nearsight.device.recognizer_settings import RecognizerSettings
+from nearsight.edge.service import EDGE
 from nearsight.experiments.rig.replay import Ledger
 from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.twin.cloud import QUERY_FEATURES
@@ -49,7 +50,7 @@ from nearsight.experiments.twin.link import Asks, Question, Reply, TwinLink, tel
 from nearsight.experiments.twin.neighbourhood import TwinNeighbourhood, TwinPeer
 from nearsight.experiments.twin.photos import TwinFeatures, TwinPhoto, TwinSnapshot
 from nearsight.experiments.twin.processor import Processor, VirtualWorker
-from nearsight.experiments.twin.results import RESULT_LOOK_S, TwinResultStage
+from nearsight.experiments.twin.results import RESULT_LOOK_S, THUMBNAIL_S, TwinResultStage
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +116,7 @@ class TwinDevice:
         self._pending = 0
         self._stages: list[Stage[DeviceQuery]] = []
         self.form_costs = FormCosts()
+        self.makes_thumbnails = False
         self.prefetcher: PrefetchController | None = None
         self.peer: TwinPeer | None = None
 
@@ -241,6 +243,8 @@ class TwinDevice:
             now_s = self._events.now_s
             if isinstance(outcome, Reply):
                 query.prediction = outcome.prediction
+                if step.tier == EDGE:
+                    self.makes_thumbnails = outcome.thumbnail_wanted and self._settings.upload.thumbnails
             self._carry_out(request, tell(flow, step.attempt, outcome, question.size_bytes, now_s))
 
         self._tiers[step.tier](question, until_s, arrived)
@@ -256,7 +260,7 @@ class TwinQuery(DeviceQuery):
         self._device = device
         self.has_image = True
         self._looks_with = 0
-        self._prepared = False
+        self._prepared = self._has_thumbnail = False
         self.snapshot = None
         self.began_s = 0.0
         self.looked_at = None
@@ -310,7 +314,10 @@ class TwinQuery(DeviceQuery):
         """What it takes to make the form that is sent."""
         device = self._device
         prepare_s = device.costs.model.prepare_ms / 1e3
-        if isinstance(work, Encode) or self._complete:
+        if isinstance(work, Encode):
+            self._has_thumbnail = device.makes_thumbnails
+            return prepare_s + THUMBNAIL_S * self._has_thumbnail
+        if self._complete:
             return prepare_s
         extraction_s = device.costs.device_extraction_s(self._seen.device_effort(QUERY_FEATURES))
         device.form_costs.extracted(extraction_s * device.processor.slowness * 1e3)
@@ -320,4 +327,5 @@ class TwinQuery(DeviceQuery):
         """What the tier gets."""
         image = step.form == IMAGE
         size = self._seen.size_bytes if image else QUERY_FEATURES * BYTES_PER_FEATURE
-        return Question(self._seen, image, QUERY_FEATURES, size, asked_again=step.again)
+        thumbnail = image and self._has_thumbnail
+        return Question(self._seen, image, QUERY_FEATURES, size, asked_again=step.again, thumbnail=thumbnail)

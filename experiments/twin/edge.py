@@ -53,7 +53,7 @@ from nearsight.experiments.twin.link import (
 )
 from nearsight.experiments.twin.photos import TwinSnapshot
 from nearsight.experiments.twin.processor import Call, Processor, Server, VirtualWorker
-from nearsight.experiments.twin.results import RESULT_LOOK_S, TwinResultStage
+from nearsight.experiments.twin.results import RESULT_LOOK_S, THUMBNAIL_S, TwinResultStage
 
 _CATALOGUE = "museum"
 _FEATURES_BYTES = QUERY_FEATURES * BYTES_PER_FEATURE
@@ -208,7 +208,7 @@ class TwinEdge:
         photo, result_s = query.question.photo, 0.0
         effect = flow.begin(query, now_s, now_s)
         if isinstance(effect, Look) and effect.stage is self.cache.result:
-            result_s = query.result_s = RESULT_LOOK_S
+            result_s = query.result_s = RESULT_LOOK_S - THUMBNAIL_S * query.question.thumbnail
             effect = flow.looked(effect.stage, effect.stage.look(query), now_s)
         if isinstance(effect, Finish) or not looks:
             return result_s + self._costs.small_s * (not looks), lambda: self._carry_out(request, effect)
@@ -275,7 +275,9 @@ class TwinEdge:
             answer_bytes(prediction),
         )
         hops = (*answer.hops, hop)
-        request.answered(Reply(answer.found, answer.answered_by, hops, prediction, answer.grain))
+        look = request.query.result_look
+        wanted = look is not None and look.known
+        request.answered(Reply(answer.found, answer.answered_by, hops, prediction, answer.grain, wanted))
         for stage in finish.learners:
             stage.learn(request.query, answer, finish.lesson)
 

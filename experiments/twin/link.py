@@ -138,6 +138,8 @@ class Question:
     """On the network."""
     asked_again: bool = False
     """Its features were unknown to the tier."""
+    thumbnail: bool = False
+    """It brings a thumbnail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,8 @@ class Reply:
     """What an edge expects to be asked next."""
     grain: str = OBJECT
     """What it was found in."""
+    thumbnail_wanted: bool = False
+    """The next photo should bring one."""
 
 
 Answered = Callable[[Reply | NearsightError], None]

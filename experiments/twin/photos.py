@@ -61,6 +61,8 @@ class TwinPhoto:
     """How hard for edge and cloud."""
     second_effort: float = 1.0
     """Time of the cloud's second look, over what is usual."""
+    keys: tuple[bytes, ...] = ()
+    """Under which result caches know it; without any it is like no other photo."""
 
     def device_effort(self, features: int) -> Effort:
         """How hard it is with so many features."""

@@ -1,8 +1,8 @@
 """The result cache in the twin: the same stage as in daemons, for photos without pixels.
 
-Photos have the same key if the twin knows nothing that tells them apart: a file that is sent again. What it
-draws anew, with a size of its own, is a new view. So it shows the cost of looking, and what sending the same
-files brings, but no visitors who stand still: for these there are clips and real keys.
+Photos may bring keys that were measured, on clips of visitors who stand before exhibits. Those without have
+the same key if the twin knows nothing that tells them apart: a file that is sent again. What it draws anew,
+with a size of its own, is a new view: it shows what looking costs where nothing repeats.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from nearsight.experiments.twin.photos import TwinPhoto
 
 RESULT_LOOK_S = 0.0005
 """CPU time of a look on the machine of the measured costs: reading the shrunk photo, key and lookup."""
+THUMBNAIL_S = 0.0004
+"""Of these, reading the photo, which a device does that sends a thumbnail."""
 
 
 class TwinKeyed(Protocol):
@@ -44,7 +46,8 @@ class TwinResultStage(ResultStage):
         super().__init__(catalogue, listing, settings, clock, Random(1))
 
     def _keys_of(self, query: KeyedQuery, keying: Keying) -> tuple[Hashable, ...]:
-        return ((cast("TwinKeyed", query).photo_key, query.client, keying.revision),)
+        photo = cast("TwinKeyed", query).photo_key
+        return tuple((key, query.client, keying.revision) for key in photo.keys or (photo,))
 
     def _spent_ms(self, query: KeyedQuery, measured_s: float) -> float:
         del measured_s

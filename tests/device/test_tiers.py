@@ -67,6 +67,14 @@ def test_photos_bring_a_thumbnail_as_long_as_the_tier_wants_them(scene: Scene) -
     assert sizes == [0, 64, 64, 0]
 
 
+def test_a_device_may_be_told_to_send_no_thumbnails(scene: Scene) -> None:
+    scene.answer.thumbnail_wanted = True
+    without = QueryContext(UploadSettings(thumbnails=False), SYSTEM_CLOCK)
+    for _ in range(2):
+        scene.ask(DeviceQuery(PHOTO, without), Ask("edge", IMAGE, 5.0, 0))
+    assert [request.image.thumbnail for request in scene.service.requests] == [b"", b""]
+
+
 def test_what_cannot_be_read_has_no_thumbnail(scene: Scene) -> None:
     scene.answer.thumbnail_wanted = True
     whole = cv2.imencode(".png", np.full((60, 80), 9, np.uint8))[1].tobytes()

@@ -48,6 +48,7 @@ _KEY_SIDE_PX = 80
 QUALITY = 80
 """Of the JPEG files that devices send."""
 _SETTINGS = RecognitionSettings()
+KEY_LIMITS = replace(_SETTINGS.limits, longest_side=_KEY_SIDE_PX)
 _STEP_OF_NUMBERS = 0.01
 """To which the layout is rounded for similarity caching: hardly at all."""
 
@@ -152,7 +153,6 @@ class _Edge:
     def __init__(self, recognizer: ObjectRecognizer) -> None:
         self._recognizer = recognizer
         self._extractor = OrbExtractor(_SETTINGS.fast_threshold)
-        self._small = replace(_SETTINGS.limits, longest_side=_KEY_SIDE_PX)
         self._player = Player(AutoRefresh())
         self._times: dict[str, float] = {}
         self._of_pixels = {
@@ -169,7 +169,7 @@ class _Edge:
         features = self._timed("extract_ms", lambda: self._extractor.extract(large, _SETTINGS.query_features))
         found = self._timed("recognize_ms", lambda: self._recognizer.recognize(features)).found
         answered = found.object_id if found is not None else ""
-        small = self._timed("small_ms", lambda: load_image(jpeg, self._small)).pixels
+        small = self._timed("small_ms", lambda: load_image(jpeg, KEY_LIMITS)).pixels
         colour = np.asarray(cv2.imdecode(data, cv2.IMREAD_REDUCED_COLOR_8), np.uint8)
         layout = self._of_pixels[LAYOUT]
         keys = {

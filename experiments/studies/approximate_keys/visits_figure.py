@@ -1,0 +1,268 @@
+"""The visitors of figure 6.4 on the twin, without and with the result cache.
+
+In figure 6.4 a visitor photographs the exhibit once per second, and each photo is drawn for itself: another
+view. Visitors who stand and hold the phone up see nearly the same each second. How nearly is not invented:
+for each stay of each visitor a clip is filmed before that exhibit, of that length, and its photos have the
+keys of that clip's frames. Both are played: with views of their own no result can be used again, and the
+cache can only cost.
+
+The visitors, photos, costs and networks are those of figure 6.4. ``--costs paper`` plays the dissertation's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, ClassVar
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.logging import configure_logging
+from nearsight.common.recognition.images import load_image
+from nearsight.common.request.answer import RESULT
+from nearsight.common.result_cache.image_keys import layout_keys
+from nearsight.common.result_cache.settings import ResultCacheSettings
+from nearsight.experiments.framework import drawing, numbers
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+    table_of,
+)
+from nearsight.experiments.museum.art.exhibit import render_reference
+from nearsight.experiments.museum.camera.handheld import Filming, Stay, film
+from nearsight.experiments.rig.rows import RequestRow, summarise
+from nearsight.experiments.rig.walks import Following
+from nearsight.experiments.studies.approximate_keys.standing import KEY_LIMITS
+from nearsight.experiments.studies.cachier.scale.configurations import EDGE, FULL
+from nearsight.experiments.studies.cachier.scale.machines import machines_of
+from nearsight.experiments.studies.cachier.scale.operating_point import (
+    BASELINE,
+    TESTBED,
+    OperatingPoint,
+    amount_of,
+)
+from nearsight.experiments.studies.cachier.scale.scale_figure import with_machines
+from nearsight.experiments.studies.cachier.scale.sessions import twin_session
+from nearsight.experiments.twin.session import CONFIGURATIONS, TwinTiers, TwinVisitor
+
+OTHER, CLIPS = "each photo another view", "views of clips"
+VIEWS = (OTHER, CLIPS)
+OFF, AT_EDGE, AT_DEVICE = "off", "edge", "device"
+PLAYED = ((EDGE, OFF), (EDGE, AT_EDGE), (FULL, OFF), (FULL, AT_EDGE), (FULL, AT_DEVICE))
+"""Configurations of figure 6.4, and where the result cache is."""
+_NAMES = {EDGE: "edge", FULL: "full system"}
+_VISITORS = (1, 5, 10)
+_LIVELINESS, _PHOTOS_PER_S = 0.5, 1.0
+_WORSE = 1.01
+"""A latency over that without which is worse: the twin draws computing times in another order."""
+_LOOKS = {
+    (EDGE, OFF): ("#8a8a8a", "-"),
+    (EDGE, AT_EDGE): ("#1f6f8b", "-"),
+    (FULL, OFF): ("#8a8a8a", "--"),
+    (FULL, AT_EDGE): ("#4f7a28", "--"),
+    (FULL, AT_DEVICE): ("#e0a33a", "--"),
+}
+
+
+class Figure(Experiment):
+    """Figure 6.4's visitors, who photograph other views or stand still, without and with the result cache."""
+
+    name: ClassVar[str] = "approximate-visits"
+    source: ClassVar[str] = "beyond the approximate-key caching, 5"
+    takes_machines: ClassVar[bool] = True
+
+    def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
+        """The machines of the run are measured if need be.
+
+        Raises
+        ------
+        InvalidArgument
+            If it is to run on the testbed, which sends real files: see ``approximate-daemons``.
+        """
+        if options.on == TESTBED:
+            raise InvalidArgument(
+                f"{self.name} runs on the twin alone",
+                advice="`nearsight experiment run approximate-daemons` has real daemons",
+            )
+        return with_machines(options, say)
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per number of visitors and run."""
+        runs, visitors = range(1, amount_of(options).runs + 1), (2,) if options.smoke else _VISITORS
+        return cells_of("v{visitors}-run{run}", visitors=visitors, run=runs)
+
+    def processes(self, options: RunOptions) -> int:
+        """One per core: no time is measured."""
+        return amount_of(options).processes
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """All configurations with the same visitors; one row per views and configuration."""
+        configure_logging(level="CRITICAL")  # what simulated daemons complain of is part of the simulation
+        run, amount = int(cell.parameters["run"]), amount_of(options)
+        point = replace(BASELINE, visitors=int(cell.parameters["visitors"]))
+        if options.smoke:
+            point = OperatingPoint(visitors=2, sections=1, classes=50)
+        following = Following(point.visitors, amount.seconds, 0.0)
+        drawn = twin_session(point, run, machines_of(options), options.seed, following, amount.crowd)
+        clips = replace(
+            drawn,
+            visitors=[
+                _filmed(visitor, options.seed, 1_000 * run + number)
+                for number, visitor in enumerate(drawn.visitors)
+            ],
+        )
+        return [
+            {
+                "visitors": point.visitors,
+                "run": run,
+                "views": views,
+                "tiers": tiers,
+                "result_cache": where,
+                **_numbers_of(session.play(tiers, _with_results(tiers, where)).rows),
+            }
+            for views, session in ((OTHER, drawn), (CLIPS, clips))
+            for tiers, where in PLAYED
+        ]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``views.<views>.<tiers>.<result cache>.<visitors>``: medians and ranges over the runs."""
+        return {"views": numbers.nested(rows, ("views", "tiers", "result_cache", "visitors"), _of_runs)}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """On by default only if it never makes them worse."""
+        targets = []
+        for views, found in summary["views"].items():
+            for tiers, where in PLAYED:
+                if where == OFF:
+                    continue
+                off, on = found[tiers][OFF], found[tiers][where]
+                name = f"{views}, {_NAMES[tiers]}, result cache at the {where}"
+                for tail in ("p50_ms", "p95_ms"):
+                    ratios = {
+                        count: one[tail]["median"] / off[count][tail]["median"] for count, one in on.items()
+                    }
+                    targets.append(
+                        Target.at_most(
+                            f"{name}: {tail[:3]} over that without, largest of all numbers of visitors",
+                            max(ratios.values()),
+                            _WORSE,
+                            ", ".join(f"{count}: {ratio:.3f}" for count, ratio in ratios.items()),
+                            3,
+                        )
+                    )
+                wrong, before = (sum(int(one["wrong"]) for one in of.values()) for of in (on, off))
+                targets.append(Target.at_most(f"{name}: wrong answers, at most those without", wrong, before))
+        return tuple(targets)
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per views, configuration and number of visitors."""
+        return table_of(
+            {
+                "views": views,
+                "configuration": _NAMES[tiers],
+                "result cache": where,
+                "visitors": count,
+                "p50 ms": numbers.median_in_words(one["p50_ms"], 1),
+                "p95 ms": numbers.median_in_words(one["p95_ms"], 1),
+                "served": f"{one['served']:.3f}",
+                "wrong": one["wrong"],
+                "unanswered": one["failed"],
+                "photos": one["requests"],
+            }
+            for views, found in summary["views"].items()
+            for tiers, where in PLAYED
+            for count, one in found[tiers][where].items()
+        )
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """p50 and p95 over the number of visitors, for both kinds of views."""
+        found = results.metrics["views"]
+        picture = drawing.new_picture(12.0, 7.0)
+        panels = picture.subplots(2, len(VIEWS), sharex=True)
+        for row, tail in zip(panels, ("p50_ms", "p95_ms"), strict=True):
+            for axes, views in zip(row, VIEWS, strict=True):
+                _draw(axes, found[views], tail)
+                axes.set_title(f"{tail[:3]}: {views}")
+            row[0].set_ylabel("ms")
+        for axes in panels[-1]:
+            axes.set_xlabel("visitors")
+            drawing.whole_numbers(axes.xaxis)
+        drawing.legend_below(picture, panels[-1][0], columns=5)
+        one = next(iter(found[OTHER][EDGE][OFF].values()))
+        drawing.caption(
+            picture,
+            f"Baseline of figure 6.4 on the twin, {len(one['p50_ms']['each'])} runs: median and range; "
+            "one photo a second; clips shake as real ones do",
+        )
+        return picture
+
+
+def _filmed(visitor: TwinVisitor, seed: int, clip: int) -> TwinVisitor:
+    """The same visitor, whose photos of a stay are frames of one clip: they have its keys."""
+    keys, plan = layout_keys(), []
+    stays = groupby(visitor.plan, key=lambda one: one[0].object_id)
+    for number, (object_id, photos) in enumerate(stays):
+        stay = list(photos)
+        shown = Stay(object_id, render_reference(seed, int(object_id) - 1), float(len(stay) + 1))
+        frames = film([shown], Filming(_LIVELINESS, _PHOTOS_PER_S), 1_000 * (1_000 * seed + clip) + number)
+        seen = [keys(load_image(one.image, KEY_LIMITS).pixels) for one in frames if one.object_id is not None]
+        for place, (planned, photo) in enumerate(stay):
+            plan.append((planned, replace(photo, keys=seen[place] if place < len(seen) else ())))
+    return replace(visitor, plan=plan)
+
+
+def _with_results(tiers: str, where: str) -> TwinTiers:
+    one, on = CONFIGURATIONS[tiers], {"result_cache": ResultCacheSettings(enabled=True)}
+    if where == AT_EDGE and one.edge is not None:
+        return replace(one, edge=one.edge.model_copy(update=on))
+    return replace(one, device=one.device.model_copy(update=on)) if where == AT_DEVICE else one
+
+
+def _numbers_of(rows: Sequence[RequestRow]) -> Row:
+    found = summarise(rows)
+    return {
+        "requests": found.requests,
+        "failed": found.requests - found.answered,
+        "wrong": found.wrong,
+        "served": sum(row.grain == RESULT for row in rows),
+        **{f"{name}_ms": round(found.latency_ms[name], 4) for name in ("p50", "p95")},
+    }
+
+
+def _of_runs(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    counts = {name: sum(int(row[name]) for row in rows) for name in ("requests", "failed", "wrong")}
+    return {
+        **counts,
+        "served": round(sum(numbers.values(rows, "served")) / counts["requests"], 4),
+        **{name: numbers.median_and_range(numbers.values(rows, name)) for name in ("p50_ms", "p95_ms")},
+    }
+
+
+def _draw(axes: Axes, found: Mapping[str, Any], tail: str) -> None:
+    for shift, (tiers, where) in enumerate(PLAYED):
+        by_count, (colour, line) = found[tiers][where], _LOOKS[tiers, where]
+        places = np.array([float(count) for count in by_count]) + 0.08 * (shift - 2)
+        middles, reach = drawing.middles([one[tail] for one in by_count.values()], "median")
+        cache = "no result cache" if where == OFF else f"result cache at the {where}"
+        axes.errorbar(
+            places,
+            middles,
+            yerr=reach,
+            color=colour,
+            linestyle=line,
+            marker="o",
+            markersize=4,
+            capsize=2,
+            label=f"{_NAMES[tiers]}, {cache}",
+        )
+    axes.set_ylim(bottom=0)
