@@ -273,7 +273,8 @@ class ResultStage:
             elif listing.versions.get(found.object_id) == found.version:
                 kept = replace(found, corners=None)
                 result = _Result(found.object_id, found.version, kept)
-                shown = Shown(query.client, found.object_id)
+                # Keys of features tell less apart: there, views do not vouch for each other.
+                shown = Shown(query.client, found.object_id) if query.has_image else None
                 self._cache.learn(looked.keys, looked.key, shown, result, now_s)
 
     @property

@@ -59,7 +59,7 @@ class ViewCache(Generic[Y]):
         return key, self.results.find(key, now_s) if key is not None else None
 
     def learn(
-        self, keys: Sequence[Hashable], looked_up: Hashable, shown: Shown, value: Y, now_s: float
+        self, keys: Sequence[Hashable], looked_up: Hashable, shown: Shown | None, value: Y, now_s: float
     ) -> None:
         """The classifier saw a photo with these keys.
 
@@ -69,14 +69,16 @@ class ViewCache(Generic[Y]):
             Of the photo; at least one.
         looked_up : hashable
             What `find` said.
-        shown : Shown
-            The object, and who sees it.
+        shown : Shown, optional
+            The object, and who sees it. None: the keys tell too little apart, each view has its own result.
         value : Y
             The result.
         now_s : float
         """
         key: Hashable = looked_up
-        if looked_up not in self.results:
+        if shown is None:
+            pass
+        elif looked_up not in self.results:
             self._views.part(keys)
             key = shown
         elif isinstance(looked_up, Shown) and looked_up != shown:

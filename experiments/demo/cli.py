@@ -44,6 +44,14 @@ def demo(  # noqa: PLR0917  typer calls it by name
             help="One setting of the edge, e.g. result_cache.enabled=true; may be repeated.",
         ),
     ] = None,
+    compared: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--compare",
+            metavar="KEY=VALUE",
+            help="Play the edge once more with this, e.g. result_cache.enabled=true; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Generate a museum, run cloud, edge and devices, replay visitors: only-cloud, then with the edge cache.
 
@@ -62,6 +70,7 @@ def demo(  # noqa: PLR0917  typer calls it by name
         visitors=visitors or scenario.visitors,
         seed=seed,
         edge=tuple(edge or ()),
+        compared=tuple(compared or ()),
         link=replace(
             link,
             rtt_ms=link.rtt_ms if rtt_ms is None else rtt_ms,
@@ -89,6 +98,10 @@ def _announce_demo(scenario: Scenario) -> None:
         f"the cloud is {link.rtt_ms:g} ms and {link.up_mbps:g} Mbit/s away.",
         err=True,
     )
+    if scenario.compared:
+        from nearsight.experiments.demo.scenario import COMPARED
+
+        print_line(f"{COMPARED} is edge-cache with {', '.join(scenario.compared)}.", err=True)
 
 
 def _print_demo(result: DemoResult) -> None:

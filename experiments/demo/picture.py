@@ -24,7 +24,7 @@ from nearsight.experiments.framework.drawing import (
 )
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
 
-CONFIGURATION_COLOURS = {"only-cloud": "#c2571a", "edge-cache": "#1f6f8b"}
+CONFIGURATION_COLOURS = {"only-cloud": "#c2571a", "edge-cache": "#1f6f8b", "edge-cache-compared": "#7a9e3b"}
 _BELOW: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
 
 

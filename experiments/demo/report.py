@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from nearsight.common.errors import InternalError, Unavailable
+from nearsight.common.request.answer import RESULT
 from nearsight.experiments.demo.scenario import EDGE_CACHE, ONLY_CLOUD, Scenario
 from nearsight.experiments.rig.rows import LATE_MS, RequestRow, accounting_errors, summarise
 
@@ -153,6 +154,9 @@ def _cells(result: ConfigurationResult) -> dict[str, str]:
     cells |= {f"latency {name} [ms]": f"{value:.1f}" for name, value in metrics.latency_ms.items()}
     cells["recall"] = _ratio(metrics.recall)
     cells["precision"] = _ratio(metrics.precision)
+    cells["wrong answers"] = str(metrics.wrong)
+    kept = sum(row.grain == RESULT for row in result.rows)
+    cells["by the result cache"] = f"{kept} ({100 * kept / metrics.requests:.0f} %)"
     for tier in ("device", "edge", "cloud"):
         if tier in metrics.answered_by:
             count = metrics.answered_by[tier]

@@ -20,7 +20,7 @@ from nearsight.common.errors import NearsightError, NotFound
 from nearsight.experiments.demo.material import Material, prepare
 from nearsight.experiments.demo.picture import plot
 from nearsight.experiments.demo.report import ConfigurationResult, check_account, check_answers, summary
-from nearsight.experiments.demo.scenario import CONFIGURATIONS, EDGE_CACHE, Scenario
+from nearsight.experiments.demo.scenario import COMPARED, ONLY_CLOUD, Scenario
 from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.rig.rows import RequestRow, write_rows
@@ -69,7 +69,7 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
         material = prepare(scenario, folder, view.stage)
         timings_s["museum and catalogue"] = time.monotonic() - start_s
         try:
-            for name in CONFIGURATIONS:
+            for name in scenario.configurations:
                 before_s = time.monotonic()
                 results.append(_play(name, scenario, material, folder / name, view))
                 timings_s[name] = time.monotonic() - before_s
@@ -124,12 +124,13 @@ def _play(
         opened=False,
     )
     on_stage, on_tally = view.configuration(configuration, material.photos)
-    settings = edge_settings(material.profile) | flag_overrides(scenario.edge)
-    edge = settings if configuration == EDGE_CACHE else None
+    further = scenario.compared if configuration == COMPARED else ()
+    settings = edge_settings(material.profile) | flag_overrides((*scenario.edge, *further))
+    edge = settings if configuration != ONLY_CLOUD else None
     tiers = {configuration: Tiers(edge, NO_PREFETCHING, taught=False)}
     played = session.play(tiers, on_stage=on_stage, on_tally=on_tally)[configuration]
     ways = {"to-cloud": {way: int(played.counters[way]["bytes"]) for way in ("up", "down")}}
-    if configuration == EDGE_CACHE:
+    if configuration != ONLY_CLOUD:
         ways["devices-edge"] = _edge_bytes(played.rows)
     link = {"calibration": played.link, **played.counters}
     return ConfigurationResult(configuration, played.rows, ways, dict(played.cpu_s), link)

@@ -9,6 +9,7 @@ from nearsight.experiments.links.link import LinkShape
 
 ONLY_CLOUD = "only-cloud"
 EDGE_CACHE = "edge-cache"
+COMPARED = "edge-cache-compared"
 CONFIGURATIONS = (ONLY_CLOUD, EDGE_CACHE)
 
 
@@ -39,6 +40,8 @@ class Scenario:
     """Seed of everything."""
     edge: tuple[str, ...] = ()
     """Settings of the edge, each KEY=VALUE, beside those of the demo."""
+    compared: tuple[str, ...] = ()
+    """Further settings of an edge that is played as well, to be compared; none: there is no such edge."""
 
     def __post_init__(self) -> None:
         if min(self.objects, self.sections, self.exhibits_per_section, self.visitors) < 1:
@@ -50,6 +53,11 @@ class Scenario:
             )
         if not self.seconds > 0:
             raise InvalidArgument(f"a replay cannot last {self.seconds:g} s")
+
+    @property
+    def configurations(self) -> tuple[str, ...]:
+        """In the order of playing."""
+        return (*CONFIGURATIONS, COMPARED) if self.compared else CONFIGURATIONS
 
     @property
     def on_show(self) -> int:

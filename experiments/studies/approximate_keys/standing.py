@@ -58,7 +58,8 @@ T = TypeVar("T")
 Pixels = NDArray[np.uint8]
 
 LAYOUT, COLOUR, FEATURES = "layout", "colour layout", "features"
-KINDS = ("hash", "one grid", LAYOUT, COLOUR, "min-hash", FEATURES)
+_OF_FEATURES = ("min-hash", FEATURES)
+KINDS = ("hash", "one grid", LAYOUT, COLOUR, *_OF_FEATURES)
 """Of keys; each is a column of the rows."""
 _DIGITS = 10
 """Of a key, in the rows."""
@@ -211,6 +212,8 @@ class Photo:
     keys: tuple[Hashable, ...]
     visitor: str = ""
     """Who shares results."""
+    together: bool = True
+    """Whether all views of an object share one."""
 
 
 Stream = list[Photo]
@@ -235,7 +238,8 @@ def streams(rows: Iterable[StoredRow], kind: str, every: int = 1, *, shared: boo
     for row in rows:
         visitor = "" if shared else row["cell"]
         keys = tuple((visitor, key) for key in row[kind].split())
-        found.setdefault(row["cell"], []).append(Photo(row["shown"], row["answered"], keys, visitor))
+        photo = Photo(row["shown"], row["answered"], keys, visitor, kind not in _OF_FEATURES)
+        found.setdefault(row["cell"], []).append(photo)
     return [photos[::every] for photos in found.values()]
 
 
@@ -259,7 +263,7 @@ class Player:
         if entry is not None:
             return entry.value
         if key is not None and photo.answered:
-            shown = Shown(photo.visitor, photo.answered)
+            shown = Shown(photo.visitor, photo.answered) if photo.together else None
             self._cache.learn(photo.keys, key, shown, photo.answered, 0.0)
         elif key is not None:
             self._cache.contradict(key)

@@ -13,7 +13,7 @@ class Visitor:
         self.cache = cache
         self.client = client
 
-    def ask(self, view: str, says: str | None) -> str | None:
+    def ask(self, view: str, says: str | None, *, together: bool = True) -> str | None:
         """What is served; if nothing, the classifier's answer is learnt."""
         keys = [(self.client, view, grid) for grid in range(3)]
         looked_up, entry = self.cache.find(keys, 0.0)
@@ -22,7 +22,7 @@ class Visitor:
         if says is None:
             self.cache.contradict(looked_up)
         else:
-            self.cache.learn(keys, looked_up, Shown(self.client, says), says, 0.0)
+            self.cache.learn(keys, looked_up, Shown(self.client, says) if together else None, says, 0.0)
         return None
 
     def asked(self, view: str, says: str, times: int) -> list[bool]:
@@ -61,6 +61,13 @@ def test_what_was_contradicted_is_verified_again_in_all_views() -> None:
     while one.ask("left", None) is not None:
         pass
     assert one.asked("right", MONA, 6) == [False] * 5 + [True]
+
+
+def test_views_whose_keys_tell_little_apart_are_each_verified_for_themselves() -> None:
+    one = visitor()
+    for view in ("left", "right"):
+        served = [one.ask(view, MONA, together=False) is not None for _ in range(6)]
+        assert served == [False] * 5 + [True]
 
 
 def test_visitors_do_not_share_results() -> None:
