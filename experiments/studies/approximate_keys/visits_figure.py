@@ -117,7 +117,7 @@ class Figure(Experiment):
         clips = replace(
             drawn,
             visitors=[
-                _filmed(visitor, options.seed, 1_000 * run + number)
+                filmed(visitor, options.seed, 1_000 * run + number)
                 for number, visitor in enumerate(drawn.visitors)
             ],
         )
@@ -207,7 +207,7 @@ class Figure(Experiment):
         return picture
 
 
-def _filmed(visitor: TwinVisitor, seed: int, clip: int) -> TwinVisitor:
+def filmed(visitor: TwinVisitor, seed: int, clip: int) -> TwinVisitor:
     """The same visitor, whose photos of a stay are frames of one clip: they have its keys."""
     keys, plan = layout_keys(), []
     stays = groupby(visitor.plan, key=lambda one: one[0].object_id)

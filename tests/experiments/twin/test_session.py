@@ -214,6 +214,9 @@ def test_a_connection_is_made_with_the_first_photo() -> None:
     assert second == pytest.approx(third)
 
 
+_VIEWS = ((b"left", b"middle"), (b"middle", b"right"), (b"elsewhere",))
+
+
 def _with_results(name: str, *, edge: bool = False, device: bool = False) -> TwinTiers:
     """A configuration with the result cache on, trusting after one answer."""
     tiers, on = CONFIGURATIONS[name], {"result_cache": ResultCacheSettings(enabled=True, beta=1e9)}
@@ -233,6 +236,17 @@ def test_a_photo_that_is_sent_again_is_answered_by_the_result_cache_of_the_edge(
     assert again[1].answered_by == "edge"
     assert again[1].answered == "0001"
     assert again[1].latency_ms < 10 < plain[1].latency_ms
+
+
+def test_photos_that_share_a_key_are_answered_as_one_view() -> None:
+    """The first two answers of the edge are learnt; a third one, of another view, is not known."""
+    photos = [replace(_KNOWN, size_bytes=30_000 + n, keys=keys) for n, keys in enumerate(_VIEWS)]
+    rows = (
+        _alone(100.0, *((5.0 * n, photo) for n, photo in enumerate(photos)))
+        .play(EDGE_CACHE, _with_results(EDGE_CACHE, edge=True))
+        .rows
+    )
+    assert [row.grain == "result" for row in rows] == [False, True, False]
 
 
 def test_devices_answer_photos_that_are_taken_again_and_tell_the_edge() -> None:
