@@ -196,8 +196,8 @@ class Figure(Experiment):
             row[0].set_ylabel("ms")
         for axes in panels[-1]:
             axes.set_xlabel("visitors")
-            drawing.whole_numbers(axes.xaxis)
-        drawing.legend_below(picture, panels[-1][0], columns=5)
+            axes.set_xticks([float(one) for one in found[OTHER][EDGE][OFF]])
+        drawing.legend_below(picture, panels[-1][0], columns=3)
         one = next(iter(found[OTHER][EDGE][OFF].values()))
         drawing.caption(
             picture,
