@@ -1,4 +1,5 @@
 """Studies of approximate-key caching: its equations, its figures on generated traffic, similarity caching.
 
-May import: `framework`, `common.result_cache`. The paper's traffic is private; `traffic` generates it.
+May import: `framework`, `museum`, `rig`, `twin`, `common.result_cache`, `cachier.scale` beside it for figure 6.4.
+The paper's traffic is private; `traffic` generates it.
 """
