@@ -79,6 +79,20 @@ def test_the_table_has_a_column_per_configuration_and_marks_what_is_missing() ->
     assert cells["to-cloud link ↑ / ↓ [MB]"] == ["4.00 / 0.02", "4.00 / 0.02"]
 
 
+def test_the_table_tells_how_many_a_result_cache_answered_and_how_many_answers_were_wrong() -> None:
+    edge = result("edge-cache", 10.0, answered_by="edge")
+    kept = replace(edge, rows=(*edge.rows[1:], replace(edge.rows[0], grain="result", answered="another")))
+    cells = {row[0]: row[1:] for row in table([edge, kept])[1]}
+    assert cells["by the result cache"] == ["0 (0 %)", "1 (25 %)"]
+    assert cells["wrong answers"] == ["0", "1"]
+
+
+def test_an_edge_to_compare_is_played_last_if_there_is_one() -> None:
+    assert FULL.configurations == ("only-cloud", "edge-cache")
+    compared = replace(FULL, compared=("result_cache.enabled=true",))
+    assert compared.configurations == ("only-cloud", "edge-cache", "edge-cache-compared")
+
+
 def test_a_photo_that_was_not_sent_breaks_the_account() -> None:
     check_account(result("only-cloud", 1.0), planned=4)
     with pytest.raises(InternalError, match="5 photos were planned and 4 sent"):
