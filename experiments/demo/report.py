@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from nearsight.common.errors import InternalError, Unavailable
+from nearsight.common.errors import Unavailable
 from nearsight.common.request.answer import RESULT
 from nearsight.experiments.demo.scenario import EDGE_CACHE, ONLY_CLOUD, Scenario
-from nearsight.experiments.rig.rows import LATE_MS, RequestRow, accounting_errors, summarise
+from nearsight.experiments.rig.rows import LATE_MS, RequestRow, summarise
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +80,6 @@ def warnings(results: Sequence[ConfigurationResult]) -> list[str]:
         if isinstance(calibration, Mapping) and not calibration.get("within_target", True):
             found.append(f"{result.name}: the link is further than 3 % from what was asked")
     return found
-
-
-def check_account(result: ConfigurationResult, planned: int) -> None:
-    """Every photo of the plan was sent and got exactly one outcome.
-
-    Raises
-    ------
-    InternalError
-        If not: names the first requests without.
-    """
-    errors = accounting_errors(result.rows)
-    if len(result.rows) != planned:
-        errors.insert(0, f"{planned} photos were planned and {len(result.rows)} sent")
-    if errors:
-        raise InternalError(
-            f"{result.name}: {len(errors)} requests without exactly one outcome: {'; '.join(errors[:3])}",
-            advice="this is a bug; see the logs and requests.csv in the results folder",
-        )
 
 
 def check_answers(results: Sequence[ConfigurationResult]) -> None:
