@@ -26,10 +26,10 @@ from nearsight.cloud.training import (
     check_catalogue_name,
     choose_catalogue,
 )
-from nearsight.common.catalogue.answers import message_of
 from nearsight.common.errors import ConfigurationError, NotFound, Overloaded
 from nearsight.common.operation.database_files import copy_database
 from nearsight.common.operation.database_places import put_in_place
+from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.protos import catalogue_pb2 as pb
 

@@ -9,10 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
-from nearsight.common.catalogue.answers import message_of
 from nearsight.common.clock import Clock
 from nearsight.common.errors import DeadlineExceeded, InvalidArgument, NearsightError
 from nearsight.common.inference.tensors import Blob, Tensor, tensors_from_proto, tensors_to_proto
+from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Hop, Reply
 from nearsight.protos.inference_pb2 import InferRequest, InferResponse
 

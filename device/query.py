@@ -19,10 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.clock import Clock
-from nearsight.common.errors import ImageTooLarge, InternalError, NearsightError, NotFound
+from nearsight.common.errors import InternalError, NearsightError
 from nearsight.common.recognition.extraction import OrbExtractor, side_px_for
 from nearsight.common.recognition.image_header import declared_size
-from nearsight.common.recognition.images import GrayImage, Image, ImageSource, load_colour, load_image
+from nearsight.common.recognition.images import (
+    GrayImage,
+    Image,
+    ImageSource,
+    load_colour,
+    load_image,
+    read_image_file,
+)
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
@@ -161,7 +168,9 @@ class DeviceQuery:
 
     def __init__(self, source: QuerySource, context: QueryContext) -> None:
         self._context = context
-        self._source = _read(source, context.upload) if isinstance(source, Path) else source
+        if isinstance(source, Path):
+            source = read_image_file(source, ImageLimits(context.upload.max_bytes))
+        self._source = source
         self.has_image = not isinstance(source, Features)
         """Whether there is an image, not only features that somebody else extracted."""
         self._image: EncodedImage | None = None
@@ -315,23 +324,6 @@ class DeviceQuery:
         if recognition is None or self._asked_for < recognition.query_features:
             return None
         return self._features
-
-
-def _read(path: Path, settings: UploadSettings) -> bytes:
-    try:
-        if not path.is_file():
-            raise NotFound(f"there is no image file {str(path)!r}", advice="check the path")
-        size_bytes = path.stat().st_size
-        if size_bytes > settings.max_bytes:
-            raise ImageTooLarge(
-                f"{str(path)!r} has {size_bytes} bytes, the limit is {settings.max_bytes}",
-                advice="send a smaller file",
-            )
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise NotFound(
-            f"cannot read {str(path)!r}: {error}", advice="check the path and its rights"
-        ) from error
 
 
 def _encode(image: Image, quality: int) -> bytes:

@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from nearsight.common.background.worker import BackgroundWorker
-from nearsight.common.catalogue.answers import message_of
 from nearsight.common.errors import Cancelled, InternalError, NearsightError, Unauthenticated, Unavailable
+from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.protos import catalogue_pb2, inference_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from nearsight.common.errors import InvalidMessage
 from nearsight.common.recognition.codec import (
@@ -14,10 +13,8 @@ from nearsight.common.recognition.codec import (
     object_model_to_proto,
 )
 from nearsight.common.recognition.models import ObjectModel
-from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.call import Reply, message_of
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ListObjectsResponse, ObjectSummary
-
-M = TypeVar("M")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +96,3 @@ def add_models(
         response.models.append(message)
         blobs += added
         room_bytes -= message.ByteSize() + sum(map(len, added))
-
-
-def message_of(reply: Reply, kind: type[M]) -> M:
-    """The message of a reply.
-
-    Raises
-    ------
-    InvalidMessage
-        If it is of another type.
-    """
-    if not isinstance(reply.message, kind):
-        raise InvalidMessage(f"the server answered with {type(reply.message).__name__}, not {kind.__name__}")
-    return reply.message

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, StatusCode
+from nearsight.common.errors import InternalError, InvalidArgument, InvalidMessage, NearsightError, StatusCode
 from nearsight.common.rpc.envelope import PROTOCOL, Buffer, Hop, Response, as_blob, error_of
 from nearsight.common.rpc.pending_calls import PendingCall
 from nearsight.protos import rpc_pb2
@@ -48,6 +48,19 @@ class Reply:
     sent_bytes: int
     received_bytes: int
     """All frames of request and response."""
+
+
+def message_of(reply: Reply, kind: type[T]) -> T:
+    """The message of a reply.
+
+    Raises
+    ------
+    InvalidMessage
+        If it is of another type.
+    """
+    if not isinstance(reply.message, kind):
+        raise InvalidMessage(f"the server answered with {type(reply.message).__name__}, not {kind.__name__}")
+    return reply.message
 
 
 class Waiter(Generic[T]):

@@ -10,8 +10,8 @@ from dataclasses import fields, replace
 from nearsight.common.background.futures import then
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline
-from nearsight.common.errors import InternalError, NearsightError, Unavailable
-from nearsight.common.rpc.client import Reply
+from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.common.rpc.call import Reply, message_of
 from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import Service
@@ -299,9 +299,7 @@ def _server_security(settings: PeerSettings) -> ServerSecurity | None:
 
 
 def _ping_reply(reply: Reply) -> PingReply:
-    message = reply.message
-    if not isinstance(message, PingResponse):
-        raise InternalError("a ping was answered with something else")
+    message = message_of(reply, PingResponse)
     if not is_node_id(message.node_id):
         raise Unavailable("the node that answers there has no id")
     return PingReply(**{field.name: getattr(message, field.name) for field in fields(PingReply)})

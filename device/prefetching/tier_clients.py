@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from nearsight.common.background.futures import outcome_of, pending, then
-from nearsight.common.catalogue.answers import Listing, listing_of, message_of
+from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InvalidMessage, NearsightError, PeerError
 from nearsight.common.logging import get_logger
+from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.device.prefetching.predictions import EdgeTimes, Prediction, prediction_of
 from nearsight.protos import catalogue_pb2, prediction_pb2

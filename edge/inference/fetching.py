@@ -15,11 +15,11 @@ from pathlib import Path
 import xxhash
 
 from nearsight.common.background.worker import BackgroundWorker
-from nearsight.common.catalogue.answers import message_of
 from nearsight.common.errors import CorruptStore, NearsightError, NotFound, SetupError, refusal_of_machine
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.repository import ModelRepository, checksum_of
 from nearsight.common.logging import get_logger
+from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.cloud_client import CloudClient, when_done
 from nearsight.protos.inference_pb2 import GetModelChunkRequest, GetModelChunkResponse

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from nearsight.common.background.worker import BackgroundWorker
-from nearsight.common.catalogue.answers import message_of
 from nearsight.common.clock import Clock
 from nearsight.common.errors import CorruptStore, NearsightError, NotFound
 from nearsight.common.inference.manifest import Manifest
@@ -24,6 +23,7 @@ from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.load_or_forward import Circumstances, load_or_forward
 from nearsight.common.model_cache.policy import ModelCosts
+from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.cloud_client import CloudClient, when_done
 from nearsight.edge.inference.fetching import ModelFetching

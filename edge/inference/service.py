@@ -7,11 +7,11 @@ from concurrent.futures import Future
 from functools import partial
 
 from nearsight.common.background.futures import pending
-from nearsight.common.catalogue.answers import message_of
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.inference.model_memory import Absent, Lease
 from nearsight.common.inference.service import InferenceService
+from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.service import CallContext
 from nearsight.edge.cloud_client import CloudClient, outcome_of

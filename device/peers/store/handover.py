@@ -15,9 +15,9 @@ import xxhash
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
-from nearsight.common.errors import InternalError, NearsightError
+from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
-from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.call import Reply, message_of
 from nearsight.device.peers.presence.identity import NodeId, shown
 from nearsight.device.peers.routing.cluster_view import View
 from nearsight.device.peers.routing.kroute import KRoute
@@ -262,9 +262,7 @@ class HandoverWorker:
             batch = keys[start : start + OFFERED_AT_ONCE]
             digests = self._shared.digests(batch)
             offer = [DigestMessage(key=key, digest=digest) for key, digest in digests.items()]
-            response = self._offer(node, offer, view).result().message
-            if not isinstance(response, OfferResponse):
-                raise InternalError("an offer was answered with something else")
+            response = message_of(self._offer(node, offer, view).result(), OfferResponse)
             wanted = set(response.wanted) & digests.keys()
             plan.confirmed(node, [key for key in batch if key not in wanted])
             for entries in _portions(self._shared.to_hand_on(wanted)):
@@ -281,9 +279,8 @@ class HandoverWorker:
         )
         size = request.ByteSize()
         timeout_s = self._settings.read_timeout_s + size / SLOWEST_BYTES_PER_S
-        response = self._links.call(node, WRITE, request, timeout_s=timeout_s).result().message
-        if not isinstance(response, WriteResponse):
-            raise InternalError("a write was answered with something else")
+        reply = self._links.call(node, WRITE, request, timeout_s=timeout_s).result()
+        response = message_of(reply, WriteResponse)
         self.counts.sent += len(entries)
         self.counts.sent_bytes += size
         return {refusal.key for refusal in response.refused}

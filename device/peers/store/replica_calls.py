@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InternalError, InvalidMessage
-from nearsight.common.rpc.client import Reply
+from nearsight.common.rpc.call import Reply, message_of
 from nearsight.device.peers.routing.kroute import KRoute
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.peers.store.service import NodeAnswer, StoreService
@@ -150,9 +150,7 @@ class ReplicaCalls:
         InvalidMessage
             If it is about something else, or absurd.
         """
-        response = reply.message
-        if not isinstance(response, ReadResponse):
-            raise InternalError("a read was answered with something else")
+        response = message_of(reply, ReadResponse)
         try:
             _check_keys(key, response.entries, response.claims)
             if len(response.entries) > 1:
@@ -172,9 +170,7 @@ class ReplicaCalls:
         InvalidMessage
             If its reply is about something else, or absurd.
         """
-        response = reply.message
-        if not isinstance(response, WriteResponse):
-            raise InternalError("a write was answered with something else")
+        response = message_of(reply, WriteResponse)
         try:
             _check_keys(key, response.newer, response.refused)
             newer = [self.shared.admit(message) for message in response.newer[:1]]
