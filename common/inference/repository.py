@@ -101,6 +101,11 @@ class ModelRepository:
         """Whether there is a network of this name."""
         return name in self._manifests
 
+    def holds(self, manifest: Manifest) -> bool:
+        """Whether the network of this name has this file."""
+        ours = self._manifests.get(manifest.name)
+        return ours is not None and ours.checksum == manifest.checksum
+
     def get(self, name: str) -> Manifest:
         """The manifest of a network.
 

@@ -77,7 +77,7 @@ class ModelFetching:
         self._busy = False
 
     def want(self, manifest: Manifest) -> None:
-        """Fetch this file, unless it is wanted already."""
+        """Fetch this file, unless it is wanted already, or here."""
         self._background.submit(lambda: self._enter(manifest))
 
     @property
@@ -94,6 +94,8 @@ class ModelFetching:
         return next((one.problem for one in tuple(self._queue) if one.manifest.name == name), "")
 
     def _enter(self, manifest: Manifest) -> None:
+        if self._repository.holds(manifest):
+            return
         for one in list(self._queue):
             if one.manifest.name == manifest.name:
                 if one.manifest.checksum == manifest.checksum:

@@ -215,7 +215,7 @@ class EdgeNetworks:
             raise NotFound(f"there is no network {name!r}", advice="see `nearsight models list`")
         if not self._enabled:
             raise NotFound("this edge loads no networks", advice="set models.memory_mb")
-        if not self._is_here(offered):
+        if not self.repository.holds(offered):
             self._fetching.want(offered)
             raise NotFound(f"network {name!r} is not here yet{self._why_not(name)}", advice="try again")
         return self.memory.request(name)
@@ -223,11 +223,6 @@ class EdgeNetworks:
     def _why_not(self, name: str) -> str:
         why = self._fetching.problem(name)
         return f": {why}" if why else ""
-
-    def _is_here(self, offered: Manifest) -> bool:
-        if not self.repository.has(offered.name):
-            return False
-        return self.repository.get(offered.name).checksum == offered.checksum
 
     def _expected_forward_ms(self, name: str) -> float:
         known = self._forward_ms.get(name)
