@@ -15,6 +15,7 @@ from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.budget import Budget, SequentialTest
 from nearsight.common.result_cache.image_keys import Alternatives, PhotoKeys
 from nearsight.common.result_cache.result_cache import Counts, ResultCache
+from nearsight.common.result_cache.selection import Candidates, Choice, Selection
 
 X = TypeVar("X")
 Y = TypeVar("Y")
@@ -27,12 +28,13 @@ class ApproximateKeyCache(Generic[X, Y]):
 
     Parameters
     ----------
-    approx : callable, or sequence of them
+    approx : callable, or sequence of them, or Candidates
         Gives the key of an input, such as ``prefix(10)`` of `approximations` beside this; any function
         with a hashable value will do. Inputs with the same key should mostly have the same class. Of several,
         coarse to fine, a finer one is used where results of the coarser key conflict; this takes a budget.
         `PhotoKeys`, such as ``layout_keys()`` of `image_keys`, give several keys, and one that is known is
-        enough; a photo without any is classified and not cached.
+        enough; a photo without any is classified and not cached. Of `Candidates`, those are used that serve
+        most within the budget.
     classify : callable
         The classifier, which is taken to be right. Results are compared with ``==``.
     beta : float, optional
@@ -72,7 +74,7 @@ class ApproximateKeyCache(Generic[X, Y]):
 
     def __init__(  # noqa: PLR0913  the one place where an application sets everything, by name
         self,
-        approx: Callable[[X], Hashable] | Sequence[Callable[[X], Hashable]],
+        approx: Callable[[X], Hashable] | Sequence[Callable[[X], Hashable]] | Candidates[X],
         classify: Callable[[X], Y],
         *,
         beta: float | None = None,
@@ -83,11 +85,15 @@ class ApproximateKeyCache(Generic[X, Y]):
         rng: Random | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._approx = (approx,) if callable(approx) else tuple(approx)
+        candidates = approx if isinstance(approx, Candidates) else None
+        if isinstance(approx, Candidates):
+            self._approx = approx.functions
+        else:
+            self._approx = (approx,) if callable(approx) else tuple(approx)
         if budget is not None and beta is not None:
             raise InvalidArgument("a cache follows a back-off or a budget, not both")
-        if len(self._approx) != 1 and (budget is None or not self._approx):
-            raise InvalidArgument("a cache has one approximation; several, coarse to fine, take a budget")
+        if not self._approx or (budget is None and (len(self._approx) > 1 or candidates is not None)):
+            raise InvalidArgument("a cache has one approximation; several, or candidates, take a budget")
         self._classify = classify
         self._alternatives = Alternatives(_ALTERNATIVES * size)
         refresh = (
@@ -97,6 +103,11 @@ class ApproximateKeyCache(Generic[X, Y]):
         )
         self._most_wrong = budget.most_wrong if budget is not None else 1.0
         self._cache: ResultCache[Hashable, Y] = ResultCache(refresh, size, ttl_s=ttl_s)
+        self._selection = (
+            Selection[Y](candidates, budget, size, ttl_s)
+            if budget is not None and candidates is not None
+            else None
+        )
         self._wait_s = wait_s
         self._clock = clock
         self._lock = threading.Lock()
@@ -126,7 +137,9 @@ class ApproximateKeyCache(Generic[X, Y]):
             key = path[-1]
             entry = self._cache.find(key, now_s)
             if entry is not None:
-                return entry.value
+                value = entry.value
+                self._told(keys, value, 0, now_s)
+                return value
             mine = key not in self._running
             inference = self._running.setdefault(key, Future())
             changes = self._changes
@@ -140,6 +153,8 @@ class ApproximateKeyCache(Generic[X, Y]):
             now_s = self._clock.monotonic()
             if all(keys):
                 self._cache.correct(self._path(keys, now_s)[-1], value, now_s)
+                if self._selection is not None:
+                    self._selection.forget([key for (key,) in keys])
 
     def invalidate(self, stale: Callable[[Y], bool] = lambda _: True) -> int:
         """Forget the results for which ``stale`` holds, by default all; gives how many.
@@ -148,12 +163,19 @@ class ApproximateKeyCache(Generic[X, Y]):
         """
         with self._lock:
             self._forget_inferences()
+            if self._selection is not None:
+                self._selection.invalidate(stale)
             return self._cache.invalidate(lambda _, value: stale(value))
 
     @property
     def counts(self) -> Counts:
         """What became of the lookups so far."""
         return self._cache.counts
+
+    @property
+    def choice(self) -> Choice | None:
+        """Which of the `Candidates` makes the keys, since when, and what each would do; None without any."""
+        return None if self._selection is None else self._selection.choice
 
     @property
     def wrong_share(self) -> float:
@@ -171,7 +193,7 @@ class ApproximateKeyCache(Generic[X, Y]):
         return self._cache.recent_errors.exceeds(self._most_wrong)
 
     def _keys(self, x: X) -> list[tuple[Hashable, ...]]:
-        """Coarse to fine, each with its alternatives. Equal keys of two approximations are told apart."""
+        """By each function, with its alternatives. Equal keys of two approximations are told apart."""
         found: list[tuple[Hashable, ...]] = []
         for number, approx in enumerate(self._approx):
             key = approx(x)
@@ -189,6 +211,8 @@ class ApproximateKeyCache(Generic[X, Y]):
     def _path(self, keys: Sequence[tuple[Hashable, ...]], now_s: float) -> list[Hashable]:
         if len(keys) == len(keys[0]) == 1:
             return [keys[0][0]]
+        if self._selection is not None:
+            keys = self._selection.levels(keys)
         return self._cache.path(map(self._alternatives.resolve, keys), now_s)
 
     def _infer(
@@ -218,13 +242,22 @@ class ApproximateKeyCache(Generic[X, Y]):
         for alternatives, key in zip(keys, path, strict=False):  # finer keys were not looked up
             if len(alternatives) > 1:
                 self._alternatives.join(alternatives, key)
+        now_s = self._clock.monotonic()
         try:
-            self._cache.learn(path[-1], value, self._clock.monotonic(), path[:-1])
+            lookups = self._cache.learn(path[-1], value, now_s, path[:-1])
+            self._told(keys, value, lookups, now_s)
         except (TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"results are compared with ==, which failed for {type(value).__name__}: {error}",
                 advice="let the classifier give a label, a number, a string or a tuple of these",
             ) from error
+
+    def _told(self, keys: Sequence[tuple[Hashable, ...]], value: Y, lookups: int, now_s: float) -> None:
+        """The selection, if there is one, of a lookup; an inference tells about so many."""
+        if self._selection is not None and self._selection.note(
+            [key for (key,) in keys], value, lookups, now_s
+        ):
+            self._cache.adopt(self._selection.holds())
 
     def _result_of(self, inference: Future[Y]) -> Y:
         """What another thread's inference gives."""

@@ -52,8 +52,12 @@ class AutoRefresh:
         del lookups
         entry.inferences = entry.inferences + 1 if entry.inferences and entry.value == value else 1
         entry.value = value
-        entry.to_serve = entry.stands_for = self.to_serve(entry.inferences)
+        self.schedule(entry)
         return False
+
+    def schedule(self, entry: Entry[Any]) -> None:
+        """Serve by the inferences in a row that agreed."""
+        entry.to_serve = entry.stands_for = self.to_serve(entry.inferences)
 
     def refuses(self, entry: Entry[Any]) -> bool:
         """Never: keys whose results conflict are verified more often."""

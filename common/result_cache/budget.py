@@ -74,6 +74,10 @@ class Budget:
         """Share of the lookups that may be answered wrongly; 1 for a budget of inferences."""
         return self.target if self._of_errors else 1.0
 
+    def affords(self, served: float, wrong: float) -> bool:
+        """Whether the price may be higher where these are the shares of the lookups."""
+        return wrong <= self.target if self._of_errors else 1.0 - served > self.target
+
     def note(self, lookups: int, wrong: int) -> None:
         """One inference tells about so many lookups, of which so many were answered wrongly."""
         if self._of_errors:
@@ -96,6 +100,30 @@ class Budget:
         return float(_LOWEST_PRICE ** (1.0 - self._level))
 
 
+class Histories:
+    """How often keys conflict, by what inferences found for them before."""
+
+    def __init__(self) -> None:
+        self._histories: dict[tuple[int, int], list[float]] = {}
+        """By agreements and conflicts, on a scale: conflicts that were seen next, and that were expected."""
+        self._all = [0.0, 0.0]
+        """The same of all histories: what one that is new is judged by."""
+
+    def conflict(self, entry: Entry[Any]) -> float:
+        """Probability that the next inference for the key of this entry finds another value."""
+        own = _share(entry.conflicts, entry.inferences)
+        seen, expected = self._histories.get(_history(entry), (0.0, 0.0))
+        of_all = (self._all[0] + _TRUST) / (self._all[1] + _TRUST)
+        return own * (seen + _TRUST * of_all) / (expected + _TRUST)
+
+    def learn(self, entry: Entry[Any], *, agrees: bool) -> None:
+        """What the next inference for this key found; the entry does not count it yet."""
+        expected = _share(entry.conflicts, entry.inferences)
+        for history in (self._all, self._histories.setdefault(_history(entry), [0.0, 0.0])):
+            history[0] = history[0] * _FADING + (not agrees)
+            history[1] = history[1] * _FADING + expected
+
+
 class SequentialTest:
     """Decides after each inference how many lookups are served before the next one; none refuses the key.
 
@@ -111,10 +139,7 @@ class SequentialTest:
     def __init__(self, budget: Budget, rng: Random) -> None:
         self.budget = budget
         self._rng = rng
-        self._histories: dict[tuple[int, int], list[float]] = {}
-        """By agreements and conflicts, on a scale: conflicts that were seen next, and that were expected."""
-        self._all = [0.0, 0.0]
-        """The same of all histories: what one that is new is judged by."""
+        self._histories = Histories()
 
     def inferred(self, entry: Entry[Any], value: object, lookups: int) -> bool:
         """Learn from an inference; keep the most frequent value; draw the next lookup to verify."""
@@ -122,34 +147,30 @@ class SequentialTest:
         if lookups:
             self.budget.note(lookups, 0 if agrees else lookups - 1)
         if lookups and entry.inferences:
-            self._learn(entry, agrees)
-        _count(entry, value, agrees)
-        served = min(MOST_SERVED, int((self.budget.price / self.conflict(entry)) ** _STEEPNESS))
+            self._histories.learn(entry, agrees=agrees)
+        count(entry, value, agrees=agrees)
+        self.schedule(entry)
+        return self.budget.overdrawn()
+
+    def schedule(self, entry: Entry[Any]) -> None:
+        """Draw the next lookup to verify."""
+        served = lookups_served(self.budget.price, self._histories.conflict(entry))
         entry.stands_for = served
         entry.to_serve = (
             int(math.log(1.0 - self._rng.random()) / math.log(served / (served + 1.0))) if served else 0
         )
-        return self.budget.overdrawn()
 
     def refuses(self, entry: Entry[Any]) -> bool:
         """Whether the key conflicted, and is likelier to do so than the price allows."""
-        return entry.conflicts > 0 and self.conflict(entry) > self.budget.price
-
-    def conflict(self, entry: Entry[Any]) -> float:
-        """Probability that the next inference for this key finds another value."""
-        own = _share(entry.conflicts, entry.inferences)
-        seen, expected = self._histories.get(_history(entry), (0.0, 0.0))
-        of_all = (self._all[0] + _TRUST) / (self._all[1] + _TRUST)
-        return own * (seen + _TRUST * of_all) / (expected + _TRUST)
-
-    def _learn(self, entry: Entry[Any], agrees: bool) -> None:
-        expected = _share(entry.conflicts, entry.inferences)
-        for history in (self._all, self._histories.setdefault(_history(entry), [0.0, 0.0])):
-            history[0] = history[0] * _FADING + (not agrees)
-            history[1] = history[1] * _FADING + expected
+        return entry.conflicts > 0 and self._histories.conflict(entry) > self.budget.price
 
 
-def _count(entry: Entry[Any], value: object, agrees: bool) -> None:
+def lookups_served(price: float, conflict: float) -> int:
+    """For each verification, of a key whose next inference conflicts with this probability."""
+    return min(MOST_SERVED, int((price / conflict) ** _STEEPNESS))
+
+
+def count(entry: Entry[Any], value: object, *, agrees: bool) -> None:
     """Count an inference. A rival replaces the value if it is as frequent, or too long in a row by chance."""
     if agrees:
         entry.inferences += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from nearsight.common.errors import InvalidArgument
@@ -64,6 +64,9 @@ class Refresh(Protocol):
         bool
             Whether all results must be verified before they are served again.
         """
+
+    def schedule(self, entry: Entry[Any]) -> None:
+        """Set when the entry is verified next, by what inferences have found for its key."""
 
     def refuses(self, entry: Entry[Any]) -> bool:
         """Whether inferences for this key conflict too often to serve one result."""
@@ -229,18 +232,34 @@ class ResultCache(Generic[K, Y]):
             self._entries.move_to_end(key)
         return path
 
-    def learn(self, key: K, value: Y, now_s: float, coarser: Iterable[K] = ()) -> None:
-        """The classifier gave this result for an input with this key, and with these coarser ones."""
+    def learn(self, key: K, value: Y, now_s: float, coarser: Iterable[K] = ()) -> int:
+        """The classifier gave this result for an input with this key, and with these coarser ones.
+
+        Returns
+        -------
+        int
+            Lookups that this one tells about: itself and those served before it; 0 if it was not asked for.
+        """
         entry = self._entries.get(key)
+        lookups = 1
         if entry is None:
             self.recent_errors.note(1, wrong=False)
             self._put(key, value, now_s)
         else:
-            self._verify(entry, value)
+            lookups = self._verify(entry, value)
             entry.expires_s = now_s + self._ttl_s
         for one in coarser:
             if (entry := self._entries.get(one)) is not None:
                 self._refresh.inferred(entry, value, 0)
+        return lookups
+
+    def adopt(self, found: Iterable[tuple[K, Entry[Y]]]) -> None:
+        """Keep what inferences found elsewhere, the latest last; what is kept for a key already stays."""
+        for key, entry in found:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            else:
+                self._refresh.schedule(self._make_room(key, replace(entry)))
 
     def contradict(self, key: K) -> None:
         """The classifier gave no result for an input with this key: what was kept was wrong, and goes."""
@@ -261,22 +280,26 @@ class ResultCache(Generic[K, Y]):
         return len(gone)
 
     def _put(self, key: K, value: Y, now_s: float) -> None:
-        if self._only is not None and key not in self._only:
-            return
+        if self._only is None or key in self._only:
+            self._refresh.inferred(self._make_room(key, Entry(value, now_s + self._ttl_s)), value, 1)
+
+    def _make_room(self, key: K, entry: Entry[Y]) -> Entry[Y]:
         if len(self._entries) >= self._size:
             self._entries.popitem(last=False)
             self.counts.evictions += 1
-        entry = self._entries[key] = Entry(value, now_s + self._ttl_s)
-        self._refresh.inferred(entry, value, 1)
+        self._entries[key] = entry
+        return entry
 
-    def _verify(self, entry: Entry[Y], value: Y | None) -> None:
-        """An inference for the key of this entry gave this value."""
+    def _verify(self, entry: Entry[Y], value: Y | None) -> int:
+        """An inference for the key of this entry gave this value; gives the lookups that it tells about."""
         agrees = entry.value == value
         served = 0 if entry.to_serve else entry.stands_for
         self.wrong_hits.note(served, wrong=not agrees)
         self.recent_errors.note(served, wrong=not agrees)
         self.recent_errors.note(1, wrong=False)
         self.counts.corrections += not agrees
-        if self._refresh.inferred(entry, value, 0 if entry.to_serve else served + 1):
+        lookups = 0 if entry.to_serve else served + 1
+        if self._refresh.inferred(entry, value, lookups):
             for one in self._entries.values():
                 one.to_serve = one.stands_for = 0
+        return lookups

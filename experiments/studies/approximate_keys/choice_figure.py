@@ -1,0 +1,302 @@
+"""The approximation is chosen from shadow traffic: against the one picked by hand, and the best by hindsight.
+
+Generated flows change twice: first the greetings of services are padded to random sizes, then the handshakes
+instead. Each time other packets tell applications apart. One cache chooses among all candidates, and each
+candidate has a cache of its own beside it, with the same budget. The best of these in a phase is known
+afterwards only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from random import Random
+from typing import Any, ClassVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from nearsight.common.result_cache.approximate_key_cache import ApproximateKeyCache
+from nearsight.common.result_cache.approximations import (
+    Approximation,
+    Vector,
+    every,
+    maxpool,
+    prefix,
+    quantize,
+    suffix,
+)
+from nearsight.common.result_cache.budget import Budget
+from nearsight.common.result_cache.selection import Candidates, ladders
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import grouped, mean_and_spread, mean_in_words, nested, values
+from nearsight.experiments.studies.approximate_keys.traffic import Traffic, flows
+
+CHOSEN, BY_HAND = "chosen", "prefix(10)"
+TARGET, BAND = 0.01, 0.003
+"""Wrong lookups, and how far from them a phase may be."""
+PACKETS = 50
+_HANDSHAKE, _GREETING = 5, 10
+GIVEN: tuple[tuple[Approximation, ...], ...] = (
+    (prefix(10),),
+    *(ladder for ladder in ladders(prefix(5), prefix(10), prefix(20)) if ladder[0].name != BY_HAND),
+    (prefix(10) | quantize(32),),
+    (suffix(PACKETS - _HANDSHAKE) | prefix(_GREETING - _HANDSHAKE),),
+    (suffix(10),),
+    (every(5),),
+    (every(10),),
+    (maxpool(10),),
+)
+"""The paper's functions, the first as it recommends; the second after the quantised one is the greeting."""
+PHASES = ("fitted flows", "greetings padded", "handshakes padded")
+_PHASE, _WINDOW, _SIZE, _RUNS = 400_000, 20_000, 10_000, 4
+_COLOURS = {CHOSEN: "#1f6f8b", BY_HAND: "#c2571a"}
+
+
+class Figure(Experiment):
+    """What a cache serves that chooses its approximation, beside all that keep one."""
+
+    name: ClassVar[str] = "approximate-choice"
+    source: ClassVar[str] = "beyond the approximate-key caching, 3"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per network."""
+        return cells_of("{run}", run=range(1 if options.smoke else _RUNS))
+
+    def processes(self, options: RunOptions) -> int:
+        """Nothing is timed."""
+        return 1 if options.smoke else 2
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Play the flows through a cache that chooses, and through one per candidate; a row per window."""
+        run = cell.parameters["run"]
+        phase, window, size = (6_000, 2_000, 400) if options.smoke else (_PHASE, _WINDOW, _SIZE)
+        traffic = padded(phase, options.rng(self.name, run))
+        players = {CHOSEN: Candidates(*GIVEN)}
+        for candidate in GIVEN[:3] if options.smoke else GIVEN:
+            players[Candidates(candidate).names[0]] = Candidates(candidate)
+        rows: list[Row] = []
+        for keys, candidates in players.items():
+            rows.extend(
+                {"run": run, "keys": keys, "phase": place * window // phase, "window": place, **became}
+                for place, became in enumerate(_played(candidates, traffic, window, size, seed=run))
+            )
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``phases.<phase>.<keys>``, ``all.<keys>``, ``best.<phase>`` by hindsight, and ``changes``."""
+        chosen = grouped(rows, "keys")[CHOSEN]
+        phases = nested(rows, ("phase", "keys"), _shares)
+        return {
+            "phases": phases,
+            "all": nested(rows, ("keys",), _shares),
+            "best": {phase: _best(found) for phase, found in phases.items()},
+            "changes": mean_and_spread([float(_changes(one)) for one in grouped(chosen, "run").values()]),
+        }
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Near the best by hindsight in each phase, and better than any fixed candidate over all."""
+        phases, of_all = summary["phases"], summary["all"]
+        served = {phase: found[CHOSEN]["served"]["mean"] for phase, found in phases.items()}
+        ratios = {
+            phase: served[phase] / max(1e-9, found[summary["best"][phase]]["served"]["mean"])
+            for phase, found in phases.items()
+        }
+        fixed = _best(of_all)
+        wrong = [float(found[CHOSEN]["wrong"][end]) for found in phases.values() for end in ("min", "max")]
+        by_hand = phases["0"][BY_HAND]["served"]["mean"]
+        notes = ", ".join(f"{PHASES[int(phase)]}: {name}" for phase, name in summary["best"].items())
+        return (
+            Target.at_least(
+                "served over that of the best by hindsight, in any phase", min(ratios.values()), 0.9, notes, 3
+            ),
+            Target.at_least(
+                "served over that of the best fixed one, all phases",
+                of_all[CHOSEN]["served"]["mean"] / max(1e-9, of_all[fixed]["served"]["mean"]),
+                1.0,
+                fixed,
+                3,
+            ),
+            Target.at_least(
+                f"served over that of {BY_HAND}, in the phase it was picked for",
+                served["0"] / max(1e-9, by_hand),
+                1.0,
+                "",
+                3,
+            ),
+            Target.at_most(
+                f"wrong lookups, distance of any phase from {TARGET:.0%}",
+                max(abs(one - TARGET) for one in wrong),
+                BAND,
+                "",
+                4,
+            ),
+        )
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per cache, those that serve most first; served and wrong shares by phase."""
+        of_all = summary["all"]
+        names = sorted(of_all, key=lambda name: -of_all[name]["served"]["mean"])
+        parts = [*summary["phases"].values(), of_all]
+        titles = (*(PHASES[int(phase)] for phase in summary["phases"]), "all")
+        columns = ("keys", *(f"{what}, {title}" for title in titles for what in ("served", "wrong")))
+        lines = []
+        for name in names:
+            numbers = [
+                text
+                for part in parts
+                for text in (
+                    mean_in_words(part[name]["served"], 3),
+                    f"{part[name]['wrong']['mean']:.4f}",
+                )
+            ]
+            lines.append((name, *numbers))
+        return columns, lines
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Served and wrong shares over time, and what was chosen when."""
+        picture = drawing.new_picture(12.6, 4.8)
+        served, wrong, choices = picture.subplots(1, 3, width_ratios=[1.2, 1.0, 1.0])
+        best = results.metrics["best"]
+        names = {CHOSEN: _COLOURS[CHOSEN], BY_HAND: _COLOURS[BY_HAND]}
+        others = ("#7a9e3b", "#8a5a3a", "#8a8a8a")
+        rest = [name for name in dict.fromkeys(best.values()) if name not in names]
+        names |= dict(zip(rest, others, strict=False))
+        _draw_windows(served, results.rows, names, "served")
+        served.set(title="Served through two changes", ylabel="served share of the lookups", ylim=(0, None))
+        _draw_windows(wrong, results.rows, names, "wrong")
+        wrong.axhspan(TARGET - BAND, TARGET + BAND, color=_COLOURS[CHOSEN], alpha=0.12, zorder=0)
+        wrong.set(title="Wrong answers, budget of 1 %", ylabel="wrong share of the lookups", ylim=(0, None))
+        _draw_choices(choices, grouped(results.rows, "keys")[CHOSEN])
+        drawing.legend_below(picture, served)
+        drawing.caption(
+            picture,
+            "Generated flows, LRU cache of 10,000 results, windows of 20,000 lookups, mean of the runs; "
+            "beside the chosen one: picked by hand, and the best of each phase by hindsight",
+        )
+        return picture
+
+
+def padded(phase: int, rng: np.random.Generator) -> Traffic:
+    """So many usual flows, as many with greetings of random sizes, and as many with such handshakes."""
+    traffic = flows(len(PHASES) * phase, rng, packets_kept=PACKETS)
+    packets = traffic.packets
+    for place, (first, last) in enumerate(((_HANDSHAKE, _GREETING), (0, _HANDSHAKE)), 1):
+        part = packets[place * phase : (place + 1) * phase, first:last]
+        part[:] = rng.integers(60, 1460, part.shape)
+    return traffic
+
+
+def _played(
+    candidates: Candidates[Vector | Sequence[float]], traffic: Traffic, window: int, size: int, *, seed: int
+) -> Iterator[dict[str, float | str]]:
+    """What becomes of each window of lookups."""
+    truth = -1
+
+    def classify(vector: Vector | Sequence[float]) -> int:
+        del vector
+        return truth
+
+    cache: ApproximateKeyCache[Vector | Sequence[float], int] = ApproximateKeyCache(
+        candidates, classify, budget=Budget(error=TARGET), size=size, rng=Random(seed)
+    )
+    classes = traffic.applications.tolist()
+    for start in range(0, len(classes), window):
+        before, wrong = cache.counts.served, 0
+        for place in range(start, start + window):
+            truth = classes[place]
+            wrong += cache.lookup(traffic.packets[place]) != truth
+        choice = cache.choice
+        yield {
+            "lookups": window,
+            "served": cache.counts.served - before,
+            "wrong": wrong,
+            "choice": choice.name if choice is not None else "",
+        }
+
+
+def _shares(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """Of the lookups, by run."""
+    found: dict[str, list[float]] = {"served": [], "wrong": []}
+    for windows in grouped(rows, "run").values():
+        for name, shares in found.items():
+            shares.append(sum(values(windows, name)) / sum(values(windows, "lookups")))
+    return {name: mean_and_spread(one) for name, one in found.items()}
+
+
+def _best(found: Mapping[str, Any]) -> str:
+    """The fixed one that serves most and keeps to the budget."""
+    fixed = [name for name in found if name != CHOSEN]
+    kept = [name for name in fixed if found[name]["wrong"]["mean"] <= TARGET + BAND]
+    return max(kept or fixed, key=lambda name: float(found[name]["served"]["mean"]))
+
+
+def _changes(windows: Sequence[StoredRow]) -> int:
+    """Of the choice, from window to window."""
+    return sum(one["choice"] != then["choice"] for one, then in pairwise(windows))
+
+
+def _draw_windows(axes: Axes, rows: Sequence[StoredRow], names: Mapping[str, str], quantity: str) -> None:
+    by_keys = grouped(rows, "keys")
+    phase = float(rows[0]["lookups"]) * (1 + max(values(rows, "window"))) / len(PHASES) / 1e6
+    for name, colour in names.items():
+        found: dict[float, list[float]] = {}
+        for row in by_keys[name]:
+            at = (float(row["window"]) + 0.5) * float(row["lookups"]) / 1e6
+            found.setdefault(at, []).append(float(row[quantity]) / float(row["lookups"]))
+        front = name == CHOSEN
+        axes.plot(
+            list(found),
+            [np.mean(one) for one in found.values()],
+            color=colour,
+            label=name,
+            linewidth=2.0 if front else 1.2,
+            zorder=3 if front else 2,
+        )
+    for place, title in enumerate(PHASES):
+        axes.axvline(place * phase, color="#8a8a8a", linewidth=0.8, linestyle=":")
+        axes.text(
+            (place + 0.03) * phase, 1.0, title, fontsize=7, va="top", transform=axes.get_xaxis_transform()
+        )
+    axes.set(xlabel="lookups [millions]", xlim=(0, len(PHASES) * phase))
+
+
+def _draw_choices(axes: Axes, rows: Sequence[StoredRow]) -> None:
+    """A bar per run; colours tell what was chosen."""
+    width = float(rows[0]["lookups"]) / 1e6
+    names = list(dict.fromkeys(row["choice"] for row in rows))
+    colours = dict(
+        zip(
+            names,
+            ("#24415c", "#e0a33a", "#7a9e3b", "#c2571a", "#8a5a3a", "#9fc3d0", "#b9a0c9", "#8a8a8a") * 2,
+            strict=False,
+        )
+    )
+    for run, windows in grouped(rows, "run").items():
+        at = 0.0
+        for name, same in groupby(row["choice"] for row in windows):
+            length = len(list(same)) * width
+            axes.barh(int(run), length, left=at, height=0.7, color=colours[name])
+            at += length
+    axes.set_yticks(sorted({int(row["run"]) for row in rows}))
+    axes.grid(visible=False, axis="y")
+    axes.set(title="What was chosen", xlabel="lookups [millions]", ylabel="run")
+    axes.legend(
+        handles=[Patch(color=colours[name], label=name) for name in names],
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.16),
+        ncols=2,
+        fontsize=7,
+    )
