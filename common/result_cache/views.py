@@ -2,7 +2,8 @@
 
 Who stands before an exhibit moves, and so sees one view of it after the other. If each view had a result of
 its own, each would be verified from the beginning. So all views of an object share one result and its
-schedule of verifications; what the classifier says of a photo tells which object its view joins.
+schedule of verifications; what the classifier says of a photo tells which object its view joins. The shared
+result serves while the classifier has seen nothing else of the client since: who comes back is verified once.
 
 A view that was taken for one object and turns out to show another has a result of its own from then on: two
 exhibits may share a view, and such a view is to be verified for itself.
@@ -11,6 +12,7 @@ exhibits may share a view, and such a view is to be verified for itself.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -52,11 +54,18 @@ class ViewCache(Generic[Y]):
         self.results: ResultCache[Hashable, Y] = ResultCache(refresh, size, ttl_s=ttl_s)
         self._size = keys * size
         self._views = Alternatives(self._size)
+        self._before: OrderedDict[str, Shown] = OrderedDict()
+        """What the classifier saw last of each client."""
 
     def find(self, keys: Sequence[Hashable], now_s: float) -> tuple[Hashable, Entry[Y] | None]:
         """Under what a photo with these keys is looked up, None without keys; and what is served, if any."""
         key = self._views.resolve(keys)
-        return key, self.results.find(key, now_s) if key is not None else None
+        if key is None:
+            return None, None
+        if isinstance(key, Shown) and key in self.results and self._before.get(key.client) != key:
+            self.results.counts.verifying += 1  # the client came back, or the view is one of two objects
+            return key, None
+        return key, self.results.find(key, now_s)
 
     def learn(
         self, keys: Sequence[Hashable], looked_up: Hashable, shown: Shown | None, value: Y, now_s: float
@@ -76,6 +85,11 @@ class ViewCache(Generic[Y]):
         now_s : float
         """
         key: Hashable = looked_up
+        if shown is not None:
+            self._before[shown.client] = shown
+            self._before.move_to_end(shown.client)
+            if len(self._before) > self._size:
+                self._before.popitem(last=False)
         if shown is None:
             pass
         elif looked_up not in self.results:

@@ -208,7 +208,8 @@ def test_verifications_may_follow_a_budget_of_wrong_answers_and_it_tells_when_th
     tier = Tier(error=0.001)
     names = ("mona", "scream")
     for n in range(2000):
-        tier.ask(scene(n % 5), shown(names[n % 5 % 2]))
+        view = n // 400  # each for a while, as visitors look
+        tier.ask(scene(view), shown(names[view % 2]))
     calm = tier.stage.state
     assert calm.counts.served > 0.5 * calm.counts.lookups
     assert not calm.alarm

@@ -54,6 +54,22 @@ def test_a_view_that_shows_another_object_is_verified_for_itself() -> None:
     assert one.cache.results.counts.corrections == 1
 
 
+def test_who_comes_back_to_an_object_is_verified_once() -> None:
+    one = visitor()
+    one.asked("left", MONA, 40)
+    one.asked("elsewhere", SCREAM, 1)
+    assert one.asked("left", MONA, 2) == [False, True]
+
+
+def test_a_view_of_the_object_before_is_not_served_at_the_next_one() -> None:
+    """However often that object was confirmed."""
+    one = visitor()
+    one.asked("left", MONA, 40)
+    one.asked("right", MONA, 1)
+    one.asked("elsewhere", SCREAM, 1)
+    assert one.ask("right", SCREAM) is None
+
+
 def test_what_was_contradicted_is_verified_again_in_all_views() -> None:
     one = visitor()
     one.asked("left", MONA, 40)
