@@ -126,8 +126,9 @@ def test_hits_count_as_requests_and_as_steps(cloud: ScriptedCloud, serve: Serve)
             served(device, number)
         cache, before = cache_of(edge), cache_of(edge).estimator.ranking()
         hits = cache.result.state.counts.served
-        for _ in range(10):
-            for number in (0, 1):
+        for number in (0, 1):
+            ask(device, number)  # who comes back is verified
+            for _ in range(10):
                 following = ask(device, number).message.next_objects
                 assert following.object_ids[0] == f"{1 - number:02d}"
         after = cache.estimator.ranking()

@@ -251,12 +251,13 @@ def test_photos_that_share_a_key_are_answered_as_one_view() -> None:
 
 def test_devices_answer_photos_that_are_taken_again_and_tell_the_edge() -> None:
     """Its prediction and what it holds follow the hits as they follow other answers."""
-    photos = [(3.0 * n, (_KNOWN, replace(_KNOWN, object_id="0002"))[n % 2]) for n in range(12)]
+    photos = [(3.0 * n, (_KNOWN, replace(_KNOWN, object_id="0002"))[n // 4 % 2]) for n in range(16)]
     taught = [("earlier", f"000{1 + n % 2}") for n in range(40)]
     tiers = _with_results(ADAPTIVE, device=True)
     rows = _alone(30.0, *photos, taught=taught).play(ADAPTIVE, tiers).rows
-    assert all(row.answered_by == "device" for row in rows[6:])
-    assert all(row.latency_ms < 5 for row in rows[6:])
+    kept = [row for row in rows[8:] if row.number % 4]  # who comes back is verified
+    assert all(row.answered_by == "device" for row in kept)
+    assert all(row.latency_ms < 5 for row in kept)
 
 
 @pytest.mark.parametrize("name", [EDGE_CACHE, LOAD_BALANCED, ADAPTIVE])
