@@ -108,6 +108,11 @@ _PANELS = {
         "experiment": LazyCommand(
             "nearsight.experiments.cli:app", "Measure tables and figures of the papers anew.", "experiments"
         ),
+        "plan": LazyCommand(
+            "nearsight.experiments.model_serving.cli:app",
+            "Say how much memory the networks of an edge need.",
+            "experiments",
+        ),
         "bench": LazyCommand(
             "nearsight.experiments.bench.cli:app",
             "Compare with other libraries on this machine.",

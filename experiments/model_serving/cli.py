@@ -1,0 +1,132 @@
+"""The command ``nearsight plan``."""
+
+# ruff: noqa: PLR0917  heavy imports wait for the command; its parameters are its options
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.common.command_line.terminal import print_json, print_line, print_table, progress_bar
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.framework.extra import require_experiments
+
+if TYPE_CHECKING:
+    from nearsight.common.model_cache.policy import ModelCosts
+    from nearsight.experiments.model_serving.planning import Plan
+
+app = typer.Typer()
+
+_MB = 1e6
+
+
+@app.command()
+def plan(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="A line `id time model` per request; seconds.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder", metavar="DIR", help="Folder of `nearsight models`, whose networks were measured."
+        ),
+    ] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            "--costs", metavar="FILE.csv", help="Instead: columns model,memory_mb,load_ms,execution_ms."
+        ),
+    ] = None,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option("--policy", metavar="NAME", help="Eviction policy, also several; default: all."),
+    ] = None,
+    memory_mb: Annotated[
+        str, typer.Option(metavar="MB,MB,…", help="Budgets; default: from the largest model to all models.")
+    ] = "",
+    steps: Annotated[int, typer.Option(min=2, max=100, help="Number of budgets, by default.")] = 8,
+    p95_ms: Annotated[
+        float | None, typer.Option(metavar="MS", help="What 95 % of the requests should not exceed.")
+    ] = None,
+    figure: Annotated[Path, typer.Option(metavar="FILE.png", help="Picture.")] = Path("plan.png"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print all policies and budgets as JSON.")] = False,
+) -> None:
+    """Say how much memory an edge needs for its networks, and which eviction policy, from a log of requests.
+
+    The log is played on a virtual clock: one loader, executions that do not slow each other down. The first
+    tenth of the requests is not counted. "Fixed set" is the best choice of models that stay for good;
+    "clairvoyant" knows the log.
+    """
+    require_experiments("plan", ("matplotlib",))
+    from nearsight.experiments.model_serving import planning
+    from nearsight.experiments.model_serving.plan_picture import draw_plan
+    from nearsight.experiments.traces.model_requests import read_events
+
+    requests = read_events(log)
+    known = _costs(folder, costs)
+    asked = {name: known[name] for name in requests.names if name in known}
+    budgets = _budgets(memory_mb) or planning.default_budgets(asked.values() or known.values(), steps)
+    names = tuple(policies or planning.default_policies())
+    with progress_bar("playing the log", len(budgets) * (len(names) + 1)) as advance:
+        found = planning.plan(requests, known, names, budgets, advance)
+    draw_plan(found, figure, f"{log.name}: {len(requests):,} requests for {len(requests.names)} models")
+    if as_json:
+        print_json([asdict(one) for one in found.outcomes])
+        return
+    _print(found, p95_ms)
+    print_line(f"picture: {figure}", err=True)
+
+
+def _costs(folder: Path | None, costs: Path | None) -> dict[str, ModelCosts]:
+    from nearsight.experiments.model_serving.planning import costs_of_repository, read_costs
+
+    if (folder is None) == (costs is None):
+        raise InvalidArgument("what models cost comes from one place", advice="give --folder or --costs")
+    known = read_costs(costs) if costs is not None else costs_of_repository(folder or Path())
+    if not known:
+        raise InvalidArgument(
+            f"{costs or folder} has no network that was measured",
+            advice="measure with `nearsight models profile`, or give a table with --costs",
+        )
+    return known
+
+
+def _budgets(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({round(float(part) * _MB) for part in text.split(",") if part.strip()}))
+    except ValueError as error:
+        raise InvalidArgument(
+            f"--memory-mb {text!r} is not a list of numbers", advice="for example --memory-mb 500,1000,2000"
+        ) from error
+
+
+def _print(found: Plan, p95_ms: float | None) -> None:
+    from nearsight.experiments.model_serving.planning import CLAIRVOYANT, FIXED_SET
+
+    columns = ("memory MB", "best policy", "p95 ms", "mean ms", "hits", "fixed set p95", "clairvoyant p95")
+    rows = []
+    for budget in found.budgets_bytes:
+        best, all_ = found.best(budget), found.at(budget)
+        rows.append(
+            (
+                f"{budget / _MB:,.0f}",
+                best.policy,
+                f"{best.p95_ms:,.0f}",
+                f"{best.mean_ms:,.0f}",
+                f"{best.hit_ratio:.1%}",
+                f"{all_[FIXED_SET].p95_ms:,.0f}",
+                f"{all_[CLAIRVOYANT].p95_ms:,.0f}",
+            )
+        )
+    print_table(columns, rows, right=(columns[0], *columns[2:]))
+    if p95_ms is None:
+        return
+    least = found.least_memory(p95_ms)
+    if least is None:
+        print_line(f"none of these budgets keeps 95 % of the requests within {p95_ms:g} ms")
+    else:
+        print_line(
+            f"{least.budget_bytes / _MB:,.0f} MB with {least.policy} keep 95 % of the requests within "
+            f"{least.p95_ms:,.0f} ms"
+        )

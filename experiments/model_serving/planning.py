@@ -1,0 +1,253 @@
+"""How much memory an edge needs for its networks, and which policy: from a log of requests and models' costs.
+
+The log is played through the real cache and policies, with memory from the largest model to all of them. Two
+bounds stand beside the policies. *Fixed set*: an operator chooses once which models stay, and they are loaded
+before the log begins; the others are loaded for each request, in room of their own and without a queue.
+*Clairvoyant*: the better of two policies that know the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.model_cache.model_cache import ModelCache
+from nearsight.common.model_cache.policy import ModelCosts
+from nearsight.common.model_cache.registry import make_policy, policy_names
+from nearsight.experiments.datasets.tables import read_rows
+from nearsight.experiments.model_serving.loader import serve_beside_loader
+from nearsight.experiments.model_serving.simulation import knowledge_of
+from nearsight.experiments.traces.model_requests import ModelRequests
+
+FIXED_SET, CLAIRVOYANT = "fixed set", "clairvoyant"
+COLUMNS = ("model", "memory_mb", "load_ms", "execution_ms")
+"""Of a table of costs."""
+_CLAIRVOYANT = ("belady-min", "cremebrulee-oracle")
+_WARM_UP = 0.1
+"""Share of the requests that come first and are not counted: the cache begins empty."""
+_QUANTILE = 0.95
+_MB = 1e6
+_FEW = 5
+"""Names in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a policy, or a bound, does with so much memory."""
+
+    policy: str
+    budget_bytes: int
+    p95_ms: float
+    """95th percentile of the latency."""
+    mean_ms: float
+    hit_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the log takes."""
+
+    outcomes: tuple[Outcome, ...]
+    """Of each budget, in their order: policies, then the bounds."""
+
+    @property
+    def budgets_bytes(self) -> tuple[int, ...]:
+        """From small to large."""
+        return tuple(dict.fromkeys(one.budget_bytes for one in self.outcomes))
+
+    def at(self, budget_bytes: int) -> dict[str, Outcome]:
+        """Policies and bounds with so much memory, by name."""
+        return {one.policy: one for one in self.outcomes if one.budget_bytes == budget_bytes}
+
+    def best(self, budget_bytes: int) -> Outcome:
+        """The policy with the lowest 95th percentile, then the lowest mean."""
+        policies = [
+            one for name, one in self.at(budget_bytes).items() if name not in (FIXED_SET, CLAIRVOYANT)
+        ]
+        return min(policies, key=lambda one: (one.p95_ms, one.mean_ms))
+
+    def least_memory(self, p95_ms: float) -> Outcome | None:
+        """The best policy with the smallest budget that keeps the percentile; None if none does."""
+        found = (self.best(budget) for budget in self.budgets_bytes)
+        return next((one for one in found if one.p95_ms <= p95_ms), None)
+
+
+def default_policies() -> tuple[str, ...]:
+    """All that can serve, but for random eviction."""
+    return tuple(name for name in policy_names(clairvoyant=False) if name != "random")
+
+
+def default_budgets(costs: Iterable[ModelCosts], steps: int) -> tuple[int, ...]:
+    """Evenly spaced budgets [bytes], from the largest model to all models."""
+    sizes = [one.size_bytes for one in costs]
+    return tuple(sorted({int(budget) for budget in np.linspace(max(sizes), sum(sizes), steps)}))
+
+
+def plan(
+    requests: ModelRequests,
+    costs: Mapping[str, ModelCosts],
+    policies: Sequence[str],
+    budgets_bytes: Sequence[int],
+    advance: Callable[[int], None] = lambda _steps: None,
+) -> Plan:
+    """Play the log with each budget and policy.
+
+    Parameters
+    ----------
+    requests : ModelRequests
+        At least one.
+    costs : mapping of str to ModelCosts
+        Of every model that is requested.
+    policies : sequence of str
+        Names as in `default_policies`.
+    budgets_bytes : sequence of int
+        Each at least as large as the largest model.
+    advance : callable
+        Called after each play, with 1.
+
+    Raises
+    ------
+    InvalidArgument
+        If there is no request, a model has no costs, or a budget is too small.
+    """
+    _check(requests, costs, budgets_bytes)
+    outcomes = []
+    for budget in sorted(budgets_bytes):
+        for policy in policies:
+            outcomes.append(_played(policy, requests, costs, budget))
+            advance(1)
+        outcomes.append(_fixed_set(requests, costs, budget))
+        known = [_played(policy, requests, costs, budget) for policy in _CLAIRVOYANT]
+        outcomes.append(
+            Outcome(
+                CLAIRVOYANT,
+                budget,
+                min(one.p95_ms for one in known),
+                min(one.mean_ms for one in known),
+                max(one.hit_ratio for one in known),
+            )
+        )
+        advance(1)
+    return Plan(tuple(outcomes))
+
+
+def costs_of_repository(folder: Path) -> dict[str, ModelCosts]:
+    """What the networks in a folder of `nearsight models` cost; without those that were never measured."""
+    return {
+        name: ModelCosts(
+            manifest.measured.memory_bytes, manifest.measured.load_ms, manifest.measured.execution_ms
+        )
+        for name, manifest in ModelRepository(folder).manifests().items()
+        if manifest.measured is not None
+    }
+
+
+def read_costs(path: str | os.PathLike[str]) -> dict[str, ModelCosts]:
+    """A table with the columns ``model,memory_mb,load_ms,execution_ms``.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    InvalidArgument
+        If a row is malformed, or a model stands there twice: names the file and the line.
+    """
+    costs: dict[str, ModelCosts] = {}
+    for row in read_rows(path, (COLUMNS,)):
+        name = row.text("model")
+        if name in costs:
+            raise row.error(f"{name!r} stands there twice", "a row for each model")
+        try:
+            costs[name] = ModelCosts(
+                round(row.number("memory_mb") * _MB), row.number("load_ms"), row.number("execution_ms")
+            )
+        except InvalidArgument as error:
+            raise row.error(error.message, "a positive size, and times that are not negative") from error
+    return costs
+
+
+def _check(requests: ModelRequests, costs: Mapping[str, ModelCosts], budgets_bytes: Sequence[int]) -> None:
+    if not len(requests):
+        raise InvalidArgument("the log has no requests")
+    unknown = [name for name in requests.names if name not in costs]
+    if unknown:
+        more = f" and {len(unknown) - _FEW} more" if len(unknown) > _FEW else ""
+        raise InvalidArgument(
+            f"nothing is known of what {', '.join(unknown[:_FEW])}{more} cost",
+            advice="measure them with `nearsight models profile`, or give a table with --costs",
+        )
+    largest = max(requests.names, key=lambda name: costs[name].size_bytes)
+    if min(budgets_bytes) < costs[largest].size_bytes:
+        raise InvalidArgument(
+            f"{largest} takes {costs[largest].size_bytes / _MB:,.0f} MB, more than the "
+            f"{min(budgets_bytes) / _MB:,.0f} MB of the smallest budget",
+            advice="give every budget room for the largest model",
+        )
+
+
+def _played(
+    policy: str, requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_bytes: int
+) -> Outcome:
+    cache = ModelCache(budget_bytes, make_policy(policy, knowledge_of(requests)))
+    served = serve_beside_loader(requests, costs, cache)
+    first = int(_WARM_UP * len(requests))
+    hits = 1.0 - float(served.missed[first:].mean())
+    return _outcome(policy, budget_bytes, served.latency_ms[first:], hits)
+
+
+def _outcome(policy: str, budget_bytes: int, latency_ms: NDArray[np.float64], hit_ratio: float) -> Outcome:
+    p95_ms = float(np.quantile(latency_ms, _QUANTILE, method="higher"))
+    return Outcome(
+        policy, budget_bytes, round(p95_ms, 3), round(float(latency_ms.mean()), 3), round(hit_ratio, 5)
+    )
+
+
+def _fixed_set(requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_bytes: int) -> Outcome:
+    """The best fixed set for the percentile, and the best for the mean, without any queue.
+
+    Both are chosen greedily by what a byte brings.
+    """
+    counted = requests.models[int(_WARM_UP * len(requests)) :]
+    counts = np.bincount(counted, minlength=len(requests.names))
+    of = [costs[name] for name in requests.names]
+    sizes = np.array([one.size_bytes for one in of])
+    load_ms, execution_ms = (
+        np.array([getattr(one, name) for one in of]) for name in ("load_ms", "execution_ms")
+    )
+    kept = _chosen(counts * load_ms, sizes, budget_bytes)
+    means = execution_ms + np.where(kept, 0.0, load_ms)
+
+    def percentile(most_ms: float) -> float:
+        """With the set that keeps as many requests as it can below a latency, if they are loaded elsewise."""
+        late = load_ms + execution_ms > most_ms
+        resident = _chosen(np.where(late, counts, 0), sizes, budget_bytes)
+        resident |= _chosen(np.where(resident, 0, counts), sizes, budget_bytes - int(sizes[resident].sum()))
+        latency_ms = execution_ms + np.where(resident, 0.0, load_ms)
+        return float(np.quantile(latency_ms[counted], _QUANTILE, method="higher"))
+
+    best = min(percentile(most_ms) for most_ms in (0.0, *np.unique(load_ms + execution_ms)))
+    hit_ratio = float(counts[kept].sum() / len(counted))
+    return Outcome(
+        FIXED_SET,
+        budget_bytes,
+        round(best, 3),
+        round(float(means @ counts / len(counted)), 3),
+        round(hit_ratio, 5),
+    )
+
+
+def _chosen(values: NDArray[np.float64], sizes: NDArray[np.int64], room_bytes: int) -> NDArray[np.bool_]:
+    """(N,): by value per byte, as long as they fit; those without a value stay out."""
+    chosen = np.zeros(len(values), dtype=bool)
+    for place in np.argsort(-values / sizes, kind="stable"):
+        if values[place] > 0 and sizes[place] <= room_bytes:
+            chosen[place] = True
+            room_bytes -= sizes[place]
+    return chosen

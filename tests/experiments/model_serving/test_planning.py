@@ -1,0 +1,156 @@
+"""The planner: bounds against every set of models, what it recommends, and what it refuses."""
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from nearsight.common.errors import InvalidArgument, NotFound
+from nearsight.common.inference.measurement import Measurement
+from nearsight.common.inference.repository import ModelRepository, manifest_of_file
+from nearsight.common.model_cache.policy import ModelCosts
+from nearsight.experiments.model_serving.cli import app
+from nearsight.experiments.model_serving.planning import (
+    CLAIRVOYANT,
+    FIXED_SET,
+    Plan,
+    costs_of_repository,
+    default_budgets,
+    default_policies,
+    plan,
+    read_costs,
+)
+from nearsight.experiments.traces.model_requests import ModelRequests, write_events
+
+NAMES = tuple("abcde")
+COSTS = dict(
+    zip(
+        NAMES,
+        (ModelCosts(100, load_ms, 10.0) for load_ms in (100.0, 200.0, 400.0, 800.0, 1600.0)),
+        strict=True,
+    )
+)
+
+
+def log(count: int = 600) -> ModelRequests:
+    rng = np.random.default_rng(1)
+    models = rng.choice(5, count, p=[0.4, 0.3, 0.2, 0.07, 0.03]).astype(np.int32)
+    return ModelRequests(np.cumsum(rng.exponential(5.0, count)), models, NAMES)
+
+
+@pytest.fixture(scope="module")
+def planned() -> Plan:
+    return plan(log(), COSTS, ("lru", "cremebrulee"), (100, 200, 300, 400, 500))
+
+
+def test_the_fixed_set_is_the_best_of_all_sets_of_equal_models(planned: Plan) -> None:
+    counted = log().models[60:]
+    load_ms = np.array([one.load_ms for one in COSTS.values()])
+    for kept in range(1, 6):
+        found = [
+            np.where(np.isin(counted, resident), 0.0, load_ms[counted]) + 10.0
+            for resident in combinations(range(5), kept)
+        ]
+        bound = planned.at(100 * kept)[FIXED_SET]
+        assert bound.mean_ms == pytest.approx(min(one.mean() for one in found), abs=0.01)
+        assert bound.p95_ms == pytest.approx(
+            min(np.quantile(one, 0.95, method="higher") for one in found), abs=0.01
+        )
+
+
+def test_who_knows_the_log_does_not_lose_and_all_memory_leaves_executions_alone(planned: Plan) -> None:
+    for budget in planned.budgets_bytes:
+        all_ = planned.at(budget)
+        assert all_[CLAIRVOYANT].mean_ms <= 1.01 * planned.best(budget).mean_ms
+    assert planned.best(500).mean_ms == planned.best(500).p95_ms == 10.0
+    assert planned.best(500).hit_ratio == 1.0
+
+
+def test_the_smallest_memory_that_keeps_the_percentile_is_found(planned: Plan) -> None:
+    p95s = [planned.best(budget).p95_ms for budget in planned.budgets_bytes]
+    assert p95s == sorted(p95s, reverse=True)
+    least = planned.least_memory(p95s[2])
+    assert least is not None
+    assert least.budget_bytes == planned.budgets_bytes[p95s.index(p95s[2])]
+    assert planned.least_memory(9.0) is None
+
+
+def test_default_budgets_go_from_the_largest_model_to_all() -> None:
+    sizes = [ModelCosts(size, 1.0) for size in (10, 30, 60)]
+    assert default_budgets(sizes, 3) == (60, 80, 100)
+    assert {"lru", "cremebrulee"} < {*default_policies()}
+    assert "belady-min" not in default_policies()
+
+
+@pytest.mark.parametrize(
+    ("costs", "budgets", "complaint"),
+    [
+        ({"a": COSTS["a"]}, (500,), "nothing is known of what b, c, d, e cost"),
+        (COSTS, (99, 500), "the smallest budget"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_is_refused(
+    costs: dict[str, ModelCosts], budgets: tuple[int, ...], complaint: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=complaint):
+        plan(log(20), costs, ("lru",), budgets)
+
+
+def test_an_empty_log_is_refused() -> None:
+    empty = ModelRequests(np.empty(0), np.empty(0, np.int32), ())
+    with pytest.raises(InvalidArgument, match="no requests"):
+        plan(empty, COSTS, ("lru",), (500,))
+
+
+def test_costs_of_a_folder_are_those_of_measured_networks(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"weights")
+    repository = ModelRepository(tmp_path / "models")
+    for name in ("birds", "trees"):
+        repository.add(tmp_path / "net.onnx", manifest_of_file(tmp_path / "net.onnx", name))
+    repository.note_measured(repository.get("birds"), Measurement(5_000_000, 120.0, 30.0, 4.0, "1.0"))
+    assert costs_of_repository(tmp_path / "models") == {"birds": ModelCosts(5_000_000, 120.0, 4.0)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ("a,1,2,3\na,1,2,3\n", "line 3: 'a' stands there twice"),
+        ("a,0,2,3\n", "line 2: a model of 0 bytes"),
+        ("a,1,soon,3\n", "line 2: load_ms is 'soon'"),
+        ("a,1,2\n", "line 2: not 4 fields"),
+    ],
+)
+def test_a_malformed_table_of_costs_is_refused_with_its_line(
+    tmp_path: Path, rows: str, complaint: str
+) -> None:
+    path = tmp_path / "costs.csv"
+    path.write_text("model,memory_mb,load_ms,execution_ms\n" + rows)
+    with pytest.raises(InvalidArgument, match=complaint):
+        read_costs(path)
+    with pytest.raises(NotFound):
+        read_costs(tmp_path / "nothing.csv")
+
+
+def test_the_command_prints_a_plan_and_draws_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_events("log.txt", log(60))
+    rows = [f"{name},{one.size_bytes},{one.load_ms},{one.execution_ms}" for name, one in COSTS.items()]
+    Path("costs.csv").write_text("\n".join(("model,memory_mb,load_ms,execution_ms", *rows)))
+    given = ["log.txt", "--costs", "costs.csv", "--policy", "lru", "--memory-mb", "200,500"]
+    done = CliRunner().invoke(app, [*given, "--p95-ms", "100000"])
+    assert done.exit_code == 0, done.output
+    assert "200 MB with lru keep 95 % of the requests" in done.output
+    assert Path("plan.png").stat().st_size > 10_000
+    found = json.loads(CliRunner().invoke(app, [*given, "--json"]).stdout)
+    assert {(one["policy"], one["budget_bytes"]) for one in found} >= {
+        ("lru", 200_000_000),
+        ("lru", 500_000_000),
+    }
+
+
+def test_costs_come_from_one_place() -> None:
+    done = CliRunner().invoke(app, ["log.txt"])
+    assert isinstance(done.exception, (InvalidArgument, NotFound))
