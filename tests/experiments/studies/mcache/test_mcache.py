@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
-from nearsight.experiments.studies.mcache import ablation_figure, policies_figure
+from nearsight.experiments.studies.mcache import ablation_figure, policies_figure, profiles_figure
 from nearsight.experiments.studies.mcache.contenders import (
     CLAIRVOYANT,
     IAM,
@@ -80,3 +80,19 @@ def test_gains_are_compared_on_the_same_trace() -> None:
     assert iam["gain"]["each"] == [0.25, 0.5]
     assert iam["share_of_gap"]["each"] == [0.5, pytest.approx(2 / 3, abs=1e-3)]
     assert iam["throughput"]["each"] == [1.25, 1.8]
+
+
+def test_profiles_compare_loading_with_executing() -> None:
+    rows = [
+        {"network": name, "file_mb": str(file_mb), "cycle": str(cycle), "memory_mb": "9", "first_ms": "50"}
+        | {"load_ms": str(load_ms + cycle), "execution_ms": "20"}
+        for name, file_mb, load_ms in (("large", 90.0, 400.0), ("small", 3.0, 100.0), ("middle", 30.0, 18.0))
+        for cycle in range(3)
+    ]
+    figure = profiles_figure.Figure()
+    summary = figure.metrics(rows)
+    assert [*summary] == ["small", "middle", "large"]
+    assert summary["large"]["load_over_execution"] == pytest.approx(401 / 20)
+    loading, growing = figure.targets(summary)
+    assert (loading.value, loading.reached) == (pytest.approx(19 / 20), False)
+    assert growing.value == pytest.approx(0.5)
