@@ -76,7 +76,7 @@ def add(
     from nearsight.common.inference.repository import manifest_of_file
     from nearsight.common.operation.status import format_bytes
 
-    settings = _settings(config, folder)
+    settings = models_settings(config, folder)
     manifest = replace(
         manifest_of_file(file, name or file.stem),
         labels=_labels(labels),
@@ -112,7 +112,7 @@ def list_models(
         rows = [_row_of(one) for one in response.models]
         problems: dict[str, str] = {one.name: one.problem for one in response.models if one.problem}
     else:
-        repository = _repository(_settings(config, folder))
+        repository = _repository(models_settings(config, folder))
         rows = [_row_of_manifest(one) for one in repository.manifests().values()]
         problems = repository.problems
     columns = ("network", "version", "file MB", "memory MB", "load ms", "execution ms", "in memory", "labels")
@@ -133,7 +133,7 @@ def remove(
     config: ConfigOption = None,
 ) -> None:
     """Remove networks. Edges drop them as well."""
-    repository = _repository(_settings(config, folder))
+    repository = _repository(models_settings(config, folder))
     for name in names:
         repository.remove(name)
         print_line(f"removed {name}")
@@ -186,7 +186,7 @@ def profile(
     A process of its own loads, executes and unloads it again and again. The papers have 50 (CremeBrulee) and
     20 (mCache) cycles of 10 executions. A network of the folder is served with the new numbers.
     """
-    settings = _settings(config, folder)
+    settings = models_settings(config, folder)
     repository = _repository(settings)
     manifest = repository.manifests().get(network)
     path = repository.checked_path(manifest) if manifest is not None else Path(network)
@@ -221,7 +221,8 @@ def _steps(measurements: Sequence[Cycle]) -> list[tuple[str, ...]]:
     ]
 
 
-def _settings(config: Path | None, folder: Path | None) -> ModelSettings:
+def models_settings(config: Path | None, folder: Path | None) -> ModelSettings:
+    """What the cloud would serve."""
     from nearsight.cloud.settings import CloudSettings
     from nearsight.common.config.base import load_settings
 

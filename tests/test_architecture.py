@@ -26,6 +26,7 @@ ROOMS = (
     {"profiling"},
     {"links"},
     {"model_serving"},
+    {"model_zoo"},
     {"rig"},
     {"twin", "testbed"},
     {"studies"},

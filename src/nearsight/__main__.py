@@ -65,7 +65,7 @@ _PANELS = {
             "nearsight.edge.cli:app", "Run the edge daemon, the recognition cache near its users."
         ),
         "models": LazyCommand(
-            "nearsight.cloud.models_cli:app", "Manage the neural networks of a cloud.", "inference"
+            "nearsight.experiments.model_zoo.cli:app", "Manage the neural networks of a cloud.", "inference"
         ),
         "device": LazyCommand("nearsight.device.cli:app", "Run the SDK as a daemon for other programs."),
         "config": LazyCommand(

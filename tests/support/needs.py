@@ -82,6 +82,11 @@ def _missing_similarity() -> str:
     return "" if there else "its peers are not installed: run `pip install 'nearsight[similarity]'`"
 
 
+def _missing_zoo() -> str:
+    there = all(importlib.util.find_spec(name) for name in ("keras", "torch", "onnxscript"))
+    return "" if there else "what makes networks is not installed: run `pip install 'nearsight[zoo]'`"
+
+
 _MISSING: dict[str, Callable[[], str]] = {
     "cgroups": _missing_cgroups,
     "falconn": _missing_falconn,
@@ -92,6 +97,7 @@ _MISSING: dict[str, Callable[[], str]] = {
     "similarity": _missing_similarity,
     "sshd": _missing_sshd,
     "tap": _missing_tap,
+    "zoo": _missing_zoo,
 }
 
 

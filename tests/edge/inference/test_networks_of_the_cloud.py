@@ -1,18 +1,30 @@
 """A network from the cloud to the application: real cloud, edge and SDK in this process."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nearsight import InvalidArgument, Recognizer
+from nearsight import DeadlineExceeded, InvalidArgument, NotFound, Recognizer, Unavailable
+from nearsight.__main__ import main
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.metrics import network_metrics
 from support.cloud import running_cloud
-from support.edge import running_edge
-from support.networks import add_network, adder_network, colour_network, jpeg_of, photo_of
+from support.edge import EdgeClient, features_of, running_edge
+from support.networks import (
+    COLOURS,
+    add_network,
+    adder_network,
+    colour_network,
+    endless_network,
+    jpeg_of,
+    photo_of,
+)
+from support.pictures import picture_jpeg
 from support.waiting import wait_until
 
 
@@ -62,3 +74,117 @@ def test_tensors_go_through_a_network_at_both_tiers(edge: EdgeDaemon, cloud: Clo
             recognizer.infer(tensor[:, :3])
         with pytest.raises(InvalidArgument, match=r"astype\('float32'\)"):
             recognizer.infer(tensor.astype(np.float64))
+
+
+def test_an_edge_that_lost_its_cloud_answers_from_its_disk(
+    edge: EdgeDaemon, cloud: CloudDaemon, tmp_path: Path
+) -> None:
+    with Recognizer(edge.endpoint, None, "colours") as recognizer:
+        recognizer.recognize_blocking(photo_of("red"), timeout_s=20)
+        wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
+        wait_until(lambda: resident(edge, "colours"), what="the network")
+    nobody = "tcp://127.0.0.1:9"
+    with (
+        running_edge(nobody, models=ModelSettings(folder=tmp_path / "edge-models")) as alone,
+        Recognizer(alone.endpoint, None, "colours") as recognizer,
+    ):
+        answer = recognizer.recognize_blocking(photo_of("blue"), timeout_s=20)
+        assert (answer.label, answer.answered_by) == ("blue", "edge")
+
+
+def test_an_execution_that_hangs_ends_with_its_request_and_others_are_served(
+    edge: EdgeDaemon, cloud: CloudDaemon, tmp_path: Path
+) -> None:
+    add_network(cloud.networks.repository, "endless", endless_network(tmp_path / "endless.onnx"), ())
+    edge.networks.note()
+    wait_until(lambda: edge.networks.knows("endless"), what="the network listed")
+    quick, forever = np.ones(3, np.float32), np.full(3, 1e12, np.float32)
+    with Recognizer(edge.endpoint, None, "endless") as recognizer:
+        wait_until(lambda: recognizer.infer(quick, timeout_s=20).answered_by == "edge", what="the network")
+        for _ in range(3):
+            with pytest.raises(DeadlineExceeded):
+                recognizer.infer(forever, timeout_s=0.2)
+        np.testing.assert_array_equal(recognizer.infer(quick, timeout_s=20).output, quick + 1)
+
+
+def test_a_device_sends_photos_to_a_network_in_colour_and_without_features(edge: EdgeDaemon) -> None:
+    large = photo_of("blue", 1200)
+    with Recognizer(edge.endpoint, None, "colours") as recognizer:
+        for _ in range(3):
+            answer = recognizer.recognize_blocking(large, timeout_s=20)
+            assert (answer.label, len(answer.attempts)) == ("blue", 1)
+
+
+def test_features_alone_are_unknown_to_a_network(edge: EdgeDaemon) -> None:
+    with EdgeClient(edge.endpoint) as device:
+        features = features_of(picture_jpeg(1))
+        device.catalogue = "colours"
+        wait_until(lambda: edge.networks.knows("colours"), what="the network listed")
+        answer = device.send(features).result(20).message
+        assert (answer.HasField("object"), answer.grain, answer.answered_by) == (False, "network", "edge")
+
+
+def test_a_network_that_does_not_fit_is_executed_by_the_cloud(cloud: CloudDaemon, tmp_path: Path) -> None:
+    source = colour_network(tmp_path / "large.onnx", weights_mb=6)
+    add_network(cloud.networks.repository, "large", source)
+    settings = ModelSettings(folder=tmp_path / "edge-models", memory_mb=5)
+    with (
+        running_edge(cloud.endpoint, models=settings) as edge,
+        Recognizer(edge.endpoint, None, "large") as one,
+    ):
+        assert one.recognize_blocking(photo_of("red"), timeout_s=20).answered_by == "cloud"
+        wait_until(lambda: edge.networks.memory.state.counts.refused > 0, what="the refusal")
+        assert one.recognize_blocking(photo_of("red"), timeout_s=20).answered_by == "cloud"
+        assert edge.networks.memory.state.resident == {}
+
+
+def test_edges_without_the_library_let_the_cloud_answer(
+    cloud: CloudDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Recognizer(None, cloud.endpoint, "colours") as direct:
+        assert direct.recognize_blocking(photo_of("red"), timeout_s=20).label == "red"
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with (
+        running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge-models")) as edge,
+        Recognizer(edge.endpoint, None, "colours") as recognizer,
+    ):
+        for _ in range(2):
+            assert recognizer.recognize_blocking(photo_of("red"), timeout_s=20).answered_by == "cloud"
+            wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
+
+
+def test_an_unknown_network_is_not_found(edge: EdgeDaemon) -> None:
+    with Recognizer(edge.endpoint, None, "none") as recognizer, pytest.raises(NotFound):
+        recognizer.infer(np.ones(3, np.float32))
+
+
+def test_where_nobody_is_there_the_last_error_is_told() -> None:
+    with (
+        Recognizer("tcp://127.0.0.1:9", "tcp://127.0.0.1:9", "any") as recognizer,
+        pytest.raises((Unavailable, DeadlineExceeded)),
+    ):
+        recognizer.infer(np.ones(3, np.float32), timeout_s=0.3)
+
+
+def test_explain_status_and_metrics_tell_of_networks(
+    edge: EdgeDaemon, cloud: CloudDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Recognizer(edge.endpoint, None, "colours") as recognizer:
+        recognizer.recognize_blocking(photo_of("red"), timeout_s=20)
+        wait_until(lambda: resident(edge, "colours"), what="the network")
+        recognizer.recognize_blocking(photo_of("red"), timeout_s=20)
+    assert main(["explain", edge.endpoint]) == 0
+    told = capsys.readouterr().out
+    assert "network colours: in memory" in told
+    assert "network adder: its file is not here; the cloud is assumed to take 100 ms" in told
+    details = dict(edge.details())
+    assert details["networks"] == "adder (not here), colours"
+    assert details["network requests"] == "1 forwarded, 1 here"
+    assert "colours" in dict(cloud.details())["networks"]
+    assert main(["models", "list", "--from", edge.endpoint]) == 0
+    assert "colours" in capsys.readouterr().out
+    assert main(["models", "log", edge.endpoint]) == 0
+    assert capsys.readouterr().out == "nothing was evicted\n"
+    series = {one.name: one.samples[0].value for one in network_metrics(edge.networks) if one.samples}
+    assert (series["nearsight_models_resident"], series["nearsight_models_loads"]) == (1, 1)
+    assert edge.networks.repository.get("colours").labels == COLOURS

@@ -1,0 +1,124 @@
+"""``nearsight models build``: the papers' architectures; with it the commands of `models` are complete."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearsight.cloud.models_cli import FolderOption, app, models_settings
+from nearsight.common.command_line.options import ConfigOption
+from nearsight.common.command_line.terminal import print_line
+from nearsight.common.errors import InvalidArgument, MissingDependency
+from nearsight.experiments.model_serving.zoo import cremebrulee_models, mcache_models
+
+if TYPE_CHECKING:
+    from nearsight.common.inference.manifest import Pixels
+    from nearsight.common.inference.settings import ModelSettings
+
+__all__ = ["app"]
+
+SETS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "cremebrulee": tuple(cremebrulee_models()),
+        "mcache": tuple(mcache_models()),
+        "mobilenet": ("MobileNet-0.25", "MobileNet-0.5", "MobileNet-0.75", "MobileNet-1.0"),
+    }
+)
+"""The 26 CNNs of CremeBrulee, the seven models of mCache, and the widths of MobileNetV1."""
+
+_BY_HAND = frozenset({"SSD", "BERT", "RoBERTa", "XLNet", "GPT-2", "T5"})
+_PIXELS: Mapping[str, Pixels] = MappingProxyType(
+    {"DenseNet": "imagenet", "EfficientNet": "0..255", "VGG": "caffe", "SSD": "caffe"}
+)
+"""What Keras gives families of them of a photo; ResNet50, 101 and 152 take caffe, all others -1..1."""
+
+
+def _pixels(name: str) -> Pixels:
+    if name.startswith("ResNet") and not name.endswith("V2"):
+        return "caffe"
+    return next((pixels for family, pixels in _PIXELS.items() if name.startswith(family)), "-1..1")
+
+
+@app.command()
+def build(
+    names: Annotated[list[str], typer.Argument(help=f"Architectures, or sets of them: {', '.join(SETS)}.")],
+    folder: FolderOption = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random weights.")] = 1,
+    shrink: Annotated[
+        int, typer.Option(min=1, max=12, help="Divides the widths of language models; 1: as published.")
+    ] = 2,
+    config: ConfigOption = None,
+) -> None:
+    """Make the papers' architectures with random weights, to fill a cloud for tests and experiments.
+
+    They cost what trained ones cost, and their answers mean nothing. What is in the folder already stays.
+    Keras has the CNNs. SSD is built from its paper. BERT, RoBERTa, XLNet, GPT-2 and T5 are replaced by
+    transformers of their proportions, with plain attention and learnt positions, half as wide by default.
+    """
+    chosen = list(dict.fromkeys(one for name in names for one in SETS.get(name, (name,))))
+    known = {one for members in SETS.values() for one in members}
+    if unknown := [name for name in chosen if name not in known]:
+        raise InvalidArgument(
+            f"no architecture {unknown[0]!r}", advice=f"choose of {', '.join(sorted(known))}; or a set"
+        )
+    _require_zoo()
+    settings = models_settings(config, folder)
+    with TemporaryDirectory(prefix="nearsight-zoo-") as place:
+        for number, name in enumerate(chosen, 1):
+            _build_one(name, f"{number} of {len(chosen)}", Path(place), settings, seed, shrink)
+
+
+def _build_one(name: str, count: str, place: Path, settings: ModelSettings, seed: int, shrink: int) -> None:
+    from nearsight.common.inference.measurement import measure
+    from nearsight.common.inference.repository import ModelRepository, manifest_of_file
+    from nearsight.common.operation.status import format_bytes
+
+    repository = ModelRepository(settings.folder)
+    if repository.has(name):
+        print_line(f"{count}: {name} is in {settings.folder} already")
+        return
+    started_s = time.perf_counter()
+    path = place / f"{name}.onnx"
+    _make(name, path, seed, shrink)
+    built_s = time.perf_counter() - started_s
+    measured, _ = measure(path, name, threads=settings.threads, within_s=settings.load_limit_s)
+    manifest = replace(manifest_of_file(path, name), pixels=_pixels(name), measured=measured)
+    repository.add(path, manifest)
+    path.unlink()
+    print_line(
+        f"{count}: built {name} in {built_s:.0f} s: {format_bytes(manifest.size_bytes)} in its file, "
+        f"{format_bytes(measured.memory_bytes)} in memory; loads in {measured.load_ms:.0f} ms, executes in "
+        f"{measured.execution_ms:.1f} ms"
+    )
+
+
+def _make(name: str, path: Path, seed: int, shrink: int) -> None:
+    """Run a builder in a process of its own: Keras and PyTorch keep memory, and print what they like."""
+    module = "torch_networks" if name in _BY_HAND else "keras_networks"
+    options = f"seed={seed}, shrink={shrink}" if name in _BY_HAND else f"seed={seed}"
+    code = (
+        f"from pathlib import Path; from nearsight.experiments.model_zoo import {module} as zoo; "
+        f"zoo.build({name!r}, Path({str(path)!r}), {options})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode or not path.is_file():
+        lines = done.stderr.strip().splitlines()
+        raise InvalidArgument(f"{name} cannot be built: {lines[-1] if lines else 'no file was written'}")
+
+
+def _require_zoo() -> None:
+    missing = [one for one in ("keras", "torch", "onnx", "onnxscript") if find_spec(one) is None]
+    if missing:
+        raise MissingDependency(
+            f"`nearsight models build` needs {', '.join(missing)}", advice="pip install 'nearsight[zoo]'"
+        )

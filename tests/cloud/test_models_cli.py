@@ -1,0 +1,92 @@
+"""`nearsight models`: what a person does with networks, and the messages when something is wrong."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.inference.repository import ModelRepository
+from support.networks import COLOURS, adder_network, colour_network, endless_network
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)  # where the default folder, models, is
+    colour_network(tmp_path / "colours.onnx")
+    (tmp_path / "labels.txt").write_text("\n".join((*COLOURS, "")))
+    return tmp_path
+
+
+def test_a_network_is_added_listed_replaced_and_removed(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add = ["models", "add", "colours.onnx", "--labels", "labels.txt"]
+    assert main(add) == 0
+    told = capsys.readouterr().out
+    assert "added colours, version 1, in models: names 3 classes in photos" in told
+    assert "in memory; loads in" in told
+    assert main([*add, "--least-confidence", "0.9", "--pixels=-1..1"]) == 0
+    assert capsys.readouterr().out.startswith("replaced colours, version 2")
+    assert main(["models", "list", "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert (listed["network"], listed["version"], listed["labels"]) == ("colours", "2", "3")
+    kept = ModelRepository(place / "models").get("colours")
+    assert (kept.labels, kept.pixels, kept.least_confidence) == (COLOURS, "-1..1", 0.9)
+    assert main(["models", "remove", "colours"]) == 0
+    assert main(["models", "list"]) == 0
+    assert "no networks; `nearsight models add` adds one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["none.onnx"], "there is no file 'none.onnx'"),
+        (["text.onnx"], "text cannot be loaded"),
+        (["empty.onnx"], "is empty"),
+        (["colours.onnx", "--labels", "two.txt"], "tells 3 classes apart, and there are 2 labels"),
+        (["colours.onnx", "--labels", "empty.onnx"], "there is no label in"),
+        (["colours.onnx", "--labels", "none.txt"], "cannot read the labels"),
+        (["colours.onnx", "--pixels", "0..7"], "use one of 0..255"),
+        (["colours.onnx", "--name", "a/b"], "a network cannot be called 'a/b'"),
+        (["adder.onnx", "--labels", "labels.txt"], "which takes no photo"),
+        (["endless.onnx"], "endless was still loading or executing after"),
+    ],
+)
+def test_what_cannot_be_added_is_said_and_nothing_is_stored(
+    place: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adder_network(place / "adder.onnx")
+    endless_network(place / "endless.onnx", rounds=10**12)
+    (place / "text.onnx").write_text("no network")
+    (place / "empty.onnx").touch()
+    (place / "two.txt").write_text("one\ntwo\n")
+    (place / "nearsight.toml").write_text("[cloud.models]\nload_limit_s = 0.3\n" if "endless" in says else "")
+    assert main(["models", "add", *arguments]) in (2, 5)
+    error = capsys.readouterr().err
+    assert says in error.replace("\n", " ")
+    assert not (place / "models").exists()
+
+
+def test_a_network_is_profiled(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "profile", "colours.onnx", "--cycles", "2", "--executions", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "colours.onnx: 2 cycles" in told
+    for step in ("load ms", "first execution ms", "later executions ms", "memory after the load", "unload"):
+        assert step in told
+    assert main(["models", "profile", "none"]) == 2
+    assert "there is no network 'none' in models, and no such file" in capsys.readouterr().err
+
+
+def test_without_the_library_the_command_says_how_to_install_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main(["models", "add", "colours.onnx"]) == 5
+    assert "pip install 'nearsight[inference]'" in capsys.readouterr().err
+
+
+def test_a_daemon_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "log", "tcp://127.0.0.1:9", "--timeout", "0.2"]) == 4
+    assert "error:" in capsys.readouterr().err

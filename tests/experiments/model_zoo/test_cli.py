@@ -1,0 +1,41 @@
+"""`nearsight models build`. What really builds needs Keras and PyTorch, which `make setup` does not install."""
+
+from pathlib import Path
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.experiments.model_zoo import cli
+
+
+def test_the_sets_are_those_of_the_papers() -> None:
+    assert [len(cli.SETS[name]) for name in ("cremebrulee", "mcache", "mobilenet")] == [26, 7, 4]
+
+
+def test_unknown_architectures_are_refused_before_anything_is_built(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["models", "build", "ResNet50", "AlexNet", "--folder", str(tmp_path)]) == 2
+    assert "no architecture 'AlexNet'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_keras_and_torch_the_command_says_how_to_install_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "find_spec", lambda _: None)
+    assert main(["models", "build", "mobilenet", "--folder", str(tmp_path)]) == 5
+    assert "pip install 'nearsight[zoo]'" in capsys.readouterr().err
+
+
+@pytest.mark.system
+@pytest.mark.needs("zoo")
+@pytest.mark.parametrize("name", ["MobileNet-0.25", "T5"])
+def test_networks_are_built_again_with_the_same_weights(tmp_path: Path, name: str) -> None:
+    built = []
+    for folder in ("one", "two"):
+        assert main(["models", "build", name, "--shrink", "12", "--folder", str(tmp_path / folder)]) == 0
+        built.append(ModelRepository(tmp_path / folder).get(name))
+    assert built[0].measured is not None
+    assert built[0].size_bytes == built[1].size_bytes
