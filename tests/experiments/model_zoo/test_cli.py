@@ -1,4 +1,4 @@
-"""`nearsight models build`. What really builds needs Keras and PyTorch, which `make setup` does not install."""
+"""`nearsight models build`. What really builds needs Keras and PyTorch, which tests do without."""
 
 from pathlib import Path
 
