@@ -278,8 +278,10 @@ class ModelMemory:
                 if absent and name in manifests:
                     lease: Future[Lease] = pending()
                     lease.add_done_callback(_release)
-                    with suppress(NearsightError):
+                    try:
                         self._request(manifests[name], lease, counts=False)
+                    except NearsightError as error:
+                        self._log.warning("a pinned network is not loaded", network=name, error=str(error))
 
     def fit(self, available_bytes: int) -> None:
         """Adapt the budget to what others leave on this machine.
