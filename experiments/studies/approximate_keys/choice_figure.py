@@ -62,7 +62,8 @@ GIVEN: tuple[tuple[Approximation, ...], ...] = (
 """The paper's functions, the first as it recommends; the second after the quantised one is the greeting."""
 PHASES = ("fitted flows", "greetings padded", "handshakes padded")
 _PHASE, _WINDOW, _SIZE, _RUNS = 400_000, 20_000, 10_000, 4
-_COLOURS = {CHOSEN: "#1f6f8b", BY_HAND: "#c2571a"}
+_COLOURS = ("#1f6f8b", "#c2571a", "#7a9e3b", "#8a5a3a", "#24415c", "#e0a33a", "#9fc3d0", "#b9a0c9", "#8a8a8a")
+"""The chosen one's, and those of candidates. Some are used twice where many were chosen."""
 
 
 class Figure(Experiment):
@@ -169,18 +170,18 @@ class Figure(Experiment):
         """Served and wrong shares over time, and what was chosen when."""
         picture = drawing.new_picture(12.6, 4.8)
         served, wrong, choices = picture.subplots(1, 3, width_ratios=[1.2, 1.0, 1.0])
-        best = results.metrics["best"]
-        names = {CHOSEN: _COLOURS[CHOSEN], BY_HAND: _COLOURS[BY_HAND]}
-        others = ("#7a9e3b", "#8a5a3a", "#8a8a8a")
-        rest = [name for name in dict.fromkeys(best.values()) if name not in names]
-        names |= dict(zip(rest, others, strict=False))
-        _draw_windows(served, results.rows, names, "served")
+        windows = grouped(results.rows, "keys")[CHOSEN]
+        lines = dict.fromkeys((CHOSEN, BY_HAND, *results.metrics["best"].values()))
+        names = dict.fromkeys((*lines, *(row["choice"] for row in windows)))
+        colours = dict(zip(names, _COLOURS * 2, strict=False))
+        _draw_windows(served, results.rows, {name: colours[name] for name in lines}, "served")
         served.set(title="Served through two changes", ylabel="served share of the lookups", ylim=(0, None))
-        _draw_windows(wrong, results.rows, names, "wrong")
-        wrong.axhspan(TARGET - BAND, TARGET + BAND, color=_COLOURS[CHOSEN], alpha=0.12, zorder=0)
+        _draw_windows(wrong, results.rows, {name: colours[name] for name in lines}, "wrong")
+        wrong.axhspan(TARGET - BAND, TARGET + BAND, color=_COLOURS[0], alpha=0.12, zorder=0)
         wrong.set(title="Wrong answers, budget of 1 %", ylabel="wrong share of the lookups", ylim=(0, None))
-        _draw_choices(choices, grouped(results.rows, "keys")[CHOSEN])
-        drawing.legend_below(picture, served)
+        _draw_choices(choices, windows, colours)
+        others = {name: Patch(color=colours[name]) for name in names if name not in lines}
+        drawing.legend_below(picture, served, 4, **others)
         drawing.caption(
             picture,
             "Generated flows, LRU cache of 10,000 results, windows of 20,000 lookups, mean of the runs; "
@@ -273,17 +274,9 @@ def _draw_windows(axes: Axes, rows: Sequence[StoredRow], names: Mapping[str, str
     axes.set(xlabel="lookups [millions]", xlim=(0, len(PHASES) * phase))
 
 
-def _draw_choices(axes: Axes, rows: Sequence[StoredRow]) -> None:
+def _draw_choices(axes: Axes, rows: Sequence[StoredRow], colours: Mapping[str, str]) -> None:
     """A bar per run; colours tell what was chosen."""
     width = float(rows[0]["lookups"]) / 1e6
-    names = list(dict.fromkeys(row["choice"] for row in rows))
-    colours = dict(
-        zip(
-            names,
-            ("#24415c", "#e0a33a", "#7a9e3b", "#c2571a", "#8a5a3a", "#9fc3d0", "#b9a0c9", "#8a8a8a") * 2,
-            strict=False,
-        )
-    )
     for run, windows in grouped(rows, "run").items():
         at = 0.0
         for name, same in groupby(row["choice"] for row in windows):
@@ -292,11 +285,4 @@ def _draw_choices(axes: Axes, rows: Sequence[StoredRow]) -> None:
             at += length
     axes.set_yticks(sorted({int(row["run"]) for row in rows}))
     axes.grid(visible=False, axis="y")
-    axes.set(title="What was chosen", xlabel="lookups [millions]", ylabel="run")
-    axes.legend(
-        handles=[Patch(color=colours[name], label=name) for name in names],
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.16),
-        ncols=2,
-        fontsize=7,
-    )
+    axes.set(title="What was chosen", xlabel="lookups [millions]", ylabel="run", xlim=(0, None))
