@@ -57,7 +57,7 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per trace."""
-        return cells_of("{run}", run=range(2 if options.smoke else _RUNS))
+        return cells_of("{run}", run=range(1 if options.smoke else _RUNS))
 
     def processes(self, options: RunOptions) -> int:
         """Nothing is timed."""

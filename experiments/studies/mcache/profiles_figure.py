@@ -56,8 +56,8 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per network."""
-        names = _SMALL_MB if options.data is None else ModelRepository(options.data).manifests()
-        return tuple(Cell(name, {"network": name}) for name in names)
+        names = [*(_SMALL_MB if options.data is None else ModelRepository(options.data).manifests())]
+        return tuple(Cell(name, {"network": name}) for name in names[: 2 if options.smoke else None])
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """A row per cycle of loading, executing and unloading, all in a process of its own."""

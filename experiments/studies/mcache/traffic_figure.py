@@ -43,7 +43,7 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per paper and draw."""
-        return cells_of("{paper}-{run}", paper=MARGINALS, run=range(2 if options.smoke else _RUNS))
+        return cells_of("{paper}-{run}", paper=MARGINALS, run=range(1 if options.smoke else _RUNS))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """A row per bucket of rates, and one per number of quantiles."""

@@ -57,7 +57,7 @@ class Figure(Experiment):
         return cells_of(
             "{association}-{run}",
             association=[str(one) for one in Association],
-            run=range(2 if options.smoke else _RUNS),
+            run=range(1 if options.smoke else _RUNS),
         )
 
     def processes(self, options: RunOptions) -> int:
