@@ -196,6 +196,9 @@ class CatalogueCache:
         """As many as the edge extracts; None if the request is given away, or the cache is empty."""
         if query.asked_again:
             return None
+        busy = not query.may_work
+        if query.has_image and query.result_look is not None and query.result_look.unknown:
+            query.may_work = False  # the cloud sees more, and is asked at once
         query.extraction_ms = self.profiler.extraction_ms
         first_ms, last_ms = self._forwarding_overhead_ms(query)
         self.profiler.observe_query(image=query.has_image, overhead_ms=last_ms)
@@ -203,7 +206,7 @@ class CatalogueCache:
             query.began_s = self.clock.monotonic()
             return self._settings.recognition.query_features
         query.overhead_ms = first_ms  # after a look there is none: that makes the features
-        if not query.may_work:
+        if busy:
             self._services.metrics.given_away.labels(self.name).inc()
         return None
 

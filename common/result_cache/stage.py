@@ -8,6 +8,7 @@ kept and what is not.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -34,6 +35,8 @@ from nearsight.common.result_cache.views import Shown, ViewCache
 
 KEY_SIDE_PX = 80
 """Size at which photos are read for their keys: JPEG decoders shrink by 8 at almost no cost."""
+_UNKNOWN_KEYS = 50_000
+"""Keys of views that nobody knew."""
 _KEYS_PER_RESULT = 32
 """That are remembered, on average: four views of an object."""
 
@@ -53,6 +56,8 @@ class Looked:
     ended_s: float
     known: bool
     """Whether the client has shown this view before: who stands still shows it again."""
+    unknown: bool
+    """Whether nobody knew the last photo of this view, not even the last tier."""
 
 
 class KeyedQuery(Query, Protocol):
@@ -216,6 +221,7 @@ class ResultStage:
         self._clock = clock
         self._lock = threading.Lock()
         self._payoff = Payoff()
+        self._unknown: OrderedDict[Hashable, None] = OrderedDict()
         self._error = settings.error
         refresh = (
             SequentialTest(Budget(error=settings.error), rng)
@@ -250,7 +256,8 @@ class ResultStage:
             spent_ms = self._spent_ms(query, now_s - started_s)
             self._payoff.looked(spent_ms, now_s, hit=entry is not None)
             known = key in self._cache.results
-            query.result_look = Looked(keys, key, keying, spent_ms, now_s, known)
+            unknown = not known and any(one in self._unknown for one in keys)
+            query.result_look = Looked(keys, key, keying, spent_ms, now_s, known, unknown)
             return entry.value.found if entry is not None else None
 
     def learn(self, query: KeyedQuery, answer: Answer, lesson: Lesson | None) -> None:
@@ -268,8 +275,13 @@ class ResultStage:
             current = looked.keying is self._keying and looked.keying.revision == listing.revision
             if not (looked.keys and current) or answer.grain == RESULT:
                 return
+            for one in looked.keys:
+                self._unknown.pop(one, None)
             if found is None:
                 self._cache.contradict(looked.key)
+                self._unknown.update(dict.fromkeys(looked.keys))
+                while len(self._unknown) > _UNKNOWN_KEYS:
+                    self._unknown.popitem(last=False)
             elif listing.versions.get(found.object_id) == found.version:
                 kept = replace(found, corners=None)
                 result = _Result(found.object_id, found.version, kept)
@@ -300,6 +312,7 @@ class ResultStage:
             with self._lock:
                 self._keying = self._new_keying(revision)
                 self._cache.forget()
+                self._unknown.clear()
         return self._keying
 
     def _new_keying(self, revision: int | None) -> Keying:

@@ -210,6 +210,7 @@ class TwinEdge:
         if isinstance(effect, Look) and effect.stage is self.cache.result:
             result_s = query.result_s = RESULT_LOOK_S - THUMBNAIL_S * query.question.thumbnail
             effect = flow.looked(effect.stage, effect.stage.look(query), now_s)
+            looks = looks and query.may_work
         if isinstance(effect, Finish) or not looks:
             return result_s + self._costs.small_s * (not looks), lambda: self._carry_out(request, effect)
         if isinstance(effect, Extract):

@@ -1,6 +1,7 @@
 """The result cache of an edge: real sockets, real recognition, changing catalogues, a killed edge."""
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from prometheus_client import generate_latest
@@ -143,6 +144,16 @@ def test_it_stands_before_the_object_cache_and_learns_from_it(cloud: ScriptedClo
         served(device, 0)
         assert cloud.received == []
         assert cache_of(edge).result.state.counts.corrections == 0
+
+
+def test_a_view_that_nobody_knew_is_passed_on_without_a_look(cloud: ScriptedCloud, serve: Serve) -> None:
+    with serve(result_cache=ResultCacheSettings(enabled=True)) as (edge, device):
+        warm(edge, device, [0])
+        looks = cache_of(edge).profiler
+        for expected in (1, 0):
+            with mock.patch.object(looks, "observe_lookup") as looked:
+                assert device.ask(photo(99)) == (None, "cloud")
+            assert looked.call_count == expected
 
 
 @pytest.mark.parametrize("number", [0, 1])

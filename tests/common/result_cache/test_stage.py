@@ -280,6 +280,34 @@ def test_an_answer_that_was_not_confirmed_for_long_is_forgotten() -> None:
     assert tier.begin(scene(0))[1] is None
 
 
+# Views that nobody knew
+
+
+def said_unknown(tier: Tier, pixels: NDArray[np.uint8], client: str = "") -> bool:
+    """Whether nobody knew the last photo of this view."""
+    query, found = tier.begin(pixels, client)
+    assert found is None
+    assert query.result_look is not None
+    return query.result_look.unknown
+
+
+def test_a_view_that_nobody_knew_is_remembered_until_somebody_knows_it() -> None:
+    tier = Tier()
+    tier.ask(scene(0), None)
+    assert said_unknown(tier, scene(0))
+    assert not said_unknown(tier, scene(1))
+    assert not said_unknown(tier, scene(0), "somebody else")
+    tier.ask(scene(0), shown("mona"))
+    assert not said_unknown(tier, scene(0))
+
+
+def test_another_catalogue_may_know_it() -> None:
+    tier = Tier()
+    tier.ask(scene(0), None)
+    tier.listing = Listing({"mona": 1, "scream": 1, "new": 1}, revision=2)
+    assert not said_unknown(tier, scene(0))
+
+
 # Whether it pays
 
 
