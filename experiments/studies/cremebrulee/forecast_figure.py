@@ -43,7 +43,7 @@ MEMORY = (0.4, 0.6, 0.8)
 REPLAY, LOADER = "replay", "loader"
 _ORACLE, _OURS, _AHEAD = "cremebrulee-oracle", "forecast", "forecast, loading ahead"
 BASELINES = ("cremebrulee", "iam", "iam-ewma")
-_RUNS = 10
+_RUNS = 8
 _REQUESTS = {REPLAY: 4_000, LOADER: 2_000}
 """Of 300 models in the hour: at the loader half, which then has idle time."""
 _SHARE, _WORSE = 0.3, 0.02
@@ -201,6 +201,7 @@ class ForecastFigure(Experiment):
             panels[1, column].set_title(f"{models}: without a part, all memory sizes")
         panels[0, 0].set_ylabel("share of the gap")
         panels[1, 0].set_ylabel("share of the gap")
+        panels[0, 0].set_ylim(top=1.15)
         panels[0, 0].legend(ncols=3)
         drawing.legend_below(picture, panels[1, 0], columns=4)
         drawing.caption(
