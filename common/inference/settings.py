@@ -17,7 +17,7 @@ class ModelSettings(SettingsGroup):
     """Folder with the networks and their manifests; see `nearsight models`."""
     memory_mb: int = Field(default=1024, ge=0, le=10_000_000)
     """MB of memory, as measured, for all networks together; 0: none is loaded here."""
-    policy: str = "cremebrulee"
+    policy: str = "forecast"
     """Which networks leave when others need their memory."""
     most_evictions: int = Field(default=8, ge=1, le=10_000)
     """Networks that one load may evict; a load that needs more is refused."""
