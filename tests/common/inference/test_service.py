@@ -1,0 +1,79 @@
+"""What callers with limited rights see of networks; what an execution answers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearsight.common.clock import SYSTEM_CLOCK, Deadline
+from nearsight.common.errors import InvalidMessage, NotFound
+from nearsight.common.inference.model_memory import ModelMemory
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.service import InferenceService, ModelsService
+from nearsight.common.inference.settings import ModelSettings
+from nearsight.common.inference.tensors import tensors_from_proto, tensors_to_proto
+from nearsight.common.rpc.allow_list import Caller
+from nearsight.common.rpc.service import CallContext
+from nearsight.protos import inference_pb2 as pb
+from support.networks import add_network, adder_network
+
+
+@pytest.fixture
+def networks(tmp_path: Path) -> Path:
+    repository = ModelRepository(tmp_path / "models")
+    for name in ("mine", "theirs"):
+        add_network(repository, name, adder_network(tmp_path / f"{name}.onnx"), ())
+    return tmp_path / "models"
+
+
+def context(caller: Caller | None = None, **changes: object) -> CallContext:
+    known = {"caller": caller} if caller is not None else {}
+    return CallContext(Deadline.after(20), **known, **changes)  # type: ignore[arg-type]
+
+
+def test_callers_see_only_the_networks_that_they_may_use(networks: Path) -> None:
+    repository = ModelRepository(networks)
+    memory = ModelMemory(repository, ModelSettings(folder=networks), SYSTEM_CLOCK)
+    service = ModelsService(repository, memory, lambda name: name == "mine", SYSTEM_CLOCK)
+    everything = service.list_models(pb.ListModelsRequest(), context()).models
+    assert [(one.name, one.tensors_only) for one in everything] == [("mine", False), ("theirs", True)]
+    own = context(Caller("me", "key", catalogues=("mine",)))
+    assert [one.name for one in service.list_models(pb.ListModelsRequest(), own).models] == ["mine"]
+    memory.close()
+
+
+def test_evictions_of_networks_that_a_caller_may_not_use_are_not_told(networks: Path) -> None:
+    repository = ModelRepository(networks)
+    memory = ModelMemory(
+        repository, ModelSettings(folder=networks, memory_mb=1, policy="lru", reserve_mb=100), SYSTEM_CLOCK
+    )
+    service = ModelsService(repository, memory, lambda _: True, SYSTEM_CLOCK)
+    memory.lease("mine").result(20).release()
+    memory.fit(0)
+    memory.fit(10**9)
+    memory.lease("theirs").result(20).release()
+    memory.fit(0)
+    asked = pb.GetEvictionsRequest()
+    assert [one.model for one in service.get_evictions(asked, context()).evictions] == ["mine", "theirs"]
+    own = context(Caller("me", "key", catalogues=("theirs",)))
+    assert [one.model for one in service.get_evictions(asked, own).evictions] == ["theirs"]
+    memory.close()
+
+
+def test_tensors_are_executed_and_what_does_not_fit_is_refused(networks: Path) -> None:
+    memory = ModelMemory(ModelRepository(networks), ModelSettings(folder=networks), SYSTEM_CLOCK)
+    memory.lease("mine").result(20).release()
+    service = InferenceService(memory, "cloud")
+    tensor = np.arange(4, dtype=np.float32)[None]
+    messages, blobs = tensors_to_proto({"": tensor})
+    call = context(catalogue="mine", blobs=tuple(map(memoryview, blobs)))
+    response = service.infer(pb.InferRequest(inputs=messages), call)
+    assert isinstance(response, pb.InferResponse)
+    assert (response.answered_by, response.version) == ("cloud", 1)
+    outputs = tensors_from_proto(response.outputs, call.response_blobs)
+    np.testing.assert_array_equal(outputs["y"], tensor + 1)
+    with pytest.raises(InvalidMessage, match="1 tensors are declared, 0 blobs came"):
+        service.infer(pb.InferRequest(inputs=messages), context(catalogue="mine"))
+    with pytest.raises(NotFound):
+        service.infer(pb.InferRequest(inputs=messages), context(catalogue="none"))
+    memory.close()
