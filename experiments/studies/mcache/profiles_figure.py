@@ -45,6 +45,8 @@ TABLE_2 = {
 _CYCLES, _EXECUTIONS = 20, 10
 _SMALL_MB = {"small-1": 1, "small-4": 4, "small-16": 16}
 _WITHIN_S = 900.0
+_APART = 1.25
+"""Points that are nearer than this factor share a label, the one of the smaller file."""
 
 
 class Figure(Experiment):
@@ -146,14 +148,24 @@ class Figure(Experiment):
         for place, name in enumerate(names):
             if name in TABLE_2:
                 execution_ms, load_ms, _ = TABLE_2[name]
-                shares.plot(100 * load_ms / (load_ms + execution_ms), place, "*", color="black", markersize=9)
+                shares.plot(
+                    100 * load_ms / (load_ms + execution_ms),
+                    place,
+                    "*",
+                    color="black",
+                    markersize=9,
+                    markeredgecolor="white",
+                )
         shares.set(title="A request that loads its network (figure 3)", xlabel="share of the latency [%]")
-        shares.legend(loc="lower center", bbox_to_anchor=(0.5, -0.28), ncols=2)
+        drawing.legend_below(picture, shares)
         files = [one["file_mb"] for one in results.metrics.values()]
         middle, ends = drawing.middles([one["load_ms"] for one in results.metrics.values()], "median")
         sizes.errorbar(files, middle, ends, fmt="o", color="#c2571a", markersize=4, capsize=2, label="here")
+        labelled: list[tuple[float, float]] = []
         for name, x, y in zip(names, files, middle, strict=True):
-            sizes.annotate(name, (x, y), xytext=(5, -9), textcoords="offset points", fontsize=7)
+            if all(max(x / a, a / x, y / b, b / y) > _APART for a, b in labelled):
+                sizes.annotate(name, (x, y), xytext=(5, -9), textcoords="offset points", fontsize=7)
+                labelled.append((x, y))
         said = np.array([*TABLE_2.values()])
         sizes.plot(said[:, 2], said[:, 1], "*", color="black", markersize=8, label="table 2, on a GPU")
         sizes.set(title="Load times (table 2)", xscale="log", yscale="log", xlabel="file [MB]", ylabel="ms")
