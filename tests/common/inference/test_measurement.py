@@ -33,6 +33,11 @@ def test_a_network_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert (measured.load_ms, len(cycle.later_ms)) == (cycle.load_ms + cycle.first_ms, 3)
 
 
+def test_a_network_takes_at_least_the_size_of_its_file(tmp_path: Path) -> None:
+    path = colour_network(tmp_path / "small.onnx")
+    assert measure(path, "small")[0].memory_bytes >= path.stat().st_size
+
+
 def test_a_network_that_hangs_is_refused(tmp_path: Path) -> None:
     path = endless_network(tmp_path / "endless.onnx", rounds=10**12)
     with pytest.raises(CorruptStore, match=r"endless was still loading or executing after 0\.3 s"):
