@@ -22,7 +22,7 @@ from nearsight.common.background.futures import then
 from nearsight.common.catalogue.answers import add_models
 from nearsight.common.errors import InvalidArgument, InvalidMessage
 from nearsight.common.inference.classification import classify
-from nearsight.common.inference.model_memory import Absent, Lease
+from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.recognition.codec import features_from_proto, recognized_object_to_proto
 from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.object_recognizer import recognize_image

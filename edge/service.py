@@ -13,7 +13,7 @@ from functools import partial
 
 from nearsight.common.background.futures import completed, flat
 from nearsight.common.errors import NearsightError, Overloaded
-from nearsight.common.inference.model_memory import Lease
+from nearsight.common.inference.leases import Lease
 from nearsight.common.object_cache.next_objects import next_objects_to_proto
 from nearsight.common.recognition.codec import recognized_object_to_proto
 from nearsight.common.request.answer import NETWORK, Answer, answer_of

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.inference.leases import Lease
 from nearsight.common.inference.manifest import Manifest, Pixels
-from nearsight.common.inference.model_memory import Lease
 from nearsight.common.inference.tensors import Tensor, TensorSpec
 from nearsight.common.recognition.images import load_colour
 from nearsight.common.recognition.results import RecognizedObject

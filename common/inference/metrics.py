@@ -1,14 +1,56 @@
-"""Prometheus metrics of networks in memory, the same for cloud and edge."""
+"""What is in memory: for a person, and as Prometheus metrics, the same for cloud and edge."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from nearsight.common.inference.model_memory import MemoryState
+from nearsight.common.model_cache.policy import ModelCosts
+
+
+@dataclass(slots=True)
+class Counts:
+    """Requests by what became of them, loads, and their time."""
+
+    resident: int = 0
+    waited: int = 0
+    refused: int = 0
+    loads: int = 0
+    failed_loads: int = 0
+    evictions: int = 0
+    load_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    """What is in memory, for metrics and for a person."""
+
+    budget_bytes: int
+    used_bytes: int
+    resident: Mapping[str, ModelCosts]
+    loading: tuple[str, ...]
+    measuring: tuple[str, ...]
+    counts: Counts
+
+    @property
+    def why(self) -> str:
+        """In one line, for a person."""
+        counts = self.counts
+        names = ", ".join(f"{name} {_mb(costs.size_bytes)}" for name, costs in sorted(self.resident.items()))
+        busy = [
+            *(f"{name} loading" for name in self.loading),
+            *(f"{name} being measured" for name in self.measuring),
+        ]
+        return (
+            f"{_mb(self.used_bytes)} of {_mb(self.budget_bytes)}: {'; '.join([names or 'none', *busy])}; "
+            f"{counts.resident} requests found their network, {counts.waited} did not; {counts.loads} loads "
+            f"took {counts.load_s:.1f} s, {counts.evictions} evictions"
+        )
+
 
 _Read = Callable[[MemoryState], float]
 _COUNTERS: Mapping[str, tuple[str, _Read]] = MappingProxyType(
@@ -36,3 +78,7 @@ def model_metrics(state: MemoryState) -> Iterator[Metric]:
     for family, described in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
         for name, (text, read) in described.items():
             yield family(f"nearsight_models_{name}", text, value=read(state))
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.0f} MB"

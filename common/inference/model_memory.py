@@ -13,12 +13,11 @@ resident networks run on the thread that brings them. A lease keeps its network 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from nearsight.common.background.futures import pending
 from nearsight.common.background.worker import BackgroundWorker
@@ -32,15 +31,16 @@ from nearsight.common.errors import (
     Overloaded,
     Unavailable,
 )
+from nearsight.common.inference.leases import Absent, Lease, Resident
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement, measure
+from nearsight.common.inference.metrics import Counts, MemoryState
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.inference.settings import ModelSettings
-from nearsight.common.inference.tensors import Tensor
 from nearsight.common.logging import get_logger
-from nearsight.common.model_cache.model_cache import Decision, Eviction, Load, ModelCache, Refuse, Run
+from nearsight.common.model_cache.model_cache import Eviction, Load, ModelCache, Refuse, Run
 from nearsight.common.model_cache.policy import ModelCosts, Victim
 from nearsight.common.model_cache.registry import make_policy
 
@@ -55,111 +55,12 @@ _WAITERS = 2
 
 
 @dataclass(slots=True, eq=False)
-class _Resident:
-    """A network in memory, and how many requests use it."""
-
-    network: Network
-    manifest: Manifest
-    leases: int = 0
-    dropped: bool = False
-
-
-class Lease:
-    """The right to execute a network, which stays in memory meanwhile. Release it, or use a ``with``."""
-
-    def __init__(self, resident: _Resident, release: Callable[[_Resident], None]) -> None:
-        self._resident: _Resident | None = resident
-        self._release = release
-        self.manifest = resident.manifest
-
-    @property
-    def network(self) -> Network:
-        """The network."""
-        if self._resident is None:
-            raise InternalError(f"the lease of {self.manifest.name} has ended")
-        return self._resident.network
-
-    def run(self, inputs: Mapping[str, Tensor], within_s: float) -> dict[str, Tensor]:
-        """See `Network.run`."""
-        return self.network.run(inputs, within_s=within_s)
-
-    def release(self) -> None:
-        """The network may be evicted; may be called twice."""
-        resident, self._resident = self._resident, None
-        if resident is not None:
-            self._release(resident)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.release()
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """A network that is not in memory now."""
-
-    decision: Decision
-    """Of the model cache: it is loading, or will be loaded. A refusal is raised, not returned."""
-    costs: ModelCosts | None
-    """None: it is being measured, which takes longer than a load."""
-    loads_ms: float
-    load_left_ms: float
-    """Until the loader is free, and until this network is there if it is being loaded."""
-    lease: Future[Lease]
-    """Ends when it is there, or could not be loaded. Somebody must take and release it."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """Requests by what became of them, loads, and their time."""
-
-    resident: int = 0
-    waited: int = 0
-    refused: int = 0
-    loads: int = 0
-    failed_loads: int = 0
-    evictions: int = 0
-    load_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryState:
-    """What is in memory, for metrics and for a person."""
-
-    budget_bytes: int
-    used_bytes: int
-    resident: Mapping[str, ModelCosts]
-    loading: tuple[str, ...]
-    measuring: tuple[str, ...]
-    counts: Counts
-
-    @property
-    def why(self) -> str:
-        """In one line, for a person."""
-        counts = self.counts
-        names = ", ".join(f"{name} {_mb(costs.size_bytes)}" for name, costs in sorted(self.resident.items()))
-        busy = [
-            *(f"{name} loading" for name in self.loading),
-            *(f"{name} being measured" for name in self.measuring),
-        ]
-        return (
-            f"{_mb(self.used_bytes)} of {_mb(self.budget_bytes)}: {'; '.join([names or 'none', *busy])}; "
-            f"{counts.resident} requests found their network, {counts.waited} did not; {counts.loads} loads "
-            f"took {counts.load_s:.1f} s, {counts.evictions} evictions"
-        )
-
-
-@dataclass(slots=True, eq=False)
 class _Wanted:
     """A load that is queued or runs."""
 
     manifest: Manifest
     costs: ModelCosts
-    victims: list[_Resident]
+    victims: list[Resident]
     began_s: float | None = None
     waiting: list[Future[Lease]] = field(default_factory=list)
 
@@ -190,7 +91,7 @@ class ModelMemory:
         for name in settings.pinned:
             self._cache.pin(name)
         self._lock = threading.Lock()
-        self._resident: dict[str, _Resident] = {}
+        self._resident: dict[str, Resident] = {}
         self._wanted: dict[str, _Wanted] = {}
         self._measuring: dict[str, list[Future[Lease]]] = {}
         self._problems: dict[str, tuple[Manifest, float, NearsightError]] = {}
@@ -423,12 +324,12 @@ class ModelMemory:
         waiting.append(lease)
         return Absent(Load(), None, 0.0, 0.0, lease)
 
-    def _lease(self, resident: _Resident) -> Lease:
+    def _lease(self, resident: Resident) -> Lease:
         resident.leases += 1
         self._cache.began(resident.manifest.name)
         return Lease(resident, self._released)
 
-    def _victims(self, victims: Iterable[Victim]) -> list[_Resident]:
+    def _victims(self, victims: Iterable[Victim]) -> list[Resident]:
         """Take victims out; who calls closes them."""
         gone = []
         for victim in victims:
@@ -459,7 +360,7 @@ class ModelMemory:
 
     # On other threads
 
-    def _released(self, resident: _Resident) -> None:
+    def _released(self, resident: Resident) -> None:
         with self._lock:
             resident.leases -= 1
             if not resident.dropped:
@@ -520,7 +421,7 @@ class ModelMemory:
         with self._lock:
             if name not in self._wanted:  # closed meanwhile
                 return
-            resident = self._resident[name] = _Resident(network, manifest)
+            resident = self._resident[name] = Resident(network, manifest)
             waiting = self._wanted.pop(name).waiting
             self._counts.loads += 1
             self._counts.load_s += now_s - began_s
@@ -589,7 +490,7 @@ def _in_time(load: Callable[[], Network], name: str, limit_s: float) -> Network:
         raise InternalError(f"network {name} cannot be loaded: {error}") from error
 
 
-def _close(residents: Iterable[_Resident]) -> None:
+def _close(residents: Iterable[Resident]) -> None:
     for one in residents:
         one.network.close()
 
@@ -606,7 +507,3 @@ def _fail(waiting: Future[Lease], error: NearsightError) -> None:
 
 def _stopping() -> Unavailable:
     return Unavailable("networks are not served any more: the daemon stops", advice="try again")
-
-
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.0f} MB"

@@ -12,8 +12,9 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import CorruptStore, InvalidArgument, NotFound
+from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
-from nearsight.common.inference.model_memory import Absent, Lease, ModelMemory
+from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.tensors import tensors_from_proto, tensors_to_proto
 from nearsight.common.rpc.service import CallContext, Service

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import CorruptStore, NearsightError, NotFound
+from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
-from nearsight.common.inference.model_memory import FIT_EVERY_S, Absent, Lease, ModelMemory
+from nearsight.common.inference.model_memory import FIT_EVERY_S, ModelMemory
 from nearsight.common.inference.process_memory import available_memory_bytes
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.settings import ModelSettings

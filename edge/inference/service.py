@@ -9,7 +9,7 @@ from functools import partial
 from nearsight.common.background.futures import pending
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
-from nearsight.common.inference.model_memory import Absent, Lease
+from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.service import InferenceService
 from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply

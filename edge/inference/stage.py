@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nearsight.common.clock import Clock
 from nearsight.common.inference.classification import classify
-from nearsight.common.inference.model_memory import Lease
+from nearsight.common.inference.leases import Lease
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.common.request.answer import NETWORK, Answer, Lesson

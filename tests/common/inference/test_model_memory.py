@@ -12,9 +12,10 @@ import pytest
 
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded, Unavailable
+from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement
-from nearsight.common.inference.model_memory import Absent, Lease, ModelMemory
+from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.inference.settings import ModelSettings
