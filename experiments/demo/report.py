@@ -137,8 +137,8 @@ def _cells(result: ConfigurationResult) -> dict[str, str]:
     cells["recall"] = _ratio(metrics.recall)
     cells["precision"] = _ratio(metrics.precision)
     cells["wrong answers"] = str(metrics.wrong)
-    kept = sum(row.grain == RESULT for row in result.rows)
-    cells["by the result cache"] = f"{kept} ({100 * kept / metrics.requests:.0f} %)"
+    if kept := sum(row.grain == RESULT for row in result.rows):
+        cells["by the result cache"] = f"{kept} ({100 * kept / metrics.requests:.0f} %)"
     for tier in ("device", "edge", "cloud"):
         if tier in metrics.answered_by:
             count = metrics.answered_by[tier]
