@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nearsight.common.command_line.options import flag_overrides
+from nearsight.common.config.base import load_settings
 from nearsight.common.errors import NearsightError, NotFound
+from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.demo.material import Material, prepare
 from nearsight.experiments.demo.picture import plot
 from nearsight.experiments.demo.report import ConfigurationResult, check_answers, summary
@@ -57,9 +59,10 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
     Raises
     ------
     NearsightError
-        If something could not be started, a process died, or a request got no answer. What is complete is
-        written before.
+        If a setting is wrong (before anything is made), something could not be started, a process died, or a
+        request got no answer. What is complete is written before.
     """
+    load_settings(EdgeSettings, "edge", overrides=flag_overrides((*scenario.edge, *scenario.compared)))
     folder = _made(folder)
     start_s = time.monotonic()
     view = LiveView()

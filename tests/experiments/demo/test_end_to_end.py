@@ -195,3 +195,12 @@ def test_a_demo_that_cannot_work_is_refused_in_one_line(
     (tmp_path / "file").touch()
     assert main(["demo", "--quick", "--out", str(tmp_path / "file")]) != 0
     assert "give --out a writable folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--set", "--compare"])
+def test_a_wrong_setting_of_the_edge_is_refused_before_anything_is_made(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--out", str(tmp_path / "demo"), option, "nonsense=1"]) == 5
+    assert "unknown setting 'nonsense'" in capsys.readouterr().err
+    assert not (tmp_path / "demo").exists()
