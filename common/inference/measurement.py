@@ -148,7 +148,9 @@ def run_apart(command: Sequence[str], name: str, within_s: float) -> bytes:
     except OSError as error:
         raise Unavailable(f"{name} cannot be measured: {error}", advice="try again") from error
     if done.returncode == _FAILED:
-        raise CorruptStore(done.stdout.decode(errors="replace").strip(), advice="add the model again")
+        raise CorruptStore(
+            done.stdout.decode(errors="replace").strip(), advice="add a whole file in the format ONNX"
+        )
     if done.returncode:
         raise CorruptStore(f"{name} ends the process that loads it: {_how(done)}", advice="see the model")
     return done.stdout

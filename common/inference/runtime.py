@@ -89,7 +89,7 @@ class Runtime:
         except Exception as error:  # the library's errors share no other class
             return_freed_memory()
             raise CorruptStore(
-                f"{name} cannot be loaded: {_first_line(error)}", advice="add the model again"
+                f"{name} cannot be loaded: {_first_line(error)}", advice="add a whole file in the format ONNX"
             ) from error
 
     def close(self) -> None:
@@ -242,4 +242,4 @@ def _spec(node: Any) -> TensorSpec:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
