@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal, get_args
 
 from nearsight.common.errors import CorruptStore, InvalidArgument
-from nearsight.common.inference.measurement import (
-    Measurement,
-    measurement_from_dict,
-    measurement_to_dict,
-)
+from nearsight.common.inference.measurement import Measurement, measurement_from_dict
 
 Pixels = Literal["0..255", "0..1", "-1..1", "imagenet", "caffe"]
 """Range of the input: as stored; scaled; scaled and centred ("tf" in Keras); with the mean and spread of
@@ -61,8 +57,9 @@ class Manifest:
 
     def to_json(self, *, shared: bool = False) -> str:
         """As text; ``shared``: without what holds for this machine only."""
-        values = asdict(self)
-        values["measured"] = measurement_to_dict(self.measured) if self.measured and not shared else None
+        # Not `asdict(self)`: it copies every label, and an edge is sent all manifests at each poll.
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values["measured"] = asdict(self.measured) if self.measured and not shared else None
         return json.dumps(values, indent=None if shared else 1, sort_keys=True)
 
     @classmethod

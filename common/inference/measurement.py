@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -169,11 +169,6 @@ def _measured(output: bytes, version: str) -> tuple[Measurement, list[Cycle]]:
         return Measurement.of(cycles, version), cycles
     except (ValueError, TypeError) as error:
         raise InternalError("the process that measures a network says something else") from error
-
-
-def measurement_to_dict(measured: Measurement) -> dict[str, object]:
-    """For a manifest."""
-    return asdict(measured)
 
 
 def measurement_from_dict(values: object) -> Measurement:

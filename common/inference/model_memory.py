@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from nearsight.common.background.futures import pending
@@ -221,7 +221,7 @@ class ModelMemory:
                 dict(cache.resident),
                 tuple(self._wanted),
                 tuple(self._measuring),
-                Counts(**{name: getattr(self._counts, name) for name in Counts.__slots__}),
+                replace(self._counts),
             )
 
     def is_resident(self, name: str) -> bool:
