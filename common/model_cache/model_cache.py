@@ -133,11 +133,6 @@ class ModelCache:
         return self._resident
 
     @property
-    def loading(self) -> Collection[str]:
-        """Models that are being loaded; a view."""
-        return self._loading.keys()
-
-    @property
     def pinned(self) -> Collection[str]:
         """Models that are never evicted, resident or not; a view."""
         return self._pinned
@@ -146,10 +141,6 @@ class ModelCache:
     def evictions(self) -> Sequence[Eviction]:
         """The last thousand evictions, oldest first; a view."""
         return self._log
-
-    def executing(self, model: str) -> int:
-        """How many requests execute the model now."""
-        return self._executing[model]
 
     def request(self, model: str, costs: ModelCosts, now_s: float) -> Decision:
         """Decide about a request.
@@ -214,14 +205,6 @@ class ModelCache:
         self.policy.loaded(model, costs, now_s)
         return self._shrunk(now_s, spared=model)
 
-    def measured(self, model: str, costs: ModelCosts, now_s: float) -> tuple[Victim, ...]:
-        """Replace the costs of a resident model; returns what to unload if it has grown."""
-        before = self._known(model)
-        self._free_bytes += before.size_bytes - costs.size_bytes
-        self._resident[model] = costs
-        self.policy.loaded(model, costs, now_s)
-        return self._shrunk(now_s, spared=model)
-
     def failed(self, model: str) -> None:
         """A load has failed: its room is free again. What was evicted for it stays evicted."""
         costs = self._loading.pop(model, None)
@@ -257,11 +240,6 @@ class ModelCache:
     def pin(self, model: str) -> None:
         """Never evict this model, which need not be resident yet."""
         self._pinned.add(model)
-
-    def unpin(self, model: str, now_s: float) -> tuple[Victim, ...]:
-        """The model may be evicted; returns what to unload if the budget has shrunk meanwhile."""
-        self._pinned.discard(model)
-        return self._shrunk(now_s)
 
     def resize(self, budget_bytes: int, now_s: float) -> tuple[Victim, ...]:
         """Change the budget; returns what to unload.

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self
 
-import numpy as np
-
 from nearsight.common.errors import InvalidArgument
 
 
@@ -61,12 +59,6 @@ class Knowledge:
     """True mean rates [1/s]."""
     seed: int = 1
     """Of policies that draw."""
-    day_s: float = 86_400.0
-    """After so long traffic repeats; simulated days are shorter."""
-
-    def rng(self) -> np.random.Generator:
-        """Random numbers of a policy."""
-        return np.random.default_rng(self.seed)
 
 
 class Policy(ABC):
@@ -92,7 +84,7 @@ class Policy(ABC):
 
     @abstractmethod
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """A model is resident from now on; again with other costs if a measurement replaces them."""
+        """A model is resident from now on, with its measured costs."""
 
     @abstractmethod
     def evicted(self, model: str, now_s: float) -> None:

@@ -46,7 +46,7 @@ class ScoringPolicy(Policy):
         """Note its costs."""
         del now_s
         row = self._row(model)
-        self._residents += not self._resident[row]
+        self._residents += 1
         self._resident[row] = True
         self._numbers["size_bytes"][row] = costs.size_bytes
         self._numbers["load_ms"][row] = costs.load_ms

@@ -52,11 +52,6 @@ class ModelRequests:
         """M, the number of requests."""
         return len(self.times_s)
 
-    def between(self, start_s: float, end_s: float) -> ModelRequests:
-        """Requests from one time on and before another; the clock begins at ``start_s``."""
-        first, end = np.searchsorted(self.times_s, (start_s, end_s))
-        return ModelRequests(self.times_s[first:end] - start_s, self.models[first:end], self.names)
-
     def downsampled(self, share: float, rng: np.random.Generator) -> ModelRequests:
         """Each request stays with probability ``share``, whatever happens to the others.
 

@@ -73,12 +73,12 @@ class AdaptiveReplacement(Policy):
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """A model that was lost is frequent at once."""
         del now_s
-        frequent = False
-        for place in (self._once, self._often, self._lost_once, self._lost_often):
-            if model in place:
-                place.take(model)
-                frequent = place is not self._once
-        (self._often if frequent else self._once).add(model, costs.size_bytes)
+        target = self._once
+        for ghosts in (self._lost_once, self._lost_often):
+            if model in ghosts:
+                ghosts.take(model)
+                target = self._often
+        target.add(model, costs.size_bytes)
         self._trim()
 
     def evicted(self, model: str, now_s: float) -> None:

@@ -38,7 +38,8 @@ class Forecast(ScoringPolicy):
     @classmethod
     def make(cls, knowledge: Knowledge) -> Self:
         """With all factors."""
-        return cls(RateForecast(day_s=knowledge.day_s))
+        del knowledge
+        return cls(RateForecast())
 
     def requested(self, model: str, now_s: float) -> None:
         """The forecast learns."""

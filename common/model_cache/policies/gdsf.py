@@ -33,12 +33,11 @@ class GreedyDualSizeFrequency(Policy):
             self._scores.set(model, self._score(model))
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """The request that loaded it is its first; new costs count from its next request on."""
+        """The request that loaded it is its first."""
         del now_s
         self._densities[model] = costs.load_ms / costs.size_bytes
-        if model not in self._frequencies:
-            self._frequencies[model] = 1
-            self._scores.add(model, self._score(model))
+        self._frequencies[model] = 1
+        self._scores.add(model, self._score(model))
 
     def evicted(self, model: str, now_s: float) -> None:
         """Its score is the age of the cache from now on."""

@@ -49,8 +49,6 @@ class ImportanceAware(Policy):
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """Both queues take it up."""
-        if model in self._densities:
-            self._queue.remove(model)
         self._densities[model] = costs.load_ms / costs.size_bytes
         utility = self._utility(model, now_s)
         self._queue.insert(model, utility)

@@ -26,8 +26,7 @@ class LeastFrequentlyUsed(Policy):
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """The request that loaded it is its first."""
         del costs, now_s
-        if model not in self._counts:
-            self._counts.add(model, 1)
+        self._counts.add(model, 1)
 
     def evicted(self, model: str, now_s: float) -> None:
         """Its count ends."""

@@ -26,7 +26,7 @@ class LeastRecentlyUsed(Policy):
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """A new model is the most recent."""
         del costs
-        self._last_s.setdefault(model, now_s)
+        self._last_s[model] = now_s
 
     def evicted(self, model: str, now_s: float) -> None:
         """Forget it."""

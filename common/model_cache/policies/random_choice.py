@@ -22,7 +22,7 @@ class RandomChoice(ScoringPolicy):
     @classmethod
     def make(cls, knowledge: Knowledge) -> Self:
         """Draw from the seed."""
-        return cls(knowledge.rng())
+        return cls(np.random.default_rng(knowledge.seed))
 
     def requested(self, model: str, now_s: float) -> None:
         """It learns nothing."""

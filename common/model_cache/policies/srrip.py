@@ -34,7 +34,7 @@ class StaticReReference(Policy):
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """A new model is expected late."""
         del costs, now_s
-        self._predictions.setdefault(model, DISTANT - 1)
+        self._predictions[model] = DISTANT - 1
 
     def evicted(self, model: str, now_s: float) -> None:
         """Forget it."""

@@ -76,11 +76,6 @@ def test_requests_out_of_order_or_range_are_refused(times: list[float], models: 
         ModelRequests(np.array(times), np.array(models, dtype=np.int32), ("a", "b", "c"))
 
 
-def test_a_part_of_a_trace_begins_at_zero() -> None:
-    some = requests((0.0, 0), (10.0, 1), (15.0, 2), (20.0, 0))
-    assert named(some.between(10.0, 20.0)) == [(0.0, "b"), (5.0, "c")]
-
-
 def test_downsampling_keeps_requests_independently_of_each_other() -> None:
     many = ModelRequests(np.arange(100_000.0), np.zeros(100_000, dtype=np.int32), ("a",))
     kept = many.downsampled(0.15, np.random.default_rng(1))
