@@ -81,6 +81,23 @@ def test_a_photo_that_brings_a_thumbnail_is_not_decoded(cloud: ScriptedCloud, se
             device.send_raw(RecognizeRequest(image=image), [photo(0)]).result(20)
 
 
+def test_a_thumbnail_of_another_photo_misleads_only_who_sent_it(cloud: ScriptedCloud, serve: Serve) -> None:
+    cells = thumbnail_of(load_image(photo(0), ImageLimits(longest_side=KEY_SIDE_PX)).pixels)
+    lie = RecognizeRequest(image=ImageInput(size_bytes=len(photo(1)), thumbnail=cells))
+    with (
+        serve(result_cache=TRUSTING) as (edge, device),
+        EdgeClient(edge.endpoint, device_id="liar") as liar,
+    ):
+        served(device, 0)
+        wait_until(
+            lambda: liar.send_raw(lie, [photo(1)]).result(20).message.grain == "result",
+            what="an answer of the result cache",
+        )
+        for client, misled in ((liar, "01"), (device, "00")):
+            reply = ask(client, 0)
+            assert (answer_of(reply), reply.message.grain) == ((misled, "edge"), "result")
+
+
 def test_features_that_are_sent_again_are_answered_as_well(cloud: ScriptedCloud, serve: Serve) -> None:
     features = features_of(photo(0))
     with serve(result_cache=TRUSTING) as (_edge, device):
