@@ -169,9 +169,11 @@ class QueryReader:
             If there is neither an image nor features, or they are malformed.
         """
         kind, count = request.WhichOneof("input"), self._settings.query_features
+        # A client may call itself like another one; it cannot prove to own the other's key.
+        client = f"{context.peer_key or ''} {context.client_id}"
         if kind == "features":
             features = features_from_proto(request.features, context.blobs)
-            return EdgeQuery(None, features, count, self._forward, client=context.client_id)
+            return EdgeQuery(None, features, count, self._forward, client=client)
         if kind == "image" and context.blobs:
             again, thumbnail = request.image.features_unknown, request.image.thumbnail
             if len(thumbnail) not in {0, THUMBNAIL_BYTES}:
@@ -185,7 +187,7 @@ class QueryReader:
                 self._forward,
                 asked_again=again,
                 limits=self._settings.limits,
-                client=context.client_id,
+                client=client,
             )
             query.thumbnail = thumbnail
             return query

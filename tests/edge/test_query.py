@@ -2,10 +2,15 @@
 
 import pytest
 
+from nearsight.common.clock import SYSTEM_CLOCK, Deadline
 from nearsight.common.errors import InternalError
 from nearsight.common.recognition.codec import features_from_proto
+from nearsight.common.recognition.extraction import OrbExtractor
+from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.flow import Extract
-from nearsight.edge.query import EdgeQuery
+from nearsight.common.rpc.service import CallContext
+from nearsight.edge.query import EdgeQuery, QueryReader
+from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 from support.objects import random_features
 
 FEATURES = random_features(1, 40)
@@ -64,3 +69,16 @@ def test_a_query_of_nothing_is_a_bug() -> None:
     for form in ("image", "features"):
         with pytest.raises(InternalError):
             EdgeQuery(None, None, 40).message(form, again=False)
+
+
+def test_who_takes_the_name_of_another_client_is_told_from_it_by_the_key() -> None:
+    reader = QueryReader(OrbExtractor(), RecognitionSettings())
+    request, deadline = RecognizeRequest(image=ImageInput()), Deadline.after(1.0, SYSTEM_CLOCK)
+
+    def client(peer_key: str | None, client_id: str) -> str:
+        context = CallContext(deadline, client_id, peer_key=peer_key, blobs=[memoryview(PHOTO)])
+        return reader.read(request, context).client
+
+    assert client("key", "phone") == client("key", "phone")
+    assert len({client("key", "phone"), client("other key", "phone"), client(None, "phone")}) == 3
+    assert client("key", "phone") != client("key", "tablet")
