@@ -115,23 +115,7 @@ class ModelMemory:
         """
         manifest = self._repository.get(name)
         with self._lock:
-            lease: Future[Lease] = pending()
-            return self._request(manifest, lease)
-
-    def lease(self, name: str) -> Future[Lease]:
-        """As `request`, however long it takes.
-
-        Raises
-        ------
-        NotFound, Overloaded, Unavailable, CorruptStore
-            As `request`.
-        """
-        found = self.request(name)
-        if isinstance(found, Absent):
-            return found.lease
-        lease: Future[Lease] = pending()
-        lease.set_result(found)
-        return lease
+            return self._request(manifest, pending())
 
     def when_there(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
         """Do a job with the network as soon as it is there, on a thread for this; then release it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from nearsight.common.background.futures import completed
+from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
+from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 
 COLOURS = ("red", "green", "blue")
@@ -109,6 +113,12 @@ def add_network(
 ) -> Manifest:
     """Put a network into a repository, as `nearsight models add` does."""
     return repository.add(source, replace(manifest_of_file(source, name), labels=tuple(labels)))
+
+
+def lease_of(memory: ModelMemory, name: str) -> Future[Lease]:
+    """A network of the memory, however long it takes to load it."""
+    found = memory.request(name)
+    return found.lease if isinstance(found, Absent) else completed(found)
 
 
 _Shapes = Sequence[tuple[str, Sequence[int | str]]]

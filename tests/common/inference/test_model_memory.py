@@ -19,7 +19,7 @@ from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.inference.settings import ModelSettings
-from support.networks import add_network, adder_network, colour_network
+from support.networks import add_network, adder_network, colour_network, lease_of
 from support.waiting import wait_until
 
 MB = 1_000_000
@@ -59,7 +59,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 def use(memory: ModelMemory, name: str) -> float:
     """What a network makes of 1, however long it takes to load it."""
-    with memory.lease(name).result(20) as lease:
+    with lease_of(memory, name).result(20) as lease:
         return float(lease.run({"": ONES}, 10)["y"][0, 0])
 
 
@@ -99,7 +99,7 @@ def test_many_requests_for_an_absent_network_load_it_once(place: Place, gate: th
     memory = place.memory()
     gate.clear()
     with ThreadPoolExecutor(8) as pool:
-        leases = [pool.submit(memory.lease, "one") for _ in range(8)]
+        leases = [pool.submit(lease_of, memory, "one") for _ in range(8)]
         futures = [one.result(20) for one in leases]
         gate.set()
         for future in futures:
@@ -129,7 +129,7 @@ def test_a_network_in_use_is_not_evicted(place: Place) -> None:
     for name in ("one", "two", "three", "four"):
         place.add(name)
     memory = place.memory(30)
-    held = [memory.lease(name).result(20) for name in ("one", "two", "three")]
+    held = [lease_of(memory, name).result(20) for name in ("one", "two", "three")]
     with pytest.raises(Overloaded, match=r"four needs 10 MB of 30 MB, where 0 MB are free and 0 MB could be"):
         memory.request("four")
     held[1].release()
@@ -187,7 +187,7 @@ def test_where_others_take_the_memory_what_is_not_in_use_leaves_and_the_rest_aft
     memory = place.memory(30, reserve_mb=100)
     for name in ("one", "two", "three"):
         use(memory, name)
-    held = memory.lease("one").result(20)
+    held = lease_of(memory, "one").result(20)
     memory.fit(75 * MB)
     assert set(memory.state.resident) == {"one"}
     assert held.run({"": ONES}, 10)["y"][0, 0] == 2.0
@@ -216,8 +216,8 @@ def test_real_sizes_decide_who_stays(place: Place) -> None:
         source = colour_network(place.folder / f"{name}.onnx", weights_mb=6)
         add_network(place.repository, name, source)
     memory = place.memory(10)
-    memory.lease("first").result(20).release()
-    memory.lease("second").result(20).release()
+    lease_of(memory, "first").result(20).release()
+    lease_of(memory, "second").result(20).release()
     assert set(memory.state.resident) == {"second"}
     assert 6 * MB < memory.state.used_bytes < 10 * MB
 
@@ -228,7 +228,7 @@ def test_a_damaged_file_fails_who_waits_and_is_put_aside(place: Place, mb: float
     path = place.repository.path(manifest)
     path.write_bytes(b"x" * path.stat().st_size)
     memory = place.memory()
-    lease = memory.lease("bad")
+    lease = lease_of(memory, "bad")
     with pytest.raises(CorruptStore, match="checksum"):
         lease.result(20)
     wait_until(lambda: not place.repository.has("bad"), what="the quarantine")
@@ -244,7 +244,7 @@ def test_a_file_that_is_no_network_but_has_its_checksum_is_put_aside(place: Plac
     add_network(place.repository, "text", source)
     memory = place.memory()
     with pytest.raises(CorruptStore, match="text cannot be loaded"):
-        memory.lease("text").result(20)
+        lease_of(memory, "text").result(20)
     wait_until(lambda: not place.repository.has("text"), what="the quarantine")
 
 
@@ -254,7 +254,7 @@ def test_a_load_that_hangs_is_given_up_and_others_go_on(place: Place, gate: thre
     memory = place.memory(load_limit_s=0.05)
     gate.clear()
     with pytest.raises(Unavailable, match=r"hangs was still loading after 0\.05 s"):
-        memory.lease("hangs").result(20)
+        lease_of(memory, "hangs").result(20)
     gate.set()
     memory = place.memory()
     assert use(memory, "other") == 2.0
@@ -267,7 +267,7 @@ def test_a_network_that_failed_to_load_is_not_tried_again_at_once(
     memory = place.memory(load_limit_s=0.05)
     gate.clear()
     with pytest.raises(Unavailable):
-        memory.lease("hangs").result(20)
+        lease_of(memory, "hangs").result(20)
     wait_until(lambda: bool(memory.problem("hangs")), what="the problem")
     with pytest.raises(Unavailable, match="still loading"):
         memory.request("hangs")
@@ -279,7 +279,7 @@ def test_a_replaced_network_answers_as_the_new_one_and_running_requests_end_with
 ) -> None:
     place.add("one")
     memory = place.memory()
-    held = memory.lease("one").result(20)
+    held = lease_of(memory, "one").result(20)
     place.add("one", addend=5.0)
     memory.refresh()
     assert use(memory, "one") == 6.0
@@ -314,7 +314,7 @@ def test_closing_fails_who_waits(place: Place, gate: threading.Event) -> None:
     place.add("one")
     memory = place.memory()
     gate.clear()
-    lease = memory.lease("one")
+    lease = lease_of(memory, "one")
     closing = threading.Thread(target=memory.close)
     closing.start()
     with pytest.raises(Unavailable, match="the daemon stops"):

@@ -15,7 +15,7 @@ from nearsight.common.inference.tensors import tensors_from_proto, tensors_to_pr
 from nearsight.common.rpc.allow_list import Caller
 from nearsight.common.rpc.service import CallContext
 from nearsight.protos import inference_pb2 as pb
-from support.networks import add_network, adder_network
+from support.networks import add_network, adder_network, lease_of
 
 
 @pytest.fixture
@@ -48,10 +48,10 @@ def test_evictions_of_networks_that_a_caller_may_not_use_are_not_told(networks: 
         repository, ModelSettings(folder=networks, memory_mb=1, policy="lru", reserve_mb=100), SYSTEM_CLOCK
     )
     service = ModelsService(repository, memory, lambda _: True, SYSTEM_CLOCK)
-    memory.lease("mine").result(20).release()
+    lease_of(memory, "mine").result(20).release()
     memory.fit(0)
     memory.fit(10**9)
-    memory.lease("theirs").result(20).release()
+    lease_of(memory, "theirs").result(20).release()
     memory.fit(0)
     asked = pb.GetEvictionsRequest()
     assert [one.model for one in service.get_evictions(asked, context()).evictions] == ["mine", "theirs"]
@@ -62,7 +62,7 @@ def test_evictions_of_networks_that_a_caller_may_not_use_are_not_told(networks: 
 
 def test_tensors_are_executed_and_what_does_not_fit_is_refused(networks: Path) -> None:
     memory = ModelMemory(ModelRepository(networks), ModelSettings(folder=networks), SYSTEM_CLOCK)
-    memory.lease("mine").result(20).release()
+    lease_of(memory, "mine").result(20).release()
     service = InferenceService(memory, "cloud")
     tensor = np.arange(4, dtype=np.float32)[None]
     messages, blobs = tensors_to_proto({"": tensor})
