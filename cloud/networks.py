@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
-from nearsight.common.inference.model_memory import FIT_EVERY_S, ModelMemory
-from nearsight.common.inference.process_memory import available_memory_bytes
+from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.settings import ModelSettings
 
@@ -41,7 +40,7 @@ class CloudNetworks:
         self._background.start()
         self.memory.refresh()
         self._background.submit(self._poll, name="poll", after_s=self._poll_interval_s)
-        self._background.submit(self._fit, name="fit")
+        self._background.submit(lambda: self.memory.keep_fitting(self._background))
 
     def stop(self, grace_s: float) -> None:
         """Serve no more."""
@@ -66,7 +65,3 @@ class CloudNetworks:
         self._background.submit(self._poll, name="poll", after_s=self._poll_interval_s)
         if self.repository.refresh():
             self.memory.refresh()
-
-    def _fit(self) -> None:
-        self._background.submit(self._fit, name="fit", after_s=FIT_EVERY_S)
-        self.memory.fit(available_memory_bytes())

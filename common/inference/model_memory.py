@@ -35,7 +35,7 @@ from nearsight.common.inference.leases import Absent, Lease, Resident
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement, measure
 from nearsight.common.inference.metrics import Counts, MemoryState
-from nearsight.common.inference.process_memory import return_freed_memory
+from nearsight.common.inference.process_memory import available_memory_bytes, return_freed_memory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.inference.settings import ModelSettings
@@ -46,8 +46,7 @@ from nearsight.common.model_cache.registry import make_policy
 
 A = TypeVar("A")
 
-FIT_EVERY_S = 1.0
-"""How often a daemon looks at what others leave of the machine's memory."""
+_FIT_EVERY_S = 1.0
 _RETRY_S = 30.0
 """After a load that failed; a file that is damaged is not tried again."""
 _WAITERS = 2
@@ -168,6 +167,12 @@ class ModelMemory:
                     except NearsightError as error:
                         self._log.warning("a pinned network is not loaded", network=name, error=str(error))
 
+    def keep_fitting(self, background: BackgroundWorker) -> None:
+        """Adapt the budget once a second (see `fit`), while there are networks."""
+        background.submit(lambda: self.keep_fitting(background), name="fit", after_s=_FIT_EVERY_S)
+        if self._repository.manifests():
+            self.fit(available_memory_bytes())
+
     def fit(self, available_bytes: int) -> None:
         """Adapt the budget to what others leave on this machine.
 
@@ -240,7 +245,7 @@ class ModelMemory:
             self._resident.clear()
         if self._runtime is not None:
             self._runtime.close()
-        return_freed_memory()
+            return_freed_memory()
 
     # With the lock held
 

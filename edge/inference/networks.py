@@ -17,8 +17,7 @@ from nearsight.common.clock import Clock
 from nearsight.common.errors import CorruptStore, NearsightError, NotFound
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
-from nearsight.common.inference.model_memory import FIT_EVERY_S, ModelMemory
-from nearsight.common.inference.process_memory import available_memory_bytes
+from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
@@ -96,7 +95,7 @@ class EdgeNetworks:
         """List the networks of the cloud now and then; load pinned ones."""
         self._background.start()
         self._background.submit(self._list, name="list")
-        self._background.submit(self._fit, name="fit")
+        self._background.submit(lambda: self.memory.keep_fitting(self._background))
 
     def stop(self, grace_s: float) -> None:
         """Serve no more."""
@@ -236,10 +235,6 @@ class EdgeNetworks:
             self._answered[how] += 1
 
     # In the background thread
-
-    def _fit(self) -> None:
-        self._background.submit(self._fit, name="fit", after_s=FIT_EVERY_S)
-        self.memory.fit(available_memory_bytes())
 
     def _came(self, name: str) -> None:
         """A file is here that a request wanted: load it for the next one."""

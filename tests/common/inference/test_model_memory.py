@@ -10,8 +10,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from nearsight.common.clock import SYSTEM_CLOCK
+from nearsight.common.clock import SYSTEM_CLOCK, ManualClock
 from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded, Unavailable
+from nearsight.common.inference import model_memory
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement
@@ -19,6 +20,7 @@ from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.inference.settings import ModelSettings
+from support.manual_background import ManualBackground
 from support.networks import add_network, adder_network, colour_network, lease_of
 from support.waiting import wait_until
 
@@ -209,6 +211,20 @@ def test_an_unmeasured_network_is_measured_before_it_is_loaded(place: Place) -> 
     measured = ModelRepository(place.repository.folder).get("new").measured
     assert measured is not None
     assert measured.runtime == onnxruntime.__version__
+
+
+def test_without_networks_the_budget_stays_whatever_others_take(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_memory, "available_memory_bytes", lambda: 0)
+    background = ManualBackground(ManualClock())
+    memory = place.memory(30)
+    memory.keep_fitting(background)
+    background.advance(10)
+    assert memory.state.budget_bytes == 30 * MB
+    place.add("one")
+    background.advance(1)
+    assert memory.state.budget_bytes == 0
 
 
 def test_real_sizes_decide_who_stays(place: Place) -> None:
