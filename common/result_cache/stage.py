@@ -37,8 +37,6 @@ KEY_SIDE_PX = 80
 """Size at which photos are read for their keys: JPEG decoders shrink by 8 at almost no cost."""
 _UNKNOWN_KEYS = 50_000
 """Keys of views that nobody knew."""
-_KEYS_PER_RESULT = 32
-"""That are remembered, on average: four views of an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +226,7 @@ class ResultStage:
             if settings.error
             else AutoRefresh(settings.beta)
         )
-        self._cache: ViewCache[_Result] = ViewCache(
-            refresh, settings.size, keys=_KEYS_PER_RESULT, ttl_s=settings.ttl_s
-        )
+        self._cache: ViewCache[_Result] = ViewCache(refresh, settings.size, ttl_s=settings.ttl_s)
         self._keying = self._new_keying(None)
 
     # A stage of the request flow

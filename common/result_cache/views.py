@@ -40,7 +40,7 @@ class ViewCache(Generic[Y]):
     size : int
         Largest number of results.
     keys : int
-        That are remembered for each result.
+        That are remembered for each result, on average; by default those of four views of an object.
     ttl_s : float
         A result that was not confirmed for so long is forgotten.
 
@@ -50,7 +50,7 @@ class ViewCache(Generic[Y]):
         Under what the objects are called, or under the key of a view that is apart from them.
     """
 
-    def __init__(self, refresh: Refresh, size: int, *, keys: int, ttl_s: float = math.inf) -> None:
+    def __init__(self, refresh: Refresh, size: int, *, keys: int = 32, ttl_s: float = math.inf) -> None:
         self.results: ResultCache[Hashable, Y] = ResultCache(refresh, size, ttl_s=ttl_s)
         self._size = keys * size
         self._views = Alternatives(self._size)
@@ -90,15 +90,13 @@ class ViewCache(Generic[Y]):
             self._before.move_to_end(shown.client)
             if len(self._before) > self._size:
                 self._before.popitem(last=False)
-        if shown is None:
-            pass
-        elif looked_up not in self.results:
-            self._views.part(keys)
-            key = shown
-        elif isinstance(looked_up, Shown) and looked_up != shown:
-            self.results.contradict(looked_up)
-            self._views.part(keys)
-            key = keys[0]
+            if looked_up not in self.results:
+                self._views.part(keys)
+                key = shown
+            elif isinstance(looked_up, Shown) and looked_up != shown:
+                self.results.contradict(looked_up)
+                self._views.part(keys)
+                key = keys[0]
         self._views.join(keys, key)
         self.results.learn(key, value, now_s)
 

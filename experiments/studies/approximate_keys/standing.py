@@ -32,6 +32,7 @@ from nearsight.common.result_cache.image_keys import (
     perceptual_hash,
 )
 from nearsight.common.result_cache.result_cache import Refresh
+from nearsight.common.result_cache.stage import KEY_SIDE_PX
 from nearsight.common.result_cache.views import Shown, ViewCache
 from nearsight.experiments.framework.experiment import Row, StoredRow
 from nearsight.experiments.museum.art.exhibit import render_reference
@@ -43,16 +44,12 @@ from nearsight.experiments.traces.visits import Visit
 EXHIBITS_ON_SHOW = 44
 """Of one section; the catalogue has more."""
 LONGEST_DWELL_S = 60.0
-_KEY_SIDE_PX = 80
-"""Size at which photos are read for their keys: a JPEG decoder shrinks by 8 at almost no cost."""
 QUALITY = 80
 """Of the JPEG files that devices send."""
 _SETTINGS = RecognitionSettings()
-KEY_LIMITS = replace(_SETTINGS.limits, longest_side=_KEY_SIDE_PX)
+KEY_LIMITS = replace(_SETTINGS.limits, longest_side=KEY_SIDE_PX)
 _STEP_OF_NUMBERS = 0.01
 """To which the layout is rounded for similarity caching: hardly at all."""
-
-_KEYS_PER_RESULT = 32
 
 T = TypeVar("T")
 Pixels = NDArray[np.uint8]
@@ -255,7 +252,7 @@ class Player:
     """
 
     def __init__(self, refresh: Refresh, size: int = 10_000) -> None:
-        self._cache: ViewCache[str] = ViewCache(refresh, size, keys=_KEYS_PER_RESULT)
+        self._cache: ViewCache[str] = ViewCache(refresh, size)
 
     def lookup(self, photo: Photo) -> str | None:
         """What is served; None if the recogniser must run."""
