@@ -112,6 +112,16 @@ def stacked_bars(
     axes.invert_yaxis()
 
 
+def phases(axes: Axes, names: Sequence[str], length: float) -> None:
+    """Phases of equal length along x: a line where each begins, and its name at the top."""
+    for place, name in enumerate(names):
+        axes.axvline(place * length, color="#8a8a8a", linewidth=0.8, linestyle=":")
+        axes.text(
+            (place + 0.02) * length, 1.0, name, fontsize=7, va="top", transform=axes.get_xaxis_transform()
+        )
+    axes.set_xlim(0, len(names) * length)
+
+
 def plain_logarithmic(axis: Axis) -> None:
     """Ticks at 1, 2, 5 of every power of ten, more within a single one, written as plain numbers."""
 

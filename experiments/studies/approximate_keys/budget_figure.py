@@ -32,7 +32,7 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
 )
 from nearsight.experiments.framework.numbers import grouped, mean_and_spread, nested, values
-from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, flows, zipf
+from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, POPULARITY, flows, zipf
 
 SHIFT, TRADE = "shift", "trade"
 BACK_OFF, ERROR, INFERENCES = "back-off", "error", "inferences"
@@ -90,7 +90,7 @@ class Figure(Experiment):
         rng = options.rng(self.name, part, run)
         if part == SHIFT:
             phase, window, size = (20_000, 5_000, 400) if options.smoke else (_PHASE, _WINDOW, _SIZE)
-            usual = zipf(APPLICATIONS, 1.45)
+            usual = zipf(APPLICATIONS, POPULARITY)
             phases = (usual, rng.permutation(usual), zipf(APPLICATIONS, 0.5))
             traffic = flows(len(phases) * phase, rng, phases=phases, packets_kept=10)
             name = "prefix(10)"
@@ -326,17 +326,8 @@ def _draw_windows(axes: Axes, rows: Sequence[StoredRow], quantity: str) -> None:
         axes.plot(list(found), [np.mean(one) for one in found.values()], color=colour, label=name)
         least, most = ([end(one) for one in found.values()] for end in (min, max))
         axes.fill_between(list(found), least, most, color=colour, alpha=0.25, linewidth=0)
-    for place, name in enumerate(PHASES):
-        axes.axvline(place * phase, color="#8a8a8a", linewidth=0.8, linestyle=":")
-        axes.text(
-            place * phase + 0.02 * phase,
-            1.0,
-            name,
-            fontsize=7,
-            va="top",
-            transform=axes.get_xaxis_transform(),
-        )
-    axes.set(xlabel="lookups [millions]", xlim=(0, len(PHASES) * phase))
+    drawing.phases(axes, PHASES, phase)
+    axes.set_xlabel("lookups [millions]")
 
 
 def _draw_trade(axes: Axes, trade: Mapping[str, Any]) -> None:

@@ -266,12 +266,8 @@ def _draw_windows(axes: Axes, rows: Sequence[StoredRow], names: Mapping[str, str
             linewidth=2.0 if front else 1.2,
             zorder=3 if front else 2,
         )
-    for place, title in enumerate(PHASES):
-        axes.axvline(place * phase, color="#8a8a8a", linewidth=0.8, linestyle=":")
-        axes.text(
-            (place + 0.03) * phase, 1.0, title, fontsize=7, va="top", transform=axes.get_xaxis_transform()
-        )
-    axes.set(xlabel="lookups [millions]", xlim=(0, len(PHASES) * phase))
+    drawing.phases(axes, PHASES, phase)
+    axes.set_xlabel("lookups [millions]")
 
 
 def _draw_choices(axes: Axes, rows: Sequence[StoredRow], colours: Mapping[str, str]) -> None:

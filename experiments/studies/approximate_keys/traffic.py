@@ -26,7 +26,7 @@ _HANDSHAKE, _GREETING = 5, 10
 _SMALLEST, _LARGEST = 60, 1460
 """Payload of a packet [bytes]."""
 
-_POPULARITY = 1.45
+POPULARITY = 1.45
 """Exponent of Zipf's law for applications."""
 _STACKS, _STACK_POPULARITY = 3000, 1.2
 _OWN_STACKS = 3
@@ -77,7 +77,7 @@ def flows(
     packets_kept : int
         M, of each flow; at least 10.
     """
-    popularity = phases or (zipf(APPLICATIONS, _POPULARITY),)
+    popularity = phases or (zipf(APPLICATIONS, POPULARITY),)
     applications = _applications(count, rng, popularity)
     packets = np.zeros((count, packets_kept), dtype=np.int16)
 
