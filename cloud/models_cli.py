@@ -316,26 +316,19 @@ def _ask(endpoint: str, method: str, timeout_s: float, key: Path | None, server_
 def _row_of(one: ModelSummary) -> tuple[str, ...]:
     from nearsight.common.inference.manifest import Manifest
 
-    labels = len(Manifest.from_json(one.manifest).labels)
-    measured = (one.memory_bytes, one.load_ms, one.execution_ms) if one.memory_bytes else None
-    return _row(one.name, one.version, one.size_bytes, measured, "yes" if one.resident else "no", labels)
+    costs = (one.memory_bytes, one.load_ms, one.execution_ms) if one.memory_bytes else None
+    return _row(Manifest.from_json(one.manifest), costs, "yes" if one.resident else "no")
 
 
 def _row_of_manifest(one: Manifest) -> tuple[str, ...]:
     measured = one.measured
     costs = (measured.memory_bytes, measured.load_ms, measured.execution_ms) if measured else None
-    return _row(one.name, one.version, one.size_bytes, costs, "", len(one.labels))
+    return _row(one, costs, "")
 
 
-def _row(
-    name: str,
-    version: int,
-    size_bytes: int,
-    costs: tuple[int, float, float] | None,
-    resident: str,
-    labels: int,
-) -> tuple[str, ...]:
+def _row(one: Manifest, costs: tuple[int, float, float] | None, resident: str) -> tuple[str, ...]:
     memory, load, execution = ("not measured", "", "")
     if costs is not None:
         memory, load, execution = f"{costs[0] / 1e6:.1f}", f"{costs[1]:.0f}", f"{costs[2]:.1f}"
-    return name, str(version), f"{size_bytes / 1e6:.1f}", memory, load, execution, resident, str(labels)
+    size_mb = f"{one.size_bytes / 1e6:.1f}"
+    return one.name, str(one.version), size_mb, memory, load, execution, resident, str(len(one.labels))

@@ -44,11 +44,8 @@ class ListModelsResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[ModelSummary, _Mapping]]] = ...) -> None: ...
 
 class ModelSummary(_message.Message):
-    __slots__ = ("name", "version", "size_bytes", "checksum", "manifest", "memory_bytes", "load_ms", "execution_ms", "resident", "problem", "tensors_only")
+    __slots__ = ("name", "manifest", "memory_bytes", "load_ms", "execution_ms", "resident", "problem", "tensors_only")
     NAME_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOAD_MS_FIELD_NUMBER: _ClassVar[int]
@@ -57,9 +54,6 @@ class ModelSummary(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     TENSORS_ONLY_FIELD_NUMBER: _ClassVar[int]
     name: str
-    version: int
-    size_bytes: int
-    checksum: bytes
     manifest: str
     memory_bytes: int
     load_ms: float
@@ -67,7 +61,7 @@ class ModelSummary(_message.Message):
     resident: bool
     problem: str
     tensors_only: bool
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., size_bytes: _Optional[int] = ..., checksum: _Optional[bytes] = ..., manifest: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., load_ms: _Optional[float] = ..., execution_ms: _Optional[float] = ..., resident: _Optional[bool] = ..., problem: _Optional[str] = ..., tensors_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., manifest: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., load_ms: _Optional[float] = ..., execution_ms: _Optional[float] = ..., resident: _Optional[bool] = ..., problem: _Optional[str] = ..., tensors_only: _Optional[bool] = ...) -> None: ...
 
 class GetModelChunkRequest(_message.Message):
     __slots__ = ("checksum", "offset", "length")

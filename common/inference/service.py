@@ -138,9 +138,6 @@ class ModelsService(Service):
         measured = manifest.measured
         return pb.ModelSummary(
             name=manifest.name,
-            version=manifest.version,
-            size_bytes=manifest.size_bytes,
-            checksum=bytes.fromhex(manifest.checksum),
             manifest=manifest.to_json(shared=True),
             memory_bytes=measured.memory_bytes if measured else 0,
             load_ms=measured.load_ms if measured else 0.0,
