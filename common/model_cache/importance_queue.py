@@ -9,12 +9,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
-from heapq import heapify, heappop, heappush
 
 from nearsight.common.model_cache.policy import ModelCosts, Victim
-
-_Entry = tuple[float, float, str]
-"""Rank, utility, model."""
+from nearsight.common.model_cache.score_heap import ScoreHeap
 
 
 def importance(lower: int, bias: float) -> float:
@@ -35,41 +32,31 @@ class ImportanceQueue:
 
     def __init__(self, utilities: Mapping[str, float], bias: float) -> None:
         self._bias = bias
+        self._utilities = dict(utilities)
         self._ordered = sorted(utilities.values())
-        self._entries = {model: self._entry(model, utility) for model, utility in utilities.items()}
-        self._heap = list(self._entries.values())
-        heapify(self._heap)
+        self._ranks = ScoreHeap()
+        for model in utilities:
+            self._rank(model)
 
     def insert(self, model: str, utility: float) -> None:
         """A model comes; the ranks of the others stay as they are."""
-        self._entries[model] = self._entry(model, utility)
+        self._utilities[model] = utility
+        self._rank(model)
         insort(self._ordered, utility)
-        heappush(self._heap, self._entries[model])
 
     def remove(self, model: str) -> None:
         """A model goes."""
-        _, utility, _ = self._entries.pop(model)
-        del self._ordered[bisect_left(self._ordered, utility)]
+        self._ranks.remove(model)
+        del self._ordered[bisect_left(self._ordered, self._utilities.pop(model))]
 
     def lowest(self, evictable: Mapping[str, ModelCosts], needed_bytes: int) -> list[Victim]:
         """Evictable models from the lowest rank on, until their bytes suffice."""
-        chosen: list[Victim] = []
-        seen: list[_Entry] = []
-        while needed_bytes > 0 and self._heap:
-            entry = heappop(self._heap)
-            rank, _, model = entry
-            if self._entries.get(model) is not entry:
-                continue  # of a model that has gone
-            seen.append(entry)
-            if model in evictable:
-                chosen.append(Victim(model, rank))
-                needed_bytes -= evictable[model].size_bytes
-        for entry in seen:  # they are still resident
-            heappush(self._heap, entry)
-        return chosen
+        return self._ranks.lowest(evictable, needed_bytes)
 
-    def _entry(self, model: str, utility: float) -> _Entry:
-        return importance(bisect_left(self._ordered, utility), self._bias), utility, model
+    def _rank(self, model: str) -> None:
+        """By equation 2; ranks are stale soon, so that utilities decide between equal ones."""
+        utility = self._utilities[model]
+        self._ranks.add(model, importance(bisect_left(self._ordered, utility), self._bias), tie=utility)
 
 
 class ShadowQueue:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from nearsight.common.model_cache.growing_scores import GrowingScores
 from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
+from nearsight.common.model_cache.score_heap import ScoreHeap
 
 
 class GreedyDualSizeFrequency(Policy):
@@ -21,7 +21,7 @@ class GreedyDualSizeFrequency(Policy):
 
     def __init__(self) -> None:
         self._age = 0.0
-        self._scores = GrowingScores()
+        self._scores = ScoreHeap()
         self._frequencies: dict[str, int] = {}
         self._densities: dict[str, float] = {}
 
@@ -30,7 +30,7 @@ class GreedyDualSizeFrequency(Policy):
         del now_s
         if model in self._frequencies:
             self._frequencies[model] += 1
-            self._scores.set(model, self._score(model))
+            self._scores.grow(model, self._score(model))
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """The request that loaded it is its first."""

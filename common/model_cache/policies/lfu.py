@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from nearsight.common.model_cache.growing_scores import GrowingScores
 from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
+from nearsight.common.model_cache.score_heap import ScoreHeap
 
 
 class LeastFrequentlyUsed(Policy):
@@ -15,13 +15,13 @@ class LeastFrequentlyUsed(Policy):
     name: ClassVar[str] = "lfu"
 
     def __init__(self) -> None:
-        self._counts = GrowingScores()
+        self._counts = ScoreHeap()
 
     def requested(self, model: str, now_s: float) -> None:
         """Count it if it is resident."""
         del now_s
         if model in self._counts:
-            self._counts.set(model, self._counts[model] + 1)
+            self._counts.grow(model, self._counts[model] + 1)
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """The request that loaded it is its first."""
