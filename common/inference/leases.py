@@ -12,7 +12,7 @@ from nearsight.common.errors import InternalError
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.runtime import Network
 from nearsight.common.inference.tensors import Tensor
-from nearsight.common.model_cache.model_cache import Decision
+from nearsight.common.model_cache.model_cache import Load, Wait
 from nearsight.common.model_cache.policy import ModelCosts
 
 
@@ -64,8 +64,8 @@ class Lease:
 class Absent:
     """A network that is not in memory now."""
 
-    decision: Decision
-    """Of the model cache: it is loading, or will be loaded. A refusal is raised, not returned."""
+    decision: Load | Wait
+    """Of the model cache: it will be loaded, or is being loaded."""
     costs: ModelCosts | None
     """None: it is being measured, which takes longer than a load."""
     loads_ms: float

@@ -16,7 +16,7 @@ _Entry = tuple[float, float, str]
 
 
 class ScoreHeap:
-    """Scores of models; of equal scores the lower ``tie`` goes first, by default the one that was set first."""
+    """Scores of models. Of equal scores the lower ``tie`` goes first, by default the one set first."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}

@@ -21,7 +21,7 @@ from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
-from nearsight.common.model_cache.load_or_forward import Circumstances, load_or_forward
+from nearsight.common.model_cache.load_or_forward import Circumstances, forward_is_sooner
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply
@@ -135,7 +135,7 @@ class EdgeNetworks:
             now = Circumstances(
                 loads_ms=found.loads_ms, load_left_ms=found.load_left_ms, forward_ms=forward_ms
             )
-            forward = load_or_forward(found.decision, found.costs, now).forward
+            forward = forward_is_sooner(found.decision, found.costs, now)
         if not forward:
             self._count("waited")
             return found
