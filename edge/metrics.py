@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from nearsight.common.inference.metrics import model_metrics
@@ -84,3 +84,9 @@ def network_metrics(networks: EdgeNetworks) -> Iterator[Metric]:
     for by, count in networks.counts().items():
         answered.add_metric([by], count)
     yield answered
+    if networks.hindsight is not None:
+        text = "Mean time of a request until its network was loaded, and what it could have been."
+        waits = GaugeMetricFamily("nearsight_edge_network_wait_seconds", text, labels=["with"])
+        for of in ("waited", "fixed_set", "clairvoyant"):
+            waits.add_metric([of], getattr(networks.hindsight, f"{of}_ms") / 1e3)
+        yield waits

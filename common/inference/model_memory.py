@@ -40,6 +40,7 @@ from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
+from nearsight.common.model_cache.hindsight import Hindsight, RequestLog, look_back
 from nearsight.common.model_cache.model_cache import Eviction, Load, ModelCache, Refuse, Run
 from nearsight.common.model_cache.policy import ModelCosts, Victim
 from nearsight.common.model_cache.registry import make_policy
@@ -95,6 +96,7 @@ class ModelMemory:
         self._measuring: dict[str, list[Future[Lease]]] = {}
         self._problems: dict[str, tuple[Manifest, float, NearsightError]] = {}
         self._counts = Counts()
+        self._requests = RequestLog()
         self._closed = False
         self._loader = BackgroundWorker(clock, "nearsight-loader")
         self._measurer = BackgroundWorker(clock, "nearsight-measure")
@@ -223,6 +225,13 @@ class ModelMemory:
             known = self._problems.get(name)
         return str(known[2]) if known is not None else ""
 
+    def look_back(self) -> Hindsight | None:
+        """How long the last requests waited for their networks, and could have waited; some 100 ms."""
+        with self._lock:
+            requests = self._requests.recent(self._clock.monotonic())
+            costs, budget_bytes = dict(self._requests.costs), self._cache.budget_bytes
+        return look_back(requests, costs, budget_bytes)
+
     def evictions(self) -> list[Eviction]:
         """The last evictions, oldest first, at times of the clock."""
         with self._lock:
@@ -261,6 +270,8 @@ class ModelMemory:
             return self._measure_first(manifest, lease)
         decide = self._cache.request if counts else self._cache.load
         decision = decide(name, costs, now_s)
+        if counts and not isinstance(decision, Refuse):
+            self._requests.requested(name, costs, now_s, resident=isinstance(decision, Run))
         if isinstance(decision, Run):
             self._counts.resident += 1
             return self._lease(self._resident[name])
@@ -400,6 +411,7 @@ class ModelMemory:
             with self._lock:
                 waiting = self._wanted.pop(name).waiting if name in self._wanted else []
                 self._cache.failed(name)
+                self._requests.settled(name, self._clock.monotonic())
                 self._counts.failed_loads += 1
             self._failed(manifest, error)
             for one in waiting:
@@ -412,6 +424,7 @@ class ModelMemory:
                 return
             resident = self._resident[name] = Resident(network, manifest)
             waiting = self._wanted.pop(name).waiting
+            self._requests.settled(name, now_s)
             self._counts.loads += 1
             self._counts.load_s += now_s - began_s
             victims = self._cache.loaded(name, now_s, costs)

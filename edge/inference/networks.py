@@ -21,6 +21,7 @@ from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
+from nearsight.common.model_cache.hindsight import Hindsight
 from nearsight.common.model_cache.load_or_forward import Circumstances, forward_is_sooner
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.rpc.call import message_of
@@ -32,6 +33,7 @@ from nearsight.protos.inference_pb2 import ListModelsResponse
 _TIMEOUT_S = 10.0
 _LIST_AT_MOST_EVERY_S = 1.0
 _NEWEST_WEIGHT = 0.2
+_LOOK_BACK_EVERY_S = 30.0
 _FIRST_FORWARD_MS = 100.0
 """Assumed of an answer of the cloud, until there was one."""
 
@@ -58,6 +60,8 @@ class EdgeNetworks:
         The files that are here.
     memory : ModelMemory
         The networks that are in memory.
+    hindsight : Hindsight or None
+        How long requests waited for loads lately, and could have waited.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class EdgeNetworks:
     ) -> None:
         self.repository = ModelRepository(settings.folder)
         self.memory = ModelMemory(self.repository, settings, clock)
+        self.hindsight: Hindsight | None = None
         self._enabled = settings.memory_mb > 0
         self._pinned = settings.pinned
         self._cloud = cloud
@@ -96,6 +101,7 @@ class EdgeNetworks:
         self._background.start()
         self._background.submit(self._list, name="list")
         self._background.submit(lambda: self.memory.keep_fitting(self._background))
+        self._background.submit(self._look_back)
 
     def stop(self, grace_s: float) -> None:
         """Serve no more."""
@@ -168,6 +174,8 @@ class EdgeNetworks:
         ]
         if times:
             facts.append(("networks at the cloud", times))
+        if self.hindsight is not None:
+            facts.append(("waiting for networks", self.hindsight.why))
         facts += [("fetching network", text) for text in self._fetching.progress]
         problems = {name: self.memory.problem(name) for name in here} | self.repository.problems
         facts += [(f"network {name}", f"cannot be loaded: {why}") for name, why in problems.items() if why]
@@ -235,6 +243,10 @@ class EdgeNetworks:
             self._answered[how] += 1
 
     # In the background thread
+
+    def _look_back(self) -> None:
+        self._background.submit(self._look_back, name="look back", after_s=_LOOK_BACK_EVERY_S)
+        self.hindsight = self.memory.look_back()
 
     def _came(self, name: str) -> None:
         """A file is here that a request wanted: load it for the next one."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.model_cache.hindsight import CLAIRVOYANT_POLICIES, best_fixed_set
 from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.model_cache.registry import make_policy, policy_names
@@ -29,7 +30,6 @@ from nearsight.experiments.traces.model_requests import ModelRequests
 FIXED_SET, CLAIRVOYANT = "fixed set", "clairvoyant"
 COLUMNS = ("model", "memory_mb", "load_ms", "execution_ms")
 """Of a table of costs."""
-_CLAIRVOYANT = ("belady-min", "cremebrulee-oracle")
 _WARM_UP = 0.1
 """Share of the requests that come first and are not counted: the cache begins empty."""
 _QUANTILE = 0.95
@@ -124,7 +124,7 @@ def plan(
             outcomes.append(_played(policy, requests, costs, budget))
             advance(1)
         outcomes.append(_fixed_set(requests, costs, budget))
-        known = [_played(policy, requests, costs, budget) for policy in _CLAIRVOYANT]
+        known = [_played(policy, requests, costs, budget) for policy in CLAIRVOYANT_POLICIES]
         outcomes.append(
             Outcome(
                 CLAIRVOYANT,
@@ -221,14 +221,16 @@ def _fixed_set(requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_
     load_ms, execution_ms = (
         np.array([getattr(one, name) for one in of]) for name in ("load_ms", "execution_ms")
     )
-    kept = _chosen(counts * load_ms, sizes, budget_bytes)
+    kept = best_fixed_set(counts * load_ms, sizes, budget_bytes)
     means = execution_ms + np.where(kept, 0.0, load_ms)
 
     def percentile(most_ms: float) -> float:
         """With the set that keeps as many requests as it can below a latency, if they are loaded elsewise."""
         late = load_ms + execution_ms > most_ms
-        resident = _chosen(np.where(late, counts, 0), sizes, budget_bytes)
-        resident |= _chosen(np.where(resident, 0, counts), sizes, budget_bytes - int(sizes[resident].sum()))
+        resident = best_fixed_set(np.where(late, counts, 0), sizes, budget_bytes)
+        resident |= best_fixed_set(
+            np.where(resident, 0, counts), sizes, budget_bytes - int(sizes[resident].sum())
+        )
         latency_ms = execution_ms + np.where(resident, 0.0, load_ms)
         return float(np.quantile(latency_ms[counted], _QUANTILE, method="higher"))
 
@@ -241,13 +243,3 @@ def _fixed_set(requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_
         round(float(means @ counts / len(counted)), 3),
         round(hit_ratio, 5),
     )
-
-
-def _chosen(values: NDArray[np.float64], sizes: NDArray[np.int64], room_bytes: int) -> NDArray[np.bool_]:
-    """(N,): by value per byte, as long as they fit; those without a value stay out."""
-    chosen = np.zeros(len(values), dtype=bool)
-    for place in np.argsort(-values / sizes, kind="stable"):
-        if values[place] > 0 and sizes[place] <= room_bytes:
-            chosen[place] = True
-            room_bytes -= sizes[place]
-    return chosen

@@ -91,6 +91,18 @@ def test_a_network_is_loaded_with_its_first_request_and_stays(place: Place) -> N
     assert (memory.state.counts.loads, memory.state.used_bytes) == (1, 10 * MB)
 
 
+def test_the_memory_looks_back_at_who_waited(place: Place) -> None:
+    place.add("one")
+    memory = place.memory()
+    assert memory.look_back() is None
+    for _ in range(4):
+        use(memory, "one")
+    found = memory.look_back()
+    assert found is not None
+    assert (found.requests, found.fixed_set_ms, found.clairvoyant_ms) == (4, 0, 0)
+    assert found.waited_ms > 0
+
+
 def test_a_network_that_nobody_has_is_not_found(place: Place) -> None:
     with pytest.raises(NotFound):
         place.memory().request("none")

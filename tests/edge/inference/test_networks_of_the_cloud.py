@@ -11,6 +11,7 @@ from nearsight import DeadlineExceeded, InvalidArgument, NotFound, Recognizer, U
 from nearsight.__main__ import main
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.common.inference.settings import ModelSettings
+from nearsight.common.model_cache.hindsight import Hindsight
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.metrics import network_metrics
 from support.cloud import running_cloud
@@ -186,3 +187,13 @@ def test_explain_status_and_metrics_tell_of_networks(
     series = {one.name: one.samples[0].value for one in network_metrics(edge.networks) if one.samples}
     assert (series["nearsight_models_resident"], series["nearsight_models_loads"]) == (1, 1)
     assert edge.networks.repository.get("colours").labels == COLOURS
+
+
+def test_an_edge_tells_how_far_it_is_from_the_best_that_could_have_been(edge: EdgeDaemon) -> None:
+    wait_until(edge.networks.facts, what="the networks of the cloud")
+    assert "waiting for networks" not in dict(edge.networks.facts())
+    edge.networks.hindsight = Hindsight(10, 30.0, 20.0, 5.0)
+    told = dict(edge.networks.facts())["waiting for networks"]
+    assert told.startswith("30.0 ms per request over the last 10")
+    (waits,) = (one for one in network_metrics(edge.networks) if one.name.endswith("network_wait_seconds"))
+    assert [one.value for one in waits.samples] == [0.03, 0.02, 0.005]

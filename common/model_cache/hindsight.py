@@ -1,0 +1,161 @@
+"""How long requests waited for their models, beside what could have been: for planner and edge.
+
+Two bounds know the requests. *Fixed set*: an operator chooses once which models stay, and they are loaded
+before the first request; the others are loaded for each request, in room of their own and without a queue.
+*Clairvoyant*: the better of two policies that know what comes; at an edge it begins with the fixed set, and
+nobody waits for the load of another model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.model_cache.model_cache import Load, ModelCache
+from nearsight.common.model_cache.policy import Knowledge, ModelCosts
+from nearsight.common.model_cache.registry import make_policy
+
+_WINDOW_S = 3600.0
+_REQUESTS = 2000
+CLAIRVOYANT_POLICIES = ("belady-min", "cremebrulee-oracle")
+
+
+@dataclass(slots=True)
+class Request:
+    """One request for a model."""
+
+    at_s: float
+    model: str
+    waited_ms: float | None
+    """For its model, loads before it included; None: it still waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """Mean time that a request waited for its model, and would have waited. A model in memory: 0."""
+
+    requests: int
+    waited_ms: float
+    fixed_set_ms: float
+    clairvoyant_ms: float
+
+    @property
+    def why(self) -> str:
+        """In one line, for a person."""
+        return (
+            f"{self.waited_ms:.1f} ms per request over the last {self.requests}, if all waited for loads; "
+            f"the best fixed set would have taken {self.fixed_set_ms:.1f} ms, knowing what comes "
+            f"{self.clairvoyant_ms:.1f} ms"
+        )
+
+
+def best_fixed_set(
+    values: NDArray[np.float64], sizes: NDArray[np.int64], room_bytes: int
+) -> NDArray[np.bool_]:
+    """Which models should stay, greedily by value per byte as long as they fit.
+
+    Parameters
+    ----------
+    values : (N,) float64
+        Of keeping a model; those without a value stay out.
+    sizes : (N,) int64
+        In memory [bytes].
+    room_bytes : int
+
+    Returns
+    -------
+    (N,) bool
+    """
+    chosen = np.zeros(len(values), dtype=bool)
+    for place in np.argsort(-values / sizes, kind="stable"):
+        if values[place] > 0 and sizes[place] <= room_bytes:
+            chosen[place] = True
+            room_bytes -= sizes[place]
+    return chosen
+
+
+def _fixed_set(
+    requests: Sequence[tuple[float, str]], costs: Mapping[str, ModelCosts], budget_bytes: int
+) -> tuple[list[str], float]:
+    """The models that stay for the least time of loads, and that time in all [ms]."""
+    counts = Counter(model for _, model in requests)
+    values = np.array([count * costs[model].load_ms for model, count in counts.items()])
+    sizes = np.array([costs[model].size_bytes for model in counts])
+    kept = best_fixed_set(values, sizes, budget_bytes)
+    return [model for model, stays in zip(counts, kept, strict=True) if stays], float(values[~kept].sum())
+
+
+def _clairvoyant_ms(
+    policy: str,
+    requests: Sequence[tuple[float, str]],
+    costs: Mapping[str, ModelCosts],
+    budget_bytes: int,
+    kept: Iterable[str],
+) -> float:
+    """Time of loads in all [ms]."""
+    cache = ModelCache(budget_bytes, make_policy(policy, Knowledge([model for _, model in requests])))
+    for model in kept:
+        cache.load(model, costs[model], 0.0)
+        cache.loaded(model, 0.0)
+    load_ms = 0.0
+    for now_s, model in requests:
+        if isinstance(cache.request(model, costs[model], now_s), Load):
+            load_ms += costs[model].load_ms
+            cache.loaded(model, now_s)
+    return load_ms
+
+
+def look_back(
+    requests: Sequence[Request], costs: Mapping[str, ModelCosts], budget_bytes: int
+) -> Hindsight | None:
+    """Compare with the bounds; None without requests. Of 2,000 it takes some 100 ms.
+
+    Left out are requests that still wait, and models that the budget has no room for.
+    """
+    ended = [one for one in requests if one.waited_ms is not None]
+    ended = [one for one in ended if costs[one.model].size_bytes <= budget_bytes]
+    if not ended:
+        return None
+    events, count = [(one.at_s, one.model) for one in ended], len(ended)
+    waited_ms = sum(one.waited_ms or 0.0 for one in ended)
+    kept, fixed_set_ms = _fixed_set(events, costs, budget_bytes)
+    clairvoyant_ms = min(
+        _clairvoyant_ms(policy, events, costs, budget_bytes, kept) for policy in CLAIRVOYANT_POLICIES
+    )
+    return Hindsight(count, waited_ms / count, fixed_set_ms / count, clairvoyant_ms / count)
+
+
+class RequestLog:
+    """The last requests for models: of an hour, and 2,000 at most.
+
+    Attributes
+    ----------
+    costs : dict of str to ModelCosts
+        Of their models.
+    """
+
+    def __init__(self) -> None:
+        self.costs: dict[str, ModelCosts] = {}
+        self._requests: deque[Request] = deque(maxlen=_REQUESTS)
+        self._waiting: dict[str, list[Request]] = {}
+
+    def requested(self, model: str, costs: ModelCosts, now_s: float, *, resident: bool) -> None:
+        """A request; its model is resident, or `settled` tells when it is."""
+        self.costs[model] = costs
+        request = Request(now_s, model, 0.0 if resident else None)
+        self._requests.append(request)
+        if not resident:
+            self._waiting.setdefault(model, []).append(request)
+
+    def settled(self, model: str, now_s: float) -> None:
+        """A load has ended."""
+        for request in self._waiting.pop(model, ()):
+            request.waited_ms = (now_s - request.at_s) * 1e3
+
+    def recent(self, now_s: float) -> list[Request]:
+        """In their order."""
+        return [one for one in self._requests if one.at_s > now_s - _WINDOW_S]
