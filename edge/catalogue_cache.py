@@ -197,7 +197,7 @@ class CatalogueCache:
         if query.asked_again:
             return None
         busy = not query.may_work
-        if query.has_image and query.result_look is not None and query.result_look.unknown:
+        if query.has_image and query.result_look is not None and query.result_look.missed:
             query.may_work = False  # the cloud sees more, and is asked at once
         query.extraction_ms = self.profiler.extraction_ms
         first_ms, last_ms = self._forwarding_overhead_ms(query)
@@ -233,6 +233,8 @@ class CatalogueCache:
             self._services.metrics.hits.labels(self.name).inc()
             self._note_looked(found.object_id, held=True)
             self._count(hits=1)
+        elif self.result is not None:
+            self.result.missed(query)
         return found
 
     def _found(self, query: EdgeQuery) -> RecognizedObject | None:

@@ -7,6 +7,7 @@ kept and what is not.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -35,8 +36,10 @@ from nearsight.common.result_cache.views import Shown, ViewCache
 
 KEY_SIDE_PX = 80
 """Size at which photos are read for their keys: JPEG decoders shrink by 8 at almost no cost."""
-_UNKNOWN_KEYS = 50_000
-"""Keys of views that nobody knew."""
+_MISSED_KEYS = 50_000
+"""Keys of views that the stages behind did not know."""
+_MISSED_S = 10.0
+"""How long such a view is taken for unknown: the stages behind may learn it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ class Looked:
     ended_s: float
     known: bool
     """Whether the client has shown this view before: who stands still shows it again."""
-    unknown: bool
-    """Whether nobody knew the last photo of this view, not even the last tier."""
+    missed: bool
+    """Whether the stages behind did not know this view a moment ago, and nobody has since."""
 
 
 class KeyedQuery(Query, Protocol):
@@ -219,7 +222,7 @@ class ResultStage:
         self._clock = clock
         self._lock = threading.Lock()
         self._payoff = Payoff()
-        self._unknown: OrderedDict[Hashable, None] = OrderedDict()
+        self._missed: OrderedDict[Hashable, float] = OrderedDict()
         self._error = settings.error
         refresh = (
             SequentialTest(Budget(error=settings.error), rng)
@@ -252,9 +255,18 @@ class ResultStage:
             spent_ms = self._spent_ms(query, now_s - started_s)
             self._payoff.looked(spent_ms, now_s, hit=entry is not None)
             known = key in self._cache.results
-            unknown = not known and any(one in self._unknown for one in keys)
-            query.result_look = Looked(keys, key, keying, spent_ms, now_s, known, unknown)
+            since_s = now_s - _MISSED_S
+            missed = not known and any(self._missed.get(one, -math.inf) > since_s for one in keys)
+            query.result_look = Looked(keys, key, keying, spent_ms, now_s, known, missed)
             return entry.value.found if entry is not None else None
+
+    def missed(self, query: KeyedQuery) -> None:
+        """The stages behind this one do not know the photo. Until somebody does, they need not look again."""
+        looked = query.result_look
+        if looked is not None:
+            with self._lock:
+                if looked.keying is self._keying:
+                    self._note_missed(looked)
 
     def learn(self, query: KeyedQuery, answer: Answer, lesson: Lesson | None) -> None:
         """A stage behind this one, or the next tier, answered.
@@ -271,19 +283,25 @@ class ResultStage:
             current = looked.keying is self._keying and looked.keying.revision == listing.revision
             if not (looked.keys and current) or answer.grain == RESULT:
                 return
-            for one in looked.keys:
-                self._unknown.pop(one, None)
             if found is None:
                 self._cache.contradict(looked.key)
-                self._unknown.update(dict.fromkeys(looked.keys))
-                while len(self._unknown) > _UNKNOWN_KEYS:
-                    self._unknown.popitem(last=False)
-            elif listing.versions.get(found.object_id) == found.version:
+                self._note_missed(looked)
+                return
+            for one in looked.keys:
+                self._missed.pop(one, None)
+            if listing.versions.get(found.object_id) == found.version:
                 kept = replace(found, corners=None)
                 result = _Result(found.object_id, found.version, kept)
                 # Keys of features tell less apart: there, views do not vouch for each other.
                 shown = Shown(query.client, found.object_id) if query.has_image else None
                 self._cache.learn(looked.keys, looked.key, shown, result, now_s)
+
+    def _note_missed(self, looked: Looked) -> None:
+        for one in looked.keys:
+            self._missed[one] = self._clock.monotonic()
+            self._missed.move_to_end(one)
+        while len(self._missed) > _MISSED_KEYS:
+            self._missed.popitem(last=False)
 
     @property
     def state(self) -> ResultCacheState:
@@ -308,7 +326,7 @@ class ResultStage:
             with self._lock:
                 self._keying = self._new_keying(revision)
                 self._cache.forget()
-                self._unknown.clear()
+                self._missed.clear()
         return self._keying
 
     def _new_keying(self, revision: int | None) -> Keying:

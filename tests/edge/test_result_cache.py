@@ -173,6 +173,23 @@ def test_a_view_that_nobody_knew_is_passed_on_without_a_look(cloud: ScriptedClou
             assert looked.call_count == expected
 
 
+def test_a_view_that_the_edge_does_not_know_is_passed_on_before_the_cloud_answers(
+    cloud: ScriptedCloud, serve: Serve
+) -> None:
+    with serve(result_cache=ResultCacheSettings(enabled=True)) as (edge, device):
+        warm(edge, device, [0])
+        cloud.gate.clear()
+        cloud.received.clear()
+        first = device.send(photo(99))
+        wait_until(lambda: len(cloud.received) == 1, what="the first photo at the cloud")
+        with mock.patch.object(cache_of(edge).profiler, "observe_lookup") as looked:
+            second = device.send(photo(99))
+            wait_until(lambda: len(cloud.received) == 2, what="the second photo at the cloud")
+        cloud.gate.set()
+        assert {answer_of(one.result(20)) for one in (first, second)} == {(None, "cloud")}
+        assert looked.call_count == 0
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_changed_object_is_not_answered_from_before(
     cloud: ScriptedCloud, serve: Serve, models: list[ObjectModel], number: int

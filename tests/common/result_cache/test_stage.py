@@ -60,7 +60,11 @@ class Tier:
         self.clock = ManualClock()
         self.listing: Listing | None = Listing({"mona": 1, "scream": 1}, revision=1)
         self.stage = ResultStage(
-            "museum", lambda: self.listing, ResultCacheSettings(**settings), self.clock, Random(1)
+            "museum",
+            lambda: self.listing,
+            ResultCacheSettings(**settings),
+            self.clock,
+            Random(1),
         )
         self.behind_ms = 50.0
 
@@ -280,32 +284,52 @@ def test_an_answer_that_was_not_confirmed_for_long_is_forgotten() -> None:
     assert tier.begin(scene(0))[1] is None
 
 
-# Views that nobody knew
+# Views that the stages behind did not know
 
 
-def said_unknown(tier: Tier, pixels: NDArray[np.uint8], client: str = "") -> bool:
-    """Whether nobody knew the last photo of this view."""
+def missed(tier: Tier, pixels: NDArray[np.uint8], client: str = "") -> bool:
+    """Whether the stages behind did not know this view a moment ago."""
     query, found = tier.begin(pixels, client)
     assert found is None
     assert query.result_look is not None
-    return query.result_look.unknown
+    return query.result_look.missed
 
 
 def test_a_view_that_nobody_knew_is_remembered_until_somebody_knows_it() -> None:
     tier = Tier()
     tier.ask(scene(0), None)
-    assert said_unknown(tier, scene(0))
-    assert not said_unknown(tier, scene(1))
-    assert not said_unknown(tier, scene(0), "somebody else")
+    assert missed(tier, scene(0))
+    assert not missed(tier, scene(1))
+    assert not missed(tier, scene(0), "somebody else")
     tier.ask(scene(0), shown("mona"))
-    assert not said_unknown(tier, scene(0))
+    assert not missed(tier, scene(0))
+
+
+def test_a_view_that_is_not_known_here_is_missed_before_the_next_tier_answers() -> None:
+    tier = Tier()
+    query, _ = tier.begin(scene(0))
+    assert not missed(tier, scene(0))
+    tier.stage.missed(query)
+    assert missed(tier, scene(0))
+    tier.stage.learn(query, Answer(shown("mona"), "cloud", OBJECT), LESSON)
+    assert not missed(tier, scene(0))
+
+
+def test_the_stages_behind_are_asked_again_after_a_while() -> None:
+    tier = Tier()
+    tier.ask(scene(0), None)
+    tier.clock.advance(11.0)
+    assert not missed(tier, scene(0))
 
 
 def test_another_catalogue_may_know_it() -> None:
     tier = Tier()
+    query, _ = tier.begin(scene(0))
     tier.ask(scene(0), None)
     tier.listing = Listing({"mona": 1, "scream": 1, "new": 1}, revision=2)
-    assert not said_unknown(tier, scene(0))
+    assert not missed(tier, scene(0))
+    tier.stage.missed(query)
+    assert not missed(tier, scene(0))
 
 
 # Whether it pays
