@@ -150,8 +150,7 @@ class EdgeRecognitionService(Service):
                 return None
             if isinstance(effect, Look):
                 found = effect.stage.look(call.query)
-                final, now_s = effect.stage.grain == NETWORK, self._clock.monotonic()
-                effect = call.flow.looked(effect.stage, found, now_s, final=final)
+                effect = call.flow.looked(effect.stage, found, self._clock.monotonic())
             else:
                 started_s = self._clock.monotonic()
                 self._reader.extract(call.query)

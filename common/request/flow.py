@@ -46,7 +46,7 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.request.answer import Answer, Attempt, Lesson
+from nearsight.common.request.answer import NETWORK, Answer, Attempt, Lesson
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import Choice, NextTiers
 from nearsight.common.rpc.envelope import Hop
@@ -251,14 +251,12 @@ class RequestFlow(Generic[Q]):
             return self._answered(question, question.first, now_s, complete=False)
         return self._end(error)
 
-    def looked(
-        self, stage: Stage[Q], found: RecognizedObject | None, now_s: float, *, final: bool = False
-    ) -> Effect[Q] | None:
-        """A stage looked at the query; None if it knows nothing of it, ``final`` if nobody knows more."""
+    def looked(self, stage: Stage[Q], found: RecognizedObject | None, now_s: float) -> Effect[Q] | None:
+        """A stage looked at the query; None if it knows nothing of it."""
         if self.phase is not Phase.LOOKING or stage is not self._looking:
             return None
         self._looking = None
-        if found is None and not final:
+        if found is None and stage.grain != NETWORK:  # the next tier has the same network
             return self._look_next(now_s)
         self._computed_ms += (now_s - self._working_since_s) * 1000
         number = self._stages.index(stage)

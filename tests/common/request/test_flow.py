@@ -17,7 +17,7 @@ from nearsight.common.errors import (
     Unauthenticated,
     Unavailable,
 )
-from nearsight.common.request.answer import Answer
+from nearsight.common.request.answer import NETWORK, Answer
 from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Look, Phase, RequestFlow
 from nearsight.common.request.forms import FEATURES, IMAGE, OffloadChoice
 from nearsight.common.request.next_tiers import BreakerState, NextTiers
@@ -389,6 +389,18 @@ def test_what_one_stage_does_not_know_the_next_one_may_and_the_first_learns_it()
     finish = flow.looked(second, EXHIBIT, 0.2)
     assert isinstance(finish, Finish)
     assert finish.learners == (first, closed)
+
+
+def test_where_a_network_knows_nothing_nobody_else_is_asked() -> None:
+    stage = PlainStage(0)
+    stage.grain = NETWORK
+    flow = new_flow(tiers("edge"), stage)
+    flow.begin(PlainQuery(), 0.0, 0.0)
+    finish = flow.looked(stage, None, 0.1)
+    assert isinstance(finish, Finish)
+    answer = outcome(finish)
+    assert isinstance(answer, Answer)
+    assert (answer.found, answer.answered_by, flow.attempts) == (None, "device", [])
 
 
 def test_all_stages_learn_what_a_tier_answers() -> None:
