@@ -82,7 +82,7 @@ class RecognitionService(Service):
         No tier comes after the cloud, so it looks again at an image that is unknown at first.
         """
         name = context.catalogue
-        if self._networks.repository.has(name) and not self._catalogues.has(name):
+        if not self._catalogues.has(name) and self._networks.repository.has(name):
             return self._ask_network(request, context)
         recognizer = self._catalogues.get(context.catalogue).recognizer
         kind = request.WhichOneof("input")
@@ -236,7 +236,7 @@ class CatalogueService(Service):
 
 def _image(request: RecognizeRequest, context: CallContext) -> memoryview:
     """The image of a request."""
-    sizes = [len(blob) for blob in context.blobs]
+    sizes = [*map(len, context.blobs)]
     if sizes != [request.image.size_bytes]:
         raise InvalidMessage(f"blobs of {sizes} bytes came, expected one image of {request.image.size_bytes}")
     return context.blobs[0]

@@ -221,14 +221,8 @@ class MarkovModel:
 
     def _following(self, past: tuple[int, ...], now_s: float, top: int | None) -> NextObjects:
         """P(next) of the slots that have counts, the most probable first."""
-        found = self._predicted.get((past, top))
-        if found is None:
-            found = self._predict(past, now_s, top)
-            if math.isinf(self._settings.half_life_s) and len(self._predicted) < _PREDICTIONS_MAX:
-                self._predicted[past, top] = found
-        return found
-
-    def _predict(self, past: tuple[int, ...], now_s: float, top: int | None) -> NextObjects:
+        if (past, top) in self._predicted:
+            return self._predicted[past, top]
         probabilities, listed = self._distribution(past, now_s)
         slots = np.flatnonzero(listed)
         if top is not None and 0 < top < len(slots):
@@ -238,7 +232,10 @@ class MarkovModel:
         slots = slots[np.argsort(-probabilities[slots], kind="stable")][:top]
         chosen = probabilities[slots]
         names = self._objects.names(slots.tolist())
-        return NextObjects(names, chosen, max(0.0, 1.0 - float(chosen.sum())))
+        found = NextObjects(names, chosen, max(0.0, 1.0 - float(chosen.sum())))
+        if math.isinf(self._settings.half_life_s) and len(self._predicted) < _PREDICTIONS_MAX:
+            self._predicted[past, top] = found
+        return found
 
     def _distribution(
         self, past: tuple[int, ...], now_s: float

@@ -232,18 +232,18 @@ def recognize_image(
     """
     settings = recognizer.settings
 
-    def look(side_px: int, features: int, prepare: Callable[[GrayImage], GrayImage]) -> RecognitionResult:
+    def look(side_px: int, features: int, *, again: bool) -> RecognitionResult:
         image = load_image(source, replace(settings.limits, longest_side=side_px))
         started = time.perf_counter()
-        extracted = extractor.extract(prepare(image), features)
+        extracted = extractor.extract(even_contrast(image) if again else image, features)
         extract_ms = (time.perf_counter() - started) * 1e3
         return replace(recognizer.recognize(extracted), extract_ms=extract_ms)
 
-    first = look(settings.limits.longest_side, settings.query_features, lambda image: image)
+    first = look(settings.limits.longest_side, settings.query_features, again=False)
     if first.found is not None or not (settings.look_again and len(recognizer) and go_on()):
         return first
     side_px = max(settings.limits.longest_side, _SECOND_SIDE_PX)
-    second = look(side_px, max(settings.query_features, _SECOND_FEATURES), even_contrast)
+    second = look(side_px, max(settings.query_features, _SECOND_FEATURES), again=True)
     return RecognitionResult(
         second.found,
         first.match_ms + second.match_ms,

@@ -250,9 +250,18 @@ class Vote:
         votes: list[int] = np.sort(self._votes).tolist()
         chosen = []
         for index in ranked:
-            view = int(views[index])
-            if counts[index] >= self._rule.min_votes and self._stands_out(self._table.views[view][0], votes):
-                chosen.append(self._candidate(view, queries, rows))
+            object_index, view_in_object = self._table.views[views[index]]
+            if counts[index] < self._rule.min_votes or not self._stands_out(object_index, votes):
+                continue
+            mine = self._table.view_of_row[rows] == views[index]
+            candidate = Candidate(
+                object_id=self._table.object_ids[object_index],
+                view=view_in_object,
+                votes=int(counts[index]),
+                query_indices=queries[mine].astype(np.int32),
+                view_indices=self._table.index_in_view[rows[mine]],
+            )
+            chosen.append(candidate)
         return tuple(chosen)
 
     def _stands_out(self, object_index: int, all_votes: list[int]) -> bool:
@@ -266,17 +275,6 @@ class Vote:
             return True
         usual = median_of_others(all_votes, own)
         return own >= usual + _STANDS_OUT * math.sqrt(usual)
-
-    def _candidate(self, view: int, queries: NDArray[np.int64], rows: NDArray[np.int64]) -> Candidate:
-        mine = self._table.view_of_row[rows] == view
-        object_index, view_in_object = self._table.views[view]
-        return Candidate(
-            object_id=self._table.object_ids[object_index],
-            view=view_in_object,
-            votes=int(mine.sum()),
-            query_indices=queries[mine].astype(np.int32),
-            view_indices=self._table.index_in_view[rows[mine]],
-        )
 
 
 def unrelated_distance_bits(descriptors: int) -> float:
