@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -83,11 +84,13 @@ def add(
         pixels=cast("Pixels", pixels),  # the manifest checks it
         least_confidence=least_confidence,
     )
-    measured, _ = _measure(file, manifest.name, settings, cycles=3, executions=10)
-    takes = _check_use(file, manifest, settings)
-    repository = _repository(settings)
-    before = repository.manifests().get(manifest.name)
-    added = repository.add(file, replace(manifest, measured=measured))
+    with TemporaryDirectory() as place:
+        prepared = Path(place) / "prepared"
+        measured, _ = _measure(file, manifest.name, settings, prepared, cycles=3, executions=10)
+        takes = _check_use(file, manifest, settings)
+        repository = _repository(settings)
+        before = repository.manifests().get(manifest.name)
+        added = repository.add(file, replace(manifest, measured=measured), prepared=prepared)
     done = "added" if before is None else "unchanged" if before.version == added.version else "replaced"
     print_line(f"{done} {added.name}, version {added.version}, in {repository.folder}: {takes}")
     print_line(
@@ -192,7 +195,10 @@ def profile(
     path = repository.checked_path(manifest) if manifest is not None else Path(network)
     if not path.is_file():
         raise NotFound(f"there is no network {network!r} in {settings.folder}, and no such file")
-    measured, measurements = _measure(path, path.stem, settings, cycles=cycles, executions=executions)
+    prepared = repository.path(manifest, "prepared") if manifest is not None else None
+    measured, measurements = _measure(
+        path, path.stem, settings, prepared, cycles=cycles, executions=executions
+    )
     if manifest is not None:
         repository.note_measured(manifest, measured)
     if as_json:
@@ -237,13 +243,19 @@ def _repository(settings: ModelSettings) -> ModelRepository:
 
 
 def _measure(
-    path: Path, name: str, settings: ModelSettings, *, cycles: int, executions: int
+    path: Path, name: str, settings: ModelSettings, prepared: Path | None, *, cycles: int, executions: int
 ) -> tuple[Measurement, list[Cycle]]:
     from nearsight.common.inference.measurement import measure
 
     within_s = settings.load_limit_s * cycles
     return measure(
-        path, name, threads=settings.threads, cycles=cycles, executions=executions, within_s=within_s
+        path,
+        name,
+        threads=settings.threads,
+        cycles=cycles,
+        executions=executions,
+        within_s=within_s,
+        prepared=prepared,
     )
 
 

@@ -8,6 +8,7 @@ before a daemon loads it. Sources: CremeBrulee, section III; mCache, section 2.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from typing import NamedTuple
 
 from nearsight.common.errors import CorruptStore, InternalError, NearsightError, Unavailable
 from nearsight.common.inference.process_memory import own_memory_bytes, return_freed_memory
-from nearsight.common.inference.runtime import Runtime
+from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
+from nearsight.common.inference.saved_graphs import being_prepared, prepare
 
 LONGEST_S = 120.0
 """A measurement that takes longer is ended."""
@@ -67,13 +69,15 @@ class Measurement:
         )
 
 
-def measure_here(path: Path, name: str, runtime: Runtime, *, cycles: int, executions: int) -> list[Cycle]:
+def measure_here(
+    path: Path, name: str, runtime: Runtime, *, cycles: int, executions: int, saved: bool = False
+) -> list[Cycle]:
     """Load, execute and unload a network so many times, in this process, which should do nothing else."""
     return_freed_memory()
     began_bytes, measured = own_memory_bytes(), []
     for _ in range(cycles):
         started_s = time.perf_counter()
-        network = runtime.load(path, name)
+        network = runtime.load(path, name, saved=saved)
         loaded_s = time.perf_counter()
         return_freed_memory()
         loaded_bytes = own_memory_bytes()
@@ -107,8 +111,11 @@ def measure(
     cycles: int = 1,
     executions: int = 3,
     within_s: float = LONGEST_S,
+    prepared: Path | None = None,
 ) -> tuple[Measurement, list[Cycle]]:
     """Measure a network in a process of its own.
+
+    With ``prepared`` its optimised graph is saved in that folder first, and measured; see `saved_graphs`.
 
     Raises
     ------
@@ -122,10 +129,13 @@ def measure(
     runtime = Runtime(threads)
     version = runtime.version
     runtime.close()
-    arguments = [str(path), name, str(threads), str(cycles), str(executions)]
-    measured, all_cycles = _measured(
-        run_apart([sys.executable, "-m", __name__, *arguments], name, within_s), version
-    )
+    arguments = [str(path), name, str(threads), str(cycles), str(executions), str(prepared or "")]
+    try:
+        output = run_apart([sys.executable, "-m", __name__, *arguments], name, within_s)
+    finally:
+        if prepared is not None:  # the process may have been ended
+            shutil.rmtree(being_prepared(prepared), ignore_errors=True)
+    measured, all_cycles = _measured(output, version)
     # A small one fits into what the process had free.
     return replace(measured, memory_bytes=max(measured.memory_bytes, path.stat().st_size)), all_cycles
 
@@ -187,11 +197,15 @@ def measurement_from_dict(values: object) -> Measurement:
     return Measurement(**values)
 
 
-def _main(path: str, name: str, threads: str, cycles: str, executions: str) -> int:
+def _main(path: str, name: str, threads: str, cycles: str, executions: str, prepared: str = "") -> int:
     """In the process that measures: cycles as JSON on standard output, or an error and `_FAILED`."""
     try:
         runtime = Runtime(int(threads))
-        measured = measure_here(Path(path), name, runtime, cycles=int(cycles), executions=int(executions))
+        saved = bool(prepared) and prepare(runtime, Path(path), name, Path(prepared))
+        used = Path(prepared) / SAVED_GRAPH if saved else Path(path)
+        measured = measure_here(
+            used, name, runtime, cycles=int(cycles), executions=int(executions), saved=saved
+        )
     except NearsightError as error:
         print(error.message)  # noqa: T201
         return _FAILED

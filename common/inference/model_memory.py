@@ -24,20 +24,19 @@ from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import (
     CorruptStore,
-    DeadlineExceeded,
-    InternalError,
     MissingDependency,
     NearsightError,
     Overloaded,
     Unavailable,
 )
 from nearsight.common.inference.leases import Absent, Lease, Resident
+from nearsight.common.inference.loading import NetworkLoader
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement, measure
 from nearsight.common.inference.metrics import Counts, MemoryState
 from nearsight.common.inference.process_memory import available_memory_bytes, return_freed_memory
 from nearsight.common.inference.repository import ModelRepository
-from nearsight.common.inference.runtime import Network, Runtime
+from nearsight.common.inference.runtime import Runtime
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.hindsight import Hindsight, RequestLog, look_back
@@ -296,6 +295,7 @@ class ModelMemory:
                 self._runtime = Runtime(self._settings.threads, clock=self._clock)
             except MissingDependency as error:
                 raise Unavailable(error.message, advice=error.advice) from error
+            self._networks = NetworkLoader(self._repository, self._runtime, self._settings.load_limit_s)
             self._loader.start()
             self._measurer.start()
         return self._runtime
@@ -374,7 +374,11 @@ class ModelMemory:
         try:
             path = self._repository.checked_path(manifest)
             outcome, _ = measure(
-                path, manifest.name, threads=self._settings.threads, within_s=self._settings.load_limit_s
+                path,
+                manifest.name,
+                threads=self._settings.threads,
+                within_s=self._settings.load_limit_s,
+                prepared=self._repository.path(manifest, "prepared"),
             )
         except NearsightError as error:
             outcome = error
@@ -403,10 +407,10 @@ class ModelMemory:
         with self._lock:
             if self._closed:
                 return
-            runtime = self._begun()
+            self._begun()
             wanted.began_s = began_s = self._clock.monotonic()
         try:
-            network = _in_time(lambda: self._loaded(runtime, manifest), name, self._settings.load_limit_s)
+            network = self._networks.load(manifest)
         except NearsightError as error:
             with self._lock:
                 waiting = self._wanted.pop(name).waiting if name in self._wanted else []
@@ -436,16 +440,6 @@ class ModelMemory:
         for one, lease in zip(waiting, leases, strict=True):
             one.set_result(lease)
 
-    def _loaded(self, runtime: Runtime, manifest: Manifest) -> Network:
-        network = runtime.load(self._repository.checked_path(manifest), manifest.name)
-        try:
-            network.warm_up(within_s=self._settings.load_limit_s)
-        except DeadlineExceeded as error:
-            raise CorruptStore(error.message, advice=error.advice) from error
-        finally:
-            return_freed_memory()
-        return network
-
     def _failed(self, manifest: Manifest, error: NearsightError) -> None:
         """A damaged file is put aside; anything else is tried again after a while."""
         if isinstance(error, CorruptStore):
@@ -467,29 +461,6 @@ def _costs(manifest: Manifest, runtime: Runtime) -> ModelCosts | None:
 def _same(one: Manifest | None, other: Manifest) -> bool:
     """Whether two manifests are of the same network in the same version."""
     return one is not None and (one.version, one.checksum) == (other.version, other.checksum)
-
-
-def _in_time(load: Callable[[], Network], name: str, limit_s: float) -> Network:
-    """The result of a load; one that hangs keeps its thread, as the runtime cannot be interrupted there."""
-    outcome: Future[Network] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(load())
-        except Exception as error:  # noqa: BLE001  the loader raises it
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name=f"nearsight-load-{name}", daemon=True).start()
-    try:
-        return outcome.result(limit_s)
-    except TimeoutError as error:
-        raise Unavailable(
-            f"network {name} was still loading after {limit_s:g} s: given up", advice="see the log"
-        ) from error
-    except NearsightError:
-        raise
-    except Exception as error:
-        raise InternalError(f"network {name} cannot be loaded: {error}") from error
 
 
 def _close(residents: Iterable[Resident]) -> None:

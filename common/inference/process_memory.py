@@ -22,12 +22,15 @@ def return_freed_memory() -> None:
 def available_memory_bytes(root: Path = Path("/")) -> int:
     """Memory that this process could still take: of the machine, or of its cgroup where that has a limit.
 
+    The system counts files that a process has mapped as available; weights that are in use here are not.
+
     Parameters
     ----------
     root : Path
         Below it are ``proc`` and ``sys``.
     """
-    available_bytes = 1024 * _numbers(root / "proc/meminfo")["MemAvailable:"]
+    mapped_bytes = 1024 * _numbers(root / "proc/self/status").get("RssFile:", 0)
+    available_bytes = 1024 * _numbers(root / "proc/meminfo")["MemAvailable:"] - mapped_bytes
     for line in (root / "proc/self/cgroup").read_text().splitlines():
         if line.startswith("0::/"):
             group = root / "sys/fs/cgroup" / line.removeprefix("0::/")
@@ -35,6 +38,7 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
             if limit.exists() and (most := limit.read_text().strip()) != "max":
                 used_bytes = int((group / "memory.current").read_text())
                 files_bytes = _numbers(group / "memory.stat").get("inactive_file", 0)  # given up when needed
+                files_bytes = max(0, files_bytes - mapped_bytes)
                 available_bytes = min(available_bytes, int(most) - used_bytes + files_bytes)
     return max(0, available_bytes)
 
@@ -42,5 +46,7 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
 def _numbers(path: Path) -> dict[str, int]:
     """The first number after each name of a file such as /proc/meminfo."""
     return {
-        words[0]: int(words[1]) for line in path.read_text().splitlines() if len(words := line.split()) > 1
+        words[0]: int(words[1])
+        for line in path.read_text().splitlines()
+        if len(words := line.split()) > 1 and words[1].isdigit()
     }

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -125,7 +126,7 @@ class ModelRepository:
         return manifest
 
     def path(self, manifest: Manifest, ending: str = "onnx") -> Path:
-        """Where the file of a network is, or (``part``) comes together."""
+        """Where the file of a network is, comes together (``part``) or has its saved graph (``prepared``)."""
         return self.folder / f"{manifest.name}-{manifest.checksum[:16]}.{ending}"
 
     def checked_path(self, manifest: Manifest) -> Path:
@@ -173,7 +174,9 @@ class ModelRepository:
                     path.replace(self.folder / _QUARANTINE / path.name)
         return True
 
-    def add(self, source: Path, wanted: Manifest, *, move: bool = False) -> Manifest:
+    def add(
+        self, source: Path, wanted: Manifest, *, move: bool = False, prepared: Path | None = None
+    ) -> Manifest:
         """Put a file here, as the manifest says; the version grows if anything has changed.
 
         Parameters
@@ -183,6 +186,8 @@ class ModelRepository:
             Of this file.
         move : bool
             The file is in this folder already, under another name.
+        prepared : Path, optional
+            Folder with its saved graph, which is moved if it is there; see `saved_graphs`.
 
         Raises
         ------
@@ -202,6 +207,9 @@ class ModelRepository:
             if not move:
                 _copy(source, aside)
             aside.replace(path)
+            if prepared is not None and prepared.exists():
+                shutil.rmtree(path.with_suffix(".prepared"), ignore_errors=True)
+                shutil.move(prepared, path.with_suffix(".prepared"))
             self._write(manifest)
             self._drop_files(manifest.name, path)
         except OSError as error:
@@ -262,6 +270,9 @@ class ModelRepository:
             for path in self.folder.glob(f"{name}-{digits}.{ending}"):
                 if path != kept:
                     path.unlink(missing_ok=True)
+        for path in self.folder.glob(f"{name}-{digits}.prepared"):
+            if kept is None or path.stem != kept.stem:
+                shutil.rmtree(path, ignore_errors=True)
 
     def _forget(self, name: str) -> None:
         for known in (self._manifests, self._seen, self._checked):

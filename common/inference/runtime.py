@@ -10,14 +10,17 @@ import heapq
 import itertools
 import math
 import os
+import platform
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import CorruptStore, DeadlineExceeded, InternalError, MissingDependency
@@ -30,6 +33,16 @@ _ELEMENTS = MappingProxyType(
     | {f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 _FATAL = 4
+SAVED_GRAPH, SAVED_WEIGHTS = "graph.onnx", "weights"
+_SEPARATE_WEIGHTS = MappingProxyType(
+    {
+        "session.optimized_model_external_initializers_file_name": SAVED_WEIGHTS,
+        "session.optimized_model_external_initializers_min_size_in_bytes": "16384",
+    }
+)
+"""The library maps weights from a file of their own; each takes whole pages."""
+_PROCESSOR = ("model name", "flags", "CPU part", "Features")
+"""Lines of /proc/cpuinfo."""
 _SIDE_PX, _LENGTH = 224, 20
 """What an axis of any size has at a warm-up: those of an image, and the words of a sentence."""
 
@@ -67,11 +80,20 @@ class Runtime:
 
     @property
     def version(self) -> str:
-        """Of the library: measurements hold for one."""
-        return str(self._library.__version__)
+        """Of the library, and the processor: measurements and saved graphs hold for one."""
+        return f"{self._library.__version__} {_processor()}"
 
-    def load(self, path: Path, name: str) -> Network:
+    def load(self, path: Path, name: str, *, saved: bool = False, save_in: Path | None = None) -> Network:
         """Bring a network into memory; `Network.warm_up` belongs to it.
+
+        Parameters
+        ----------
+        path : Path
+        name : str
+        saved : bool
+            It is a graph that was saved, which needs no more work.
+        save_in : Path, optional
+            Save the optimised graph in this folder: `SAVED_GRAPH` and `SAVED_WEIGHTS`.
 
         Raises
         ------
@@ -83,6 +105,12 @@ class Runtime:
         options.log_severity_level = _FATAL  # errors are raised; the library would print them, too
         # What an execution needs in between is freed after it, and not kept for the next one.
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        if saved:
+            options.graph_optimization_level = self._library.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if save_in is not None:
+            options.optimized_model_filepath = str(save_in / SAVED_GRAPH)
+            for key, value in _SEPARATE_WEIGHTS.items():
+                options.add_session_config_entry(key, value)
         try:
             session = self._library.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
             return Network(name, session, self._library.RunOptions, self._stopper)
@@ -230,6 +258,15 @@ class _Stopper:
                         limit.stopped = options.terminate = True
                 wait_s = self._limits[0][0] - self._clock.monotonic() if self._limits else None
                 self._changed.wait(wait_s)
+
+
+@cache
+def _processor() -> str:
+    """8 digits: what it is and can do."""
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text().splitlines() if cpu.exists() else [platform.processor()]
+    said = {line for line in lines if line.split("\t")[0].strip() in _PROCESSOR or not cpu.exists()}
+    return f"{xxhash.xxh3_64_intdigest(''.join(sorted(said)).encode()) >> 32:08x}"
 
 
 def _spec(node: Any) -> TensorSpec:

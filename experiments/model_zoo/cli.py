@@ -91,9 +91,12 @@ def _build_one(name: str, count: str, place: Path, settings: ModelSettings, seed
     path = place / f"{name}.onnx"
     _make(name, path, seed, shrink)
     built_s = time.perf_counter() - started_s
-    measured, _ = measure(path, name, threads=settings.threads, within_s=settings.load_limit_s)
+    prepared = place / f"{name}.prepared"
+    measured, _ = measure(
+        path, name, threads=settings.threads, within_s=settings.load_limit_s, prepared=prepared
+    )
     manifest = replace(manifest_of_file(path, name), pixels=_pixels(name), measured=measured)
-    repository.add(path, manifest)
+    repository.add(path, manifest, prepared=prepared)
     path.unlink()
     print_line(
         f"{count}: built {name} in {built_s:.0f} s: {format_bytes(manifest.size_bytes)} in its file, "

@@ -18,9 +18,17 @@ from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
+from nearsight.common.inference.runtime import Runtime
 
 COLOURS = ("red", "green", "blue")
 SIDE_PX = 8
+
+
+def runtime_version() -> str:
+    """Of measurements and saved graphs that hold here."""
+    runtime = Runtime()
+    runtime.close()
+    return runtime.version
 
 
 def photo_of(colour: str, side_px: int = 64) -> NDArray[np.uint8]:

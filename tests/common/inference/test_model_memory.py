@@ -5,9 +5,9 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from nearsight.common.clock import SYSTEM_CLOCK, ManualClock
@@ -21,7 +21,7 @@ from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.inference.settings import ModelSettings
 from support.manual_background import ManualBackground
-from support.networks import add_network, adder_network, colour_network, lease_of
+from support.networks import add_network, adder_network, colour_network, lease_of, runtime_version
 from support.waiting import wait_until
 
 MB = 1_000_000
@@ -41,7 +41,7 @@ class Place:
         manifest = add_network(self.repository, name, adder_network(self.folder / f"{name}.onnx", addend), ())
         if mb is None:
             return manifest
-        measured = Measurement(int(mb * MB), 5.0, 1.0, 0.5, onnxruntime.__version__)
+        measured = Measurement(int(mb * MB), 5.0, 1.0, 0.5, runtime_version())
         return self.repository.note_measured(manifest, measured)
 
     def memory(self, mb: int = 30, **changes: object) -> ModelMemory:
@@ -70,9 +70,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Loads wait until it is set."""
     gate, load = threading.Event(), Runtime.load
 
-    def gated(runtime: Runtime, path: Path, name: str) -> Network:
+    def gated(runtime: Runtime, path: Path, name: str, **how: Any) -> Network:
         assert gate.wait(20)
-        return load(runtime, path, name)
+        return load(runtime, path, name, **how)
 
     monkeypatch.setattr(Runtime, "load", gated)
     gate.set()
@@ -222,7 +222,7 @@ def test_an_unmeasured_network_is_measured_before_it_is_loaded(place: Place) -> 
     absent.lease.result(20).release()
     measured = ModelRepository(place.repository.folder).get("new").measured
     assert measured is not None
-    assert measured.runtime == onnxruntime.__version__
+    assert measured.runtime == runtime_version()
 
 
 def test_without_networks_the_budget_stays_whatever_others_take(
@@ -248,6 +248,16 @@ def test_real_sizes_decide_who_stays(place: Place) -> None:
     lease_of(memory, "second").result(20).release()
     assert set(memory.state.resident) == {"second"}
     assert 6 * MB < memory.state.used_bytes < 10 * MB
+
+
+def test_a_damaged_saved_graph_is_removed_and_the_file_itself_is_loaded(place: Place) -> None:
+    manifest = place.add("one", None)
+    graph = place.repository.path(manifest, "prepared") / "graph.onnx"
+    assert use(place.memory(), "one") == 2.0
+    other = place.memory()
+    adder_network(graph, 5.0)
+    assert use(other, "one") == 2.0
+    assert not graph.parent.exists()
 
 
 @pytest.mark.parametrize("mb", [10, None])

@@ -14,6 +14,7 @@ def root(tmp_path: Path) -> Path:
     for folder in (group, tmp_path / "proc/self"):
         folder.mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 2000 kB\nMemAvailable: 900 kB\nHugePages_Total: 0\n")
+    (tmp_path / "proc/self/status").write_text("Name:\tnearsight\nRssFile:\t 0 kB\n")
     (tmp_path / "proc/self/cgroup").write_text("1:cpu:/old\n0::/nearsight\n")
     (group / "memory.current").write_text("600000\n")
     (group / "memory.stat").write_text("anon 1\ninactive_file 100000\n")
@@ -24,6 +25,13 @@ def test_what_the_machine_has_available_is_available(root: Path) -> None:
     assert available_memory_bytes(root) == 900 * KB
     (root / "sys/fs/cgroup/nearsight/memory.max").write_text("max\n")
     assert available_memory_bytes(root) == 900 * KB
+
+
+def test_files_that_this_process_has_mapped_are_not_available(root: Path) -> None:
+    (root / "proc/self/status").write_text("Name:\tnearsight\nRssFile:\t 50 kB\n")
+    assert available_memory_bytes(root) == 850 * KB
+    (root / "sys/fs/cgroup/nearsight/memory.max").write_text("800000\n")
+    assert available_memory_bytes(root) == 800_000 - 600_000 + 100_000 - 50 * KB
 
 
 @pytest.mark.parametrize(("limit", "available"), [(800_000, 300_000), (10**9, 900 * KB), (400_000, 0)])

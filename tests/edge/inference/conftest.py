@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-import onnxruntime
 import pytest
 
 from nearsight.common.inference import model_memory
 from nearsight.common.inference.measurement import Cycle, Measurement
+from support.networks import runtime_version
 
 
 @pytest.fixture(autouse=True)
 def _measured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(path: Path, name: str, **limits: object) -> tuple[Measurement, list[Cycle]]:
-        return Measurement(path.stat().st_size + 10_000, 5.0, 1.0, 0.5, onnxruntime.__version__), []
+        return Measurement(path.stat().st_size + 10_000, 5.0, 1.0, 0.5, runtime_version()), []
 
     monkeypatch.setattr(model_memory, "measure", measure)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 import xxhash
 
@@ -21,7 +20,7 @@ from nearsight.edge.inference import fetching
 from nearsight.protos import inference_pb2 as pb
 from support.cloud import running_cloud
 from support.edge import running_edge
-from support.networks import COLOURS, add_network, adder_network, colour_network, photo_of
+from support.networks import COLOURS, add_network, adder_network, colour_network, photo_of, runtime_version
 from support.waiting import wait_until
 
 MB = 1 << 20
@@ -63,7 +62,7 @@ def cloud(tmp_path: Path, pieces: Pieces) -> Iterator[CloudDaemon]:
     with running_cloud(tmp_path / "cloud.db", models=ModelSettings(folder=tmp_path / "models")) as daemon:
         source = colour_network(tmp_path / "colours.onnx", weights_mb=3)
         manifest = add_network(daemon.networks.repository, "colours", source)
-        measured = Measurement(3_000_000, 5.0, 1.0, 0.5, onnxruntime.__version__)
+        measured = Measurement(3_000_000, 5.0, 1.0, 0.5, runtime_version())
         daemon.networks.repository.note_measured(manifest, measured)
         yield daemon
 

@@ -1,0 +1,91 @@
+"""Loads the networks of a repository within a time limit, from their saved graphs where there are any."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from concurrent.futures import Future
+
+from nearsight.common.errors import (
+    CorruptStore,
+    DeadlineExceeded,
+    InternalError,
+    NearsightError,
+    Unavailable,
+)
+from nearsight.common.inference.manifest import Manifest
+from nearsight.common.inference.process_memory import return_freed_memory
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.runtime import Network, Runtime
+from nearsight.common.inference.saved_graphs import SavedGraphs
+from nearsight.common.logging import get_logger
+
+
+class NetworkLoader:
+    """Loads the networks of a repository.
+
+    Parameters
+    ----------
+    repository : ModelRepository
+    runtime : Runtime
+    limit_s : float
+        A load that takes longer is given up.
+    """
+
+    def __init__(self, repository: ModelRepository, runtime: Runtime, limit_s: float) -> None:
+        self._repository = repository
+        self._runtime = runtime
+        self._limit_s = limit_s
+        self._log = get_logger("models")
+        self._saved = SavedGraphs(runtime.version)
+
+    def load(self, manifest: Manifest) -> Network:
+        """Load a network and execute it once.
+
+        Raises
+        ------
+        CorruptStore
+            If its file is damaged.
+        Unavailable
+            If it takes too long; it keeps its thread, as the library cannot be interrupted there.
+        """
+        outcome: Future[Network] = Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(self._load(manifest))
+            except Exception as error:  # noqa: BLE001  raised below
+                outcome.set_exception(error)
+
+        name = manifest.name
+        threading.Thread(target=run, name=f"nearsight-load-{name}", daemon=True).start()
+        try:
+            return outcome.result(self._limit_s)
+        except TimeoutError as error:
+            raise Unavailable(
+                f"network {name} was still loading after {self._limit_s:g} s: given up", advice="see the log"
+            ) from error
+        except NearsightError:
+            raise
+        except Exception as error:
+            raise InternalError(f"network {name} cannot be loaded: {error}") from error
+
+    def _load(self, manifest: Manifest) -> Network:
+        path, folder = self._repository.checked_path(manifest), self._repository.path(manifest, "prepared")
+        try:
+            graph = self._saved.find(folder)
+            if graph is not None:
+                return self._warm(self._runtime.load(graph, manifest.name, saved=True))
+        except CorruptStore as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._log.warning("a saved graph was removed", network=manifest.name, error=str(error))
+        return self._warm(self._runtime.load(path, manifest.name))
+
+    def _warm(self, network: Network) -> Network:
+        try:
+            network.warm_up(within_s=self._limit_s)
+        except DeadlineExceeded as error:
+            raise CorruptStore(error.message, advice=error.advice) from error
+        finally:
+            return_freed_memory()
+        return network

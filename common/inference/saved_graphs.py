@@ -1,0 +1,104 @@
+"""What the library would do at every load of a network is done once.
+
+The library optimises a graph whenever it loads it, and copies all weights. So the optimised graph is saved
+beside the file, and its weights in a file of their own that the library maps: later loads are several times
+shorter, and weights that were in memory lately need not be read again. Answers are the same, bit by bit; else
+nothing is saved (decision 050).
+
+A saved graph fits one processor and one version of the library: `Runtime.version`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import xxhash
+
+from nearsight.common.errors import CorruptStore, NearsightError
+from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
+
+_MADE = "made.json"
+_BLOCK_BYTES = 1 << 20
+
+
+def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
+    """Save the optimised graph of a network in a folder of its own; whether that was possible."""
+    aside = being_prepared(folder)
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir(parents=True)
+        network = runtime.load(path, name, save_in=aside)
+        inputs = network.sample_inputs()
+        expected = network.run(inputs)
+        network.close()
+        network = runtime.load(aside / SAVED_GRAPH, name, saved=True)
+        found = network.run(inputs)
+        network.close()
+        same = all(found[output].tobytes() == values.tobytes() for output, values in expected.items())
+        if same:
+            digests = {one.name: _digest(one) for one in sorted(aside.iterdir())}
+            (aside / _MADE).write_text(json.dumps({"runtime": runtime.version, "digests": digests}))
+            shutil.rmtree(folder, ignore_errors=True)
+            aside.replace(folder)
+    except (NearsightError, OSError):  # such as a full disk; a damaged file is found by whoever loads it
+        same = False
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return same
+
+
+def being_prepared(folder: Path) -> Path:
+    """Where a graph is until it is complete."""
+    return folder.with_name(f"{folder.name}.new")
+
+
+class SavedGraphs:
+    """Finds graphs that were saved, and compares their digests once.
+
+    Parameters
+    ----------
+    version : str
+        Of the runtime that shall load them.
+    """
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self._checked: dict[Path, tuple[tuple[int, ...], ...]] = {}
+
+    def find(self, folder: Path) -> Path | None:
+        """The graph in a folder; None if there is none for this runtime.
+
+        Raises
+        ------
+        CorruptStore
+            If it is not as it was saved.
+        """
+        if not folder.exists():
+            return None
+        try:
+            made = json.loads((folder / _MADE).read_text())
+            if made["runtime"] != self._version:
+                return None
+            digests = made["digests"]
+            states = [(folder / name).stat() for name in digests]
+            seen = tuple((one.st_mtime_ns, one.st_size, one.st_ino) for one in states)
+            if self._checked.get(folder) != seen:
+                damaged = [name for name, digest in digests.items() if _digest(folder / name) != digest]
+                if damaged:
+                    raise CorruptStore(f"{folder / damaged[0]} is not as it was saved")
+                self._checked[folder] = seen
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise CorruptStore(f"{folder} cannot be read: {error}") from error
+        return folder / SAVED_GRAPH
+
+
+def _digest(path: Path) -> str:
+    digest = xxhash.xxh3_64()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+        os.fsync(file.fileno())
+    return digest.hexdigest()

@@ -1,0 +1,91 @@
+"""A graph that was optimised and saved once: the same answers; nothing that is damaged or foreign is used."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearsight.common.errors import CorruptStore
+from nearsight.common.inference.measurement import measure
+from nearsight.common.inference.runtime import Runtime
+from nearsight.common.inference.saved_graphs import SavedGraphs, being_prepared, prepare
+from support.networks import adder_network, colour_network, endless_network
+
+
+@pytest.fixture
+def runtime() -> Iterator[Runtime]:
+    runtime = Runtime()
+    yield runtime
+    runtime.close()
+
+
+@pytest.fixture
+def saved(runtime: Runtime, tmp_path: Path) -> Path:
+    """The saved graph of a network with 1 MB of weights."""
+    path = colour_network(tmp_path / "colours.onnx", weights_mb=1)
+    assert prepare(runtime, path, "colours", tmp_path / "prepared")
+    return tmp_path / "prepared"
+
+
+def test_a_saved_graph_answers_the_same(runtime: Runtime, saved: Path, tmp_path: Path) -> None:
+    plain = runtime.load(tmp_path / "colours.onnx", "colours")
+    graph = SavedGraphs(runtime.version).find(saved)
+    assert graph is not None
+    assert (saved / "weights").stat().st_size > 10**6 > 100 * graph.stat().st_size
+    network = runtime.load(graph, "colours", saved=True)
+    assert (network.inputs, network.outputs) == (plain.inputs, plain.outputs)
+    for seed in range(5):
+        photo = np.random.default_rng(seed).random((2, 3, 8, 8), np.float32)
+        for output, values in plain.run({"": photo}).items():
+            np.testing.assert_array_equal(network.run({"": photo})[output], values)
+
+
+def test_a_graph_of_another_runtime_or_processor_is_not_used(saved: Path) -> None:
+    assert SavedGraphs("another").find(saved) is None
+    assert SavedGraphs("another").find(saved / "none") is None
+
+
+@pytest.mark.parametrize("name", ["graph.onnx", "weights", "made.json"])
+def test_a_damaged_graph_is_found_out(runtime: Runtime, saved: Path, name: str) -> None:
+    graphs = SavedGraphs(runtime.version)
+    assert graphs.find(saved) is not None
+    content = bytearray((saved / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (saved / name).write_bytes(content)
+    if name == "made.json":
+        (saved / name).write_text(json.dumps({"runtime": runtime.version}))
+    with pytest.raises(CorruptStore, match="prepared"):
+        graphs.find(saved)
+    (saved / name).unlink()
+    with pytest.raises(CorruptStore):
+        graphs.find(saved)
+
+
+def test_a_graph_that_answers_otherwise_is_not_kept(
+    runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = adder_network(tmp_path / "adder.onnx"), adder_network(tmp_path / "other.onnx", 1.0001)
+    load = Runtime.load
+    monkeypatch.setattr(
+        Runtime,
+        "load",
+        lambda self, at, name, **how: load(self, other if how.get("saved") else at, name, **how),
+    )
+    assert not prepare(runtime, path, "adder", tmp_path / "prepared")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["adder.onnx", "other.onnx"]
+
+
+def test_where_nothing_can_be_saved_the_file_itself_is_measured(tmp_path: Path) -> None:
+    path = colour_network(tmp_path / "colours.onnx")
+    (tmp_path / "full").write_text("no folder can be made here")
+    measured, cycles = measure(path, "colours", prepared=tmp_path / "full" / "prepared")
+    assert (measured.memory_bytes > 0, len(cycles)) == (True, 1)
+
+
+def test_what_a_measurement_began_is_removed_when_it_is_ended(tmp_path: Path) -> None:
+    path = endless_network(tmp_path / "endless.onnx", rounds=10**12)
+    with pytest.raises(CorruptStore, match="still loading or executing"):
+        measure(path, "endless", within_s=1.5, prepared=tmp_path / "prepared")
+    assert not being_prepared(tmp_path / "prepared").exists()
