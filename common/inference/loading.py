@@ -40,7 +40,7 @@ class NetworkLoader:
         self._saved = SavedGraphs(runtime.version)
 
     def load(self, manifest: Manifest) -> Network:
-        """Load a network and execute it once.
+        """Load a network, and execute it once if its first execution is slow.
 
         Raises
         ------
@@ -75,15 +75,16 @@ class NetworkLoader:
         try:
             graph = self._saved.find(folder)
             if graph is not None:
-                return self._warm(self._runtime.load(graph, manifest.name, saved=True))
+                return self._warm(self._runtime.load(graph, manifest.name, saved=True), manifest)
         except CorruptStore as error:
             shutil.rmtree(folder, ignore_errors=True)
             self._log.warning("a saved graph was removed", network=manifest.name, error=str(error))
-        return self._warm(self._runtime.load(path, manifest.name))
+        return self._warm(self._runtime.load(path, manifest.name), manifest)
 
-    def _warm(self, network: Network) -> Network:
+    def _warm(self, network: Network, manifest: Manifest) -> Network:
         try:
-            network.warm_up(within_s=self._limit_s)
+            if manifest.measured is None or manifest.measured.warms_up:
+                network.warm_up(within_s=self._limit_s)
         except DeadlineExceeded as error:
             raise CorruptStore(error.message, advice=error.advice) from error
         finally:

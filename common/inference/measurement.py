@@ -27,6 +27,7 @@ from nearsight.common.inference.saved_graphs import being_prepared, prepare
 LONGEST_S = 120.0
 """A measurement that takes longer is ended."""
 _FAILED = 3
+_SLOW = 1.5
 
 
 class Cycle(NamedTuple):
@@ -49,7 +50,7 @@ class Measurement:
     memory_bytes: int
     """That it takes while it is loaded, executions included."""
     load_ms: float
-    """Of its load, the slow first execution included."""
+    """Of its load, with what the first execution takes longer than others, or all of it (see `warms_up`)."""
     first_ms: float
     execution_ms: float
     """Of the first execution after a load, and of later ones."""
@@ -60,13 +61,17 @@ class Measurement:
     def of(cls, cycles: Sequence[Cycle], runtime: str) -> Measurement:
         """The medians. Memory is what an unload returns: the library's own stays after the first cycle."""
         memory = [max(one.loaded_bytes, one.executed_bytes) - one.unloaded_bytes for one in cycles]
-        return cls(
-            max(1, int(median(memory))),
-            median(cycle.load_ms + cycle.first_ms for cycle in cycles),
-            median(cycle.first_ms for cycle in cycles),
-            median(ms for cycle in cycles for ms in (cycle.later_ms or (cycle.first_ms,))),
-            runtime,
-        )
+        first_ms = median(cycle.first_ms for cycle in cycles)
+        execution_ms = median(ms for cycle in cycles for ms in (cycle.later_ms or (cycle.first_ms,)))
+        extra_ms = max(0.0, first_ms - execution_ms)
+        load_ms = median(cycle.load_ms for cycle in cycles)
+        measured = cls(max(1, int(median(memory))), load_ms + extra_ms, first_ms, execution_ms, runtime)
+        return replace(measured, load_ms=load_ms + first_ms) if measured.warms_up else measured
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether the first execution is slow, so that it belongs to the load and no request waits for it."""
+        return self.first_ms > _SLOW * self.execution_ms
 
 
 def measure_here(
