@@ -70,6 +70,17 @@ def add(
         float,
         typer.Option("--least-confidence", min=0, max=1, help="A label with less is answered as unknown."),
     ] = 0.5,
+    accuracy: Annotated[
+        float | None, typer.Option("--accuracy", min=0, max=1, help="Of its answers, where it was tested.")
+    ] = None,
+    stands_in_for: Annotated[
+        str,
+        typer.Option(
+            "--stands-in-for",
+            metavar="NAME",
+            help="It may answer for this network while that is loaded, see models.accuracy_loss.",
+        ),
+    ] = "",
     folder: FolderOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -83,6 +94,8 @@ def add(
         labels=_labels(labels),
         pixels=cast("Pixels", pixels),  # the manifest checks it
         least_confidence=least_confidence,
+        accuracy=accuracy,
+        stands_in_for=stands_in_for,
     )
     with TemporaryDirectory() as place:
         prepared = Path(place) / "prepared"

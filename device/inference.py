@@ -31,6 +31,8 @@ class Inference:
     """From the call to the answer."""
     hops: tuple[Hop, ...] = ()
     """What each tier spent."""
+    network: str = ""
+    """The network that stood in; empty: the one that was asked for."""
 
     @property
     def output(self) -> Tensor:
@@ -49,6 +51,7 @@ def infer(
     tiers: Mapping[str, InferringTier],
     inputs: Tensor | Mapping[str, Tensor],
     *,
+    exact: bool,
     timeout_s: float,
     share: float,
     clock: Clock,
@@ -61,6 +64,8 @@ def infer(
         In the order in which they are asked.
     inputs : ndarray or mapping of str to ndarray
         The only input, or inputs by name.
+    exact : bool
+        No other network may stand in.
     timeout_s : float
         For all of them.
     share : float
@@ -88,7 +93,7 @@ def infer(
             break
         try:
             within_s = left_s if number == len(tiers) else left_s * share
-            reply = tier.infer(InferRequest(inputs=messages), blobs, within_s).result()
+            reply = tier.infer(InferRequest(inputs=messages, exact=exact), blobs, within_s).result()
             response = message_of(reply, InferResponse)
             outputs = tensors_from_proto(response.outputs, reply.blobs)
         except InvalidArgument:
@@ -97,5 +102,6 @@ def infer(
             error = failed
             continue
         latency_ms = (clock.monotonic() - began_s) * 1e3
-        return Inference(outputs, response.answered_by or name, response.version, latency_ms, reply.hops)
+        answered_by, network = response.answered_by or name, response.network
+        return Inference(outputs, answered_by, response.version, latency_ms, reply.hops, network)
     raise error

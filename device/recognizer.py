@@ -252,13 +252,21 @@ class Recognizer:
         """
         return self._submit(image, _ignore, timeout_s).result()
 
-    def infer(self, inputs: Tensor | Mapping[str, Tensor], *, timeout_s: float | None = None) -> Inference:
+    def infer(
+        self,
+        inputs: Tensor | Mapping[str, Tensor],
+        *,
+        exact: bool = False,
+        timeout_s: float | None = None,
+    ) -> Inference:
         """Execute the network that is called as the catalogue, and wait for what it gives.
 
         Parameters
         ----------
         inputs : ndarray or mapping of str to ndarray
             The only input, or inputs by name, in the shapes and types that the network takes.
+        exact : bool
+            No other network may stand in while this one is loaded; see `Inference.network`.
         timeout_s : float, optional
             As `recognize`.
 
@@ -270,9 +278,8 @@ class Recognizer:
             If no tier answered.
         """
         allowed_s = self._allowed_s(timeout_s)
-        return infer(
-            self._tiers, inputs, timeout_s=allowed_s, share=self.settings.tier_share, clock=self._clock
-        )
+        share = self.settings.tier_share
+        return infer(self._tiers, inputs, exact=exact, timeout_s=allowed_s, share=share, clock=self._clock)
 
     def breaker_states(self) -> Mapping[str, BreakerState]:
         """The circuit breaker of each tier: closed (healthy), cooling down, or being probed."""

@@ -79,7 +79,7 @@ class EdgeMetrics:
 def network_metrics(networks: EdgeNetworks) -> Iterator[Metric]:
     """What the networks of an edge are and did."""
     yield from model_metrics(networks.memory.state)
-    text = "Requests by who answered: here, waited for a load here, forwarded."
+    text = "Requests by who answered: here, waited for a load here, stood in, forwarded."
     answered = CounterMetricFamily("nearsight_edge_network_requests", text, labels=["by"])
     for by, count in networks.counts().items():
         answered.add_metric([by], count)

@@ -99,7 +99,9 @@ class EdgeRecognitionService(Service):
         if not query.has_image:
             return RecognizeResponse(answered_by=EDGE, grain=NETWORK)
         query.only_image = True
-        found = self._networks.admit(context.catalogue) if query.may_work or query.asked_again else None
+        found = None
+        if query.may_work or query.asked_again:
+            found = self._networks.admit(context.catalogue, lambda _, other: bool(other.labels))
         if found is None:
             return self._recognize(query, context, ())
 

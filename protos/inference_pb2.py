@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from nearsight.protos import rpc_pb2 as nearsight_dot_protos_dot_rpc__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n nearsight/protos/inference.proto\x12\x0cnearsight.v1\x1a\x1anearsight/protos/rpc.proto\";\n\rTensorMessage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x04\";\n\x0cInferRequest\x12+\n\x06inputs\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.TensorMessage\"c\n\rInferResponse\x12,\n\x07outputs\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.TensorMessage\x12\x13\n\x0b\x61nswered_by\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\"\x13\n\x11ListModelsRequest\"@\n\x12ListModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.nearsight.v1.ModelSummary\"\xaa\x01\n\x0cModelSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08manifest\x18\x05 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x06 \x01(\x04\x12\x0f\n\x07load_ms\x18\x07 \x01(\x01\x12\x14\n\x0c\x65xecution_ms\x18\x08 \x01(\x01\x12\x10\n\x08resident\x18\t \x01(\x08\x12\x0f\n\x07problem\x18\n \x01(\t\x12\x14\n\x0ctensors_only\x18\x0b \x01(\x08J\x04\x08\x02\x10\x05\"H\n\x14GetModelChunkRequest\x12\x10\n\x08\x63hecksum\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\r\"\'\n\x15GetModelChunkResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x06\"\x15\n\x13GetEvictionsRequest\"H\n\x14GetEvictionsResponse\x12\x30\n\tevictions\x18\x01 \x03(\x0b\x32\x1d.nearsight.v1.EvictionMessage\"z\n\x0f\x45victionMessage\x12\r\n\x05\x61ge_s\x18\x01 \x01(\x01\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05score\x18\x03 \x01(\x01\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x0f\n\x07load_ms\x18\x05 \x01(\x01\x12\x15\n\rmade_room_for\x18\x06 \x01(\t2V\n\tInference\x12I\n\x05Infer\x12\x1a.nearsight.v1.InferRequest\x1a\x1b.nearsight.v1.InferResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x32\x9d\x02\n\x06Models\x12T\n\nListModels\x12\x1f.nearsight.v1.ListModelsRequest\x1a .nearsight.v1.ListModelsResponse\"\x03\x90\x02\x01\x12\x61\n\rGetModelChunk\x12\".nearsight.v1.GetModelChunkRequest\x1a#.nearsight.v1.GetModelChunkResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x12Z\n\x0cGetEvictions\x12!.nearsight.v1.GetEvictionsRequest\x1a\".nearsight.v1.GetEvictionsResponse\"\x03\x90\x02\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n nearsight/protos/inference.proto\x12\x0cnearsight.v1\x1a\x1anearsight/protos/rpc.proto\";\n\rTensorMessage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x04\"J\n\x0cInferRequest\x12+\n\x06inputs\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.TensorMessage\x12\r\n\x05\x65xact\x18\x02 \x01(\x08\"t\n\rInferResponse\x12,\n\x07outputs\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.TensorMessage\x12\x13\n\x0b\x61nswered_by\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0f\n\x07network\x18\x07 \x01(\t\"\x13\n\x11ListModelsRequest\"@\n\x12ListModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.nearsight.v1.ModelSummary\"\xaa\x01\n\x0cModelSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08manifest\x18\x05 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x06 \x01(\x04\x12\x0f\n\x07load_ms\x18\x07 \x01(\x01\x12\x14\n\x0c\x65xecution_ms\x18\x08 \x01(\x01\x12\x10\n\x08resident\x18\t \x01(\x08\x12\x0f\n\x07problem\x18\n \x01(\t\x12\x14\n\x0ctensors_only\x18\x0b \x01(\x08J\x04\x08\x02\x10\x05\"H\n\x14GetModelChunkRequest\x12\x10\n\x08\x63hecksum\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\r\"\'\n\x15GetModelChunkResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x06\"\x15\n\x13GetEvictionsRequest\"H\n\x14GetEvictionsResponse\x12\x30\n\tevictions\x18\x01 \x03(\x0b\x32\x1d.nearsight.v1.EvictionMessage\"z\n\x0f\x45victionMessage\x12\r\n\x05\x61ge_s\x18\x01 \x01(\x01\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05score\x18\x03 \x01(\x01\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x0f\n\x07load_ms\x18\x05 \x01(\x01\x12\x15\n\rmade_room_for\x18\x06 \x01(\t2V\n\tInference\x12I\n\x05Infer\x12\x1a.nearsight.v1.InferRequest\x1a\x1b.nearsight.v1.InferResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x32\x9d\x02\n\x06Models\x12T\n\nListModels\x12\x1f.nearsight.v1.ListModelsRequest\x1a .nearsight.v1.ListModelsResponse\"\x03\x90\x02\x01\x12\x61\n\rGetModelChunk\x12\".nearsight.v1.GetModelChunkRequest\x1a#.nearsight.v1.GetModelChunkResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x12Z\n\x0cGetEvictions\x12!.nearsight.v1.GetEvictionsRequest\x1a\".nearsight.v1.GetEvictionsResponse\"\x03\x90\x02\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,27 +43,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENSORMESSAGE']._serialized_start=78
   _globals['_TENSORMESSAGE']._serialized_end=137
   _globals['_INFERREQUEST']._serialized_start=139
-  _globals['_INFERREQUEST']._serialized_end=198
-  _globals['_INFERRESPONSE']._serialized_start=200
-  _globals['_INFERRESPONSE']._serialized_end=299
-  _globals['_LISTMODELSREQUEST']._serialized_start=301
-  _globals['_LISTMODELSREQUEST']._serialized_end=320
-  _globals['_LISTMODELSRESPONSE']._serialized_start=322
-  _globals['_LISTMODELSRESPONSE']._serialized_end=386
-  _globals['_MODELSUMMARY']._serialized_start=389
-  _globals['_MODELSUMMARY']._serialized_end=559
-  _globals['_GETMODELCHUNKREQUEST']._serialized_start=561
-  _globals['_GETMODELCHUNKREQUEST']._serialized_end=633
-  _globals['_GETMODELCHUNKRESPONSE']._serialized_start=635
-  _globals['_GETMODELCHUNKRESPONSE']._serialized_end=674
-  _globals['_GETEVICTIONSREQUEST']._serialized_start=676
-  _globals['_GETEVICTIONSREQUEST']._serialized_end=697
-  _globals['_GETEVICTIONSRESPONSE']._serialized_start=699
-  _globals['_GETEVICTIONSRESPONSE']._serialized_end=771
-  _globals['_EVICTIONMESSAGE']._serialized_start=773
-  _globals['_EVICTIONMESSAGE']._serialized_end=895
-  _globals['_INFERENCE']._serialized_start=897
-  _globals['_INFERENCE']._serialized_end=983
-  _globals['_MODELS']._serialized_start=986
-  _globals['_MODELS']._serialized_end=1271
+  _globals['_INFERREQUEST']._serialized_end=213
+  _globals['_INFERRESPONSE']._serialized_start=215
+  _globals['_INFERRESPONSE']._serialized_end=331
+  _globals['_LISTMODELSREQUEST']._serialized_start=333
+  _globals['_LISTMODELSREQUEST']._serialized_end=352
+  _globals['_LISTMODELSRESPONSE']._serialized_start=354
+  _globals['_LISTMODELSRESPONSE']._serialized_end=418
+  _globals['_MODELSUMMARY']._serialized_start=421
+  _globals['_MODELSUMMARY']._serialized_end=591
+  _globals['_GETMODELCHUNKREQUEST']._serialized_start=593
+  _globals['_GETMODELCHUNKREQUEST']._serialized_end=665
+  _globals['_GETMODELCHUNKRESPONSE']._serialized_start=667
+  _globals['_GETMODELCHUNKRESPONSE']._serialized_end=706
+  _globals['_GETEVICTIONSREQUEST']._serialized_start=708
+  _globals['_GETEVICTIONSREQUEST']._serialized_end=729
+  _globals['_GETEVICTIONSRESPONSE']._serialized_start=731
+  _globals['_GETEVICTIONSRESPONSE']._serialized_end=803
+  _globals['_EVICTIONMESSAGE']._serialized_start=805
+  _globals['_EVICTIONMESSAGE']._serialized_end=927
+  _globals['_INFERENCE']._serialized_start=929
+  _globals['_INFERENCE']._serialized_end=1015
+  _globals['_MODELS']._serialized_start=1018
+  _globals['_MODELS']._serialized_end=1303
 # @@protoc_insertion_point(module_scope)

@@ -18,20 +18,24 @@ class TensorMessage(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class InferRequest(_message.Message):
-    __slots__ = ("inputs",)
+    __slots__ = ("inputs", "exact")
     INPUTS_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
     inputs: _containers.RepeatedCompositeFieldContainer[TensorMessage]
-    def __init__(self, inputs: _Optional[_Iterable[_Union[TensorMessage, _Mapping]]] = ...) -> None: ...
+    exact: bool
+    def __init__(self, inputs: _Optional[_Iterable[_Union[TensorMessage, _Mapping]]] = ..., exact: _Optional[bool] = ...) -> None: ...
 
 class InferResponse(_message.Message):
-    __slots__ = ("outputs", "answered_by", "version")
+    __slots__ = ("outputs", "answered_by", "version", "network")
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
     outputs: _containers.RepeatedCompositeFieldContainer[TensorMessage]
     answered_by: str
     version: int
-    def __init__(self, outputs: _Optional[_Iterable[_Union[TensorMessage, _Mapping]]] = ..., answered_by: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+    network: str
+    def __init__(self, outputs: _Optional[_Iterable[_Union[TensorMessage, _Mapping]]] = ..., answered_by: _Optional[str] = ..., version: _Optional[int] = ..., network: _Optional[str] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

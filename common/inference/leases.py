@@ -33,6 +33,8 @@ class Lease:
         self._resident: Resident | None = resident
         self._release = release
         self.manifest = resident.manifest
+        self.stands_in = False
+        """Whether its request was for another network."""
 
     @property
     def network(self) -> Network:

@@ -38,6 +38,10 @@ class Manifest:
     """How a photo becomes its input."""
     least_confidence: float = 0.5
     """A label with less is no answer."""
+    accuracy: float | None = None
+    """As its owner states it, as a share of 1."""
+    stands_in_for: str = ""
+    """Name of the network for which this one may answer while that is loaded; empty: of none."""
     measured: Measurement | None = None
     """What it costs on the machine that this repository is on."""
 
@@ -46,6 +50,13 @@ class Manifest:
         if self.pixels not in get_args(Pixels):
             raise InvalidArgument(
                 f"pixels cannot be {self.pixels!r}", advice=f"use one of {', '.join(get_args(Pixels))}"
+            )
+        if self.stands_in_for:
+            check_name(self.stands_in_for)
+        if (self.accuracy is None and self.stands_in_for) or not 0 <= (self.accuracy or 0.0) <= 1:
+            raise InvalidArgument(
+                f"{self.name} stands in for {self.stands_in_for or 'none'} with accuracy {self.accuracy}",
+                advice="state an accuracy from 0 to 1, also of the other network",
             )
         if len(self.labels) > MAX_LABELS or not 0 <= self.least_confidence <= 1:
             raise InvalidArgument(

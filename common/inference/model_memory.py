@@ -38,6 +38,7 @@ from nearsight.common.inference.process_memory import available_memory_bytes, re
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Runtime
 from nearsight.common.inference.settings import ModelSettings
+from nearsight.common.inference.tensors import TensorSpec
 from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.hindsight import Hindsight, RequestLog, look_back
 from nearsight.common.model_cache.model_cache import Eviction, Load, ModelCache, Refuse, Run
@@ -96,6 +97,8 @@ class ModelMemory:
         self._problems: dict[str, tuple[Manifest, float, NearsightError]] = {}
         self._counts = Counts()
         self._requests = RequestLog()
+        self._shapes: dict[str, tuple[tuple[TensorSpec, ...], ...]] = {}
+        """Of inputs and outputs, by the checksum of the file."""
         self._closed = False
         self._loader = BackgroundWorker(clock, "nearsight-loader")
         self._measurer = BackgroundWorker(clock, "nearsight-measure")
@@ -217,6 +220,11 @@ class ModelMemory:
     def is_resident(self, name: str) -> bool:
         """Whether a request would find it in memory."""
         return name in self._resident
+
+    def same_shapes(self, one: Manifest, other: Manifest) -> bool:
+        """Whether two networks take and give the same tensors; False until both were loaded once."""
+        shapes = self._shapes.get(one.checksum)
+        return shapes is not None and shapes == self._shapes.get(other.checksum)
 
     def problem(self, name: str) -> str:
         """Why a network cannot be loaded; empty if it can."""
@@ -427,6 +435,7 @@ class ModelMemory:
             if name not in self._wanted:  # closed meanwhile
                 return
             resident = self._resident[name] = Resident(network, manifest)
+            self._shapes[manifest.checksum] = (network.inputs, network.outputs)
             waiting = self._wanted.pop(name).waiting
             self._requests.settled(name, now_s)
             self._counts.loads += 1

@@ -54,7 +54,11 @@ class InferenceService(Service):
         inputs = tensors_from_proto(request.inputs, context.blobs)
         outputs, blobs = tensors_to_proto(lease.run(inputs, context.deadline.remaining_s()))
         context.response_blobs.extend(blobs)
-        return pb.InferResponse(outputs=outputs, answered_by=self._tier, version=lease.manifest.version)
+        manifest = lease.manifest
+        network = manifest.name if lease.stands_in else ""
+        return pb.InferResponse(
+            outputs=outputs, answered_by=self._tier, version=manifest.version, network=network
+        )
 
 
 class ModelsService(Service):

@@ -27,6 +27,9 @@ class ModelSettings(SettingsGroup):
     """Threads of one execution."""
     load_limit_s: float = Field(default=120.0, gt=0, le=3600)
     """A load that takes longer is given up."""
+    accuracy_loss: float = Field(default=0.0, ge=0, le=1)
+    """Accuracy that answers of an edge may lose on average, as networks stand in for others that are being
+    loaded; 0: none does."""
     reserve_mb: int = Field(default=128, ge=0, le=1_000_000)
     """MB that must stay available on this machine: below that networks leave, whatever memory_mb says."""
 

@@ -22,7 +22,7 @@ from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.hindsight import Hindsight
-from nearsight.common.model_cache.load_or_forward import Circumstances, forward_is_sooner
+from nearsight.common.model_cache.load_or_forward import AccuracyBudget, Answerer, Circumstances, soonest
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply
@@ -36,6 +36,9 @@ _NEWEST_WEIGHT = 0.2
 _LOOK_BACK_EVERY_S = 30.0
 _FIRST_FORWARD_MS = 100.0
 """Assumed of an answer of the cloud, until there was one."""
+
+Suits = Callable[[Manifest, Manifest], bool]
+"""Whether the second network may stand in for the first one, if the accuracy allows it."""
 
 
 class EdgeNetworks:
@@ -89,6 +92,7 @@ class EdgeNetworks:
         self._lock = threading.Lock()
         self._forward_ms: dict[str, float] = {}
         self._answered: Counter[str] = Counter()
+        self._accuracy = AccuracyBudget(settings.accuracy_loss)
         self._not_listed: set[str] = set()
         """Used before this edge knew of them: fetched with the next listing."""
         self._offered = dict(self.repository.manifests())
@@ -116,8 +120,15 @@ class EdgeNetworks:
         """Whether it answers for photos: not if the cloud has a catalogue of objects of this name."""
         return name in self._offered and name not in self._tensors_only
 
-    def admit(self, name: str) -> Lease | Absent | None:
+    def admit(self, name: str, suits: Suits | None = None) -> Lease | Absent | None:
         """Who answers a request: this edge now, this edge as soon as it is loaded, or (None) the cloud.
+
+        Parameters
+        ----------
+        name : str
+            Of the network.
+        suits : Suits, optional
+            Which other networks may stand in; None: none. Their lease says so.
 
         Raises
         ------
@@ -125,29 +136,40 @@ class EdgeNetworks:
             If nobody can answer: why this edge cannot, as the cloud is not there.
         """
         forward_ms = float("inf") if self._cloud_lost() else self._expected_forward_ms(name)
+        with self._lock:
+            self._accuracy.requested(name)
+        found: Lease | Absent | NearsightError
         try:
             found = self._request(name)
-        except NearsightError:
-            if forward_ms == float("inf"):
-                raise
-            self._count("forwarded")
-            return None
+        except NearsightError as error:
+            found = error
         if isinstance(found, Lease):
             self._count("here")
             return found
-        if found.costs is None:  # it is being measured, which takes longer than to ask
-            forward = forward_ms < float("inf")
-        else:
-            now = Circumstances(
-                loads_ms=found.loads_ms, load_left_ms=found.load_left_ms, forward_ms=forward_ms
-            )
-            forward = forward_is_sooner(found.decision, found.costs, now)
-        if not forward:
-            self._count("waited")
-            return found
-        self.memory.load_behind(found)
-        self._count("forwarded")
-        return None
+        stand_in, stand_in_ms, loss = self._stand_in(name, suits)
+        how = _who(found, forward_ms, stand_in_ms)
+        if how is Answerer.STAND_IN:
+            lease = self._lease_of(stand_in)
+            if lease is not None:
+                lease.stands_in = True
+                self._behind(found)
+                self._count("stood in")
+                with self._lock:
+                    self._accuracy.stood_in(name, loss)
+                return lease
+            how = _who(found, forward_ms, float("inf"))
+        if how is Answerer.NEXT_TIER:
+            self._behind(found)
+            self._count("forwarded")
+            return None
+        if isinstance(found, NearsightError):
+            raise found
+        self._count("waited")
+        return found
+
+    def same_shapes(self, one: Manifest, other: Manifest) -> bool:
+        """Whether two networks are known to take and give the same tensors."""
+        return self.memory.same_shapes(one, other)
 
     def forwarded(self, name: str, spent_ms: float) -> None:
         """The cloud answered a request with this network after so long."""
@@ -185,8 +207,14 @@ class EdgeNetworks:
         """By name: where a network is, and who answers for it."""
         resident, here = self.memory.state.resident, self.repository.manifests()
         return [
-            (name, self._explained(name, resident.get(name), here.get(name)))
+            (
+                name,
+                "; ".join(
+                    filter(None, (self._explained(name, resident.get(name), here.get(name)), stood_in))
+                ),
+            )
             for name in sorted(self._offered)
+            for stood_in in [self._accuracy.why(name)]
         ]
 
     def _explained(self, name: str, costs: ModelCosts | None, manifest: Manifest | None) -> str:
@@ -213,7 +241,7 @@ class EdgeNetworks:
         )
 
     def counts(self) -> dict[str, int]:
-        """Requests by who answered: "here", "waited" for a load here, "forwarded"."""
+        """Requests by who answered: "here", "waited" for a load here, "stood in", "forwarded"."""
         with self._lock:
             return dict(self._answered)
 
@@ -227,6 +255,36 @@ class EdgeNetworks:
             self._fetching.want(offered)
             raise NotFound(f"network {name!r} is not here yet{self._why_not(name)}", advice="try again")
         return self.memory.request(name)
+
+    def _stand_in(self, name: str, suits: Suits | None) -> tuple[str, float, float]:
+        """Who may answer for a network now, in how many ms, and what accuracy is lost; else ``inf`` ms."""
+        wanted, none = self._offered.get(name), ("", float("inf"), 0.0)
+        if suits is None or wanted is None or wanted.accuracy is None:
+            return none
+        losses = {
+            other.name: max(0.0, wanted.accuracy - (other.accuracy or 0.0))
+            for other in self.repository.manifests().values()
+            if other.stands_in_for == name and self.memory.is_resident(other.name) and suits(wanted, other)
+        }
+        best = min(losses, key=losses.__getitem__, default="")
+        with self._lock:
+            if not best or not self._accuracy.allows(name, losses[best]):
+                return none
+        costs = self.memory.state.resident.get(best)
+        return none if costs is None else (best, costs.execution_ms, losses[best])
+
+    def _lease_of(self, name: str) -> Lease | None:
+        """Of a network that was in memory a moment ago."""
+        found = self.memory.request(name)
+        if isinstance(found, Lease):
+            return found
+        self._behind(found)
+        return None
+
+    def _behind(self, found: Absent | NearsightError) -> None:
+        """Load a network for later requests, if it can be."""
+        if isinstance(found, Absent):
+            self.memory.load_behind(found)
 
     def _why_not(self, name: str) -> str:
         why = self._fetching.problem(name)
@@ -304,6 +362,16 @@ class EdgeNetworks:
             if name in offered and name not in here:
                 self._fetching.want(offered[name])
         self.memory.refresh()
+
+
+def _who(found: Absent | NearsightError, forward_ms: float, stand_in_ms: float) -> Answerer:
+    """Who answers a request whose network is not in memory, or cannot be loaded now."""
+    if isinstance(found, Absent):
+        now = Circumstances(found.loads_ms, found.load_left_ms, forward_ms, stand_in_ms)
+        return soonest(found.decision, found.costs, now)
+    if stand_in_ms < forward_ms:
+        return Answerer.STAND_IN
+    return Answerer.HERE if forward_ms == float("inf") else Answerer.NEXT_TIER
 
 
 class _Listing(NamedTuple):

@@ -41,7 +41,8 @@ class EdgeInferenceService(InferenceService):
     def infer(self, request: InferRequest, context: CallContext) -> InferResponse | Future[InferResponse]:
         """Execute the network of the call's name, or let the cloud do it."""
         name = context.catalogue
-        found = self._networks.admit(name) if self._networks.knows(name) else None
+        suits = None if request.exact else self._networks.same_shapes
+        found = self._networks.admit(name, suits) if self._networks.knows(name) else None
         if isinstance(found, Lease):
             with found:
                 return self._executed(found, request, context)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nearsight.common.clock import Clock
 from nearsight.common.inference.classification import classify
 from nearsight.common.inference.leases import Lease
@@ -54,6 +56,8 @@ class NetworkStage:
         within_s = max(0.0, self._deadline_s - began_s)
         found = classify(self._lease, query.image, self._limits, within_s)
         self._load.computed((self._clock.monotonic() - began_s) * 1e3)
+        if found is not None and self._lease.stands_in:
+            return replace(found, metadata={"network": self._lease.manifest.name})
         return found
 
     def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:

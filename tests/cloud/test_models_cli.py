@@ -27,13 +27,15 @@ def test_a_network_is_added_listed_replaced_and_removed(
     told = capsys.readouterr().out
     assert "added colours, version 1, in models: names 3 classes in photos" in told
     assert "in memory; loads in" in told
-    assert main([*add, "--least-confidence", "0.9", "--pixels=-1..1"]) == 0
+    stands_in = ["--accuracy", "0.7", "--stands-in-for", "birds"]
+    assert main([*add, "--least-confidence", "0.9", "--pixels=-1..1", *stands_in]) == 0
     assert capsys.readouterr().out.startswith("replaced colours, version 2")
     assert main(["models", "list", "--json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)
     assert (listed["network"], listed["version"], listed["labels"]) == ("colours", "2", "3")
     kept = ModelRepository(place / "models").get("colours")
     assert (kept.labels, kept.pixels, kept.least_confidence) == (COLOURS, "-1..1", 0.9)
+    assert (kept.accuracy, kept.stands_in_for) == (0.7, "birds")
     assert main(["models", "remove", "colours"]) == 0
     assert main(["models", "list"]) == 0
     assert "no networks; `nearsight models add` adds one" in capsys.readouterr().out
@@ -48,6 +50,7 @@ def test_a_network_is_added_listed_replaced_and_removed(
         (["colours.onnx", "--labels", "two.txt"], "tells 3 classes apart, and there are 2 labels"),
         (["colours.onnx", "--labels", "empty.onnx"], "there is no label in"),
         (["colours.onnx", "--labels", "none.txt"], "cannot read the labels"),
+        (["colours.onnx", "--stands-in-for", "birds"], "state an accuracy from 0 to 1"),
         (["colours.onnx", "--pixels", "0..7"], "use one of 0..255"),
         (["colours.onnx", "--name", "a/b"], "a network cannot be called 'a/b'"),
         (["adder.onnx", "--labels", "labels.txt"], "which takes no photo"),

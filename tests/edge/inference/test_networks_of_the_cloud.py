@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from nearsight import DeadlineExceeded, InvalidArgument, NotFound, Recognizer, Unavailable
 from nearsight.__main__ import main
 from nearsight.cloud.daemon import CloudDaemon
+from nearsight.common.inference.repository import manifest_of_file
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.model_cache.hindsight import Hindsight
 from nearsight.edge.daemon import EdgeDaemon
@@ -150,6 +152,52 @@ def test_edges_without_the_library_let_the_cloud_answer(
         for _ in range(2):
             assert recognizer.recognize_blocking(photo_of("red"), timeout_s=20).answered_by == "cloud"
             wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
+
+
+def test_a_small_network_stands_in_while_the_large_one_is_loaded(cloud: CloudDaemon, tmp_path: Path) -> None:
+    def add(name: str, weights_mb: float, accuracy: float, stands_in_for: str = "") -> None:
+        source = colour_network(tmp_path / f"{name}.onnx", weights_mb=weights_mb, sharpness=20 * accuracy)
+        stated = replace(manifest_of_file(source, name), labels=COLOURS, accuracy=accuracy)
+        cloud.networks.repository.add(source, replace(stated, stands_in_for=stands_in_for))
+
+    add("large", 2, 0.8)
+    add("other", 2, 0.8)
+    add("small", 0.01, 0.7, "large")
+    settings = ModelSettings(
+        folder=tmp_path / "edge-models", memory_mb=3, pinned=("small",), accuracy_loss=0.5
+    )
+    tensor = np.random.default_rng(1).random((1, 3, 8, 8), np.float32)
+    with (
+        running_edge(cloud.endpoint, models=settings) as edge,
+        Recognizer(edge.endpoint, None, "large") as large,
+        Recognizer(edge.endpoint, None, "other") as other,
+    ):
+
+        def displace_large() -> None:
+            wait_until(
+                lambda: other.infer(tensor, timeout_s=20).answered_by == "edge", what="other", timeout_s=20
+            )
+            assert not resident(edge, "large")
+
+        wait_until(
+            lambda: large.infer(tensor, timeout_s=20).answered_by == "edge", what="large", timeout_s=20
+        )
+        wait_until(lambda: resident(edge, "small"), what="the small network", timeout_s=20)
+        displace_large()
+        answer = large.infer(tensor)
+        assert (answer.network, answer.answered_by) == ("small", "edge")
+        wait_until(lambda: resident(edge, "large"), what="the large network")
+        exact = large.infer(tensor)
+        assert (exact.network, exact.answered_by) == ("", "edge")
+        np.testing.assert_allclose(answer.output / 0.7, exact.output / 0.8, rtol=1e-5)
+        displace_large()
+        assert not large.infer(tensor, exact=True).network
+        wait_until(lambda: resident(edge, "large"), what="the large network")
+        displace_large()
+        photo = large.recognize_blocking(photo_of("green"), timeout_s=20)
+        assert (photo.label, photo.metadata) == ("green", {"network": "small"})
+        assert "others stood in for it in 2 of" in dict(edge.networks.explanations())["large"]
+        assert edge.networks.counts()["stood in"] == 2
 
 
 def test_an_unknown_network_is_not_found(edge: EdgeDaemon) -> None:
