@@ -25,6 +25,7 @@ from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.cloud_client import outcome_of
 from nearsight.edge.inference.networks import EdgeNetworks
+from nearsight.edge.inference.service import here_or_forwarded
 from nearsight.edge.inference.stage import NetworkStage
 from nearsight.edge.query import EdgeQuery, QueryReader
 from nearsight.edge.services import EdgeServices
@@ -113,7 +114,8 @@ class EdgeRecognitionService(Service):
         if isinstance(found, Lease):
             with found:
                 return look(found)
-        return flat(self._networks.memory.when_there(found, lambda lease: _in_future(look(lease))))
+        here = flat(self._networks.memory.when_there(found, lambda lease: _in_future(look(lease))))
+        return here_or_forwarded(here, found, lambda: _in_future(self._recognize(query, context, ())))
 
     def _recognize(
         self,

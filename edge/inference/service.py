@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from typing import TypeVar
 
-from nearsight.common.background.futures import pending
+from nearsight.common.background.futures import flat, pending
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.inference.leases import Absent, Lease
@@ -17,6 +18,22 @@ from nearsight.common.rpc.service import CallContext
 from nearsight.edge.cloud_client import CloudClient, outcome_of
 from nearsight.edge.inference.networks import EdgeNetworks
 from nearsight.protos.inference_pb2 import InferRequest, InferResponse
+
+A = TypeVar("A")
+
+
+def here_or_forwarded(here: Future[A], absent: Absent, forward: Callable[[], Future[A]]) -> Future[A]:
+    """What ``here`` becomes; what the cloud answers if the network could not be loaded for it."""
+    outcome: Future[Future[A]] = pending()
+
+    def done(loaded: Future[Lease]) -> None:
+        try:
+            outcome.set_result(forward() if loaded.exception() else here)
+        except NearsightError as error:
+            outcome.set_exception(error.with_traceback(None))
+
+    absent.lease.add_done_callback(done)
+    return flat(outcome)
 
 
 class EdgeInferenceService(InferenceService):
@@ -47,7 +64,11 @@ class EdgeInferenceService(InferenceService):
             with found:
                 return self._executed(found, request, context)
         if isinstance(found, Absent):
-            return self._memory.when_there(found, lambda lease: self._executed(lease, request, context))
+            return here_or_forwarded(
+                self._memory.when_there(found, lambda lease: self._executed(lease, request, context)),
+                found,
+                lambda: self._forward(request, context),
+            )
         return self._forward(request, context)
 
     def _forward(self, request: InferRequest, context: CallContext) -> Future[InferResponse]:

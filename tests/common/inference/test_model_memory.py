@@ -12,7 +12,7 @@ import pytest
 
 from nearsight.common.clock import SYSTEM_CLOCK, ManualClock
 from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded, Unavailable
-from nearsight.common.inference import model_memory
+from nearsight.common.inference import measurement, model_memory
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement
@@ -21,7 +21,14 @@ from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.inference.settings import ModelSettings
 from support.manual_background import ManualBackground
-from support.networks import add_network, adder_network, colour_network, lease_of, runtime_version
+from support.networks import (
+    add_network,
+    adder_network,
+    colour_network,
+    endless_network,
+    lease_of,
+    runtime_version,
+)
 from support.waiting import wait_until
 
 MB = 1_000_000
@@ -63,6 +70,12 @@ def use(memory: ModelMemory, name: str) -> float:
     """What a network makes of 1, however long it takes to load it."""
     with lease_of(memory, name).result(20) as lease:
         return float(lease.run({"": ONES}, 10)["y"][0, 0])
+
+
+def _program(path: Path, commands: str) -> str:
+    path.write_text(f"#!/bin/sh\n{commands}\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 @pytest.fixture
@@ -284,6 +297,31 @@ def test_a_file_that_is_no_network_but_has_its_checksum_is_put_aside(place: Plac
     with pytest.raises(CorruptStore, match="text cannot be loaded"):
         lease_of(memory, "text").result(20)
     wait_until(lambda: not place.repository.has("text"), what="the quarantine")
+
+
+def test_a_network_that_ends_the_process_that_measures_it_is_put_aside_and_others_go_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.add("evil", None)
+    place.add("other")
+    memory = place.memory()
+    with monkeypatch.context() as patch:
+        patch.setattr(measurement.sys, "executable", _program(place.folder / "aborts", "kill -ABRT $$"))
+        with pytest.raises(CorruptStore, match="evil ends the process that loads it: SIGABRT"):
+            lease_of(memory, "evil").result(20)
+        wait_until(lambda: not place.repository.has("evil"), what="the quarantine")
+        assert use(memory, "other") == 2.0
+    assert [path.name for path in place.repository.folder.glob("quarantine/*.json")] == ["evil.json"]
+
+
+def test_a_network_that_hangs_while_it_is_measured_is_put_aside_and_others_go_on(place: Place) -> None:
+    add_network(place.repository, "evil", endless_network(place.folder / "evil.onnx", rounds=10**12), ())
+    place.add("other")
+    memory = place.memory(load_limit_s=0.3)
+    with pytest.raises(CorruptStore, match=r"evil was still loading or executing after 0\.3 s"):
+        lease_of(memory, "evil").result(20)
+    wait_until(lambda: not place.repository.has("evil"), what="the quarantine")
+    assert use(memory, "other") == 2.0
 
 
 def test_a_load_that_hangs_is_given_up_and_others_go_on(place: Place, gate: threading.Event) -> None:

@@ -127,6 +127,21 @@ def test_a_full_disk_leaves_what_was_there(
     assert set(folder.iterdir()) == {folder / "adder.json", kept.path(before)}
 
 
+def test_what_was_measured_on_a_full_disk_holds_for_this_process_alone(
+    folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = ModelRepository(folder)
+    manifest = add_network(repository, "adder", network)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert repository.note_measured(manifest, MEASURED).measured == MEASURED
+    assert repository.get("adder").measured == MEASURED
+    assert ModelRepository(folder).get("adder") == manifest
+
+
 def test_the_file_of_a_former_version_goes_and_who_still_wants_it_is_told(
     folder: Path, network: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from math import isnan
 
 import pytest
 
@@ -77,6 +78,20 @@ class TestEveryPolicy:
                 cache.loaded(model, float(now_s))
             assert model in cache.resident
         assert len(cache.resident) == 300
+
+    def test_days_without_requests_leave_it_working(self, name: str) -> None:
+        requests = trace(300)
+        cache = ModelCache(900, make_policy(name, knowledge(requests)))
+        hits = 0
+        for place, model in enumerate(requests):
+            now_s = place + 40 * 86_400.0 * (place >= 150)
+            decision = cache.request(model, COSTS[model], now_s)
+            if isinstance(decision, Load):
+                assert not any(isnan(victim.score) for victim in decision.evict)
+                cache.loaded(model, now_s)
+            elif place >= 150:
+                hits += 1
+        assert hits > 30, "of 150 requests after the silence"
 
     def test_nothing_is_evicted_while_all_models_fit(self, name: str) -> None:
         requests = trace(300)

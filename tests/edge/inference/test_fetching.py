@@ -1,7 +1,7 @@
 """The way of a file from the cloud to an edge: in pieces, gone on with, checked."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +115,39 @@ def test_a_file_whose_beginning_is_damaged_is_fetched_anew(
     with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
         ask_until_the_file_is_here(edge)
     assert pieces.offsets == [2 * MB, 3 * MB, 0, MB, 2 * MB, 3 * MB]
+
+
+def _by_photo(recognizer: Recognizer) -> str:
+    answer = recognizer.recognize_blocking(photo_of("green"), timeout_s=20)
+    assert answer.label == "green"
+    return answer.answered_by
+
+
+def _by_tensor(recognizer: Recognizer) -> str:
+    answer = recognizer.infer(np.ones((1, 3, 8, 8), np.float32), timeout_s=20)
+    assert answer.output.shape == (1, 3)
+    return answer.answered_by
+
+
+@pytest.mark.parametrize("ask", [_by_photo, _by_tensor])
+@pytest.mark.parametrize("damage", ["other bytes", "no file"])
+def test_a_file_that_was_damaged_at_the_edge_is_fetched_again_and_every_request_answered(
+    cloud: CloudDaemon, tmp_path: Path, damage: str, ask: Callable[[Recognizer], str]
+) -> None:
+    settings = ModelSettings(folder=tmp_path / "edge")
+    with running_edge(cloud.endpoint, models=settings) as edge:
+        ask_until_the_file_is_here(edge)
+    path = ModelRepository(tmp_path / "edge").path(cloud.networks.repository.get("colours"))
+    if damage == "no file":
+        path.unlink()
+    else:
+        path.write_bytes(bytes(path.stat().st_size))
+    with (
+        running_edge(cloud.endpoint, models=settings) as edge,
+        Recognizer(edge.endpoint, None, "colours") as recognizer,
+    ):
+        wait_until(lambda: ask(recognizer) == "edge", what="an answer of the edge")
+        assert (tmp_path / "edge" / "quarantine" / "colours.json").exists()
 
 
 def test_on_a_full_disk_the_cloud_answers_and_the_status_says_why(

@@ -2,8 +2,10 @@
 
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -138,6 +140,40 @@ def test_a_network_that_does_not_fit_is_executed_by_the_cloud(cloud: CloudDaemon
         wait_until(lambda: edge.networks.memory.state.counts.refused > 0, what="the refusal")
         assert one.recognize_blocking(photo_of("red"), timeout_s=20).answered_by == "cloud"
         assert edge.networks.memory.state.resident == {}
+
+
+def test_while_the_budget_shrinks_and_grows_every_request_is_answered(
+    edge: EdgeDaemon, cloud: CloudDaemon, tmp_path: Path
+) -> None:
+    tensor, stopped = np.ones((1, 4), np.float32), Event()
+    names = [f"adder-{number}" for number in range(3)]
+    for number, name in enumerate(names):
+        source = adder_network(tmp_path / f"{name}.onnx", float(number))
+        add_network(cloud.networks.repository, name, source, ())
+
+    def ask(name: str, sum_: float) -> set[str]:
+        tiers = set()
+        with Recognizer(edge.endpoint, None, name) as recognizer:
+            while not stopped.is_set():
+                answer = recognizer.infer(tensor, timeout_s=20)
+                assert float(answer.output[0, 0]) == sum_
+                tiers.add(answer.answered_by)
+        return tiers
+
+    memory = edge.networks.memory
+    with ThreadPoolExecutor(3) as pool:
+        asking = [pool.submit(ask, name, 1.0 + number) for number, name in enumerate(names)]
+        try:
+            for _ in range(3):
+                wait_until(lambda: all(resident(edge, name) for name in names), what="all", timeout_s=20)
+                evictions = memory.state.counts.evictions
+                memory.fit(0)
+                wait_until(lambda: memory.state.used_bytes == 0, what="an empty memory")
+                assert memory.state.counts.evictions >= evictions + 3
+                memory.fit(10**9)
+        finally:
+            stopped.set()
+        assert [one.result(30) for one in asking] == [{"cloud", "edge"}] * 3
 
 
 def test_edges_without_the_library_let_the_cloud_answer(
