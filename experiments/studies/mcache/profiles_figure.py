@@ -6,29 +6,15 @@ The paper's times are those of a GPU, so that what is compared is how loading an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from statistics import median
-from tempfile import TemporaryDirectory
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.common.errors import MissingDependency
-from nearsight.common.inference.measurement import Cycle, measure
-from nearsight.common.inference.repository import ModelRepository
 from nearsight.experiments.framework import drawing
-from nearsight.experiments.framework.experiment import (
-    Cell,
-    Experiment,
-    Results,
-    Row,
-    RunOptions,
-    StoredRow,
-    Table,
-    Target,
-)
-from nearsight.experiments.framework.numbers import median_and_range, median_in_words, nested, values
+from nearsight.experiments.framework.experiment import Results, Table, Target
+from nearsight.experiments.framework.numbers import median_in_words
+from nearsight.experiments.model_serving.profiles import Profiles, medians, rank_correlation
 
 TABLE_2 = {
     "MobileNet-0.25": (16.0, 131.8, 1.9),
@@ -42,52 +28,22 @@ TABLE_2 = {
     "NASNetLarge": (70.0, 3702.3, 356.6),
 }
 """Execution [ms], load [ms], file [MB]. Which DenseNet it was is not said."""
-_CYCLES, _EXECUTIONS = 20, 10
-_SMALL_MB = {"small-1": 1, "small-4": 4, "small-16": 16}
-_WITHIN_S = 900.0
 _APART = 1.25
 """Points that are nearer than this factor share a label, the one of the smaller file."""
 
 
-class Figure(Experiment):
+class Figure(Profiles):
     """Times and memory of loading and executing networks, 20 cycles of 10 executions each, beside table 2."""
 
     name: ClassVar[str] = "mcache-profiles"
     source: ClassVar[str] = "mCache, 3.2"
-    takes_data: ClassVar[bool] = True
-
-    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per network."""
-        names = [*(_SMALL_MB if options.data is None else ModelRepository(options.data).manifests())]
-        return tuple(Cell(name, {"network": name}) for name in names[: 2 if options.smoke else None])
-
-    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """A row per cycle of loading, executing and unloading, all in a process of its own."""
-        name = cell.parameters["network"]
-        cycles, executions = (2, 3) if options.smoke else (_CYCLES, _EXECUTIONS)
-        with TemporaryDirectory() as folder:
-            if options.data is None:
-                path = _small_network(Path(folder) / f"{name}.onnx", _SMALL_MB[name])
-            else:
-                repository = ModelRepository(options.data)
-                path = repository.checked_path(repository.get(name))
-            _, measured = measure(path, name, cycles=cycles, executions=executions, within_s=_WITHIN_S)
-            file_mb = path.stat().st_size / 1e6
-        return [_row(name, file_mb, place, one) for place, one in enumerate(measured)]
-
-    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``<network>``: medians and ranges over cycles, smallest file first."""
-        found = nested(rows, ("network",), _of_network)
-        return dict(sorted(found.items(), key=lambda item: float(item[1]["file_mb"])))
+    shares_cells_with: ClassVar[tuple[str, ...]] = ("cremebrulee-profiles",)
+    cycles: ClassVar[int] = 20
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """Loading takes longer than executing, and longer for larger networks."""
         least = min(summary, key=lambda name: float(summary[name]["load_over_execution"]))
-        files, loads = (
-            [one["file_mb"] for one in summary.values()],
-            [one["load_ms"]["median"] for one in summary.values()],
-        )
-        ranks = np.corrcoef(np.argsort(np.argsort(files)), np.argsort(np.argsort(loads)))[0, 1]
+        ranks = rank_correlation([one["file_mb"] for one in summary.values()], medians(summary, "load_ms"))
         return (
             Target.at_least(
                 "load over execution of any network; 8.2 to 53 in table 2",
@@ -96,9 +52,7 @@ class Figure(Experiment):
                 f"the least is that of {least}",
                 2,
             ),
-            Target.at_least(
-                "rank correlation of file size and load time; 1 in table 2", float(ranks), 0.8, "", 3
-            ),
+            Target.at_least("rank correlation of file size and load time; 1 in table 2", ranks, 0.8, "", 3),
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
@@ -133,8 +87,9 @@ class Figure(Experiment):
         names = list(results.metrics)
         picture = drawing.new_picture(10.6, 1.6 + 0.28 * max(8, len(names)))
         shares, sizes = picture.subplots(1, 2)
-        loads = np.array([one["load_ms"]["median"] for one in results.metrics.values()])
-        executions = np.array([one["execution_ms"]["median"] for one in results.metrics.values()])
+        loads, executions = (
+            np.array(medians(results.metrics, column)) for column in ("load_ms", "execution_ms")
+        )
         load_shares = 100 * loads / (loads + executions)
         drawing.stacked_bars(
             shares,
@@ -176,47 +131,3 @@ class Figure(Experiment):
             picture, "Medians and ranges over cycles of load, executions and unload; stars: the paper"
         )
         return picture
-
-
-def _row(name: str, file_mb: float, place: int, cycle: Cycle) -> Row:
-    return {
-        "network": name,
-        "file_mb": round(file_mb, 3),
-        "cycle": place,
-        "load_ms": round(cycle.load_ms, 3),
-        "first_ms": round(cycle.first_ms, 3),
-        "execution_ms": round(median(cycle.later_ms), 3),
-        "memory_mb": round((max(cycle.loaded_bytes, cycle.executed_bytes) - cycle.unloaded_bytes) / 1e6, 3),
-    }
-
-
-def _of_network(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        column: median_and_range(values(rows, column))
-        for column in ("load_ms", "first_ms", "execution_ms", "memory_mb")
-    }
-    ratio = found["load_ms"]["median"] / max(found["execution_ms"]["median"], 1e-6)
-    return {**found, "file_mb": float(rows[0]["file_mb"]), "load_over_execution": round(ratio, 3)}
-
-
-def _small_network(path: Path, megabytes: int) -> Path:
-    """A network of one product with a matrix of random weights."""
-    try:
-        import onnx  # noqa: PLC0415  optional
-    except ImportError as error:
-        raise MissingDependency(
-            "`nearsight experiment run mcache-profiles` makes networks with onnx",
-            advice="pip install 'nearsight[inference]', or give a folder of networks with --data",
-        ) from error
-    side = int((megabytes * 1e6 / 4) ** 0.5)
-    weights = np.random.default_rng(1).normal(0, 0.1, (side, side)).astype(np.float32)
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        path.stem,
-        [helper.make_tensor_value_info("x", kind, [1, side])],
-        [helper.make_tensor_value_info("y", kind, [1, side])],
-        [onnx.numpy_helper.from_array(weights, "w")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    return path

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nearsight.experiments.model_serving.profiles import COLUMNS
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
 from nearsight.experiments.studies.mcache import ablation_figure, policies_figure, profiles_figure
@@ -84,7 +85,8 @@ def test_gains_are_compared_on_the_same_trace() -> None:
 
 def test_profiles_compare_loading_with_executing() -> None:
     rows = [
-        {"network": name, "file_mb": str(file_mb), "cycle": str(cycle), "memory_mb": "9", "first_ms": "50"}
+        dict.fromkeys(COLUMNS, "9")
+        | {"network": name, "file_mb": str(file_mb), "cycle": str(cycle)}
         | {"load_ms": str(load_ms + cycle), "execution_ms": "20"}
         for name, file_mb, load_ms in (("large", 90.0, 400.0), ("small", 3.0, 100.0), ("middle", 30.0, 18.0))
         for cycle in range(3)

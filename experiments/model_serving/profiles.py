@@ -1,0 +1,145 @@
+"""What networks take to load, to execute and in memory: cycles of load, executions and unload, on one thread.
+
+Both papers measure so: CremeBrulee 50 cycles (section III-C), mCache 20 (3.2), of 10 executions each. A cell
+is a few cycles of one network in a process of its own, so that a run that takes an hour can be interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearsight.common.errors import MissingDependency
+from nearsight.common.inference.measurement import Cycle, measure
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Row,
+    RunOptions,
+    StoredRow,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import median_and_range, nested, values
+
+COLUMNS = (
+    *("load_ms", "first_ms", "execution_ms"),
+    *("memory_mb", "loaded_mb", "executed_mb", "unloaded_mb"),
+)
+"""Of a cycle; the execution is the median of the later ones."""
+_CYCLES_PER_CELL, _EXECUTIONS = 5, 10
+_SMALL_MB = {"small-1": 1, "small-4": 4, "small-16": 16}
+_WITHIN_S = 900.0
+
+
+class Profiles(Experiment):
+    """Times and memory of loading and executing networks.
+
+    `RunOptions.data` is a folder of networks, such as `nearsight models build` fills; without it small ones
+    are made.
+    """
+
+    takes_data: ClassVar[bool] = True
+    cycles: ClassVar[int]
+    """Of loads and unloads per network."""
+
+    def wanted(self, names: Sequence[str]) -> Sequence[str]:
+        """Which networks of a folder to measure."""
+        return names
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per some cycles of a network; all networks come once before one comes again."""
+        if options.data is None:
+            names: Sequence[str] = [*_SMALL_MB]
+        else:
+            names = self.wanted([*ModelRepository(options.data).manifests()])
+        parts = 1 if options.smoke else self.cycles // _CYCLES_PER_CELL
+        return cells_of("{network}-{part}", part=range(parts), network=names[: 2 if options.smoke else None])
+
+    def cell_of(self, row: StoredRow) -> str:
+        """By network and number of the cycle."""
+        return f"{row['network']}-{int(row['cycle']) // _CYCLES_PER_CELL}"
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """A row per cycle of loading, executing and unloading, all in a process of its own."""
+        name, part = cell.parameters["network"], cell.parameters["part"]
+        cycles, executions = (2, 3) if options.smoke else (_CYCLES_PER_CELL, _EXECUTIONS)
+        with TemporaryDirectory() as folder:
+            if options.data is None:
+                path = _small_network(Path(folder) / f"{name}.onnx", _SMALL_MB[name])
+            else:
+                repository = ModelRepository(options.data)
+                path = repository.checked_path(repository.get(name))
+            _, measured = measure(path, name, cycles=cycles, executions=executions, within_s=_WITHIN_S)
+            file_mb = path.stat().st_size / 1e6
+        first = part * _CYCLES_PER_CELL
+        return [_row(name, file_mb, first + place, one) for place, one in enumerate(measured)]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``<network>``: medians and ranges over cycles, smallest file first."""
+        found = nested(rows, ("network",), _of_network)
+        return dict(sorted(found.items(), key=lambda item: float(item[1]["file_mb"])))
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's, of values without ties."""
+    return float(np.corrcoef(np.argsort(np.argsort(a)), np.argsort(np.argsort(b)))[0, 1])
+
+
+def medians(summary: Mapping[str, Any], column: str) -> list[float]:
+    """Of all networks, in the order of the summary."""
+    return [float(one[column]["median"]) for one in summary.values()]
+
+
+def _row(name: str, file_mb: float, place: int, cycle: Cycle) -> Row:
+    return {
+        "network": name,
+        "file_mb": round(file_mb, 3),
+        "cycle": place,
+        "load_ms": round(cycle.load_ms, 3),
+        "first_ms": round(cycle.first_ms, 3),
+        "execution_ms": round(median(cycle.later_ms), 3),
+        "memory_mb": round((max(cycle.loaded_bytes, cycle.executed_bytes) - cycle.unloaded_bytes) / 1e6, 3),
+        "loaded_mb": round(cycle.loaded_bytes / 1e6, 3),
+        "executed_mb": round(cycle.executed_bytes / 1e6, 3),
+        "unloaded_mb": round(cycle.unloaded_bytes / 1e6, 3),
+    }
+
+
+def _of_network(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    found: dict[str, Any] = {column: median_and_range(values(rows, column)) for column in COLUMNS}
+    ratio = found["load_ms"]["median"] / max(found["execution_ms"]["median"], 1e-6)
+    return {
+        **found,
+        "file_mb": float(rows[0]["file_mb"]),
+        "load_over_execution": round(ratio, 3),
+        "cycles": len(rows),
+    }
+
+
+def _small_network(path: Path, megabytes: int) -> Path:
+    """A network of one product with a matrix of random weights."""
+    try:
+        import onnx  # noqa: PLC0415  optional
+    except ImportError as error:
+        raise MissingDependency(
+            "profiles without --data need small networks, which onnx makes",
+            advice="pip install 'nearsight[inference]', or give a folder of networks with --data",
+        ) from error
+    side = int((megabytes * 1e6 / 4) ** 0.5)
+    weights = np.random.default_rng(1).normal(0, 0.1, (side, side)).astype(np.float32)
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        path.stem,
+        [helper.make_tensor_value_info("x", kind, [1, side])],
+        [helper.make_tensor_value_info("y", kind, [1, side])],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
