@@ -15,6 +15,7 @@ from nearsight import __version__
 from nearsight.cloud.catalogue import IndexState
 from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.intake import ObjectIntake
+from nearsight.cloud.network_intake import NetworkIntake
 from nearsight.cloud.networks import CloudNetworks
 from nearsight.cloud.service import CatalogueService, RecognitionService
 from nearsight.cloud.settings import CloudSettings
@@ -101,6 +102,7 @@ class CloudDaemon:
             self._store, settings.recognition, poll_interval_s=settings.poll_interval_s, clock=self._clock
         )
         self._networks = CloudNetworks(settings.models, settings.poll_interval_s, self._clock)
+        self._network_intake = NetworkIntake(self._networks, settings.models, self._store, self._clock)
         extractor = OrbExtractor(settings.recognition.fast_threshold)
         trainer = ObjectTrainer(settings.recognition, extractor)
         self._intake = ObjectIntake(
@@ -122,6 +124,7 @@ class CloudDaemon:
                         lambda name: not self._catalogues.has(name),
                         self._clock,
                     ),
+                    self._network_intake,
                     CatalogueService(
                         self._catalogues,
                         self._intake,
@@ -163,6 +166,7 @@ class CloudDaemon:
         """Refuse new requests, finish those in progress within ``grace_s`` seconds, close the database."""
         if self._server is not None:
             self._server.stop(grace_s)
+        self._network_intake.stop(grace_s)
         self._networks.stop(grace_s)
         self._intake.stop()
         self._catalogues.stop()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -19,13 +20,15 @@ from nearsight.common.command_line.options import (
     flag_overrides,
 )
 from nearsight.common.command_line.terminal import print_json, print_line, print_table
-from nearsight.common.errors import InvalidArgument, NearsightError, NotFound
+from nearsight.common.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
+    from nearsight.cloud.network_intake import RemoteNetworks
     from nearsight.common.inference.manifest import Manifest, Pixels
-    from nearsight.common.inference.measurement import Cycle, Measurement
+    from nearsight.common.inference.measurement import Cycle
     from nearsight.common.inference.repository import ModelRepository
     from nearsight.common.inference.settings import ModelSettings
+    from nearsight.common.rpc.client import Channel
     from nearsight.protos.inference_pb2 import GetEvictionsResponse, ListModelsResponse, ModelSummary
 
 app = typer.Typer(
@@ -81,14 +84,23 @@ def add(
             help="It may answer for this network while that is loaded, see models.accuracy_loss.",
         ),
     ] = "",
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="ENDPOINT", help="Send it to a running cloud: tcp://127.0.0.1:7000"),
+    ] = None,
+    key: KeyOption = None,
+    server_key: ServerKeyOption = None,
     folder: FolderOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Add a network, or replace the one of the same name. It is loaded and executed first, to measure it."""
-    from nearsight.common.inference.repository import manifest_of_file
-    from nearsight.common.operation.status import format_bytes
+    """Add a network, or replace the one of the same name. It is loaded and executed first, to measure it.
 
-    settings = models_settings(config, folder)
+    With --to it is sent to a running cloud, which measures it. Sending goes on where it was interrupted.
+    """
+    from nearsight.cloud.network_intake import RemoteNetworks, costs_in_words, take
+    from nearsight.common.command_line.terminal import progress_bar
+    from nearsight.common.inference.repository import manifest_of_file
+
     manifest = replace(
         manifest_of_file(file, name or file.stem),
         labels=_labels(labels),
@@ -97,19 +109,18 @@ def add(
         accuracy=accuracy,
         stands_in_for=stands_in_for,
     )
-    with TemporaryDirectory() as place:
-        prepared = Path(place) / "prepared"
-        measured, _ = _measure(file, manifest.name, settings, prepared, cycles=3, executions=10)
-        takes = _check_use(file, manifest, settings)
+    if to is None:
+        settings = models_settings(config, folder)
         repository = _repository(settings)
-        before = repository.manifests().get(manifest.name)
-        added = repository.add(file, replace(manifest, measured=measured), prepared=prepared)
-    done = "added" if before is None else "unchanged" if before.version == added.version else "replaced"
-    print_line(f"{done} {added.name}, version {added.version}, in {repository.folder}: {takes}")
-    print_line(
-        f"{format_bytes(added.size_bytes)} in its file, {format_bytes(measured.memory_bytes)} in memory; "
-        f"loads in {measured.load_ms:.0f} ms, executes in {measured.execution_ms:.1f} ms"
-    )
+        place, taken = str(repository.folder), take(repository, settings, file, manifest)
+    else:
+        with (
+            _channel(to, folder, key, server_key) as channel,
+            progress_bar("sending bytes", manifest.size_bytes) as advance,
+        ):
+            place, taken = to, RemoteNetworks(channel).add(file, manifest, advance)
+    print_line(f"{taken.done} {manifest.name}, version {taken.manifest.version}, in {place}: {taken.use}")
+    print_line(costs_in_words(taken.manifest))
 
 
 @app.command("list")
@@ -132,12 +143,7 @@ def list_models(
         rows = [_row_of_manifest(one) for one in repository.manifests().values()]
         problems = repository.problems
     columns = ("network", "version", "file MB", "memory MB", "load ms", "execution ms", "in memory", "labels")
-    if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    elif rows:
-        print_table(columns, rows, right=columns[1:6])
-    else:
-        print_line("no networks; `nearsight models add` adds one")
+    _show(columns, rows, columns[1:6], "no networks; `nearsight models add` adds one", as_json=as_json)
     for name, why in problems.items():
         print_line(f"{name} cannot be used: {why}", err=True)
 
@@ -145,14 +151,27 @@ def list_models(
 @app.command()
 def remove(
     names: Annotated[list[str], typer.Argument(help="Names of networks.")],
+    endpoint: Annotated[
+        str | None,
+        typer.Option("--from", metavar="ENDPOINT", help="From a running cloud: tcp://127.0.0.1:7000"),
+    ] = None,
+    key: KeyOption = None,
+    server_key: ServerKeyOption = None,
     folder: FolderOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Remove networks. Edges drop them as well."""
-    repository = _repository(models_settings(config, folder))
-    for name in names:
-        repository.remove(name)
-        print_line(f"removed {name}")
+    """Remove networks, from a folder or a running cloud. Edges drop them as well."""
+    from nearsight.cloud.network_intake import RemoteNetworks
+
+    with ExitStack() as stack:
+        place: ModelRepository | RemoteNetworks
+        if endpoint is None:
+            place = _repository(models_settings(config, folder))
+        else:
+            place = RemoteNetworks(stack.enter_context(_channel(endpoint, folder, key, server_key)))
+        for name in names:
+            place.remove(name)
+            print_line(f"removed {name}")
 
 
 @app.command()
@@ -180,12 +199,8 @@ def log(
         )
         for one in response.evictions
     ]
-    if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    elif rows:
-        print_table(columns, rows, right=("s ago", "score", "memory MB", "load ms"))
-    else:
-        print_line("nothing was evicted")
+    right = ("s ago", "score", "memory MB", "load ms")
+    _show(columns, rows, right, "nothing was evicted", as_json=as_json)
 
 
 @app.command()
@@ -202,15 +217,22 @@ def profile(
     A process of its own loads, executes and unloads it again and again. The papers have 50 (CremeBrulee) and
     20 (mCache) cycles of 10 executions. A network of the folder is served with the new numbers.
     """
+    from nearsight.common.inference.measurement import measure
+
     settings = models_settings(config, folder)
     repository = _repository(settings)
     manifest = repository.manifests().get(network)
     path = repository.checked_path(manifest) if manifest is not None else Path(network)
     if not path.is_file():
         raise NotFound(f"there is no network {network!r} in {settings.folder}, and no such file")
-    prepared = repository.path(manifest, "prepared") if manifest is not None else None
-    measured, measurements = _measure(
-        path, path.stem, settings, prepared, cycles=cycles, executions=executions
+    measured, measurements = measure(
+        path,
+        path.stem,
+        threads=settings.threads,
+        cycles=cycles,
+        executions=executions,
+        within_s=settings.load_limit_s * cycles,
+        prepared=repository.path(manifest, "prepared") if manifest is not None else None,
     )
     if manifest is not None:
         repository.note_measured(manifest, measured)
@@ -219,6 +241,22 @@ def profile(
         return
     columns = ("", "median", "least", "most")
     print_table(columns, _steps(measurements), title=f"{path.name}: {cycles} cycles", right=columns[1:])
+
+
+def _show(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str],
+    nothing: str,
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif rows:
+        print_table(columns, rows, right=right)
+    else:
+        print_line(nothing)
 
 
 def _steps(measurements: Sequence[Cycle]) -> list[tuple[str, ...]]:
@@ -255,52 +293,6 @@ def _repository(settings: ModelSettings) -> ModelRepository:
     return ModelRepository(settings.folder)
 
 
-def _measure(
-    path: Path, name: str, settings: ModelSettings, prepared: Path | None, *, cycles: int, executions: int
-) -> tuple[Measurement, list[Cycle]]:
-    from nearsight.common.inference.measurement import measure
-
-    within_s = settings.load_limit_s * cycles
-    return measure(
-        path,
-        name,
-        threads=settings.threads,
-        cycles=cycles,
-        executions=executions,
-        within_s=within_s,
-        prepared=prepared,
-    )
-
-
-def _check_use(path: Path, manifest: Manifest, settings: ModelSettings) -> str:
-    """What the network takes and gives, for a person; `InvalidArgument` if its labels do not fit."""
-    from nearsight.common.inference.classification import image_layout
-    from nearsight.common.inference.runtime import Runtime
-
-    runtime = Runtime(settings.threads)
-    try:
-        network = runtime.load(path, manifest.name)
-        inputs, outputs = network.inputs, network.outputs
-        network.close()
-    finally:
-        runtime.close()
-    classes = outputs[0].shape[-1] if outputs[0].shape else None
-    if manifest.labels:
-        if len(inputs) != 1:
-            raise InvalidArgument(
-                f"{path} has {len(inputs)} inputs, so it takes no photos", advice="leave out --labels"
-            )
-        image_layout(inputs[0])
-        if classes not in (None, len(manifest.labels)):
-            raise InvalidArgument(
-                f"{path} tells {classes} classes apart, and there are {len(manifest.labels)} labels",
-                advice="give one line per class",
-            )
-    takes = ", ".join(f"{one.name!r} {one}" for one in inputs)
-    use = f"names {len(manifest.labels)} classes in photos" if manifest.labels else "takes tensors only"
-    return f"{use}; input {takes}"
-
-
 def _labels(path: Path | None) -> tuple[str, ...]:
     if path is None:
         return ()
@@ -314,28 +306,30 @@ def _labels(path: Path | None) -> tuple[str, ...]:
     return labels
 
 
+@contextmanager
+def _channel(
+    endpoint: str, folder: Path | None, key: Path | None, server_key: str | None
+) -> Iterator[Channel]:
+    """To one daemon."""
+    from nearsight.common.rpc.client import Channel
+    from nearsight.common.rpc.security import client_security
+
+    if folder is not None:
+        raise InvalidArgument("a folder and a running daemon are given", advice="name the one that is meant")
+    security = client_security(key, server_key)
+    with Channel(endpoint, client_id=f"shell-{os.getpid()}", security=security) as channel:
+        yield channel
+
+
 def _ask(endpoint: str, method: str, timeout_s: float, key: Path | None, server_key: str | None) -> Any:
     """The answer of one daemon."""
     from nearsight.common.inference.service import ModelsService
-    from nearsight.common.operation.inquiry import ask_all
-    from nearsight.common.rpc.security import client_security
     from nearsight.protos import inference_pb2
 
-    def failed(_: str, error: NearsightError) -> NearsightError:
-        return error
-
-    (answer,) = ask_all(
-        [endpoint],
-        ModelsService.descriptor.methods_by_name[method],
-        getattr(inference_pb2, f"{method}Request")(),
-        lambda _, response: response,
-        failed,
-        timeout_s=timeout_s,
-        security=client_security(key, server_key),
-    )
-    if isinstance(answer, NearsightError):
-        raise answer
-    return answer
+    request = getattr(inference_pb2, f"{method}Request")()
+    with _channel(endpoint, None, key, server_key) as channel:
+        asked = ModelsService.descriptor.methods_by_name[method]
+        return channel.ask(asked, request, timeout_s=timeout_s).message
 
 
 def _row_of(one: ModelSummary) -> tuple[str, ...]:

@@ -284,6 +284,11 @@ class CatalogueStore(DatabaseFile):
             self._commit_revision(catalogue, revision, changed=True)
         return objects
 
+    def note_network(self, by: Author, name: str, version: int, done: str) -> None:
+        """Write into the log what somebody did with a network."""
+        with self.transaction():
+            self._log(by, name, version, [(done, "the network")])
+
     def log(self, catalogue: str = "", last: int = 100) -> tuple[LogEntry, ...]:
         """The last changes of one catalogue, or of all, in the order in which they were made."""
         query = """SELECT * FROM (

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from nearsight.protos import rpc_pb2 as nearsight_dot_protos_dot_rpc__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n nearsight/protos/inference.proto\x12\x0cnearsight.v1\x1a\x1anearsight/protos/rpc.proto\";\n\rTensorMessage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x04\"J\n\x0cInferRequest\x12+\n\x06inputs\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.TensorMessage\x12\r\n\x05\x65xact\x18\x02 \x01(\x08\"t\n\rInferResponse\x12,\n\x07outputs\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.TensorMessage\x12\x13\n\x0b\x61nswered_by\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0f\n\x07network\x18\x07 \x01(\t\"\x13\n\x11ListModelsRequest\"@\n\x12ListModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.nearsight.v1.ModelSummary\"\xaa\x01\n\x0cModelSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08manifest\x18\x05 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x06 \x01(\x04\x12\x0f\n\x07load_ms\x18\x07 \x01(\x01\x12\x14\n\x0c\x65xecution_ms\x18\x08 \x01(\x01\x12\x10\n\x08resident\x18\t \x01(\x08\x12\x0f\n\x07problem\x18\n \x01(\t\x12\x14\n\x0ctensors_only\x18\x0b \x01(\x08J\x04\x08\x02\x10\x05\"H\n\x14GetModelChunkRequest\x12\x10\n\x08\x63hecksum\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\r\"\'\n\x15GetModelChunkResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x06\"\x15\n\x13GetEvictionsRequest\"H\n\x14GetEvictionsResponse\x12\x30\n\tevictions\x18\x01 \x03(\x0b\x32\x1d.nearsight.v1.EvictionMessage\"z\n\x0f\x45victionMessage\x12\r\n\x05\x61ge_s\x18\x01 \x01(\x01\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05score\x18\x03 \x01(\x01\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x0f\n\x07load_ms\x18\x05 \x01(\x01\x12\x15\n\rmade_room_for\x18\x06 \x01(\t2V\n\tInference\x12I\n\x05Infer\x12\x1a.nearsight.v1.InferRequest\x1a\x1b.nearsight.v1.InferResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x32\x9d\x02\n\x06Models\x12T\n\nListModels\x12\x1f.nearsight.v1.ListModelsRequest\x1a .nearsight.v1.ListModelsResponse\"\x03\x90\x02\x01\x12\x61\n\rGetModelChunk\x12\".nearsight.v1.GetModelChunkRequest\x1a#.nearsight.v1.GetModelChunkResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x12Z\n\x0cGetEvictions\x12!.nearsight.v1.GetEvictionsRequest\x1a\".nearsight.v1.GetEvictionsResponse\"\x03\x90\x02\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n nearsight/protos/inference.proto\x12\x0cnearsight.v1\x1a\x1anearsight/protos/rpc.proto\";\n\rTensorMessage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x04\"J\n\x0cInferRequest\x12+\n\x06inputs\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.TensorMessage\x12\r\n\x05\x65xact\x18\x02 \x01(\x08\"t\n\rInferResponse\x12,\n\x07outputs\x18\x01 \x03(\x0b\x32\x1b.nearsight.v1.TensorMessage\x12\x13\n\x0b\x61nswered_by\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0f\n\x07network\x18\x07 \x01(\t\"\x13\n\x11ListModelsRequest\"@\n\x12ListModelsResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.nearsight.v1.ModelSummary\"\xaa\x01\n\x0cModelSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08manifest\x18\x05 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x06 \x01(\x04\x12\x0f\n\x07load_ms\x18\x07 \x01(\x01\x12\x14\n\x0c\x65xecution_ms\x18\x08 \x01(\x01\x12\x10\n\x08resident\x18\t \x01(\x08\x12\x0f\n\x07problem\x18\n \x01(\t\x12\x14\n\x0ctensors_only\x18\x0b \x01(\x08J\x04\x08\x02\x10\x05\"H\n\x14GetModelChunkRequest\x12\x10\n\x08\x63hecksum\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\r\"\'\n\x15GetModelChunkResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x06\"\x15\n\x13GetEvictionsRequest\"H\n\x14GetEvictionsResponse\x12\x30\n\tevictions\x18\x01 \x03(\x0b\x32\x1d.nearsight.v1.EvictionMessage\"z\n\x0f\x45victionMessage\x12\r\n\x05\x61ge_s\x18\x01 \x01(\x01\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05score\x18\x03 \x01(\x01\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x0f\n\x07load_ms\x18\x05 \x01(\x01\x12\x15\n\rmade_room_for\x18\x06 \x01(\t\"\\\n\x14PutModelChunkRequest\x12\x10\n\x08\x63hecksum\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x06\"+\n\x15PutModelChunkResponse\x12\x12\n\ndone_bytes\x18\x01 \x01(\x04\"#\n\x0f\x41\x64\x64ModelRequest\x12\x10\n\x08manifest\x18\x01 \x01(\t\"?\n\x10\x41\x64\x64ModelResponse\x12\x10\n\x08manifest\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\t\x12\x0b\n\x03use\x18\x03 \x01(\t\"\x14\n\x12RemoveModelRequest\"\x15\n\x13RemoveModelResponse2V\n\tInference\x12I\n\x05Infer\x12\x1a.nearsight.v1.InferRequest\x1a\x1b.nearsight.v1.InferResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x32\x9d\x02\n\x06Models\x12T\n\nListModels\x12\x1f.nearsight.v1.ListModelsRequest\x1a .nearsight.v1.ListModelsResponse\"\x03\x90\x02\x01\x12\x61\n\rGetModelChunk\x12\".nearsight.v1.GetModelChunkRequest\x1a#.nearsight.v1.GetModelChunkResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x12Z\n\x0cGetEvictions\x12!.nearsight.v1.GetEvictionsRequest\x1a\".nearsight.v1.GetEvictionsResponse\"\x03\x90\x02\x01\x32\x9a\x02\n\rNetworkIntake\x12^\n\rPutModelChunk\x12\".nearsight.v1.PutModelChunkRequest\x1a#.nearsight.v1.PutModelChunkResponse\"\x04\xf0\xe0\x18\x02\x12O\n\x08\x41\x64\x64Model\x12\x1d.nearsight.v1.AddModelRequest\x1a\x1e.nearsight.v1.AddModelResponse\"\x04\xf0\xe0\x18\x02\x12X\n\x0bRemoveModel\x12 .nearsight.v1.RemoveModelRequest\x1a!.nearsight.v1.RemoveModelResponse\"\x04\xf0\xe0\x18\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,6 +40,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELS'].methods_by_name['GetModelChunk']._serialized_options = b'\220\002\001\360\340\030\001'
   _globals['_MODELS'].methods_by_name['GetEvictions']._loaded_options = None
   _globals['_MODELS'].methods_by_name['GetEvictions']._serialized_options = b'\220\002\001'
+  _globals['_NETWORKINTAKE'].methods_by_name['PutModelChunk']._loaded_options = None
+  _globals['_NETWORKINTAKE'].methods_by_name['PutModelChunk']._serialized_options = b'\360\340\030\002'
+  _globals['_NETWORKINTAKE'].methods_by_name['AddModel']._loaded_options = None
+  _globals['_NETWORKINTAKE'].methods_by_name['AddModel']._serialized_options = b'\360\340\030\002'
+  _globals['_NETWORKINTAKE'].methods_by_name['RemoveModel']._loaded_options = None
+  _globals['_NETWORKINTAKE'].methods_by_name['RemoveModel']._serialized_options = b'\360\340\030\002'
   _globals['_TENSORMESSAGE']._serialized_start=78
   _globals['_TENSORMESSAGE']._serialized_end=137
   _globals['_INFERREQUEST']._serialized_start=139
@@ -62,8 +68,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETEVICTIONSRESPONSE']._serialized_end=803
   _globals['_EVICTIONMESSAGE']._serialized_start=805
   _globals['_EVICTIONMESSAGE']._serialized_end=927
-  _globals['_INFERENCE']._serialized_start=929
-  _globals['_INFERENCE']._serialized_end=1015
-  _globals['_MODELS']._serialized_start=1018
-  _globals['_MODELS']._serialized_end=1303
+  _globals['_PUTMODELCHUNKREQUEST']._serialized_start=929
+  _globals['_PUTMODELCHUNKREQUEST']._serialized_end=1021
+  _globals['_PUTMODELCHUNKRESPONSE']._serialized_start=1023
+  _globals['_PUTMODELCHUNKRESPONSE']._serialized_end=1066
+  _globals['_ADDMODELREQUEST']._serialized_start=1068
+  _globals['_ADDMODELREQUEST']._serialized_end=1103
+  _globals['_ADDMODELRESPONSE']._serialized_start=1105
+  _globals['_ADDMODELRESPONSE']._serialized_end=1168
+  _globals['_REMOVEMODELREQUEST']._serialized_start=1170
+  _globals['_REMOVEMODELREQUEST']._serialized_end=1190
+  _globals['_REMOVEMODELRESPONSE']._serialized_start=1192
+  _globals['_REMOVEMODELRESPONSE']._serialized_end=1213
+  _globals['_INFERENCE']._serialized_start=1215
+  _globals['_INFERENCE']._serialized_end=1301
+  _globals['_MODELS']._serialized_start=1304
+  _globals['_MODELS']._serialized_end=1589
+  _globals['_NETWORKINTAKE']._serialized_start=1592
+  _globals['_NETWORKINTAKE']._serialized_end=1874
 # @@protoc_insertion_point(module_scope)

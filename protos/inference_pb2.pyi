@@ -108,3 +108,45 @@ class EvictionMessage(_message.Message):
     load_ms: float
     made_room_for: str
     def __init__(self, age_s: _Optional[float] = ..., model: _Optional[str] = ..., score: _Optional[float] = ..., size_bytes: _Optional[int] = ..., load_ms: _Optional[float] = ..., made_room_for: _Optional[str] = ...) -> None: ...
+
+class PutModelChunkRequest(_message.Message):
+    __slots__ = ("checksum", "size_bytes", "offset", "digest")
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    checksum: bytes
+    size_bytes: int
+    offset: int
+    digest: int
+    def __init__(self, checksum: _Optional[bytes] = ..., size_bytes: _Optional[int] = ..., offset: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
+
+class PutModelChunkResponse(_message.Message):
+    __slots__ = ("done_bytes",)
+    DONE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    done_bytes: int
+    def __init__(self, done_bytes: _Optional[int] = ...) -> None: ...
+
+class AddModelRequest(_message.Message):
+    __slots__ = ("manifest",)
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    manifest: str
+    def __init__(self, manifest: _Optional[str] = ...) -> None: ...
+
+class AddModelResponse(_message.Message):
+    __slots__ = ("manifest", "done", "use")
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    USE_FIELD_NUMBER: _ClassVar[int]
+    manifest: str
+    done: str
+    use: str
+    def __init__(self, manifest: _Optional[str] = ..., done: _Optional[str] = ..., use: _Optional[str] = ...) -> None: ...
+
+class RemoveModelRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RemoveModelResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

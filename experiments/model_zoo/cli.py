@@ -79,9 +79,8 @@ def build(
 
 
 def _build_one(name: str, count: str, place: Path, settings: ModelSettings, seed: int, shrink: int) -> None:
-    from nearsight.common.inference.measurement import measure
+    from nearsight.cloud.network_intake import costs_in_words, take
     from nearsight.common.inference.repository import ModelRepository, manifest_of_file
-    from nearsight.common.operation.status import format_bytes
 
     repository = ModelRepository(settings.folder)
     if repository.has(name):
@@ -91,18 +90,10 @@ def _build_one(name: str, count: str, place: Path, settings: ModelSettings, seed
     path = place / f"{name}.onnx"
     _make(name, path, seed, shrink)
     built_s = time.perf_counter() - started_s
-    prepared = place / f"{name}.prepared"
-    measured, _ = measure(
-        path, name, threads=settings.threads, within_s=settings.load_limit_s, prepared=prepared
-    )
-    manifest = replace(manifest_of_file(path, name), pixels=_pixels(name), measured=measured)
-    repository.add(path, manifest, prepared=prepared)
+    manifest = replace(manifest_of_file(path, name), pixels=_pixels(name))
+    added = take(repository, settings, path, manifest, cycles=1).manifest
     path.unlink()
-    print_line(
-        f"{count}: built {name} in {built_s:.0f} s: {format_bytes(manifest.size_bytes)} in its file, "
-        f"{format_bytes(measured.memory_bytes)} in memory; loads in {measured.load_ms:.0f} ms, executes in "
-        f"{measured.execution_ms:.1f} ms"
-    )
+    print_line(f"{count}: built {name} in {built_s:.0f} s: {costs_in_words(added)}")
 
 
 def _make(name: str, path: Path, seed: int, shrink: int) -> None:

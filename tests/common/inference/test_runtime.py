@@ -1,6 +1,5 @@
 """The runtime with real, tiny networks."""
 
-import json
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from nearsight.common.errors import CorruptStore, DeadlineExceeded, InternalError, MissingDependency
-from nearsight.common.inference.measurement import Cycle
+from nearsight.common.inference.measurement import measure
 from nearsight.common.inference.runtime import Runtime
 from support.networks import adder_network, colour_network, endless_network, failing_network
 
@@ -60,12 +59,7 @@ def test_an_execution_that_fails_says_so_without_a_traceback(runtime: Runtime, t
 def test_memory_returns_with_every_unload(tmp_path: Path) -> None:
     """In a process of its own: nothing else may allocate."""
     path = colour_network(tmp_path / "large.onnx", weights_mb=20)
-    measured = subprocess.run(
-        [sys.executable, "-m", "nearsight.common.inference.measurement", str(path), "large", "1", "3", "2"],
-        capture_output=True,
-        check=True,
-    )
-    cycles = [Cycle(*row) for row in json.loads(measured.stdout)]
+    _, cycles = measure(path, "large", cycles=3, executions=2)
     for cycle in cycles:
         assert cycle.loaded_bytes - cycle.unloaded_bytes > 19e6
         assert cycle.unloaded_bytes < 25e6

@@ -1,0 +1,365 @@
+"""Networks on their way into a cloud: from a file of its machine, or over the network in pieces.
+
+Each is first loaded and executed in a process of its own, on the cloud's machine (decision 046). A transfer
+that was broken off goes on where it was: the length of the file that comes together says how far it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar, NamedTuple
+
+import xxhash
+from google.protobuf.descriptor import ServiceDescriptor
+
+from nearsight.cloud.access import BACK_OFF_S
+from nearsight.cloud.networks import CloudNetworks
+from nearsight.cloud.store import Author, CatalogueStore
+from nearsight.common.background.futures import pending
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.clock import Clock
+from nearsight.common.errors import (
+    CorruptStore,
+    InvalidArgument,
+    NotFound,
+    Overloaded,
+    PeerError,
+    SetupError,
+    Unavailable,
+)
+from nearsight.common.inference.classification import image_layout
+from nearsight.common.inference.manifest import Manifest
+from nearsight.common.inference.measurement import measure
+from nearsight.common.inference.repository import ModelRepository, checksum_of
+from nearsight.common.inference.runtime import Runtime
+from nearsight.common.inference.service import MOST_CHUNK_BYTES
+from nearsight.common.inference.settings import ModelSettings
+from nearsight.common.logging import get_logger
+from nearsight.common.operation.status import format_bytes
+from nearsight.common.rpc.call import message_of
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.protos import inference_pb2 as pb
+
+CHUNK_BYTES = 1 << 20
+_EXECUTIONS = 10
+_MOST_PENDING = 4
+_CALL_S, _PROOF_S = 20.0, 900.0
+_KEPT_S = 7 * 86_400.0
+"""What was begun and is older is removed."""
+
+
+class Taken(NamedTuple):
+    """A network that a cloud has now."""
+
+    manifest: Manifest
+    """With its version, and what it costs on the cloud's machine."""
+    done: str
+    """ "added", "replaced" or "unchanged"."""
+    use: str
+    """What it takes and gives, for a person."""
+
+
+def take(
+    repository: ModelRepository,
+    settings: ModelSettings,
+    file: Path,
+    wanted: Manifest,
+    *,
+    move: bool = False,
+    cycles: int = 3,
+) -> Taken:
+    """Prove a file, and put it into the repository.
+
+    Raises
+    ------
+    CorruptStore, MissingDependency, Unavailable
+        As `measure`.
+    InvalidArgument
+        If the labels do not fit.
+    SetupError
+        If it cannot be written.
+    """
+    with TemporaryDirectory() as place:
+        prepared = Path(place) / "prepared"
+        measured, _ = measure(
+            file,
+            wanted.name,
+            threads=settings.threads,
+            cycles=cycles,
+            executions=_EXECUTIONS,
+            within_s=settings.load_limit_s * cycles,
+            prepared=prepared,
+        )
+        use, before = _use_of(file, wanted, settings), repository.manifests().get(wanted.name)
+        added = repository.add(file, replace(wanted, measured=measured), move=move, prepared=prepared)
+    done = "added" if before is None else "unchanged" if before.version == added.version else "replaced"
+    return Taken(added, done, use)
+
+
+def costs_in_words(added: Manifest) -> str:
+    """What a network that was measured takes, for a person."""
+    measured = added.measured
+    if measured is None:
+        return f"{format_bytes(added.size_bytes)} in its file"
+    return (
+        f"{format_bytes(added.size_bytes)} in its file, {format_bytes(measured.memory_bytes)} in memory; "
+        f"loads in {measured.load_ms:.0f} ms, executes in {measured.execution_ms:.1f} ms"
+    )
+
+
+class NetworkIntake(Service):
+    """Takes networks in and out over the network.
+
+    Parameters
+    ----------
+    networks : CloudNetworks
+        Where they go.
+    settings : ModelSettings
+        How they are proven.
+    store : CatalogueStore
+        Its log says who did what.
+    clock : Clock
+        Must run in real time.
+    """
+
+    descriptor: ClassVar[ServiceDescriptor] = pb.DESCRIPTOR.services_by_name["NetworkIntake"]
+    own_worker: ClassVar[bool] = True  # files must not wait behind photos
+
+    def __init__(
+        self, networks: CloudNetworks, settings: ModelSettings, store: CatalogueStore, clock: Clock
+    ) -> None:
+        self._networks = networks
+        self._repository = networks.repository
+        self._settings = settings
+        self._store = store
+        self._log = get_logger("models")
+        self._background = BackgroundWorker(clock, "nearsight-network-intake")
+        self._background.start()
+        self._room = threading.BoundedSemaphore(_MOST_PENDING)
+
+    def stop(self, grace_s: float) -> None:
+        """Begin no more proofs."""
+        self._background.stop(grace_s)
+
+    def put_model_chunk(
+        self, request: pb.PutModelChunkRequest, context: CallContext
+    ) -> pb.PutModelChunkResponse:
+        """Append a piece, if it is the next one; says how much is here."""
+        wanted = Manifest(context.catalogue, 1, request.size_bytes, request.checksum.hex())
+        if self._repository.holds(wanted):
+            return pb.PutModelChunkResponse(done_bytes=wanted.size_bytes)
+        part = self._repository.path(wanted, "part")
+        try:
+            done_bytes = self._begun(part, wanted)
+            if context.blobs:
+                piece = context.blobs[0]
+                if len(piece) > min(MOST_CHUNK_BYTES, wanted.size_bytes - request.offset):
+                    raise InvalidArgument(f"a piece of {len(piece)} bytes at {request.offset} is too long")
+                if request.offset == done_bytes and request.digest == xxhash.xxh3_64_intdigest(piece):
+                    with part.open("ab") as file:
+                        file.write(piece)
+                    done_bytes += len(piece)
+        except OSError as error:
+            raise Unavailable(
+                f"the cloud cannot store the file: {error.strerror}", advice="make room there"
+            ) from error
+        return pb.PutModelChunkResponse(done_bytes=done_bytes)
+
+    def add_model(self, request: pb.AddModelRequest, context: CallContext) -> Future[pb.AddModelResponse]:
+        """Prove the file that came, in another thread, and take it into use."""
+        try:
+            wanted = replace(Manifest.from_json(request.manifest), version=1, measured=None)
+        except CorruptStore as error:
+            raise InvalidArgument(error.message) from error
+        if wanted.name != context.catalogue:
+            raise InvalidArgument(f"a manifest of {wanted.name!r} in a call about {context.catalogue!r}")
+        self._store.check_writable()
+        if not self._room.acquire(blocking=False):
+            raise Overloaded(f"{_MOST_PENDING} networks are being proven", advice="try again later")
+        by = Author(context.caller.name, context.caller.key)
+        answer: Future[pb.AddModelResponse] = pending()
+
+        def work() -> None:
+            try:
+                answer.set_result(self._added(wanted, by))
+            except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for it
+                answer.set_exception(error)
+            finally:
+                self._room.release()
+
+        self._background.submit(work)
+        return answer
+
+    def remove_model(self, request: pb.RemoveModelRequest, context: CallContext) -> pb.RemoveModelResponse:
+        """Remove a network. Its name must be given."""
+        del request
+        self._store.check_writable()
+        manifest = self._repository.get(context.catalogue)
+        self._repository.remove(manifest.name)
+        self._changed(Author(context.caller.name, context.caller.key), manifest, "removed")
+        return pb.RemoveModelResponse()
+
+    def _begun(self, part: Path, wanted: Manifest) -> int:
+        """How much of a file is here; an empty one is begun if the disk has room for all of it."""
+        if part.exists():
+            return part.stat().st_size
+        folder = self._repository.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for other in folder.glob("*.part"):
+            if time.time() - other.stat().st_mtime > _KEPT_S:
+                other.unlink(missing_ok=True)
+        free_bytes = shutil.disk_usage(folder).free
+        if wanted.size_bytes > free_bytes:
+            raise Unavailable(
+                f"the file has {wanted.size_bytes / 1e6:.1f} MB, and the cloud's disk room for "
+                f"{free_bytes / 1e6:.1f} MB",
+                advice="make room there",
+            )
+        part.touch()
+        return 0
+
+    def _added(self, wanted: Manifest, by: Author) -> pb.AddModelResponse:
+        """In the thread that proves.
+
+        Raises
+        ------
+        InvalidArgument, NotFound, Unavailable
+            If the file cannot be used, is not here, or cannot be taken now.
+        """
+        part = self._repository.path(wanted, "part")
+        try:
+            if self._repository.holds(wanted):
+                file = self._repository.checked_path(self._repository.get(wanted.name))
+            elif not part.exists() or part.stat().st_size != wanted.size_bytes:
+                raise NotFound(f"the file of {wanted.name!r} is not here yet", advice="send all of it first")
+            elif checksum_of(part) != wanted.checksum:
+                part.unlink()
+                raise Unavailable(f"the file of {wanted.name!r} came damaged", advice="send it again")
+            else:
+                file = part
+            taken = take(self._repository, self._settings, file, wanted, move=True)
+        except CorruptStore as error:
+            part.unlink(missing_ok=True)
+            raise InvalidArgument(error.message, advice=error.advice) from error
+        except SetupError as error:
+            raise Unavailable(f"at the cloud: {error.message}", advice=error.advice) from error
+        if taken.done != "unchanged":
+            self._changed(by, taken.manifest, taken.done)
+        return pb.AddModelResponse(manifest=taken.manifest.to_json(), done=taken.done, use=taken.use)
+
+    def _changed(self, by: Author, manifest: Manifest, done: str) -> None:
+        self._networks.memory.refresh()
+        self._store.note_network(by, manifest.name, manifest.version, done)
+        self._log.info(f"network {done}", network=manifest.name, version=manifest.version, by=by.name)
+
+
+class RemoteNetworks:
+    """The networks of a running cloud, for who may change them.
+
+    Parameters
+    ----------
+    channel : Channel
+        To the cloud.
+    pause : callable
+        Waits before a piece is sent again.
+    """
+
+    def __init__(self, channel: Channel, *, pause: Callable[[float], None] = time.sleep) -> None:
+        self._stub = Stub(channel, NetworkIntake.descriptor)
+        self._pause = pause
+
+    def add(self, file: Path, wanted: Manifest, progress: Callable[[int], None]) -> Taken:
+        """Send a file, and have it taken into use.
+
+        Parameters
+        ----------
+        file : Path
+        wanted : Manifest
+            Of this file.
+        progress : callable
+            Takes the number of bytes that the cloud has more than before.
+
+        Raises
+        ------
+        NearsightError
+            If the cloud refuses it, or cannot be reached for a while. What was sent stays there.
+        """
+        self._send(file, wanted, progress)
+        reply = self._stub.add_model(
+            pb.AddModelRequest(manifest=wanted.to_json(shared=True)),
+            timeout_s=_PROOF_S,
+            catalogue=wanted.name,
+        )
+        response = message_of(reply, pb.AddModelResponse)
+        return Taken(Manifest.from_json(response.manifest), response.done, response.use)
+
+    def remove(self, name: str) -> None:
+        """Remove a network."""
+        self._stub.remove_model(pb.RemoveModelRequest(), timeout_s=_CALL_S, catalogue=name)
+
+    def _send(self, file: Path, wanted: Manifest, progress: Callable[[int], None]) -> None:
+        done_bytes, pauses = 0, iter(BACK_OFF_S)
+        piece: bytes | None = None  # at first only how much is there
+        with file.open("rb") as opened:
+            while done_bytes < wanted.size_bytes:
+                try:
+                    now_bytes = self._put(wanted, done_bytes, piece)
+                    if piece is not None and now_bytes <= done_bytes:
+                        raise Unavailable(f"a piece of {file} does not arrive whole", advice="try again")
+                except PeerError:
+                    pause_s = next(pauses, None)
+                    if pause_s is None:
+                        raise
+                    self._pause(pause_s)
+                    piece = None
+                    continue
+                if piece is not None:
+                    pauses = iter(BACK_OFF_S)
+                progress(now_bytes - done_bytes)
+                done_bytes = now_bytes
+                opened.seek(done_bytes)
+                piece = opened.read(CHUNK_BYTES)
+
+    def _put(self, wanted: Manifest, offset: int, piece: bytes | None) -> int:
+        request = pb.PutModelChunkRequest(
+            checksum=bytes.fromhex(wanted.checksum), size_bytes=wanted.size_bytes, offset=offset
+        )
+        if piece is not None:
+            request.digest = xxhash.xxh3_64_intdigest(piece)
+        blobs = () if piece is None else (piece,)
+        reply = self._stub.put_model_chunk(request, timeout_s=_CALL_S, blobs=blobs, catalogue=wanted.name)
+        return message_of(reply, pb.PutModelChunkResponse).done_bytes
+
+
+def _use_of(path: Path, manifest: Manifest, settings: ModelSettings) -> str:
+    """What the network takes and gives, for a person; `InvalidArgument` if its labels do not fit."""
+    runtime = Runtime(settings.threads)
+    try:
+        network = runtime.load(path, manifest.name)
+        inputs, outputs = network.inputs, network.outputs
+        network.close()
+    finally:
+        runtime.close()
+    name, labels = manifest.name, manifest.labels
+    if labels:
+        if len(inputs) != 1:
+            raise InvalidArgument(
+                f"{name} has {len(inputs)} inputs, so it takes no photos", advice="leave out --labels"
+            )
+        image_layout(inputs[0])
+        classes = outputs[0].shape[-1] if outputs[0].shape else None
+        if classes not in (None, len(labels)):
+            raise InvalidArgument(
+                f"{name} tells {classes} classes apart, and there are {len(labels)} labels",
+                advice="give one line per class",
+            )
+    takes = ", ".join(f"{one.name!r} {one}" for one in inputs)
+    return f"{f'names {len(labels)} classes in photos' if labels else 'takes tensors only'}; input {takes}"
