@@ -73,10 +73,12 @@ class RateForecast:
     def __init__(self, factors: frozenset[Factor] = frozenset(Factor), day_s: float = DAY_S) -> None:
         if not day_s > 0:
             raise InvalidArgument(f"a day of {day_s:g} s")
-        self._factors = factors
+        self._recent, self._age, self._day, self._new = (factor in factors for factor in Factor)
         self._day_s = day_s
         self._memories_s = np.array([*MEMORIES_S, LONG_S])
         self._fading_hz = -1.0 / self._memories_s
+        self._fading = np.zeros_like(self._fading_hz)
+        """Between two requests; kept, as one is made for each request."""
         self._start_s = math.nan
         self._models = 0
         self._counts = np.zeros(0)
@@ -101,18 +103,20 @@ class RateForecast:
         """Count a request, and learn from time to time."""
         if math.isnan(self._start_s):
             self._start_s = self._begun_s = now_s
-        self._reach(model + 1)
+        if model >= self._models:
+            self._reach(model + 1)
         if now_s - self._begun_s >= _UPDATE_S:
             self._learn(now_s)
         if model < len(self._since):
             self._since[model] += 1
-        faded = self._faded[model]
-        faded *= np.exp((now_s - self._last_s[model]) * self._fading_hz)
+        faded, fading = self._faded[model], self._fading
+        np.multiply(self._fading_hz, now_s - self._last_s.item(model), out=fading)
+        np.exp(fading, out=fading)
+        faded *= fading
         faded += 1.0
         self._counts[model] += 1
         self._last_s[model] = now_s
-        if Factor.DAY in self._factors:
-            self._phases[model, self._phase(now_s)] += 1
+        self._phases[model, self._phase(now_s)] += 1
 
     def rates(self, models: NDArray[np.intp], now_s: float) -> Array:
         """Momentary rates [1/s], shape (N,), of these models (N,)."""
@@ -152,16 +156,23 @@ class RateForecast:
         long_hz = (faded[:, -1] + _PRIOR_REQUESTS) / (seen_s[-1] + _PRIOR_S)
         log_long = np.log(long_hz)
         recent_hz = (faded[:, :-1] + _PULL) / (seen_s[:-1] + _PULL / long_hz[:, None])
-        columns = [np.ones(len(models)), log_long]
-        if Factor.RECENT in self._factors:
-            columns += [*(np.log(recent_hz) - log_long[:, None]).T]
-        if Factor.AGE in self._factors:
-            columns += [np.log1p(age_s * long_hz), np.log1p(age_s * recent_hz[:, 1])]
-        if Factor.DAY in self._factors:
-            columns.append(np.log(self._at_this_time(models, now_s, long_hz)) - log_long)
-        if Factor.NEW in self._factors:
-            columns += [counts == 0, counts == 1]
-        return np.stack(columns, axis=1)
+        columns = np.ones((len(models), len(self.weights)))
+        columns[:, 1] = log_long
+        at = 2
+        if self._recent:
+            at += recent_hz.shape[1]
+            np.subtract(np.log(recent_hz), log_long[:, None], out=columns[:, 2:at])
+        if self._age:
+            columns[:, at] = np.log1p(age_s * long_hz)
+            columns[:, at + 1] = np.log1p(age_s * recent_hz[:, 1])
+            at += 2
+        if self._day:
+            columns[:, at] = np.log(self._at_this_time(models, now_s, long_hz)) - log_long
+            at += 1
+        if self._new:
+            columns[:, at] = counts == 0
+            columns[:, at + 1] = counts == 1
+        return columns
 
     def _at_this_time(self, models: NDArray[np.intp], now_s: float, long_hz: Array) -> Array:
         """Rates [1/s] at this phase of the day and near it, on all days so far."""
