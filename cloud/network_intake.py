@@ -7,7 +7,6 @@ that was broken off goes on where it was: the length of the file that comes toge
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -29,7 +28,6 @@ from nearsight.common.errors import (
     CorruptStore,
     InvalidArgument,
     NotFound,
-    Overloaded,
     PeerError,
     SetupError,
     Unavailable,
@@ -50,10 +48,7 @@ from nearsight.protos import inference_pb2 as pb
 
 CHUNK_BYTES = 1 << 20
 _EXECUTIONS = 10
-_MOST_PENDING = 4
 _CALL_S, _PROOF_S = 20.0, 900.0
-_KEPT_S = 7 * 86_400.0
-"""What was begun and is older is removed."""
 
 
 class Taken(NamedTuple):
@@ -143,7 +138,6 @@ class NetworkIntake(Service):
         self._log = get_logger("models")
         self._background = BackgroundWorker(clock, "nearsight-network-intake")
         self._background.start()
-        self._room = threading.BoundedSemaphore(_MOST_PENDING)
 
     def stop(self, grace_s: float) -> None:
         """Begin no more proofs."""
@@ -182,8 +176,6 @@ class NetworkIntake(Service):
         if wanted.name != context.catalogue:
             raise InvalidArgument(f"a manifest of {wanted.name!r} in a call about {context.catalogue!r}")
         self._store.check_writable()
-        if not self._room.acquire(blocking=False):
-            raise Overloaded(f"{_MOST_PENDING} networks are being proven", advice="try again later")
         by = Author(context.caller.name, context.caller.key)
         answer: Future[pb.AddModelResponse] = pending()
 
@@ -192,8 +184,6 @@ class NetworkIntake(Service):
                 answer.set_result(self._added(wanted, by))
             except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for it
                 answer.set_exception(error)
-            finally:
-                self._room.release()
 
         self._background.submit(work)
         return answer
@@ -213,9 +203,6 @@ class NetworkIntake(Service):
             return part.stat().st_size
         folder = self._repository.folder
         folder.mkdir(parents=True, exist_ok=True)
-        for other in folder.glob("*.part"):
-            if time.time() - other.stat().st_mtime > _KEPT_S:
-                other.unlink(missing_ok=True)
         free_bytes = shutil.disk_usage(folder).free
         if wanted.size_bytes > free_bytes:
             raise Unavailable(

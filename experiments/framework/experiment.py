@@ -158,6 +158,8 @@ class Experiment(ABC):
     """An experiment that measures the same; its rows are used if they exist. Empty: none."""
     shares_cells_with: ClassVar[tuple[str, ...]] = ()
     """Experiments with common cells; their rows are used if they exist."""
+    timed: ClassVar[bool] = True
+    """Whether it measures times: then one cell runs at a time."""
     style: ClassVar[Any] = MappingProxyType({})
     """What differs in its picture from the style of all."""
 
@@ -175,9 +177,8 @@ class Experiment(ABC):
         raise NotImplementedError(f"{self.name} shares no cells: it has none of {dict(row)}")
 
     def processes(self, options: RunOptions) -> int:
-        """Number of cells that run at a time; more than one only if no times are measured."""
-        del options
-        return 1
+        """Number of cells that run at a time."""
+        return 1 if self.timed or options.smoke else 2
 
     @abstractmethod
     def run(self, cell: Cell, options: RunOptions) -> Sequence[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,15 @@ def nested(
         value: nested(group, others, summarise) if others else summarise(group)
         for value, group in grouped(rows, first).items()
     }
+
+
+def leaves(found: Mapping[str, Any], depth: int) -> Iterator[tuple[Any, ...]]:
+    """What `nested` of so many columns found: the values of the columns, and the summary."""
+    for value, rest in found.items():
+        if depth == 1:
+            yield value, rest
+        else:
+            yield from ((value, *leaf) for leaf in leaves(rest, depth - 1))
 
 
 def values(rows: Iterable[StoredRow], column: str) -> list[float]:

@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 
 from nearsight import InvalidArgument, NotFound, Recognizer, Unavailable
 from nearsight.__main__ import main
-from nearsight.cloud import network_intake
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.network_intake import NetworkIntake, RemoteNetworks
 from nearsight.common.config.base import SecuritySettings
@@ -250,16 +249,8 @@ def test_a_full_disk_is_told_and_what_came_stays(
     assert remote.add(file, wanted, lambda _: None).done == "added"
 
 
-def test_old_beginnings_are_removed_and_manifests_of_others_refused(
-    place: Path, cloud: CloudDaemon, remote: RemoteNetworks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (place / "models").mkdir(exist_ok=True)
-    (place / "models" / f"old-{'0' * 16}.part").write_bytes(b"x")
-    monkeypatch.setattr(network_intake, "_KEPT_S", -1.0)
-    file = adder_network(place / "adder.onnx")
-    wanted = manifest_of_file(file, "adder")
-    assert remote.add(file, wanted, lambda _: None).manifest.version == 1
-    assert not parts(place)
+def test_what_is_not_here_and_manifests_of_others_are_refused(remote: RemoteNetworks) -> None:
+    wanted = Manifest("adder", 1, 10, "0" * 64)
     for text, says in ((wanted.to_json(), "a manifest of 'adder' in a call about 'trees'"), ("{", "damaged")):
         with pytest.raises(InvalidArgument, match=says):
             remote._stub.add_model(pb.AddModelRequest(manifest=text), timeout_s=20, catalogue="trees")

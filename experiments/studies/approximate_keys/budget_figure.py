@@ -71,6 +71,7 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "approximate-budget"
     source: ClassVar[str] = "beyond the approximate-key caching, 5"
+    timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """Per network: one for each cache through the shifts, and one for each kind of keys."""
@@ -79,10 +80,6 @@ class Figure(Experiment):
             *cells_of("{part}-{run}-{cache}", part=(SHIFT,), run=runs, cache=range(len(_GIVEN))),
             *cells_of("{part}-{run}-{keys}", part=(TRADE,), run=runs, keys=_PREFIXES),
         )
-
-    def processes(self, options: RunOptions) -> int:
-        """Nothing is timed."""
-        return 1 if options.smoke else 2
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Play the flows of a network; one row per window, keys and what the cache is given."""

@@ -71,14 +71,11 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "approximate-choice"
     source: ClassVar[str] = "beyond the approximate-key caching, 3"
+    timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per network."""
         return cells_of("{run}", run=range(1 if options.smoke else _RUNS))
-
-    def processes(self, options: RunOptions) -> int:
-        """Nothing is timed."""
-        return 1 if options.smoke else 2
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Play the flows through a cache that chooses, and through one per candidate; a row per window."""

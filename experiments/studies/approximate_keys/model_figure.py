@@ -53,6 +53,7 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "approximate-model"
     source: ClassVar[str] = "approximate-key caching, 4"
+    timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per popularity, classes and back-off, and one per heavy key."""
@@ -61,10 +62,6 @@ class Figure(Experiment):
             *cells_of("{skew}-{classes}-{beta}", skew=SKEWS, classes=(EQUAL, ONE_LARGER), beta=betas),
             *(Cell(f"heavy-{place}", {"heavy": classes}) for place, classes in enumerate(_HEAVY)),
         )
-
-    def processes(self, options: RunOptions) -> int:
-        """Nothing is timed."""
-        return 1 if options.smoke else 2
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Play streams; one row per stream and replacement, with what the equations say."""

@@ -96,6 +96,7 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "approximate-traffic"
     source: ClassVar[str] = "approximate-key caching, 5"
+    timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per network and approximation."""
@@ -106,10 +107,6 @@ class Figure(Experiment):
             Cell(cell.key, {"run": cell.parameters["run"], "function": names[cell.parameters["place"]]})
             for cell in cells
         )
-
-    def processes(self, options: RunOptions) -> int:
-        """Nothing is timed."""
-        return 1 if options.smoke else 2
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Play the flows of a network; one row per cache and back-off."""

@@ -29,7 +29,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import grouped, nested
+from nearsight.experiments.framework.numbers import grouped, leaves, nested
 from nearsight.experiments.model_serving.loader import serve_beside_loader
 from nearsight.experiments.model_serving.simulation import Served, knowledge_of, preload, replay
 from nearsight.experiments.model_serving.workloads import Recipe, Workload
@@ -76,6 +76,7 @@ class ForecastFigure(Experiment):
 
     name: ClassVar[str] = "model-forecast"
     source: ClassVar[str] = "CremeBrulee, 7"
+    timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per workload, process and run; the loader serves the 300 models alone."""
@@ -96,10 +97,6 @@ class ForecastFigure(Experiment):
             run=runs,
         )
         return (*own, *seven)
-
-    def processes(self, options: RunOptions) -> int:
-        """Nothing is timed."""
-        return 1 if options.smoke else 2
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """One row per memory and policy."""
@@ -129,26 +126,22 @@ class ForecastFigure(Experiment):
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """A share of the gap on bursty, diurnal and drifting arrivals; nowhere worse."""
         targets = []
-        for models, by_process in summary["closed"][REPLAY].items():
-            for process, by_memory in by_process.items():
-                if process == "poisson":
-                    continue
-                for baseline in ("cremebrulee", "iam"):
-                    shares = {
-                        memory: one[baseline][_OURS]["median"]
-                        for memory, one in by_memory.items()
-                        if memory != "all"
-                    }
-                    text = f"{models}, {process}: share of the gap of {baseline} to the oracle, median"
-                    note = ", ".join(
-                        f"{share:.2f} at {float(memory):.0%}" for memory, share in shares.items()
-                    )
-                    value = by_memory["all"][baseline][_OURS]["median"]
-                    targets.append(Target.at_least(text, value, _SHARE, note, digits=3))
+        found = [*leaves(summary["closed"][REPLAY], 2)]
+        for models, process, by_memory in found:
+            if process == "poisson":
+                continue
+            for baseline in ("cremebrulee", "iam"):
+                note = ", ".join(
+                    f"{one[baseline][_OURS]['median']:.2f} at {float(memory):.0%}"
+                    for memory, one in by_memory.items()
+                    if memory != "all"
+                )
+                text = f"{models}, {process}: share of the gap of {baseline} to the oracle, median"
+                value = by_memory["all"][baseline][_OURS]["median"]
+                targets.append(Target.at_least(text, value, _SHARE, note, digits=3))
         worst, where = max(
             (one[baseline][_OURS]["delay"] - 1, f"{models}, {process}, {memory}, {baseline}")
-            for models, by_process in summary["closed"][REPLAY].items()
-            for process, by_memory in by_process.items()
+            for models, process, by_memory in found
             for memory, one in by_memory.items()
             for baseline in ("cremebrulee", "iam")
             if memory != "all"
@@ -159,34 +152,21 @@ class ForecastFigure(Experiment):
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per workload, process and memory."""
         lines = []
-        for serving, by_models in summary["closed"].items():
-            for models, by_process in by_models.items():
-                for process, by_memory in by_process.items():
-                    for memory, one in by_memory.items():
-                        ours = one["cremebrulee"][_OURS]
-                        best = one["cremebrulee"].get(_AHEAD, {}).get("median")
-                        lines.append(
-                            (
-                                serving,
-                                models,
-                                process,
-                                memory,
-                                f"{ours['median']:.2f} ({ours['p25']:.2f} to {ours['p75']:.2f})",
-                                f"{one['iam'][_OURS]['median']:.2f}",
-                                f"{one['iam-ewma'][_OURS]['median']:.2f}",
-                                f"{ours['delay']:.3f}",
-                                "" if best is None else f"{best:.2f}",
-                            )
-                        )
-        columns = (
-            "serving",
-            "models",
-            "process",
-            "memory",
-            "of CremeBrulee's gap",
-            "of IAM's",
-            "of IAM-EWMA's",
-        )
+        for *keys, one in leaves(summary["closed"], 4):
+            ours = one["cremebrulee"][_OURS]
+            best = one["cremebrulee"].get(_AHEAD, {}).get("median")
+            lines.append(
+                (
+                    *keys,
+                    f"{ours['median']:.2f} ({ours['p25']:.2f} to {ours['p75']:.2f})",
+                    f"{one['iam'][_OURS]['median']:.2f}",
+                    f"{one['iam-ewma'][_OURS]['median']:.2f}",
+                    f"{ours['delay']:.3f}",
+                    "" if best is None else f"{best:.2f}",
+                )
+            )
+        gaps = ("of CremeBrulee's gap", "of IAM's", "of IAM-EWMA's")
+        columns = ("serving", "models", "process", "memory", *gaps)
         return (*columns, "delay / CremeBrulee's", "loading ahead"), lines
 
     def draw(self, results: Results) -> drawing.Picture:

@@ -23,7 +23,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import mean_and_spread, mean_in_words, nested, values
+from nearsight.experiments.framework.numbers import leaves, mean_and_spread, mean_in_words, nested, values
 from nearsight.experiments.model_serving.simulation import serve_in_turn, simulate
 from nearsight.experiments.studies.cremebrulee.workloads import RUNS, TESTBED, workload
 from nearsight.experiments.traces.model_requests import Association
@@ -107,8 +107,7 @@ class Memory(Experiment):
                 f"{one['hit_ratio']['mean']:.3f}",
                 f"{_over_execution(one):.2f}",
             )
-            for association, by_size in summary["associations"].items()
-            for size_gb, one in by_size.items()
+            for association, size_gb, one in leaves(summary["associations"], 2)
         ]
         columns = ("association", "GB", *(f"{part} [s]" for part in _PARTS))
         return (*columns, "load per miss [s]", "hit ratio", "load / execution"), lines

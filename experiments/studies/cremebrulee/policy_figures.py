@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +27,14 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import grouped, mean_and_spread, mean_in_words, nested, values
+from nearsight.experiments.framework.numbers import (
+    grouped,
+    leaves,
+    mean_and_spread,
+    mean_in_words,
+    nested,
+    values,
+)
 from nearsight.experiments.model_serving.simulation import Serve, replay, serve_in_turn, simulate
 from nearsight.experiments.studies.cremebrulee.workloads import RUNS, SIMULATION, TESTBED, workload
 from nearsight.experiments.traces.model_requests import Association
@@ -42,11 +49,16 @@ COLOURS = {
 _COSTLY, _CHEAP = Association.POPULAR_AND_COSTLY, Association.POPULAR_AND_CHEAP
 _QUANTILES = (50, 60, 70, 75, 80, 85, 90, 95, 99)
 _THIRD = 1 / 3
+_PAIRS = (
+    *(("cremebrulee", worse) for worse in ("popularity", "random")),
+    *(("cremebrulee-oracle", worse) for worse in ("belady-min", "random")),
+)
 
 
 class _Policies(Experiment):
     """Load delays of policies at several sizes."""
 
+    timed: ClassVar[bool] = False
     associations: ClassVar[Sequence[Association]]
     policies: ClassVar[Sequence[str]]
 
@@ -66,10 +78,6 @@ class _Policies(Experiment):
             run=range(1 if options.smoke else RUNS),
             size_gb=self.sizes_gb(options),
         )
-
-    def processes(self, options: RunOptions) -> int:
-        """Nothing is timed."""
-        return 1 if options.smoke else 2
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """One row per policy, on the same requests from the same cache."""
@@ -107,9 +115,8 @@ class _Policies(Experiment):
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per association and size: load delays."""
         lines = [
-            (association, size_gb, *(mean_in_words(one[policy]["load_s"], 3) for policy in self.policies))
-            for association, by_size in summary["associations"].items()
-            for size_gb, one in by_size.items()
+            (*keys, *(mean_in_words(one[policy]["load_s"], 3) for policy in self.policies))
+            for *keys, one in leaves(summary["associations"], 2)
         ]
         return ("association", "GB", *(f"{policy} [s]" for policy in self.policies)), lines
 
@@ -232,24 +239,13 @@ def _gains(rows: Sequence[StoredRow]) -> dict[str, Any]:
         policy: {row["run"]: float(row["load_s"]) for row in of}
         for policy, of in grouped(rows, "policy").items()
     }
-    pairs = _pairs(delays)
     return {
         f"{better}/{worse}": mean_and_spread(
             [1 - delays[better][run] / delay if delay else 0.0 for run, delay in delays[worse].items()]
         )
-        for better, worse in pairs
+        for better, worse in _PAIRS
+        if {better, worse} <= delays.keys()
     }
-
-
-def _pairs(policies: Iterable[str]) -> list[tuple[str, str]]:
-    known = {*policies}
-    pairs = (
-        ("cremebrulee", "popularity"),
-        ("cremebrulee", "random"),
-        ("cremebrulee-oracle", "belady-min"),
-        ("cremebrulee-oracle", "random"),
-    )
-    return [pair for pair in pairs if known.issuperset(pair)]
 
 
 def _ratio(one: Mapping[str, Any], better: str, worse: str) -> float:

@@ -24,7 +24,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import mean_and_spread, mean_in_words, nested, values
+from nearsight.experiments.framework.numbers import leaves, mean_and_spread, mean_in_words, nested, values
 from nearsight.experiments.model_serving.workloads import Recipe, Workload
 from nearsight.experiments.model_serving.zoo import cremebrulee_models
 from nearsight.experiments.traces.arrivals import CREMEBRULEE, Poisson
@@ -118,20 +118,11 @@ class Table2(Experiment):
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per workload."""
         lines = []
-        for scale, by_association in summary["workloads"].items():
-            requests, models, memory_gb = _PAPER[scale]
-            for association, one in by_association.items():
-                lines.append(
-                    (
-                        scale,
-                        association,
-                        f"{mean_in_words(one['requests'], 0)} ({requests:,})",
-                        f"{mean_in_words(one['models'], 0)} ({models:,})",
-                        f"{mean_in_words(one['memory_gb'], 1)} ({memory_gb:,})",
-                        mean_in_words(one["correlation"], 2),
-                        f"{one['most_popular']['mean']:.1%}",
-                    )
-                )
+        for scale, association, one in leaves(summary["workloads"], 2):
+            said = zip(("requests", "models", "memory_gb"), (0, 0, 1), _PAPER[scale], strict=True)
+            sizes = [f"{mean_in_words(one[what], digits)} ({paper:,})" for what, digits, paper in said]
+            share = f"{one['most_popular']['mean']:.1%}"
+            lines.append((scale, association, *sizes, mean_in_words(one["correlation"], 2), share))
         columns = ("scale", "association", "requests (paper)", "models (paper)", "memory [GB] (paper)")
         return (*columns, "rank correlation", "most popular model"), lines
 

@@ -24,7 +24,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import nested, values
+from nearsight.experiments.framework.numbers import leaves, nested, values
 from nearsight.experiments.model_serving.workloads import Recipe, Workload
 from nearsight.experiments.model_serving.zoo import mcache_models
 from nearsight.experiments.studies.mcache.contenders import CLAIRVOYANT, IAM, LFU, POLICIES, play, row_of
@@ -55,6 +55,7 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "mcache-ablation"
     source: ClassVar[str] = "mCache, 6.3"
+    timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per process, number of functions and fixed memory."""
@@ -63,10 +64,6 @@ class Figure(Experiment):
         return cells_of(
             "{process}-{functions}-{fixed_mb}", process=processes, functions=functions, fixed_mb=fixed_mb
         )
-
-    def processes(self, options: RunOptions) -> int:
-        """Nothing is timed."""
-        return 1 if options.smoke else 2
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """A row per run, share of the memory and policy."""
@@ -100,8 +97,8 @@ class Figure(Experiment):
         """Some traffic gives the table per request; none with constant rates does."""
         found = _by_distance(summary, "per request")
         distance, traffic = found[0]
-        iam = {memory: one["gains"]["per request"][IAM][memory] for memory in TABLE_3 for one in (traffic,)}
-        note = f"{traffic['name']}; IAM {', '.join(f'{gain:.0%}' for gain in iam.values())}"
+        iam = [traffic["gains"]["per request"][IAM][memory] for memory in TABLE_3]
+        note = f"{traffic['name']}; IAM {', '.join(f'{gain:.0%}' for gain in iam)}"
         constant, steady = next(one for one in found if one[1]["process"] == "poisson")
         missed, miss = _by_distance(summary, "per miss")[0]
         ahead = max(
@@ -205,15 +202,10 @@ def _gain(rows: Sequence[StoredRow], lfu: Sequence[StoredRow], column: str) -> f
 
 def _by_distance(summary: Mapping[str, Any], reading: str) -> list[tuple[float, dict[str, Any]]]:
     """All traffics, nearest to table 3 first."""
-    found = [
-        (
-            one["distances"][reading],
-            {**one, "process": process, "name": f"{process}, {functions} functions, {fixed_mb} MB"},
-        )
-        for process, by_functions in summary.items()
-        for functions, by_memory in by_functions.items()
-        for fixed_mb, one in by_memory.items()
-    ]
+    found = []
+    for process, functions, fixed_mb, one in leaves(summary, 3):
+        name = f"{process}, {functions} functions, {fixed_mb} MB"
+        found.append((one["distances"][reading], {**one, "process": process, "name": name}))
     return sorted(found, key=lambda pair: pair[0])
 
 

@@ -25,7 +25,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import median_and_range, median_in_words, nested, values
+from nearsight.experiments.framework.numbers import leaves, median_and_range, median_in_words, nested, values
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
 from nearsight.experiments.studies.mcache.ablation_figure import TABLE_3
@@ -54,14 +54,11 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "mcache-policies"
     source: ClassVar[str] = "mCache, 6.3"
+    timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per trace."""
         return cells_of("{run}", run=range(1 if options.smoke else _RUNS))
-
-    def processes(self, options: RunOptions) -> int:
-        """Nothing is timed."""
-        return 1 if options.smoke else 2
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """A row per share of the memory and policy."""
@@ -108,8 +105,7 @@ class Figure(Experiment):
                 f"{one['load_s_of_misses']['median']:.2f}",
                 f"{one['throughput']['median']:.2f}",
             )
-            for memory, policies in summary.items()
-            for policy, one in policies.items()
+            for memory, policy, one in leaves(summary, 2)
         ]
         return (*columns, "throughput over LFU"), lines
 

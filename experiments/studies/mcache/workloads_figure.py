@@ -24,7 +24,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import median_and_range, median_in_words, nested, values
+from nearsight.experiments.framework.numbers import leaves, median_and_range, median_in_words, nested, values
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
 from nearsight.experiments.studies.mcache.contenders import IAM, play
@@ -51,6 +51,7 @@ class Figure(Experiment):
 
     name: ClassVar[str] = "mcache-workloads"
     source: ClassVar[str] = "mCache, 6.2"
+    timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per association and trace."""
@@ -59,10 +60,6 @@ class Figure(Experiment):
             association=[str(one) for one in Association],
             run=range(1 if options.smoke else _RUNS),
         )
-
-    def processes(self, options: RunOptions) -> int:
-        """Nothing is timed."""
-        return 1 if options.smoke else 2
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """A row per share of the memory."""
@@ -144,8 +141,7 @@ class Figure(Experiment):
                 f"{one['loading']['median']:.0%}",
                 f"{one['load_p90_s']:.1f}",
             )
-            for name, by_memory in summary.items()
-            for memory, one in by_memory.items()
+            for name, memory, one in leaves(summary, 2)
         ]
 
     def draw(self, results: Results) -> drawing.Picture:
