@@ -27,6 +27,8 @@ _PHASES = 24
 """Parts of a day."""
 _UPDATE_S = 30.0
 """Weights are corrected by the requests of so long."""
+_SILENCE_S = 600.0
+"""Nothing is learnt from so long without any request: a night would count as much as hours of the day."""
 _PRIOR_REQUESTS, _PRIOR_S = 0.3, 60.0
 """Requests and time that the long rate of a model begins with."""
 _PULL = 0.5
@@ -134,7 +136,7 @@ class RateForecast:
         The log likelihood of Poisson counts y of expectation μ has the gradient Xᵀ(y - μ) and the curvature
         Xᵀ diag(μ) X. Earlier curvatures count, fading; so the steps become small as evidence grows.
         """
-        if len(self._before):
+        if len(self._before) and now_s - self._begun_s < _SILENCE_S:
             expected = self._rates(self._before) * (now_s - self._begun_s)
             gradient = self._before.T @ (self._since - expected)
             stiff = _STIFFNESS * np.eye(len(self.weights))

@@ -51,6 +51,18 @@ def test_in_bursts_a_model_that_was_just_called_is_expected_and_one_that_fell_si
     assert rates_hz[6] < rates_hz[7] / 10
 
 
+def test_after_a_night_without_requests_it_learns_on() -> None:
+    day, night_s = bursts(2000.0), 36_000.0
+    before = after(day)
+    forecast = after([*day, (night_s, 0)])
+    assert forecast.weights == pytest.approx(before.weights, abs=0.05)
+    now_s = 40_000.0 + 7 * 100.0 + 50.0
+    morning = [(night_s + now, model) for now, model in bursts(now_s - night_s)]
+    rates_hz = after([*day, *(call for call in morning if call[0] < now_s)]).rates(MODELS, now_s)
+    assert rates_hz.argmax() == 7
+    assert rates_hz[6] < rates_hz[7] / 10
+
+
 def test_without_factors_it_does_not_see_bursts() -> None:
     now_s = 6000.0 + 7 * 100.0 + 50.0
     forecast = after([call for call in bursts(8000.0) if call[0] < now_s], factors=frozenset())
