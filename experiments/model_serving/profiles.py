@@ -97,29 +97,20 @@ def medians(summary: Mapping[str, Any], column: str) -> list[float]:
 
 
 def _row(name: str, file_mb: float, place: int, cycle: Cycle) -> Row:
-    return {
-        "network": name,
-        "file_mb": round(file_mb, 3),
-        "cycle": place,
-        "load_ms": round(cycle.load_ms, 3),
-        "first_ms": round(cycle.first_ms, 3),
-        "execution_ms": round(median(cycle.later_ms), 3),
-        "memory_mb": round((max(cycle.loaded_bytes, cycle.executed_bytes) - cycle.unloaded_bytes) / 1e6, 3),
-        "loaded_mb": round(cycle.loaded_bytes / 1e6, 3),
-        "executed_mb": round(cycle.executed_bytes / 1e6, 3),
-        "unloaded_mb": round(cycle.unloaded_bytes / 1e6, 3),
-    }
+    in_bytes = (cycle.loaded_bytes, cycle.executed_bytes, cycle.unloaded_bytes)
+    loaded_mb, executed_mb, unloaded_mb = (size_bytes / 1e6 for size_bytes in in_bytes)
+    times = (cycle.load_ms, cycle.first_ms, median(cycle.later_ms))
+    memory = (max(loaded_mb, executed_mb) - unloaded_mb, loaded_mb, executed_mb, unloaded_mb)
+    numbers = {column: round(value, 3) for column, value in zip(COLUMNS, (*times, *memory), strict=True)}
+    return {"network": name, "file_mb": round(file_mb, 3), "cycle": place, **numbers}
 
 
 def _of_network(rows: Sequence[StoredRow]) -> dict[str, Any]:
     found: dict[str, Any] = {column: median_and_range(values(rows, column)) for column in COLUMNS}
-    ratio = found["load_ms"]["median"] / max(found["execution_ms"]["median"], 1e-6)
-    return {
-        **found,
-        "file_mb": float(rows[0]["file_mb"]),
-        "load_over_execution": round(ratio, 3),
-        "cycles": len(rows),
-    }
+    load, first, later = (found[f"{column}_ms"]["median"] for column in ("load", "first", "execution"))
+    found["load_over_execution"] = round(load / max(later, 1e-6), 3)
+    found["first_over_later"] = round(first / max(later, 1e-6), 3)
+    return {**found, "file_mb": float(rows[0]["file_mb"]), "cycles": len(rows)}
 
 
 def _small_network(path: Path, megabytes: int) -> Path:

@@ -82,21 +82,17 @@ class ForecastFigure(Experiment):
         """One per workload, process and run; the loader serves the 300 models alone."""
         runs = range(1 if options.smoke else _RUNS)
         processes = ("on-off",) if options.smoke else tuple(FIXED)
-        own = cells_of(
-            "{serving}-{models}-{process}-{run}",
-            serving=(REPLAY, LOADER),
-            models=(OWN,),
-            process=processes,
-            run=runs,
+        return tuple(
+            cell
+            for serving, models in ((REPLAY, OWN), (LOADER, OWN), (REPLAY, SEVEN))
+            for cell in cells_of(
+                "{serving}-{models}-{process}-{run}",
+                serving=(serving,),
+                models=(models,),
+                process=processes,
+                run=runs,
+            )
         )
-        seven = cells_of(
-            "{serving}-{models}-{process}-{run}",
-            serving=(REPLAY,),
-            models=(SEVEN,),
-            process=processes,
-            run=runs,
-        )
-        return (*own, *seven)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """One row per memory and policy."""
@@ -107,16 +103,16 @@ class ForecastFigure(Experiment):
         rows: list[Row] = []
         for memory in (0.6,) if options.smoke else MEMORY:
             budget_bytes = int(memory * drawn.size_bytes)
-            for policy, served in _served(drawn, budget_bytes, serving, run):
-                rows.append(
-                    {
-                        **cell.parameters,
-                        "memory": memory,
-                        "policy": policy,
-                        "load_s": served.load_ms_per_request / 1e3,
-                        "hit_ratio": served.hit_ratio,
-                    }
-                )
+            rows += [
+                {
+                    **cell.parameters,
+                    "memory": memory,
+                    "policy": policy,
+                    "load_s": served.load_ms_per_request / 1e3,
+                    "hit_ratio": served.hit_ratio,
+                }
+                for policy, served in _served(drawn, budget_bytes, serving, run)
+            ]
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Figure(Profiles):
             ),
             Target.at_least(
                 "first over later executions, median of networks; often much larger in figure 1",
-                median(_first_over_later(one) for one in summary.values()),
+                median(one["first_over_later"] for one in summary.values()),
                 1.5,
                 "onnxruntime prepares the graph in the load",
                 3,
@@ -70,19 +70,13 @@ class Figure(Profiles):
         lines: list[tuple[object, ...]] = []
         for name, one in summary.items():
             times = [median_in_words(one[column], 1) for column in _TIMES]
-            steps = [one[column]["median"] for column in ("loaded_mb", "executed_mb", "unloaded_mb")]
-            said = _PAPER.get(name)
-            lines.append(
-                (
-                    name,
-                    one["cycles"],
-                    *times,
-                    " ".join(f"{step:+.0f}" for step in steps),
-                    _micro_usd(one["load_ms"]["median"], one["execution_ms"]["median"]),
-                    f"{said.load_ms:.0f}, {said.execution_ms:.0f}" if said else "",
-                    _micro_usd(said.load_ms, said.execution_ms) if said else "",
-                )
-            )
+            steps = [f"{one[step]['median']:+.0f}" for step in ("loaded_mb", "executed_mb", "unloaded_mb")]
+            usd = _micro_usd(one["load_ms"]["median"], one["execution_ms"]["median"])
+            paper = ("", "")
+            if said := _PAPER.get(name):
+                both = said.load_ms, said.execution_ms
+                paper = f"{both[0]:.0f}, {both[1]:.0f}", _micro_usd(*both)
+            lines.append((name, one["cycles"], *times, " ".join(steps), usd, *paper))
         lines += [(what, "", *[""] * 4, f"{ours:.2f}", said, "") for what, ours, said in _prices()]
         columns = ("network", "cycles", "load ms", "first ms", "execution ms", "MB: load, run, unload")
         return (*columns, "load, execution [µ$]", "paper's ms", "paper's µ$"), lines
@@ -124,10 +118,6 @@ class Figure(Profiles):
             f"Medians and ranges of {cycles} cycles, onnxruntime, one thread; stars: the paper",
         )
         return picture
-
-
-def _first_over_later(one: Mapping[str, Any]) -> float:
-    return float(one["first_ms"]["median"] / max(one["execution_ms"]["median"], 1e-6))
 
 
 def _likeness(summary: Mapping[str, Any]) -> tuple[Target, ...]:

@@ -93,22 +93,13 @@ class Figure(Experiment):
         lines = []
         for paper, kinds in summary.items():
             shares, said = kinds["share"], PAPER[paper]
-            lines += [
-                (paper, "above 1/s", f"{shares['1']['mean']:.2%}", f"{said['above 1/s']:.2%}"),
-                (
-                    paper,
-                    "above 0.1/s",
-                    f"{shares['0.1']['mean']:.2%}",
-                    f"{said['above 0.1/s']:.2%}" if "above 0.1/s" in said else "",
-                ),
-                (paper, "90th percentile [1/min]", f"{60 * shares['90th']['mean']:.2f}", "about 1"),
-                (
-                    paper,
-                    "200 functions [1/s]",
-                    f"{kinds['memory']['200']['mean']:.1f}",
-                    f"below {said['most calls of 200 functions [1/s]']:.0f}",
-                ),
-            ]
+            for at in ("1", "0.1"):
+                share = f"{said[f'above {at}/s']:.2%}" if f"above {at}/s" in said else ""
+                lines.append((paper, f"above {at}/s", f"{shares[at]['mean']:.2%}", share))
+            ninetieth, calls = 60 * shares["90th"]["mean"], kinds["memory"]["200"]["mean"]
+            most = said["most calls of 200 functions [1/s]"]
+            lines.append((paper, "90th percentile [1/min]", f"{ninetieth:.2f}", "about 1"))
+            lines.append((paper, "200 functions [1/s]", f"{calls:.1f}", f"below {most:.0f}"))
         return ("paper", "number", "generated", "paper's"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
