@@ -109,7 +109,7 @@ class Figure(Profiles):
         drawing.plain_logarithmic(every.xaxis)
         rate = _CPU_USD_PER_H / 3600 * 1e6
         cost = every.secondary_xaxis("top", functions=(lambda s: s * rate, lambda usd: usd / rate))
-        cost.set_xlabel(f"µ$ at {_CPU_USD_PER_H} $/h")
+        cost.set_xlabel(rf"µ\$ at {_CPU_USD_PER_H} \$/h")
         drawing.plain_logarithmic(cost.xaxis)
         drawing.legend_below(picture, some, **{"paper, m5.large": stars})
         cycles = min(one["cycles"] for one in found.values())

@@ -28,8 +28,6 @@ TABLE_2 = {
     "NASNetLarge": (70.0, 3702.3, 356.6),
 }
 """Execution [ms], load [ms], file [MB]. Which DenseNet it was is not said."""
-_APART = 1.25
-"""Points that are nearer than this factor share a label, the one of the smaller file."""
 
 
 class Figure(Profiles):
@@ -95,11 +93,9 @@ class Figure(Profiles):
         files = [one["file_mb"] for one in results.metrics.values()]
         middle, ends = drawing.middles([one["load_ms"] for one in results.metrics.values()], "median")
         sizes.errorbar(files, middle, ends, fmt="o", color="#c2571a", markersize=4, capsize=2, label="here")
-        labelled: list[tuple[float, float]] = []
         for name, x, y in zip(names, files, middle, strict=True):
-            if all(max(x / a, a / x, y / b, b / y) > _APART for a, b in labelled):
+            if name in TABLE_2 or TABLE_2.keys().isdisjoint(names):
                 sizes.annotate(name, (x, y), xytext=(5, -9), textcoords="offset points", fontsize=7)
-                labelled.append((x, y))
         said = np.array([*TABLE_2.values()])
         sizes.plot(said[:, 2], said[:, 1], "*", color="black", markersize=8, label="table 2, on a GPU")
         sizes.set(title="Load times (table 2)", xscale="log", yscale="log", xlabel="file [MB]", ylabel="ms")
