@@ -33,6 +33,8 @@ class Inference:
     """What each tier spent."""
     network: str = ""
     """The network that stood in; empty: the one that was asked for."""
+    load_ms: float = 0.0
+    """Of this: until the network was in that tier's memory; 0 if it was there."""
 
     @property
     def output(self) -> Tensor:
@@ -102,6 +104,13 @@ def infer(
             error = failed
             continue
         latency_ms = (clock.monotonic() - began_s) * 1e3
-        answered_by, network = response.answered_by or name, response.network
-        return Inference(outputs, answered_by, response.version, latency_ms, reply.hops, network)
+        return Inference(
+            outputs,
+            response.answered_by or name,
+            response.version,
+            latency_ms,
+            reply.hops,
+            response.network,
+            response.load_ms,
+        )
     raise error

@@ -26,16 +26,18 @@ class InferRequest(_message.Message):
     def __init__(self, inputs: _Optional[_Iterable[_Union[TensorMessage, _Mapping]]] = ..., exact: _Optional[bool] = ...) -> None: ...
 
 class InferResponse(_message.Message):
-    __slots__ = ("outputs", "answered_by", "version", "network")
+    __slots__ = ("outputs", "answered_by", "version", "network", "load_ms")
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NETWORK_FIELD_NUMBER: _ClassVar[int]
+    LOAD_MS_FIELD_NUMBER: _ClassVar[int]
     outputs: _containers.RepeatedCompositeFieldContainer[TensorMessage]
     answered_by: str
     version: int
     network: str
-    def __init__(self, outputs: _Optional[_Iterable[_Union[TensorMessage, _Mapping]]] = ..., answered_by: _Optional[str] = ..., version: _Optional[int] = ..., network: _Optional[str] = ...) -> None: ...
+    load_ms: float
+    def __init__(self, outputs: _Optional[_Iterable[_Union[TensorMessage, _Mapping]]] = ..., answered_by: _Optional[str] = ..., version: _Optional[int] = ..., network: _Optional[str] = ..., load_ms: _Optional[float] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

@@ -35,6 +35,8 @@ class Lease:
         self.manifest = resident.manifest
         self.stands_in = False
         """Whether its request was for another network."""
+        self.waited_ms = 0.0
+        """How long its request waited for the network."""
 
     @property
     def network(self) -> Network:

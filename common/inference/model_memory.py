@@ -13,6 +13,7 @@ resident networks run on the thread that brings them. A lease keeps its network 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -41,8 +42,8 @@ from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.inference.tensors import TensorSpec
 from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.hindsight import Hindsight, RequestLog, look_back
-from nearsight.common.model_cache.model_cache import Eviction, Load, ModelCache, Refuse, Run
-from nearsight.common.model_cache.policy import ModelCosts, Victim
+from nearsight.common.model_cache.model_cache import Eviction, Load, ModelCache, Reason, Refuse, Run
+from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Victim
 from nearsight.common.model_cache.registry import make_policy
 
 A = TypeVar("A")
@@ -87,13 +88,16 @@ class ModelMemory:
         self._log = get_logger("models")
         self._runtime: Runtime | None = None
         budget_bytes = settings.memory_mb * 10**6
-        self._cache = ModelCache(budget_bytes, make_policy(settings.policy), settings.most_evictions)
+        policy = make_policy(settings.policy, Knowledge(window_s=settings.window_s))
+        self._cache = ModelCache(budget_bytes, policy, settings.most_evictions)
         for name in settings.pinned:
             self._cache.pin(name)
         self._lock = threading.Lock()
         self._resident: dict[str, Resident] = {}
         self._wanted: dict[str, _Wanted] = {}
         self._measuring: dict[str, list[Future[Lease]]] = {}
+        self._blocked: deque[tuple[Manifest, Future[Lease]]] = deque()
+        """Requests whose networks fit when others have been loaded or executed."""
         self._problems: dict[str, tuple[Manifest, float, NearsightError]] = {}
         self._counts = Counts()
         self._requests = RequestLog()
@@ -123,6 +127,7 @@ class ModelMemory:
     def when_there(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
         """Do a job with the network as soon as it is there, on a thread for this; then release it."""
         result: Future[A] = pending()
+        began_s = self._clock.monotonic()
 
         def run(lease: Lease) -> None:
             with lease:
@@ -136,6 +141,7 @@ class ModelMemory:
             if error is not None:
                 result.set_exception(error)
                 return
+            done.result().waited_ms = 1e3 * (self._clock.monotonic() - began_s)
             try:
                 self._pool.submit(run, done.result())
             except RuntimeError:
@@ -250,6 +256,8 @@ class ModelMemory:
             self._closed = True
             waiting = [one for wanted in self._wanted.values() for one in wanted.waiting]
             waiting += [one for many in self._measuring.values() for one in many]
+            waiting += [one for _, one in self._blocked]
+            self._blocked.clear()
             self._wanted.clear()
             self._measuring.clear()
         for one in waiting:
@@ -275,18 +283,21 @@ class ModelMemory:
         costs = _costs(manifest, runtime)
         if costs is None:
             return self._measure_first(manifest, lease)
-        decide = self._cache.request if counts else self._cache.load
+        decide = self._cache.request if counts else self._cache.again
         decision = decide(name, costs, now_s)
-        if counts and not isinstance(decision, Refuse):
-            self._requests.requested(name, costs, now_s, resident=isinstance(decision, Run))
-        if isinstance(decision, Run):
-            self._counts.resident += 1
-            return self._lease(self._resident[name])
-        if isinstance(decision, Refuse):
+        if isinstance(decision, Refuse) and (decision.reason is not Reason.IN_USE or not self._busy()):
             self._counts.refused += 1
             raise self._refusal(decision)
+        if counts:
+            self._requests.requested(name, costs, now_s, resident=isinstance(decision, Run))
+        if isinstance(decision, Run):
+            self._counts.resident += counts
+            return self._lease(self._resident[name])
         self._counts.waited += counts
         loads_ms = self._loads_ms(now_s)
+        if isinstance(decision, Refuse):
+            self._blocked.append((manifest, lease))
+            return Absent(Load(), costs, loads_ms, 0.0, lease)
         if isinstance(decision, Load):
             wanted = _Wanted(manifest, costs, self._victims(decision.evict))
             self._wanted[name] = wanted
@@ -294,6 +305,10 @@ class ModelMemory:
         wanted = self._wanted[name]
         wanted.waiting.append(lease)
         return Absent(decision, costs, loads_ms, self._left_ms(wanted, now_s), lease)
+
+    def _busy(self) -> bool:
+        """Whether memory is held that will be free: by loads and executions, not by pins."""
+        return bool(self._wanted) or any(one.leases for one in self._resident.values())
 
     def _begun(self) -> Runtime:
         if self._closed:
@@ -368,6 +383,24 @@ class ModelMemory:
 
     # On other threads
 
+    def _try_blocked(self) -> None:
+        """Decide again about requests for which there was no memory; some may be free now."""
+        if not self._blocked:
+            return
+        outcomes: list[tuple[Future[Lease], Lease | Absent | NearsightError]] = []
+        with self._lock:
+            for _ in range(len(self._blocked)):
+                manifest, lease = self._blocked.popleft()
+                try:
+                    outcomes.append((lease, self._request(manifest, lease, counts=False)))
+                except NearsightError as error:
+                    outcomes.append((lease, error))
+        for lease, outcome in outcomes:
+            if isinstance(outcome, Lease):
+                lease.set_result(outcome)
+            elif isinstance(outcome, NearsightError):
+                _fail(lease, outcome)
+
     def _released(self, resident: Resident) -> None:
         with self._lock:
             resident.leases -= 1
@@ -375,6 +408,7 @@ class ModelMemory:
                 self._unload(self._cache.ended(resident.manifest.name, self._clock.monotonic()))
             elif not resident.leases:
                 self._loader.submit(lambda: _close([resident]))
+        self._try_blocked()
 
     def _measure(self, manifest: Manifest) -> None:
         """On the thread that measures: find out what a network costs, then let requests go on."""
@@ -410,13 +444,14 @@ class ModelMemory:
 
     def _load(self, wanted: _Wanted) -> None:
         """On the loader's thread: unload what must go, load, and execute once."""
-        _close(wanted.victims)
         manifest, name = wanted.manifest, wanted.manifest.name
+        with self._lock:
+            wanted.began_s = began_s = self._clock.monotonic()
+        _close(wanted.victims)  # belongs to the time of the load: requests wait for it
         with self._lock:
             if self._closed:
                 return
             self._begun()
-            wanted.began_s = began_s = self._clock.monotonic()
         try:
             network = self._networks.load(manifest)
         except NearsightError as error:
@@ -428,6 +463,7 @@ class ModelMemory:
             self._failed(manifest, error)
             for one in waiting:
                 _fail(one, error)
+            self._try_blocked()
             return
         now_s = self._clock.monotonic()
         costs = ModelCosts(wanted.costs.size_bytes, (now_s - began_s) * 1e3, wanted.costs.execution_ms)
@@ -448,6 +484,7 @@ class ModelMemory:
         )
         for one, lease in zip(waiting, leases, strict=True):
             one.set_result(lease)
+        self._try_blocked()
 
     def _failed(self, manifest: Manifest, error: NearsightError) -> None:
         """A damaged file is put aside; anything else is tried again after a while."""

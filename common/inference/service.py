@@ -55,9 +55,12 @@ class InferenceService(Service):
         outputs, blobs = tensors_to_proto(lease.run(inputs, context.deadline.remaining_s()))
         context.response_blobs.extend(blobs)
         manifest = lease.manifest
-        network = manifest.name if lease.stands_in else ""
         return pb.InferResponse(
-            outputs=outputs, answered_by=self._tier, version=manifest.version, network=network
+            outputs=outputs,
+            answered_by=self._tier,
+            version=manifest.version,
+            network=manifest.name if lease.stands_in else "",
+            load_ms=lease.waited_ms,
         )
 
 

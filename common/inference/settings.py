@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from nearsight.common.config.base import SettingsGroup, UserPath
+from nearsight.common.model_cache.policy import Knowledge
 from nearsight.common.model_cache.registry import policy_names
 
 
@@ -19,6 +20,8 @@ class ModelSettings(SettingsGroup):
     """MB of memory, as measured, for all networks together; 0: none is loaded here."""
     policy: str = "forecast"
     """Which networks leave when others need their memory."""
+    window_s: float = Field(default=Knowledge.window_s, gt=0, le=1e7)
+    """Seconds of requests from which iam and iam-ewma tell how often each network is asked for."""
     most_evictions: int = Field(default=8, ge=1, le=10_000)
     """Networks that one load may evict; a load that needs more is refused."""
     pinned: tuple[str, ...] = ()

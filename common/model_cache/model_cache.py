@@ -153,6 +153,10 @@ class ModelCache:
         now_s : float
         """
         self.policy.requested(model, now_s)
+        return self.again(model, costs, now_s)
+
+    def again(self, model: str, costs: ModelCosts, now_s: float) -> Decision:
+        """Decide once more about a request that was refused; the policy does not hear of it again."""
         if model in self._resident:
             return _RUN
         if model in self._loading:

@@ -59,6 +59,8 @@ class Knowledge:
     """True mean rates [1/s]."""
     seed: int = 1
     """Of policies that draw."""
+    window_s: float = 600.0
+    """IAM's window, and memory of its EWMA: an hour of traffic changes within it."""
 
 
 class Policy(ABC):

@@ -1,19 +1,22 @@
 """Requests for models as an edge serves them: one loader beside the executions, which do not wait for it.
 
-Requests of resident models are served at once. The others wait for the loader, which loads one model after
-the other. A model that cannot be loaded yet, since others that load hold the memory, is tried again after
-each load. While the loader is idle it may load ahead, if it is told what.
+Requests of resident models are executed at once. The others wait for the loader, which loads one model after
+the other. A model that cannot be loaded yet, since others that load or execute hold the memory, is tried
+again after each of these. Loads and executions share the cores equally. While the loader is idle it may load
+ahead, if it is told what.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from nearsight.common.model_cache.model_cache import Load, ModelCache, Reason, Refuse, Run, Wait
+from nearsight.common.model_cache.model_cache import Decision, Load, ModelCache, Reason, Refuse, Run
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.experiments.model_serving.simulation import Served
 from nearsight.experiments.traces.model_requests import ModelRequests
@@ -23,7 +26,13 @@ Ahead = Callable[[ModelCache, float], str | None]
 
 
 def serve_beside_loader(
-    requests: ModelRequests, costs: Mapping[str, ModelCosts], cache: ModelCache, ahead: Ahead | None = None
+    requests: ModelRequests,
+    costs: Mapping[str, ModelCosts],
+    cache: ModelCache,
+    ahead: Ahead | None = None,
+    *,
+    cores: float = math.inf,
+    clients: int = 0,
 ) -> Served:
     """Serve a trace.
 
@@ -36,92 +45,168 @@ def serve_beside_loader(
         Any state; it is used up.
     ahead : Ahead, optional
         Loads ahead.
+    cores : float
+        For the loader and all executions; with as many as there are, nothing slows anything down.
+    clients : int
+        So many ask, each as soon as it is answered, in the order of the trace. 0: requests come at their
+        times.
 
     Returns
     -------
     Served
-        ``load_ms`` is the time until the model is there, the loads before it included. Nothing queues for
-        the processor.
+        ``load_ms`` is the time until the model is there, the loads before it included; ``queue_ms`` what an
+        execution takes longer because of others.
     """
-    edge = _Edge(costs, cache, ahead)
-    count = len(requests)
-    missed, refused = np.zeros(count, bool), np.zeros(count, bool)
-    for place, (now_s, model) in enumerate(
-        zip(requests.times_s.tolist(), requests.models.tolist(), strict=True)
-    ):
-        edge.advance(now_s)
-        name = requests.names[model]
-        decision = cache.request(name, costs[name], now_s)
-        missed[place] = not isinstance(decision, Run)
-        if isinstance(decision, Refuse) and decision.reason is not Reason.IN_USE:
-            refused[place] = True
-        elif isinstance(decision, Load | Refuse):
-            edge.want(place, name, now_s, reserved=isinstance(decision, Load))
-        elif isinstance(decision, Wait):
-            edge.wait(place, name, now_s)
-        edge.load_ahead(now_s)
+    edge = _Edge(requests, costs, cache, ahead, cores)
+    if clients:
+        places = iter(range(len(requests)))
+
+        def ask(now_s: float) -> None:
+            if (place := next(places, None)) is not None:
+                edge.request(place, now_s)
+
+        edge.answered = ask
+        for _ in range(clients):
+            ask(float(requests.times_s[0]) if len(requests) else 0.0)
+    else:
+        for place, now_s in enumerate(requests.times_s.tolist()):
+            edge.advance(now_s)
+            edge.request(place, now_s)
     edge.advance(math.inf)
-    load_ms = np.zeros(count)
-    load_ms[[*edge.waited_ms]] = [*edge.waited_ms.values()]
-    executions_ms = np.array([costs[name].execution_ms for name in requests.names])[requests.models]
-    return Served(load_ms, missed & ~refused, refused, np.zeros(count), np.where(refused, 0.0, executions_ms))
+    return edge.served
+
+
+class _Cores:
+    """Jobs that get equal shares of the cores, none more than one: a heap on a clock of the work per job."""
+
+    def __init__(self, cores: float) -> None:
+        self._cores = cores
+        self._now_s = self._done_s = 0.0
+        self._numbers = itertools.count()
+        self._jobs: list[tuple[float, int, Callable[[float], None]]] = []
+
+    @property
+    def next_end_s(self) -> float:
+        """When the next job ends if none is added; ``inf`` without jobs."""
+        if not self._jobs:
+            return math.inf
+        return self._now_s + max(0.0, self._jobs[0][0] - self._done_s) / self._speed
+
+    def start(self, work_ms: float, ended: Callable[[float], None], now_s: float) -> None:
+        """Begin a job, which takes ``work_ms`` on a core of its own."""
+        self._reach(now_s)
+        heapq.heappush(self._jobs, (self._done_s + 1e-3 * work_ms, next(self._numbers), ended))
+
+    def end_next(self) -> None:
+        """End the next job."""
+        end_s = self.next_end_s
+        self._reach(end_s)
+        heapq.heappop(self._jobs)[2](end_s)
+
+    @property
+    def _speed(self) -> float:
+        return min(1.0, self._cores / max(1, len(self._jobs)))
+
+    def _reach(self, now_s: float) -> None:
+        self._done_s += (now_s - self._now_s) * self._speed
+        self._now_s = now_s
 
 
 class _Edge:
-    """The loader, and who waits for it."""
+    """Loader, executions, and who waits for them."""
 
-    def __init__(self, costs: Mapping[str, ModelCosts], cache: ModelCache, ahead: Ahead | None) -> None:
-        self._costs = costs
-        self._cache = cache
-        self._ahead = ahead
-        self._ends_s: dict[str, float] = {}
-        """Of loads, in their order."""
-        self._blocked: deque[tuple[int, str, float]] = deque()
-        self.waited_ms: dict[int, float] = {}
-        """By the place of the request."""
+    def __init__(
+        self,
+        requests: ModelRequests,
+        costs: Mapping[str, ModelCosts],
+        cache: ModelCache,
+        ahead: Ahead | None,
+        cores: float,
+    ) -> None:
+        self._names = [requests.names[model] for model in requests.models.tolist()]
+        self._costs, self._cache, self._ahead = costs, cache, ahead
+        self._cores = _Cores(cores)
+        self._loads: deque[str] = deque()
+        """The first one runs."""
+        self._waiting: dict[str, list[int]] = {}
+        """Places of requests, by the model that is loaded for them."""
+        self._blocked: deque[int] = deque()
+        count = len(requests)
+        self._since_s = np.zeros(count)
+        self.served = Served(
+            np.zeros(count), np.zeros(count, bool), np.zeros(count, bool), np.zeros(count), np.zeros(count)
+        )
+        self.answered: Callable[[float], None] = lambda _now_s: None
 
-    def want(self, place: int, model: str, now_s: float, *, reserved: bool) -> None:
-        """A request needs a load, for which memory is reserved or is not to be had yet."""
-        if reserved:
-            self._begin(model, now_s)
-            self.wait(place, model, now_s)
+    def request(self, place: int, now_s: float) -> None:
+        """A request comes."""
+        name, self._since_s[place] = self._names[place], now_s
+        decision = self._cache.request(name, self._costs[name], now_s)
+        self.served.missed[place] = not isinstance(decision, Run)
+        if isinstance(decision, Refuse) and decision.reason is not Reason.IN_USE:
+            self.served.refused[place], self.served.missed[place] = True, False
+            self._cores.start(0.0, self.answered, now_s)
         else:
-            self._blocked.append((place, model, now_s))
-
-    def wait(self, place: int, model: str, since_s: float) -> None:
-        """A request waits for a load that is queued or runs."""
-        self.waited_ms[place] = 1e3 * (self._ends_s[model] - since_s)
+            self._take(place, decision, now_s)
+        self._load_ahead(now_s)
 
     def advance(self, now_s: float) -> None:
-        """Finish the loads that end until then."""
-        while self._ends_s and (end_s := next(iter(self._ends_s.values()))) <= now_s:
-            model = next(iter(self._ends_s))
-            del self._ends_s[model]
-            self._cache.loaded(model, end_s)
-            for _ in range(len(self._blocked)):
-                self._try_again(*self._blocked.popleft(), end_s)
-            self.load_ahead(end_s)
+        """Finish what ends until then."""
+        while self._cores.next_end_s <= now_s and self._cores.next_end_s < math.inf:
+            self._cores.end_next()
 
-    def load_ahead(self, now_s: float) -> None:
+    def _take(self, place: int, decision: Decision, now_s: float) -> None:
+        name = self._names[place]
+        if isinstance(decision, Run):
+            self._execute(place, now_s)
+        elif isinstance(decision, Refuse):
+            self._blocked.append(place)
+        else:
+            if isinstance(decision, Load):
+                self._begin(name, now_s)
+            self._waiting[name].append(place)
+
+    def _execute(self, place: int, now_s: float) -> None:
+        name = self._names[place]
+        self._cache.began(name)
+        self.served.load_ms[place] = 1e3 * (now_s - self._since_s[place])
+        work_ms = self.served.execution_ms[place] = self._costs[name].execution_ms
+
+        def ended(end_s: float) -> None:
+            self._cache.ended(name, end_s)
+            self.served.queue_ms[place] = max(0.0, 1e3 * (end_s - now_s) - work_ms)
+            self._try_blocked(end_s)
+            self.answered(end_s)
+
+        self._cores.start(work_ms, ended, now_s)
+
+    def _begin(self, model: str, now_s: float) -> None:
+        """Queue a load."""
+        self._loads.append(model)
+        self._waiting[model] = []
+        if len(self._loads) == 1:
+            self._cores.start(self._costs[model].load_ms, self._loaded, now_s)
+
+    def _loaded(self, now_s: float) -> None:
+        model = self._loads.popleft()
+        self._cache.loaded(model, now_s)
+        if self._loads:
+            self._cores.start(self._costs[self._loads[0]].load_ms, self._loaded, now_s)
+        for place in self._waiting.pop(model):
+            self._execute(place, now_s)
+        self._try_blocked(now_s)
+        self._load_ahead(now_s)
+
+    def _try_blocked(self, now_s: float) -> None:
+        for _ in range(len(self._blocked)):
+            place = self._blocked.popleft()
+            name = self._names[place]
+            self._take(place, self._cache.again(name, self._costs[name], now_s), now_s)
+
+    def _load_ahead(self, now_s: float) -> None:
         """Let an idle loader load what a request is expected for."""
-        if self._ahead is None or self._ends_s:
+        if self._ahead is None or self._loads:
             return
         model = self._ahead(self._cache, now_s)
         if model is not None and isinstance(self._cache.load(model, self._costs[model], now_s), Load):
             self._begin(model, now_s)
-
-    def _try_again(self, place: int, model: str, since_s: float, now_s: float) -> None:
-        if model in self._cache.resident:
-            self.waited_ms[place] = 1e3 * (now_s - since_s)
-        elif model in self._ends_s:
-            self.wait(place, model, since_s)
-        elif isinstance(self._cache.load(model, self._costs[model], now_s), Load):
-            self._begin(model, now_s)
-            self.wait(place, model, since_s)
-        else:
-            self._blocked.append((place, model, since_s))
-
-    def _begin(self, model: str, now_s: float) -> None:
-        """Queue a load."""
-        free_s = next(reversed(self._ends_s.values()), now_s)
-        self._ends_s[model] = max(now_s, free_s) + 1e-3 * self._costs[model].load_ms

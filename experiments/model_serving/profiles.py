@@ -71,7 +71,7 @@ class Profiles(Experiment):
         cycles, executions = (2, 3) if options.smoke else (_CYCLES_PER_CELL, _EXECUTIONS)
         with TemporaryDirectory() as folder:
             if options.data is None:
-                path = _small_network(Path(folder) / f"{name}.onnx", _SMALL_MB[name])
+                path = small_network(Path(folder) / f"{name}.onnx", _SMALL_MB[name])
             else:
                 repository = ModelRepository(options.data)
                 path = repository.checked_path(repository.get(name))
@@ -113,7 +113,7 @@ def _of_network(rows: Sequence[StoredRow]) -> dict[str, Any]:
     return {**found, "file_mb": float(rows[0]["file_mb"]), "cycles": len(rows)}
 
 
-def _small_network(path: Path, megabytes: int) -> Path:
+def small_network(path: Path, megabytes: int) -> Path:
     """A network of one product with a matrix of random weights."""
     try:
         import onnx  # noqa: PLC0415  optional

@@ -55,12 +55,12 @@ class Served:
         return self.load_ms + self.queue_ms + self.execution_ms
 
 
-def knowledge_of(requests: ModelRequests, seed: int = 1) -> Knowledge:
+def knowledge_of(requests: ModelRequests, seed: int = 1, window_s: float = Knowledge.window_s) -> Knowledge:
     """What clairvoyant policies are told about a trace: its requests, and mean rates [1/s] of its models."""
     length_s = float(requests.times_s[-1]) if len(requests) and requests.times_s[-1] > 0 else 1.0
     rates = (requests.counts() / length_s).tolist()
     called = [requests.names[model] for model in requests.models.tolist()]
-    return Knowledge(called, dict(zip(requests.names, rates, strict=True)), seed)
+    return Knowledge(called, dict(zip(requests.names, rates, strict=True)), seed, window_s)
 
 
 def preload(cache: ModelCache, costs: Mapping[str, ModelCosts], rng: np.random.Generator) -> None:

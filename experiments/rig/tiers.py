@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from nearsight.cloud.access import DatabaseCatalogue
 from nearsight.cloud.ingestion import ingest_folder
@@ -253,7 +254,16 @@ def tier_arguments(tier: str, config: str, settings: Mapping[str, object]) -> li
 
 
 def served_bytes(metrics: str) -> dict[str, int]:
-    """Bytes of a daemon's responses since its start, by ``Service.Method``.
+    """Bytes of a daemon's responses since its start, by ``Service.Method``; as `metric_samples`."""
+    return {
+        f"{sample.labels['service'].rpartition('.')[2]}.{sample.labels['method']}": int(sample.value)
+        for sample in metric_samples(metrics)
+        if sample.name == f"{_SENT_BYTES}_total"
+    }
+
+
+def metric_samples(metrics: str) -> list[Sample]:
+    """What a daemon counts now.
 
     Parameters
     ----------
@@ -266,7 +276,7 @@ def served_bytes(metrics: str) -> dict[str, int]:
         If it does not answer.
     """
     if not metrics:
-        return {}
+        return []
     try:
         # Without a proxy, whatever the person's environment says: it is a daemon of this machine.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -274,13 +284,7 @@ def served_bytes(metrics: str) -> dict[str, int]:
             text = answer.read().decode()
     except (urllib.error.URLError, TimeoutError) as error:
         raise Unavailable(f"no metrics from {metrics}: {error}") from error
-    return {
-        f"{sample.labels['service'].rpartition('.')[2]}.{sample.labels['method']}": int(sample.value)
-        for family in text_string_to_metric_families(text)
-        if family.name == _SENT_BYTES
-        for sample in family.samples
-        if sample.name == f"{_SENT_BYTES}_total"
-    }
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
 def teach_catalogue(

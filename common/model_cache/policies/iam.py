@@ -14,8 +14,6 @@ from nearsight.common.model_cache.importance_queue import ImportanceQueue, Shado
 from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Policy, Victim
 from nearsight.common.model_cache.rates import ExponentialAverage, RateEstimator, SlidingWindow
 
-MEMORY_S = 600.0
-"""Length of the window, and memory of the EWMA: an hour of traffic changes within it."""
 REBUILD_S = 30.0
 """Age of the queue at which its successor is begun."""
 _BIAS = 1.0
@@ -27,14 +25,21 @@ class ImportanceAware(Policy):
     """Scores are ranks, equation 2. Rates are those of a sliding window."""
 
     name: ClassVar[str] = "iam"
+    estimator: ClassVar[type[SlidingWindow | ExponentialAverage]] = SlidingWindow
 
     def __init__(self, rates: RateEstimator | None = None, rebuild_s: float = REBUILD_S) -> None:
-        self._rates = rates or SlidingWindow(MEMORY_S)
+        self._rates = rates or SlidingWindow(Knowledge.window_s)
         self._rebuild_s = rebuild_s
         self._densities: dict[str, float] = {}
         self._queue = ImportanceQueue({}, _BIAS)
         self._shadow: ShadowQueue | None = None
         self._built_s = 0.0
+
+    @classmethod
+    def make(cls, knowledge: Knowledge) -> Self:
+        """Rates of the last ``window_s``; the queue is rebuilt twice in that time at least."""
+        window_s = knowledge.window_s
+        return cls(cls.estimator(window_s), min(REBUILD_S, window_s / 2))
 
     def requested(self, model: str, now_s: float) -> None:
         """Count it, and go on with the shadow queue; hits do not change the queue that serves."""
@@ -77,9 +82,7 @@ class ImportanceAwareEwma(ImportanceAware):
     """Rates are exponentially weighted moving averages."""
 
     name: ClassVar[str] = "iam-ewma"
-
-    def __init__(self) -> None:
-        super().__init__(ExponentialAverage(MEMORY_S))
+    estimator: ClassVar[type[SlidingWindow | ExponentialAverage]] = ExponentialAverage
 
 
 class ImportanceAwareTrueRates(ImportanceAware):

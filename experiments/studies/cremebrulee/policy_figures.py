@@ -124,7 +124,7 @@ class _Policies(Experiment):
 class TestbedPolicies(_Policies):
     """Load delays of random, CremeBrulee and its oracle from 16 to 21 GB, 26 models (figure 7)."""
 
-    name: ClassVar[str] = "cremebrulee-testbed"
+    name: ClassVar[str] = "cremebrulee-policies"
     source: ClassVar[str] = "CremeBrulee, 6.2.2"
     associations: ClassVar[Sequence[Association]] = (Association.UNIFORM,)
     policies: ClassVar[Sequence[str]] = ("random", "cremebrulee", "cremebrulee-oracle")

@@ -152,19 +152,58 @@ def test_a_load_does_not_delay_requests_of_resident_networks(place: Place, gate:
     absent.lease.result(20).release()
 
 
-def test_a_network_in_use_is_not_evicted(place: Place) -> None:
+def test_a_network_in_use_is_not_evicted_and_requests_wait_for_its_memory(place: Place) -> None:
     for name in ("one", "two", "three", "four"):
         place.add(name)
     memory = place.memory(30)
     held = [lease_of(memory, name).result(20) for name in ("one", "two", "three")]
-    with pytest.raises(Overloaded, match=r"four needs 10 MB of 30 MB, where 0 MB are free and 0 MB could be"):
-        memory.request("four")
+    waiting = [lease_of(memory, "four") for _ in range(2)]
+    assert not any(one.done() for one in waiting)
     held[1].release()
-    assert use(memory, "four") == 2.0
+    for one in waiting:
+        with one.result(20) as lease:
+            assert lease.run({"": ONES}, 10)["y"][0, 0] == 2.0
     assert set(memory.state.resident) == {"one", "three", "four"}
+    assert (memory.state.counts.loads, memory.state.counts.waited) == (4, 5)
     for lease in (held[0], held[2]):
         lease.run({"": ONES}, 10)
         lease.release()
+
+
+def test_a_network_whose_memory_is_pinned_by_others_is_refused_with_numbers(place: Place) -> None:
+    place.add("one", 25)
+    place.add("two")
+    memory = place.memory(30, pinned=("one",))
+    use(memory, "one")
+    with pytest.raises(Overloaded, match=r"two needs 10 MB of 30 MB, where 5 MB are free and 0 MB could be"):
+        memory.request("two")
+
+
+def test_requests_that_wait_for_memory_fail_when_the_daemon_stops(place: Place) -> None:
+    place.add("one", 25)
+    place.add("two")
+    memory = place.memory(30)
+    held = lease_of(memory, "one").result(20)
+    waiting = lease_of(memory, "two")
+    memory.close()
+    with pytest.raises(Unavailable, match="stops"):
+        waiting.result(20)
+    held.release()
+
+
+def test_an_answer_says_how_long_its_request_waited(place: Place, gate: threading.Event) -> None:
+    place.add("one")
+    memory = place.memory()
+    gate.clear()
+    absent = memory.request("one")
+    assert isinstance(absent, Absent)
+    waited = memory.when_there(absent, lambda lease: lease.waited_ms)
+    gate.set()
+    assert waited.result(20) > 0
+    found = memory.request("one")
+    assert isinstance(found, Lease)
+    with found:
+        assert found.waited_ms == 0.0
 
 
 def test_the_log_says_what_was_evicted_for_what(place: Place) -> None:

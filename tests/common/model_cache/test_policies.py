@@ -117,3 +117,18 @@ class TestEveryPolicy:
 def test_a_policy_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(ConfigurationError, match=r"no policy 'mru'.*cremebrulee, .*lru"):
         make_policy("mru")
+
+
+def test_the_window_of_iam_is_what_it_is_told() -> None:
+    """a was asked for often long ago, b lately: a short window evicts a, a long one b."""
+    costs = ModelCosts(10, 100.0)
+    for window_s, victim in ((20.0, "a"), (1000.0, "b")):
+        policy = make_policy("iam", Knowledge(window_s=window_s))
+        for now_s in range(10):
+            policy.requested("a", float(now_s))
+        policy.loaded("a", costs, 10.0)
+        policy.requested("b", 98.0)
+        policy.loaded("b", costs, 98.0)
+        for now_s in (100.0, 120.0, 140.0):
+            policy.requested("b", now_s)
+        assert [one.model for one in policy.victims({"a": costs, "b": costs}, 10, 140.0)] == [victim]

@@ -55,3 +55,27 @@ def test_an_idle_loader_loads_ahead_and_delays_who_comes_meanwhile() -> None:
     assert served.load_ms == pytest.approx([2000, 0, 1000])
     late = serve_beside_loader(requests((0, "a"), (3, "c")), COSTS, cache(3), b_once)
     assert late.load_ms == pytest.approx([2000, 5000])
+
+
+def test_loads_and_executions_share_the_cores() -> None:
+    costs = {"a": ModelCosts(1, 1000.0, 1000.0), "b": ModelCosts(1, 1000.0)}
+    trace = requests((0, "a"), (1, "b"))
+    alone = serve_beside_loader(trace, costs, cache(2))
+    assert (alone.load_ms[1], alone.queue_ms[0]) == pytest.approx((1000, 0))
+    together = serve_beside_loader(trace, costs, cache(2), cores=1)
+    assert (together.load_ms[1], together.queue_ms[0]) == pytest.approx((2000, 1000))
+
+
+def test_a_model_is_not_evicted_while_it_executes() -> None:
+    costs = {"a": ModelCosts(1, 1000.0, 3000.0), "b": ModelCosts(1, 1000.0)}
+    served = serve_beside_loader(requests((0, "a"), (2, "b")), costs, cache(1))
+    assert served.load_ms == pytest.approx([1000, 3000])
+
+
+def test_clients_ask_as_soon_as_they_are_answered() -> None:
+    costs = {name: ModelCosts(1, 1000.0, 500.0) for name in COSTS}
+    trace = requests((0, "a"), (100, "b"), (200, "a"), (300, "c"))
+    one = serve_beside_loader(trace, costs, cache(3), clients=1)
+    assert one.latency_ms == pytest.approx([1500, 1500, 500, 1500])
+    two = serve_beside_loader(trace, costs, cache(3), clients=2)
+    assert two.latency_ms == pytest.approx([1500, 2500, 500, 1500]), "b waits for a's load, c for b's is over"

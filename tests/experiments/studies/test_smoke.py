@@ -20,6 +20,7 @@ LONG = {
         "edge-prefetching",
         "fig3.2",
         "fig6.15",
+        "model-testbed",
         "multi-user",
         "peers",
         "prefetching",

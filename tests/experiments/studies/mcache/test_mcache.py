@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 from nearsight.experiments.model_serving.profiles import COLUMNS
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
-from nearsight.experiments.studies.mcache import ablation_figure, policies_figure, profiles_figure
+from nearsight.experiments.studies.mcache import (
+    ablation_figure,
+    policies_figure,
+    profiles_figure,
+    testbed_figure,
+)
 from nearsight.experiments.studies.mcache.contenders import (
     CLAIRVOYANT,
     IAM,
@@ -98,3 +103,41 @@ def test_profiles_compare_loading_with_executing() -> None:
     loading, growing = figure.targets(summary)
     assert (loading.value, loading.reached) == (pytest.approx(19 / 20), False)
     assert growing.value == pytest.approx(0.5)
+
+
+def live_row(policy: str, where: str, load_s: float, latency_s: float) -> dict[str, str]:
+    numbers = {"load_s": load_s, "p95_load_s": 0.0, "latency_s": latency_s, "hit_ratio": 0.5}
+    counts = {"evictions": 1, "refused": 0, "requests": 10}
+    cell = {"clients": "1", "memory": "0.4", "policy": policy, "where": where}
+    return {**cell, **{name: str(value) for name, value in (numbers | counts).items()}}
+
+
+def test_a_live_edge_is_compared_with_the_simulator_and_with_lfu() -> None:
+    rows = [
+        live_row("lfu", "edge", 0.22, 0.6),
+        live_row("lfu", "simulator", 0.20, 0.5),
+        live_row("iam", "edge", 0.10, 0.3),
+        live_row("iam", "simulator", 0.10, 0.25),
+        live_row("forecast", "edge", 0.10, 0.5),
+        live_row("forecast", "simulator", 0.10, 0.5),
+        live_row("cremebrulee-oracle", "simulator", 0.05, 0.2),
+    ]
+    figure = testbed_figure.Figure()
+    summary = figure.metrics(rows)
+    cell = summary["1"]["0.4"]
+    assert cell["lfu"]["difference"] == pytest.approx(0.1)
+    assert cell["iam"]["edge"]["over_lfu"] == pytest.approx(2.0)
+    assert cell["cremebrulee-oracle"]["simulator"]["over_lfu"] == pytest.approx(2.5)
+    assert [target.reached for target in figure.targets(summary)] == [True, False]
+
+
+def test_open_loops_agree_within_a_tenth_in_every_policy() -> None:
+    rows = [
+        {**live_row(policy, where, load_s, 1.0), "clients": "0", "memory": memory}
+        for memory, edge_s in (("0.4", 0.21), ("0.8", 0.23))
+        for policy in ("lfu", "lru")
+        for where, load_s in (("edge", edge_s if policy == "lru" else 0.2), ("simulator", 0.2))
+    ]
+    figure = testbed_figure.Figure()
+    targets = figure.targets(figure.metrics(rows))
+    assert [(target.value, target.reached) for target in targets] == [(0.05, True), (0.15, False)]

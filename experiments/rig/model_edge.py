@@ -1,0 +1,190 @@
+"""Requests for networks at a real edge: a daemon of its own, asked over loopback, and no tier behind it.
+
+What comes back has the form of the simulator's, so that the same requests can be compared request by request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from nearsight.common.errors import NearsightError
+from nearsight.common.inference.measurement import measure
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.runtime import Runtime
+from nearsight.common.inference.tensors import Tensor
+from nearsight.common.model_cache.policy import ModelCosts
+from nearsight.device.recognizer import Recognizer
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.experiments.model_serving.simulation import Served
+from nearsight.experiments.rig.processes import ProcessGroup
+from nearsight.experiments.rig.tiers import START_TIMEOUT_S, endpoint_of, metric_samples, start_daemon
+from nearsight.experiments.traces.model_requests import ModelRequests
+
+_NOBODY = "tcp://127.0.0.1:9"
+_TIMEOUT_S = 60.0
+_IN_FLIGHT = 64
+_EXECUTIONS = 4
+
+
+def prepared_copy(source: Path, names: Sequence[str], folder: Path) -> dict[str, int]:
+    """Make a folder of networks that an edge can load at once; returns their memory [bytes].
+
+    Files are links.
+    """
+    theirs, ours = ModelRepository(source), ModelRepository(folder)
+    folder.mkdir(parents=True)
+    sizes = {}
+    for name in names:
+        manifest = theirs.get(name)
+        path = ours.path(manifest)
+        path.symlink_to(theirs.checked_path(manifest).resolve())
+        found, _ = measure(path, name, executions=_EXECUTIONS, prepared=ours.path(manifest, "prepared"))
+        ours.note_measured(manifest, found)
+        sizes[name] = found.memory_bytes
+    return sizes
+
+
+class ModelEdge:
+    """An edge, and clients of it. See `model_edge`."""
+
+    def __init__(self, metrics: str, clients: Mapping[str, Recognizer], inputs: Mapping[str, object]) -> None:
+        self._metrics = metrics
+        self._clients = clients
+        self._inputs: Mapping[str, Mapping[str, Tensor]] = inputs  # type: ignore[assignment]
+
+    def lead_in(self) -> None:
+        """Ask for each network once, one after the other.
+
+        At first the edge waits for its cloud, until it knows that it has none.
+        """
+        for name in self._clients:
+            until_s = time.monotonic() + _TIMEOUT_S
+            while True:
+                try:
+                    self._clients[name].infer(self._inputs[name])
+                    break
+                except NearsightError:
+                    if time.monotonic() > until_s:
+                        raise
+
+    def costs(self, sizes: Mapping[str, int], rounds: int) -> dict[str, ModelCosts]:
+        """What networks cost at this edge: medians over rounds in which each must be loaded.
+
+        A load is timed by the edge, with the unloading before it; an execution with the way to the client.
+        """
+        self.lead_in()  # files are read and checked
+        loads_ms: dict[str, list[float]] = {name: [] for name in sizes}
+        executions_ms: dict[str, list[float]] = {name: [] for name in sizes}
+        for _ in range(rounds):
+            for name in sizes:
+                before_s = self._counter("load_seconds")
+                self._clients[name].infer(self._inputs[name])
+                loads_ms[name].append(1e3 * (self._counter("load_seconds") - before_s))
+                for _ in range(_EXECUTIONS):
+                    executions_ms[name].append(self._clients[name].infer(self._inputs[name]).latency_ms)
+        return {
+            name: ModelCosts(size_bytes, median(loads_ms[name]), median(executions_ms[name]))
+            for name, size_bytes in sizes.items()
+        }
+
+    def serve(self, requests: ModelRequests, clients: int = 0) -> Served:
+        """Ask at the times of the requests, or with so many clients as in `serve_beside_loader`.
+
+        A request that fails counts as refused.
+        """
+        count = len(requests)
+        names = [requests.names[model] for model in requests.models.tolist()]
+        served = Served(
+            np.zeros(count), np.zeros(count, bool), np.zeros(count, bool), np.zeros(count), np.zeros(count)
+        )
+
+        def ask(place: int) -> None:
+            name = names[place]
+            try:
+                answer = self._clients[name].infer(self._inputs[name])
+            except NearsightError:
+                served.refused[place] = True
+                return
+            served.load_ms[place], served.missed[place] = answer.load_ms, answer.load_ms > 0
+            served.queue_ms[place] = answer.hops[-1].queue_ms
+            served.execution_ms[place] = answer.latency_ms - answer.load_ms - served.queue_ms[place]
+
+        with ThreadPoolExecutor(clients or _IN_FLIGHT) as pool:
+            began_s = time.monotonic()
+            asked = []
+            for place, at_s in enumerate(requests.times_s.tolist()):
+                if not clients:
+                    time.sleep(max(0.0, began_s + at_s - time.monotonic()))
+                asked.append(pool.submit(ask, place))
+        for one in asked:
+            one.result()
+        return served
+
+    def evictions(self) -> int:
+        """Networks that others displaced until now."""
+        return int(self._counter("evictions"))
+
+    def _counter(self, name: str) -> float:
+        wanted = f"nearsight_models_{name}_total"
+        return sum(one.value for one in metric_samples(self._metrics) if one.name == wanted)
+
+
+@contextmanager
+def model_edge(
+    folder: Path, models: Path, policy: str, budget_bytes: int, window_s: float = 600.0
+) -> Iterator[ModelEdge]:
+    """Start an edge whose networks are here, for a ``with`` block.
+
+    Parameters
+    ----------
+    folder : Path
+        For logs.
+    models : Path
+        From `prepared_copy`.
+    policy : str
+        Eviction policy.
+    budget_bytes : int
+        Rounded down to MB.
+    window_s : float
+        Of policies with a window.
+
+    Raises
+    ------
+    SetupError
+        If it does not start.
+    """
+    repository, runtime = ModelRepository(models), Runtime()
+    inputs = {}
+    for name, manifest in repository.manifests().items():
+        network = runtime.load(repository.checked_path(manifest), name)
+        inputs[name] = network.sample_inputs()
+        network.close()
+    runtime.close()
+    settings = {
+        "cloud": _NOBODY,
+        "metrics_listen": "127.0.0.1:0",
+        "poll_s": 3600,
+        "server.queue_timeout_s": _TIMEOUT_S,
+        "models.folder": str(models),
+        "models.policy": policy,
+        "models.memory_mb": budget_bytes // 10**6,
+        "models.window_s": window_s,
+        "models.reserve_mb": 0,
+        "models.most_evictions": 10_000,
+    }
+    device = RecognizerSettings(timeout_s=_TIMEOUT_S, prefetch=PrefetchSettings(enabled=False))
+    with ProcessGroup(folder) as group, ExitStack() as opened:
+        edge = start_daemon(group, "edge", "edge", settings)
+        announced = edge.wait_ready(START_TIMEOUT_S)
+        clients = {
+            name: opened.enter_context(Recognizer(endpoint_of(edge), None, name, settings=device))
+            for name in inputs
+        }
+        yield ModelEdge(str(announced["metrics"]), clients, inputs)

@@ -1,0 +1,293 @@
+"""The live testbed: a real edge with real networks, and the simulator on the same requests.
+
+`--data DIR` is a folder of networks, such as `nearsight models build` fills; of these mCache's seven are used
+if all are there. Without it small networks are made. In each cell an edge first says what they cost. Then the
+traffic of `mcache-policies` is replayed for one policy after the other: at its times, eight times as fast (0
+clients), or by clients that ask as soon as they are answered. No edge has a cloud: what is absent is loaded.
+
+The load delay of a request is the time from its arrival until its network is in memory, 0 for hits; means are
+over all requests. Not counted is a request for each network at the beginning, one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from nearsight.common.inference.repository import ModelRepository, manifest_of_file
+from nearsight.common.model_cache.model_cache import ModelCache
+from nearsight.common.model_cache.policy import ModelCosts
+from nearsight.common.model_cache.registry import make_policy
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import nested
+from nearsight.experiments.model_serving.loader import serve_beside_loader
+from nearsight.experiments.model_serving.profiles import small_network
+from nearsight.experiments.model_serving.simulation import Served, knowledge_of
+from nearsight.experiments.model_serving.workloads import Recipe
+from nearsight.experiments.model_serving.zoo import mcache_models
+from nearsight.experiments.rig.model_edge import model_edge, prepared_copy
+from nearsight.experiments.studies.mcache.contenders import row_of
+from nearsight.experiments.traces.arrivals import FIXED
+from nearsight.experiments.traces.model_requests import ModelRequests
+
+EDGE, SIMULATOR = "edge", "simulator"
+_OPEN = ("lru", "lfu", "cremebrulee", "iam", "forecast")
+_CLOSED = ("lfu", "iam", "forecast")
+_CLAIRVOYANT = "cremebrulee-oracle"
+"""Simulated only."""
+_CELLS = ((0, "0.4"), (0, "0.6"), (0, "0.8"), (1, "0.4"), (1, "0.8"), (4, "0.4"), (4, "0.8"))
+"""Clients, and share of the memory of all networks."""
+_THROUGHPUT = {"0.4": 1.5, "0.8": 2.39}
+_SPEED, _SECONDS, _REQUESTS = 8.0, 40.0, 600
+_WINDOW_S = {0: 8.0, 1: 6.0, 4: 4.0}
+"""Of IAM, by clients: about 40 requests, as in a minute of `mcache-policies`."""
+_ROUNDS = 5
+"""Of loads before each cell, to find out what they cost."""
+_AGREE = 0.10
+_COLOURS = dict(
+    zip(
+        (*_OPEN, _CLAIRVOYANT),
+        ("#e0a33a", "#8a8a8a", "#7a9e3b", "#c2571a", "#1f6f8b", "#24415c"),
+        strict=True,
+    )
+)
+
+
+class Figure(Experiment):
+    """Load delays and throughput of a live edge with real networks, beside the simulator's."""
+
+    name: ClassVar[str] = "model-testbed"
+    source: ClassVar[str] = "CremeBrulee, 6.2; mCache, 6.3.2"
+    takes_data: ClassVar[bool] = True
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per number of clients and share of the memory."""
+        if options.smoke:
+            return cells_of("{clients}-{memory}", clients=(0, 1), memory=("0.4",))
+        pairs = ({"clients": clients, "memory": memory} for clients, memory in _CELLS)
+        return tuple(Cell("{clients}-{memory}".format(**one), one) for one in pairs)
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Two rows per policy: of the edge, and of the simulator with the costs that were measured."""
+        clients, memory = cell.parameters["clients"], cell.parameters["memory"]
+        with TemporaryDirectory(prefix="nearsight-testbed-") as scratch:
+            folder = Path(scratch)
+            source = options.data or _small_networks(folder / "small")
+            sizes = prepared_copy(source, _wanted(source), folder / "models")
+            largest, together = max(sizes.values()), sum(sizes.values())
+            with model_edge(
+                folder / "costs", folder / "models", "lru", _budget(largest, 0.4 * together)
+            ) as edge:
+                costs = edge.costs(sizes, 1 if options.smoke else _ROUNDS)
+            budget_bytes = _budget(largest, float(memory) * together)
+            requests = _requests(costs, clients, options)
+            rows: list[Row] = []
+            for policy in _CLOSED if clients or options.smoke else _OPEN:
+                window_s = _WINDOW_S[clients]
+                with model_edge(folder / policy, folder / "models", policy, budget_bytes, window_s) as edge:
+                    edge.lead_in()
+                    before = edge.evictions()
+                    live = edge.serve(requests, clients)
+                    evictions = edge.evictions() - before
+                shared = {"clients": clients, "memory": memory, "policy": policy}
+                rows.append({**shared, "where": EDGE, **_row(live, evictions)})
+                rows.append({**shared, **_simulated(requests, costs, policy, budget_bytes, clients)})
+            if clients:
+                shared = {"clients": clients, "memory": memory, "policy": _CLAIRVOYANT}
+                rows.append({**shared, **_simulated(requests, costs, _CLAIRVOYANT, budget_bytes, clients)})
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``<clients>.<memory>.<policy>.<edge or simulator>``, and how they compare."""
+        return nested(rows, ("clients", "memory"), _of_cell)
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Edge and simulator agree; throughput as in figure 10."""
+        return (*_agreement(summary.get("0", {})), *_throughput(summary))
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per cell and policy."""
+        columns = ("clients", "memory", "policy", "load delay [ms]", "simulated", "misses", "simulated")
+        lines = [
+            (
+                clients if clients != "0" else "open",
+                f"{float(memory):.0%}",
+                policy,
+                *(f"{1e3 * one[where]['load_s']:.0f}" if where in one else "" for where in (EDGE, SIMULATOR)),
+                *(
+                    f"{1 - one[where]['hit_ratio']:.1%}" if where in one else ""
+                    for where in (EDGE, SIMULATOR)
+                ),
+                *(f"{one[where]['over_lfu']:.2f}" if where in one else "" for where in (EDGE, SIMULATOR)),
+            )
+            for clients, by_memory in summary.items()
+            for memory, policies in by_memory.items()
+            for policy, one in policies.items()
+        ]
+        return (*columns, "speed over LFU", "simulated"), lines
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Load delays of the open loop; throughput of the closed one."""
+        found = dict(results.metrics)
+        panels = [
+            ("0", "load_s", "Mean load delay, open loop"),
+            *(
+                (clients, "over_lfu", f"Throughput over LFU's, clients: {clients}")
+                for clients in found
+                if clients != "0"
+            ),
+        ]
+        picture = drawing.new_picture(5.0 * len(panels), 4.0)
+        all_axes = np.atleast_1d(picture.subplots(1, len(panels)))
+        for axes, (clients, number, title) in zip(all_axes, panels, strict=True):
+            _draw_bars(axes, found[clients], number)
+            axes.set(title=title, ylabel="seconds" if clients == "0" else "ratio", xlabel="memory [% of all]")
+            if clients != "0":
+                axes.axhline(1.0, color="#8a8a8a", linewidth=0.8)
+        drawing.legend_below(picture, all_axes[0])
+        drawing.caption(picture, "Bars: a live edge; dots: the simulator on the same requests; stars: mCache")
+        return picture
+
+
+def _budget(largest_bytes: int, asked_bytes: float) -> int:
+    """Whole MB, and room for the largest network at least."""
+    return int(max(asked_bytes, largest_bytes + 1e6) // 1e6) * 10**6
+
+
+def _requests(costs: Mapping[str, ModelCosts], clients: int, options: RunOptions) -> ModelRequests:
+    """The beginning of the first trace of `mcache-policies`."""
+    drawn = Recipe(FIXED["on-off"]).draw(costs, options.rng("mcache-policies", 0)).requests
+    speed = 100.0 if options.smoke else _SPEED
+    count = 20 if options.smoke else _REQUESTS
+    if not clients:
+        count = min(count, int(np.searchsorted(drawn.times_s, speed * _SECONDS)))
+    return ModelRequests(drawn.times_s[:count] / speed, drawn.models[:count], drawn.names)
+
+
+def _simulated(
+    requests: ModelRequests, costs: Mapping[str, ModelCosts], policy: str, budget_bytes: int, clients: int
+) -> Row:
+    """What the simulator says, on as many cores as there are here; it begins as the edge does."""
+    names, takes_s = (
+        sorted(costs),
+        np.array([(costs[name].load_ms + costs[name].execution_ms) / 1e3 for name in sorted(costs)]),
+    )
+    places = np.array([requests.names.index(name) for name in names], np.int32)
+    first = ModelRequests(np.cumsum(takes_s) - takes_s, places, requests.names)
+    times_s = requests.times_s - (requests.times_s[0] if clients else 0.0) + takes_s.sum()
+    following = ModelRequests(times_s, requests.models, requests.names)
+    known = ModelRequests(
+        np.concatenate([first.times_s, times_s]),
+        np.concatenate([places, requests.models]),
+        requests.names,
+    )
+    cache = ModelCache(budget_bytes, make_policy(policy, knowledge_of(known, window_s=_WINDOW_S[clients])))
+    serve_beside_loader(first, costs, cache)
+    before = len(cache.evictions)
+    served = serve_beside_loader(following, costs, cache, cores=os.cpu_count() or 1, clients=clients)
+    return {"where": SIMULATOR, **_row(served, len(cache.evictions) - before)}
+
+
+def _row(served: Served, evictions: int) -> Row:
+    return {
+        **row_of(served),
+        "p95_load_s": round(float(np.quantile(served.load_ms, 0.95)) / 1e3, 5),
+        "requests": len(served.load_ms),
+        "refused": int(served.refused.sum()),
+        "evictions": evictions,
+    }
+
+
+def _wanted(source: Path) -> tuple[str, ...]:
+    there = ModelRepository(source).manifests()
+    seven = mcache_models()
+    return tuple(seven if seven.keys() <= there.keys() else there)
+
+
+def _small_networks(folder: Path) -> Path:
+    """A folder of three networks that are made in no time."""
+    folder.mkdir()
+    repository = ModelRepository(folder)
+    for megabytes in (1, 2, 4):
+        path = small_network(folder / f"small-{megabytes}.new.onnx", megabytes)
+        repository.add(path, manifest_of_file(path, f"small-{megabytes}"))
+    return folder
+
+
+def _of_cell(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for row in rows:
+        numbers = {
+            name: float(row[name])
+            for name in ("load_s", "p95_load_s", "latency_s", "hit_ratio", "evictions", "refused", "requests")
+        }
+        found.setdefault(row["policy"], {})[row["where"]] = numbers
+    for one in found.values():
+        for where, numbers in one.items():
+            numbers["over_lfu"] = round(found["lfu"][where]["latency_s"] / max(numbers["latency_s"], 1e-9), 4)
+        if EDGE in one:
+            one["difference"] = round(one[EDGE]["load_s"] / max(one[SIMULATOR]["load_s"], 1e-9) - 1.0, 4)
+    return found
+
+
+def _agreement(by_memory: Mapping[str, Any]) -> Iterator[Target]:
+    for memory, policies in by_memory.items():
+        differences = {policy: one["difference"] for policy, one in policies.items()}
+        shown = ", ".join(f"{policy} {difference:+.0%}" for policy, difference in differences.items())
+        largest = max(map(abs, differences.values()))
+        yield Target.at_most(
+            f"{float(memory):.0%} of the memory: largest difference of mean load delays, edge and simulator",
+            largest,
+            _AGREE,
+            shown,
+            3,
+        )
+
+
+def _throughput(summary: Mapping[str, Any]) -> Iterator[Target]:
+    for clients, by_memory in summary.items():
+        for memory, policies in by_memory.items() if clients != "0" else ():
+            best = policies[_CLAIRVOYANT][SIMULATOR]["over_lfu"]
+            for policy in ("iam", "forecast"):
+                one = policies[policy]
+                yield Target.at_least(
+                    f"{float(memory):.0%} of the memory, clients: {clients}: throughput of {policy} over lfu",
+                    one[EDGE]["over_lfu"],
+                    _THROUGHPUT[memory],
+                    f"simulated {one[SIMULATOR]['over_lfu']:.2f}, the clairvoyant {best:.2f}",
+                    2,
+                )
+
+
+def _draw_bars(axes: Axes, by_memory: Mapping[str, Any], number: str) -> None:
+    """Bars of the edge and dots of the simulator, for each share of the memory."""
+    policies = [policy for policy in _COLOURS if any(policy in found for found in by_memory.values())]
+    width = 0.85 / len(policies)
+    for place, (memory, found) in enumerate(by_memory.items()):
+        for shift, policy in enumerate(policies):
+            x, one = place + (shift - (len(policies) - 1) / 2) * width, found.get(policy, {})
+            label = policy if not place else None
+            if EDGE in one:
+                axes.bar(x, one[EDGE][number], width, color=_COLOURS[policy], label=label)
+            if SIMULATOR in one:
+                axes.plot(x, one[SIMULATOR][number], "o", color="black", markersize=4)
+        if number == "over_lfu" and memory in _THROUGHPUT:
+            axes.plot(place, _THROUGHPUT[memory], "*", color="black", markersize=8)
+    axes.set_xticks(range(len(by_memory)), [f"{100 * float(memory):.0f}" for memory in by_memory])
