@@ -41,6 +41,7 @@ from nearsight.common.inference.service import MOST_CHUNK_BYTES
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
 from nearsight.common.operation.status import format_bytes
+from nearsight.common.rpc.allow_list import Access
 from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.service import CallContext, Service
@@ -175,6 +176,8 @@ class NetworkIntake(Service):
             raise InvalidArgument(error.message) from error
         if wanted.name != context.catalogue:
             raise InvalidArgument(f"a manifest of {wanted.name!r} in a call about {context.catalogue!r}")
+        if wanted.stands_in_for:  # then it answers for that name as well
+            context.caller.catalogue_of(Access.CHANGES_CATALOGUE, wanted.stands_in_for)
         self._store.check_writable()
         by = Author(context.caller.name, context.caller.key)
         answer: Future[pb.AddModelResponse] = pending()

@@ -139,6 +139,10 @@ def test_a_writer_s_key_adds_and_removes_networks_of_its_names_and_a_reader_s_no
         assert "may not" in capsys.readouterr().err
         assert daemon.networks.repository.manifests() == {}
         assert not parts(place)
+        stands_in = ("--stands-in-for", "trees", "--accuracy", "0.5")
+        assert command("curator", "add", "birds.onnx", "--to", *stands_in) == 3
+        assert "may not change the catalogue 'trees'" in capsys.readouterr().err
+        assert daemon.networks.repository.manifests() == {}
         assert command("curator", "add", "birds.onnx", "--to") == 0
         assert command("phone", "remove", "birds", "--from") == 3
         assert [*daemon.networks.repository.manifests()] == ["birds"]
