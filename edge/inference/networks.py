@@ -207,14 +207,8 @@ class EdgeNetworks:
         """By name: where a network is, and who answers for it."""
         resident, here = self.memory.state.resident, self.repository.manifests()
         return [
-            (
-                name,
-                "; ".join(
-                    filter(None, (self._explained(name, resident.get(name), here.get(name)), stood_in))
-                ),
-            )
+            (name, self._explained(name, resident.get(name), here.get(name)) + self._accuracy.why(name))
             for name in sorted(self._offered)
-            for stood_in in [self._accuracy.why(name)]
         ]
 
     def _explained(self, name: str, costs: ModelCosts | None, manifest: Manifest | None) -> str:

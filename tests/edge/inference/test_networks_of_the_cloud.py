@@ -236,7 +236,7 @@ def test_a_small_network_stands_in_while_the_large_one_is_loaded(cloud: CloudDae
         wait_until(  # a busy edge lets the cloud answer
             lambda: large.recognize_blocking(photo_of("green")).metadata == {"network": "small"}, what="small"
         )
-        assert "others stood in for it in 2 of" in dict(edge.networks.explanations())["large"]
+        assert "; others stood in for it in 2 of" in dict(edge.networks.explanations())["large"]
         assert edge.networks.counts()["stood in"] == 2
 
 
