@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from nearsight.experiments.framework.experiment import StoredRow
 
@@ -79,3 +80,14 @@ def mean_in_words(value: Mapping[str, float], digits: int) -> str:
 def median_in_words(value: Mapping[str, float], digits: int) -> str:
     """What `median_and_range` found, for a table."""
     return f"{value['median']:.{digits}f} ({value['min']:.{digits}f} to {value['max']:.{digits}f})"
+
+
+def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
+    """Spearman's; equal numbers have their mean rank."""
+    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def _ranks(numbers: ArrayLike) -> NDArray[np.float64]:
+    _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks

@@ -86,11 +86,6 @@ class Profiles(Experiment):
         return dict(sorted(found.items(), key=lambda item: float(item[1]["file_mb"])))
 
 
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's, of values without ties."""
-    return float(np.corrcoef(np.argsort(np.argsort(a)), np.argsort(np.argsort(b)))[0, 1])
-
-
 def medians(summary: Mapping[str, Any], column: str) -> list[float]:
     """Of all networks, in the order of the summary."""
     return [float(one[column]["median"]) for one in summary.values()]

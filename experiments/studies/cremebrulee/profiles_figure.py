@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import Results, Table, Target
-from nearsight.experiments.framework.numbers import median_in_words
-from nearsight.experiments.model_serving.profiles import Profiles, medians, rank_correlation
+from nearsight.experiments.framework.numbers import median_in_words, rank_correlation
+from nearsight.experiments.model_serving.profiles import Profiles, medians
 from nearsight.experiments.model_serving.zoo import cremebrulee_models
 
 _PAPER = cremebrulee_models()

@@ -24,7 +24,14 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import leaves, mean_and_spread, mean_in_words, nested, values
+from nearsight.experiments.framework.numbers import (
+    leaves,
+    mean_and_spread,
+    mean_in_words,
+    nested,
+    rank_correlation,
+    values,
+)
 from nearsight.experiments.model_serving.workloads import Recipe, Workload
 from nearsight.experiments.model_serving.zoo import cremebrulee_models
 from nearsight.experiments.traces.arrivals import CREMEBRULEE, Poisson
@@ -73,14 +80,14 @@ class Table2(Experiment):
             cell.parameters["scale"], cell.parameters["association"], options, cell.parameters["run"]
         )
         counts = drawn.requests.counts()
-        load_ms = np.array([drawn.costs[name].load_ms for name in drawn.requests.names])
+        load_ms = [drawn.costs[name].load_ms for name in drawn.requests.names]
         return [
             {
                 **cell.parameters,
                 "requests": len(drawn.requests),
                 "models": len(drawn.requests.names),
                 "memory_gb": drawn.size_bytes / 1e9,
-                "correlation": float(np.corrcoef(_ranks(counts), _ranks(load_ms))[0, 1]),
+                "correlation": rank_correlation(counts, load_ms),
                 "most_popular": float(counts.max() / counts.sum()),
             }
         ]
@@ -145,13 +152,6 @@ class Table2(Experiment):
             axes.set_xticks(places, [one.replace("-and-", "\nand ") for one in Association])
         drawing.legend_below(picture, panels[0])
         return picture
-
-
-def _ranks(numbers: np.ndarray) -> np.ndarray:
-    """Ranks, of which equal numbers have the mean."""
-    _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[inverse]
 
 
 def _summary(rows: Sequence[StoredRow]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import Results, Table, Target
-from nearsight.experiments.framework.numbers import median_in_words
-from nearsight.experiments.model_serving.profiles import Profiles, medians, rank_correlation
+from nearsight.experiments.framework.numbers import median_in_words, rank_correlation
+from nearsight.experiments.model_serving.profiles import Profiles, medians
 
 TABLE_2 = {
     "MobileNet-0.25": (16.0, 131.8, 1.9),
