@@ -57,6 +57,24 @@ def test_a_measurement_is_kept_and_is_no_new_version(folder: Path, network: Path
     assert Manifest.from_json(kept.to_json(shared=True)).measured is None
 
 
+def test_a_saved_graph_comes_and_goes_with_its_file(folder: Path, network: Path, tmp_path: Path) -> None:
+    repository = ModelRepository(folder)
+
+    def add(file: Path) -> Path:
+        made = tmp_path / "made"
+        made.mkdir()
+        (made / "graph.onnx").write_text(file.name)
+        added = repository.add(file, manifest_of_file(file, "adder"), prepared=made)
+        return repository.path(added, "prepared") / "graph.onnx"
+
+    before = add(network)
+    assert before.read_text() == "adder.onnx"
+    after = add(adder_network(tmp_path / "other.onnx", 2.0))
+    assert (before.parent.exists(), after.read_text()) == (False, "other.onnx")
+    repository.remove("adder")
+    assert list(folder.iterdir()) == []
+
+
 def test_a_file_with_another_checksum_is_put_aside_and_named(folder: Path, network: Path) -> None:
     repository = ModelRepository(folder)
     manifest = add_network(repository, "adder", network)
