@@ -71,7 +71,7 @@ class NetworkLoader:
             raise InternalError(f"network {name} cannot be loaded: {error}") from error
 
     def _load(self, manifest: Manifest) -> Network:
-        path, folder = self._repository.checked_path(manifest), self._repository.path(manifest, "prepared")
+        folder = self._repository.path(manifest, "prepared")
         try:
             graph = self._saved.find(folder)
             if graph is not None:
@@ -79,6 +79,7 @@ class NetworkLoader:
         except CorruptStore as error:
             shutil.rmtree(folder, ignore_errors=True)
             self._log.warning("a saved graph was removed", network=manifest.name, error=str(error))
+        path = self._repository.checked_path(manifest)
         return self._warm(self._runtime.load(path, manifest.name), manifest)
 
     def _warm(self, network: Network, manifest: Manifest) -> Network:
