@@ -68,16 +68,9 @@ class CacheSizeOptimizer:
         k_max : int, optional
             Upper bound, such as the objects that were asked for at all.
         """
-        largest = min(len(self._lookup_ms) - 1, len(ranking))
-        if k_max is not None:
-            largest = max(0, min(largest, k_max))
-        expected = ExpectedLatency(
-            self._lookup_ms[: largest + 1],
-            self._recall[: largest + 1],
-            ranking.cumulative[: largest + 1],
-            miss_ms,
-        )
+        expected = self.expected(ranking, miss_ms, k_max)
         latency_ms = expected.evaluate()
+        largest = len(latency_ms) - 1
         k = int(np.argmin(latency_ms))
         sizes = {0, k - 1, k + 1, largest} - {k}
         alternatives = {
@@ -86,6 +79,18 @@ class CacheSizeOptimizer:
         terms = expected.terms(k, latency_ms)
         return CacheSizeDecision(
             k, largest, terms, alternatives, ranking.top(k), _why(terms, alternatives, largest)
+        )
+
+    def expected(self, ranking: Ranking, miss_ms: float, k_max: int | None = None) -> ExpectedLatency:
+        """Equation 2.3 for each k in 0 … min(k_max, K, N); the parameters are those of `decide`."""
+        largest = min(len(self._lookup_ms) - 1, len(ranking))
+        if k_max is not None:
+            largest = max(0, min(largest, k_max))
+        return ExpectedLatency(
+            self._lookup_ms[: largest + 1],
+            self._recall[: largest + 1],
+            ranking.cumulative[: largest + 1],
+            miss_ms,
         )
 
     def latency_of(self, object_ids: Iterable[str], ranking: Ranking, miss_ms: float) -> float:

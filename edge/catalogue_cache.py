@@ -139,6 +139,7 @@ class CatalogueCache:
         self.misses = 0
         # From here on only the background thread writes.
         self.decided_s = 0.0
+        self._most_objects = cache.k_max
         self._next_build_s = -math.inf
         self._listed_s = self.clock.monotonic()
         self._listing_asked = False
@@ -329,6 +330,13 @@ class CatalogueCache:
 
     # In the background thread
 
+    def limit(self, objects: int) -> None:
+        """Hold at most so many objects from now on, as memory is needed elsewhere."""
+        before, self._most_objects = self._most_objects, min(objects, self._settings.cache.k_max)
+        residents = self.size - len(self.prefetch.prefetched)
+        if self._most_objects < residents or before <= residents < self._most_objects:
+            self.improve()
+
     def improve(self) -> None:
         """Decide what belongs into the cache, fetch what is missing, build with what is here."""
         if self._closed:
@@ -339,7 +347,7 @@ class CatalogueCache:
             self.profiler.relax(requests)
         ranking = self.estimator.ranking()
         costs = self.profiler.costs(len(ranking))
-        k_max = self._services.load.largest_size(costs.lookup_ms, self._settings.cache.k_max)
+        k_max = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
         step = self.optimizer.next(
             Situation(ranking, costs, self.estimator.recent()),
             k_max,
@@ -415,7 +423,7 @@ class CatalogueCache:
         residents = frozenset(self.holder.snapshot.models) - self.prefetch.prefetched
         expected = self.markov.expected_next(settings.present_s, settings.devices)
         costs = self.profiler.costs(len(self.listing.versions))
-        bound = self._services.load.largest_size(costs.lookup_ms, self._settings.cache.k_max)
+        bound = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
         chosen = self.prefetch.choose(expected, residents, costs, 1.0 - self.markov.staying)
         chosen = chosen[: max(0, bound - len(residents))]
         self.supply.want_to_prefetch(chosen)

@@ -28,6 +28,7 @@ from nearsight.edge.device_services import EdgeCatalogueService, PredictionServi
 from nearsight.edge.inference.networks import EdgeNetworks
 from nearsight.edge.inference.service import EdgeInferenceService
 from nearsight.edge.load import LoadControl
+from nearsight.edge.memory_budget import MemoryBudget
 from nearsight.edge.metrics import EdgeMetrics, network_metrics
 from nearsight.edge.query import QueryReader
 from nearsight.edge.report import explanation_of, facts_of
@@ -97,6 +98,8 @@ class EdgeDaemon:
             settings.models, self._cloud, lambda: self._caches.cloud_lost, settings.poll_s, clock
         )
         metrics.registry.register(Readings(lambda: network_metrics(self._networks)))
+        self._memory = MemoryBudget(settings, self._caches, self._networks, self._background, clock)
+        metrics.registry.register(Readings(self._memory.metrics))
         extractor = OrbExtractor(settings.recognition.fast_threshold)
         reader = QueryReader(extractor, settings.recognition, settings.forward)
         self._server = RpcServer(
@@ -108,7 +111,7 @@ class EdgeDaemon:
                 ),
                 EdgeCatalogueService(self._caches, max_response_bytes=settings.server.max_message_bytes // 2),
                 PredictionService(self._caches, self._load),
-                ExplanationService(self.explanations, self._networks.explanations),
+                ExplanationService(self.explanations, self._explained_networks),
                 HealthService("edge", __version__, self.ready, self.details),
             ],
             tier="edge",
@@ -128,6 +131,11 @@ class EdgeDaemon:
     def caches(self) -> CatalogueCaches:
         """The recognition caches."""
         return self._caches
+
+    @property
+    def memory(self) -> MemoryBudget:
+        """What the caches and networks share."""
+        return self._memory
 
     @property
     def networks(self) -> EdgeNetworks:
@@ -152,6 +160,7 @@ class EdgeDaemon:
         self._background.start()
         self._caches.start()
         self._networks.start()
+        self._memory.start()
 
     def stop(self, grace_s: float) -> None:
         """Finish what is in progress within ``grace_s`` seconds, then release everything."""
@@ -179,15 +188,23 @@ class EdgeDaemon:
             written = f"{self._store.path}, {self._caches.journal_problem or 'written'}"
             begun = f"; begun anew, a damaged one is {self._store.damaged}" if self._store.damaged else ""
             facts.append(("state", written + begun))
-        facts += self._networks.facts()
+        facts += [*self._networks.facts(), *self._memory.facts()]
         for cache in self._caches.all():
             facts += [(f"{cache.name}: {name}", value) for name, value in facts_of(cache).items()]
         return facts
 
     def explanations(self) -> tuple[Explanation, ...]:
         """The last decision of every cache that took one."""
-        explained = [explanation_of(cache, self._load.why()) for cache in self._caches.all()]
+        load = self._load.why()
+        explained = [
+            explanation_of(cache, load, self._memory.why(cache.name)) for cache in self._caches.all()
+        ]
         return tuple(one for one in explained if one is not None)
+
+    def _explained_networks(self) -> Sequence[tuple[str, str]]:
+        """By name: where a network is, who answers for it, and what memory all of them have."""
+        memory = self._memory.why()
+        return [(name, f"{why}; all networks: {memory}") for name, why in self._networks.explanations()]
 
     def _result_caches(self) -> Iterator[Metric]:
         """Metrics of the result caches."""

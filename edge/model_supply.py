@@ -57,6 +57,12 @@ class ModelLibrary:
     def __len__(self) -> int:
         return len(self._models)
 
+    def limit(self, max_bytes: int) -> None:
+        """Hold at most so many bytes from now on."""
+        with self._lock:
+            self._max_bytes = max_bytes
+            self._drop_surplus()
+
     def put(self, models: Iterable[ObjectModel]) -> None:
         """Keep these models, in place of other versions."""
         with self._lock:
@@ -64,8 +70,7 @@ class ModelLibrary:
                 self._drop(model.object_id)
                 self._models[model.object_id] = model
                 self.size_bytes += model.size_bytes
-            while self.size_bytes > self._max_bytes:
-                self._drop(next(iter(self._models)))
+            self._drop_surplus()
 
     def get(self, object_id: str) -> ObjectModel | None:
         """The model of an object, of whatever version; None if it is not here."""
@@ -80,6 +85,10 @@ class ModelLibrary:
             for object_id, model in list(self._models.items()):
                 if versions.get(object_id) != model.version:
                     self._drop(object_id)
+
+    def _drop_surplus(self) -> None:
+        while self.size_bytes > self._max_bytes:
+            self._drop(next(iter(self._models)))
 
     def _drop(self, object_id: str) -> None:
         model = self._models.pop(object_id, None)

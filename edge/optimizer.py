@@ -77,7 +77,7 @@ class CacheStep:
     build: frozenset[str] | None
     """Build a snapshot of these objects, whose models are here. None: the snapshot stays."""
     shrinks: bool
-    """Whether the cache was larger than the load allows."""
+    """Whether the cache was larger than load and memory allow."""
     why: str
     """Why to build, for a person."""
 
@@ -111,7 +111,7 @@ class Optimizer:
         situation : Situation
             What the decision rests on.
         k_max : int
-            Most objects that the settings and the load allow.
+            Most objects that the settings, the load and the memory allow.
         state_of : callable
             The cache as it is, seen with what is wanted.
         held : callable
@@ -126,7 +126,7 @@ class Optimizer:
             self._aim = wanted
         available = frozenset(name for name in self._aim if held(name))
         change = self.judge(state, available, situation)
-        why = f"more than {k_max} objects are too slow for so many requests" if shrinks else change.why
+        why = f"more than {k_max} objects are too slow, or take too much memory" if shrinks else change.why
         build = available if shrinks or change.worthwhile else None
         return CacheStep(decision, decision.object_ids if aims else None, build, shrinks, why)
 

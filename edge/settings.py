@@ -138,6 +138,9 @@ class EdgeSettings(DaemonSettings):
     """Seconds between two writes to it: what a killed edge forgets at most."""
     catalogues_max: int = Field(default=16, ge=1, le=1000)
     """Catalogues with a cache at the same time; the one unused for longest makes room."""
+    memory_mb: int = Field(default=2048, ge=0, le=10_000_000)
+    """MB of memory for all networks and all recognition caches together, divided by the time that they save.
+    models.memory_mb and cache.k_max stay the most for either; 0: only these count."""
     recognition: RecognitionSettings = RecognitionSettings()
     """The recognition pipeline; as in the cloud, or recall differs."""
     cache: CacheSettings = CacheSettings()

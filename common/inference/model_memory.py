@@ -87,9 +87,9 @@ class ModelMemory:
         self._clock = clock
         self._log = get_logger("models")
         self._runtime: Runtime | None = None
-        budget_bytes = settings.memory_mb * 10**6
+        self._most_bytes = settings.memory_mb * 10**6
         policy = make_policy(settings.policy, Knowledge(window_s=settings.window_s))
-        self._cache = ModelCache(budget_bytes, policy, settings.most_evictions)
+        self._cache = ModelCache(self._most_bytes, policy, settings.most_evictions)
         for name in settings.pinned:
             self._cache.pin(name)
         self._lock = threading.Lock()
@@ -177,6 +177,12 @@ class ModelMemory:
                     except NearsightError as error:
                         self._log.warning("a pinned network is not loaded", network=name, error=str(error))
 
+    def limit(self, most_bytes: float) -> None:
+        """Take at most so much memory from now on, if the settings allow as much; see `fit`."""
+        with self._lock:
+            self._most_bytes = int(min(most_bytes, self._settings.memory_mb * 10**6))
+        self.fit(available_memory_bytes())
+
     def keep_fitting(self, background: BackgroundWorker) -> None:
         """Adapt the budget once a second (see `fit`), while there are networks."""
         background.submit(lambda: self.keep_fitting(background), name="fit", after_s=_FIT_EVERY_S)
@@ -186,8 +192,8 @@ class ModelMemory:
     def fit(self, available_bytes: int) -> None:
         """Adapt the budget to what others leave on this machine.
 
-        It is what the settings allow. Where less than `ModelSettings.reserve_mb` would stay available, it is
-        smaller, and what does not fit any more leaves as soon as it is not in use.
+        It is what the settings and `limit` allow. Where less than `ModelSettings.reserve_mb` would stay
+        available, it is smaller, and what does not fit any more leaves as soon as it is not in use.
 
         Parameters
         ----------
@@ -197,14 +203,14 @@ class ModelMemory:
         settings, cache = self._settings, self._cache
         with self._lock:
             before, used_bytes = cache.budget_bytes, cache.budget_bytes - cache.free_bytes
-            most_bytes = settings.memory_mb * 10**6
+            most_bytes = self._most_bytes
             room_bytes = used_bytes + available_bytes - settings.reserve_mb * 10**6
             budget_bytes = max(0, min(most_bytes, room_bytes))
             if budget_bytes == before:
                 return
             victims = cache.resize(budget_bytes, self._clock.monotonic())
             self._unload(victims)
-        if victims or most_bytes in (before, budget_bytes):
+        if victims or settings.memory_mb * 10**6 in (before, budget_bytes):
             what = "less memory for networks" if budget_bytes < before else "more memory for networks"
             available_mb = available_bytes // 10**6
             self._log.warning(what, budget_mb=budget_bytes // 10**6, available_mb=available_mb)
@@ -327,7 +333,11 @@ class ModelMemory:
         allowed_bytes = self._settings.memory_mb * 10**6
         if refused.size_bytes > allowed_bytes:
             return Unavailable(f"network {refused}", advice="raise models.memory_mb")
-        others = "" if refused.budget_bytes == allowed_bytes else ", as others take this machine's memory"
+        others = ""
+        if refused.budget_bytes < self._most_bytes:
+            others = ", as others take this machine's memory"
+        elif refused.budget_bytes < allowed_bytes:
+            others = ", as recognition caches save more time with the rest"
         return Overloaded(f"network {refused}{others}", advice="try again")
 
     def _check_problem(self, manifest: Manifest, now_s: float) -> None:

@@ -101,8 +101,8 @@ class ObjectRecognizer:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all object models, without the index."""
-        return sum(model.size_bytes for model in self.models.values())
+        """Memory of all object models and of the index, whose part is calibrated."""
+        return sum(model.size_bytes for model in self.models.values()) + self._classifier.size_bytes
 
     def recognize(self, features: Features) -> RecognitionResult:
         """What the query shows, or unknown.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
-from nearsight.common.errors import CorruptStore, NearsightError, NotFound
+from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.model_memory import ModelMemory
@@ -28,6 +28,7 @@ from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.cloud_client import CloudClient, when_done
 from nearsight.edge.inference.fetching import ModelFetching
+from nearsight.edge.memory_partition import NetworkUse
 from nearsight.protos.inference_pb2 import ListModelsResponse
 
 _TIMEOUT_S = 10.0
@@ -93,6 +94,9 @@ class EdgeNetworks:
         self._forward_ms: dict[str, float] = {}
         self._answered: Counter[str] = Counter()
         self._accuracy = AccuracyBudget(settings.accuracy_loss)
+        self._asked: Counter[str] = Counter()
+        self._worth_it: frozenset[str] | None = None
+        self._most_bytes = float("inf")
         self._not_listed: set[str] = set()
         """Used before this edge knew of them: fetched with the next listing."""
         self._offered = dict(self.repository.manifests())
@@ -138,6 +142,7 @@ class EdgeNetworks:
         forward_ms = float("inf") if self._cloud_lost() else self._expected_forward_ms(name)
         with self._lock:
             self._accuracy.requested(name)
+            self._asked[name] += 1
         found: Lease | Absent | NearsightError
         try:
             found = self._request(name)
@@ -234,6 +239,43 @@ class EdgeNetworks:
             + (f"; {problem}" if problem else "")
         )
 
+    @property
+    def offers_any(self) -> bool:
+        """Whether the cloud has networks, or this edge."""
+        return bool(self._offered)
+
+    def limit(self, most_bytes: float, worth_it: frozenset[str] | None) -> None:
+        """Take at most so much memory, and load only networks that are worth it, unless there is room anyway.
+
+        Parameters
+        ----------
+        most_bytes : float
+            ``inf``: what the settings allow.
+        worth_it : frozenset of str, optional
+            None: all.
+        """
+        self._worth_it = worth_it
+        if most_bytes != self._most_bytes:
+            self._most_bytes = most_bytes
+            self.memory.limit(most_bytes)
+
+    def uses(self) -> list[tuple[NetworkUse, int]]:
+        """What each network that is here saves per request if it is in memory [ms], and its requests so far.
+
+        It spares a request the load, or the cloud's answer if that is there sooner. Networks that were not
+        measured yet take no memory.
+        """
+        lost, resident, uses = self._cloud_lost(), self.memory.state.resident, []
+        for name, manifest in self.repository.manifests().items():
+            costs = resident.get(name, manifest.measured)
+            if name in self._offered and costs is not None:
+                forward_ms = float("inf") if lost else self._expected_forward_ms(name)
+                size_bytes = costs.size_bytes if isinstance(costs, ModelCosts) else costs.memory_bytes
+                saved_ms = max(0.0, min(costs.load_ms, forward_ms - costs.execution_ms))
+                use = NetworkUse(name, size_bytes, saved_ms, pinned=name in self._pinned)
+                uses.append((use, self._asked[name]))
+        return uses
+
     def counts(self) -> dict[str, int]:
         """Requests by who answered: "here", "waited" for a load here, "stood in", "forwarded"."""
         with self._lock:
@@ -248,6 +290,8 @@ class EdgeNetworks:
         if not self.repository.holds(offered):
             self._fetching.want(offered)
             raise NotFound(f"network {name!r} is not here yet{self._why_not(name)}", advice="try again")
+        if not self._cloud_lost() and not self._is_worth_it(name):
+            raise Overloaded(f"network {name!r} would displace what saves more time", advice="try again")
         return self.memory.request(name)
 
     def _stand_in(self, name: str, suits: Suits | None) -> tuple[str, float, float]:
@@ -279,6 +323,12 @@ class EdgeNetworks:
         """Load a network for later requests, if it can be."""
         if isinstance(found, Absent):
             self.memory.load_behind(found)
+
+    def _is_worth_it(self, name: str) -> bool:
+        if self._worth_it is None or name in self._worth_it or self.memory.is_resident(name):
+            return True
+        state, measured = self.memory.state, self.repository.get(name).measured
+        return measured is None or measured.memory_bytes <= state.budget_bytes - state.used_bytes
 
     def _why_not(self, name: str) -> str:
         why = self._fetching.problem(name)

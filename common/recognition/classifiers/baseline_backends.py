@@ -60,6 +60,7 @@ class FlannLshClassifier(_OpenCvClassifier):
     """
 
     name = "flann-lsh"
+    search_bytes = 453
 
     def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
         parameters: dict[str, bool | int | float | str] = {
@@ -93,6 +94,7 @@ class FalconnClassifier(Classifier):
     """
 
     name = "falconn"
+    search_bytes = 1080
 
     def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
         falconn = _library()

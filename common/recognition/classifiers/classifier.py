@@ -38,6 +38,9 @@ Neighbours = tuple[NDArray[np.int32], NDArray[np.int64]]
 NEIGHBOURS = 4
 """Neighbours asked for per descriptor: enough to see past three views of the best object to its rival."""
 
+TABLE_BYTES = DESCRIPTOR_BYTES + 3 * 4
+"""Of `DescriptorTable` for each descriptor."""
+
 _STANDS_OUT = 2.0
 """Standard deviations (of a Poisson count) above the median of the other objects."""
 _MIN_OTHERS = 3
@@ -91,10 +94,17 @@ class Classifier(ABC):
 
     name: ClassVar[str]
     """Name of the backend in the registry."""
+    search_bytes: ClassVar[int] = 0
+    """Memory for each descriptor beside the table: calibrated, see decision 049."""
 
     def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
         self._table = DescriptorTable.of(models)
         self._rule = rule
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the index: the table as it is, the rest as calibrated."""
+        return len(self._table.descriptors) * (TABLE_BYTES + self.search_bytes)
 
     @abstractmethod
     def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:

@@ -8,11 +8,19 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.recognition.classifiers.classifier import NEIGHBOURS, Classifier, Neighbours, VotingRule
+from nearsight.common.recognition.classifiers.classifier import (
+    NEIGHBOURS,
+    TABLE_BYTES,
+    Classifier,
+    Neighbours,
+    VotingRule,
+)
 from nearsight.common.recognition.models import ObjectModel
 
 _TABLES = 8
 _MIN_BITS, _MAX_BITS = 8, 21
+_ENTRY_BYTES, _BUCKET_BYTES = 32 + 8 * _TABLES, 85
+"""Of the tables: for each descriptor, a copy and its numbers; for each bucket, as measured."""
 
 _SAMPLE = 4000
 _BLOCK = 4096
@@ -50,6 +58,7 @@ class MultiHashClassifier(Classifier):
     """
 
     name = "multihash"
+    search_bytes = 350
 
     def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
         super().__init__(models, rule)
@@ -60,6 +69,12 @@ class MultiHashClassifier(Classifier):
         if len(descriptors):
             self._order = choose_key_bits(descriptors, _TABLES, bits)
             self._index.add(permute_bits(descriptors, self._order))
+
+    @property
+    def size_bytes(self) -> int:
+        """With the buckets as they are: of similar pictures there are fewer."""
+        buckets: int = self._index.hashtable_size()  # type: ignore[attr-defined]  # not in its stubs
+        return len(self._table.descriptors) * (TABLE_BYTES + _ENTRY_BYTES) + buckets * _BUCKET_BYTES
 
     def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
         faiss.omp_set_num_threads(1)
@@ -80,6 +95,7 @@ class HnswClassifier(Classifier):
     """
 
     name = "hnsw"
+    search_bytes = 177
 
     def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
         super().__init__(models, rule)

@@ -16,7 +16,7 @@ from nearsight.common.recognition.classifiers.baseline_backends import (
     FalconnClassifier,
     FlannLshClassifier,
 )
-from nearsight.common.recognition.classifiers.classifier import Classifier, VotingRule
+from nearsight.common.recognition.classifiers.classifier import TABLE_BYTES, Classifier, VotingRule
 from nearsight.common.recognition.classifiers.faiss_backends import (
     ExactClassifier,
     HnswClassifier,
@@ -61,6 +61,11 @@ def build_classifier(name: str, models: Sequence[ObjectModel], rule: VotingRule 
             f"there is no classifier backend {name!r}", advice=f"choose one of {', '.join(backend_names())}"
         )
     return _BY_NAME[chosen](models, rule or VotingRule())
+
+
+def bytes_per_descriptor(name: str) -> int:
+    """Memory of an index for each descriptor, of many objects: calibrated, see decision 049."""
+    return TABLE_BYTES + _BY_NAME[MultiHashClassifier.name if name == AUTO else name].search_bytes
 
 
 def automatic_choice(models: Sequence[ObjectModel]) -> str:

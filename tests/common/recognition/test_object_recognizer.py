@@ -115,7 +115,8 @@ def test_the_snapshot_cannot_be_changed(recognizer: ObjectRecognizer) -> None:
 def test_the_backend_that_auto_picked_and_the_memory_are_reported(recognizer: ObjectRecognizer) -> None:
     assert recognizer.backend == "multihash"
     assert ObjectRecognizer.build([exhibit_model(0)], SETTINGS).backend == "exact"
-    assert recognizer.size_bytes == sum(model.size_bytes for model in exhibit_models(OBJECTS))
+    models_bytes = sum(model.size_bytes for model in exhibit_models(OBJECTS))
+    assert 4 * models_bytes < recognizer.size_bytes - models_bytes < 12 * models_bytes  # the index
     assert exhibit_model(0).size_bytes == len(exhibit_model(0).views[0]) * (32 + 8 + 4)
 
 

@@ -1,0 +1,229 @@
+"""The memory that networks and recognition caches of an edge share: divided once a second, and explained.
+
+Where the budget has room for all that may come, nobody is limited. Otherwise `MemoryPartitioner` divides it.
+What shrinks does so at once, but for networks in use; what grows gets only what is free by then: so the sum
+of all parts never passes the budget. Memory is what is charged: networks as they were measured, object models
+with the index that finds them as calibrated (decision 049), and spare models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.clock import Clock
+from nearsight.common.inference.process_memory import return_freed_memory
+from nearsight.common.recognition.classifiers.registry import AUTO, bytes_per_descriptor
+from nearsight.edge.cache_size import CacheSizeOptimizer
+from nearsight.edge.catalogue_cache import CatalogueCache
+from nearsight.edge.catalogue_caches import CatalogueCaches
+from nearsight.edge.inference.networks import EdgeNetworks
+from nearsight.edge.memory_partition import Claim, MemoryPartitioner, Partition, limits_of
+from nearsight.edge.settings import EdgeSettings
+
+_EVERY_S = 1.0
+_RATES_OVER_S = 60.0
+_FEATURE_BYTES = 44
+"""Of an object model."""
+_MB = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Memory of the networks, or of the cache of a catalogue."""
+
+    used_bytes: int
+    limit_bytes: float
+    """``inf``: as much as it needs."""
+    saved: float
+    """Time that it saves [ms per second], as estimated."""
+
+    @property
+    def why(self) -> str:
+        """In one line, for a person."""
+        if math.isinf(self.limit_bytes):
+            return f"{self.used_bytes / _MB:.1f} MB; there is memory for all"
+        return (
+            f"{self.used_bytes / _MB:.1f} of {self.limit_bytes / _MB:.1f} MB, which save {self.saved:.3g} ms "
+            f"per second"
+        )
+
+
+_METRICS: Sequence[tuple[str, str, Callable[[Part], float]]] = (
+    ("bytes", "Memory that networks and recognition caches take.", lambda part: part.used_bytes),
+    ("limit_bytes", "Memory that they may take; +Inf: what they need.", lambda part: part.limit_bytes),
+    ("saved_ratio", "Time that it saves, in seconds per second.", lambda part: part.saved / 1e3),
+)
+
+
+class RequestRates:
+    """Requests per second of many things: averages that fade exponentially. Not thread-safe."""
+
+    def __init__(self, memory_s: float) -> None:
+        self._memory_s = memory_s
+        self._known: dict[Hashable, tuple[int, float]] = {}
+        self._at_s = -math.inf
+
+    def update(self, counts: Mapping[Hashable, int], now_s: float) -> dict[Hashable, float]:
+        """Rates as of now, from the number of requests of each so far."""
+        past_s = now_s - self._at_s
+        kept = math.exp(-past_s / self._memory_s)
+        weight = (1.0 - kept) / past_s if past_s > 0 else 0.0
+        known = {}
+        for name, count in counts.items():
+            before, rate = self._known.get(name, (0, 0.0))
+            known[name] = (count, rate * kept + weight * max(0, count - before))
+        self._known, self._at_s = known, now_s
+        return {name: rate for name, (_, rate) in known.items()}
+
+
+class MemoryBudget:
+    """Divides the budget. All but `parts` runs in the background thread of the edge.
+
+    Parameters
+    ----------
+    settings : EdgeSettings
+        Of the daemon.
+    caches : CatalogueCaches
+        The recognition caches.
+    networks : EdgeNetworks
+        The networks.
+    background : BackgroundWorker
+        Who divides.
+    clock : Clock
+        For rates.
+    """
+
+    def __init__(
+        self,
+        settings: EdgeSettings,
+        caches: CatalogueCaches,
+        networks: EdgeNetworks,
+        background: BackgroundWorker,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._caches = caches
+        self._networks = networks
+        self._background = background
+        self._clock = clock
+        self._budget_bytes = settings.memory_mb * _MB
+        self._partitioner = MemoryPartitioner(self._budget_bytes)
+        self._rates = RequestRates(_RATES_OVER_S)
+        self._used_bytes = 0
+        self.networks = Part(0, math.inf, 0.0)
+        self.caches: Mapping[str, Part] = {}
+        """By catalogue."""
+
+    def start(self) -> None:
+        """Divide from now on, if there is a budget."""
+        if self._budget_bytes:
+            self._background.submit(self._round, name="memory", after_s=_EVERY_S)
+
+    def _round(self) -> None:
+        try:
+            self.divide()
+        finally:
+            self.start()
+
+    def divide(self) -> None:
+        """Give each part its memory."""
+        caches, uses = {cache.name: cache for cache in self._caches.all()}, self._networks.uses()
+        counts: dict[Hashable, int] = {(one.name, "network"): count for one, count in uses}
+        counts |= {(name, "objects"): cache.hits + cache.misses for name, cache in caches.items()}
+        rates = self._rates.update(counts, self._clock.monotonic())
+        networks = [replace(one, saved=one.saved * rates[one.name, "network"]) for one, _ in uses]
+        networks_most = self._settings.models.memory_mb * _MB if self._networks.offers_any else 0
+        state = self._networks.memory.state
+        used = {name: _used_bytes(cache) for name, cache in caches.items()}
+        claims = {name: self._claim(cache, rates[name, "objects"]) for name, cache in caches.items()}
+        if networks_most + sum(map(self._most_bytes, caches.values())) <= self._budget_bytes:
+            limits, worth_it = Partition(math.inf, dict.fromkeys(caches, math.inf)), None
+        else:
+            partition = self._partitioner.divide(networks, claims)
+            limits = limits_of(partition, self._budget_bytes, state.used_bytes, used, networks_most)
+            worth_it = partition.networks
+        saved = sum(one.saved for one in networks if one.name in state.resident)
+        self.networks = Part(state.used_bytes, limits.networks_bytes, saved)
+        self.caches = {
+            name: Part(
+                used[name], limits.caches_bytes[name], claims[name].worth(cache.holder.snapshot.size_bytes)
+            )
+            for name, cache in caches.items()
+        }
+        self._networks.limit(limits.networks_bytes, worth_it)
+        for name, cache in caches.items():
+            self._limit(cache, limits.caches_bytes[name])
+        used_bytes = state.used_bytes + sum(used.values())
+        if worth_it is not None and used_bytes < self._used_bytes:
+            return_freed_memory()
+        self._used_bytes = used_bytes
+
+    def _claim(self, cache: CatalogueCache, requests_hz: float) -> Claim:
+        ranking = cache.estimator.ranking()
+        costs = cache.profiler.costs(len(ranking))
+        optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
+        most = min(self._settings.cache.k_max, ranking.seen)
+        expected_ms = optimizer.expected(ranking, costs.miss_ms, most).evaluate()
+        return Claim.of_objects(expected_ms, requests_hz, self._object_bytes(cache))
+
+    def _most_bytes(self, cache: CatalogueCache) -> float:
+        """That a cache could take with the whole catalogue in it, and its spare models."""
+        objects = min(self._settings.cache.k_max, len(cache.listing.versions))
+        return objects * self._object_bytes(cache) + self._settings.cache.library_mb * 2**20
+
+    def _object_bytes(self, cache: CatalogueCache) -> float:
+        """Of one object in a cache of many: of those that are there, or as the settings have it."""
+        settings, snapshot = self._settings.recognition, cache.holder.snapshot
+        if len(snapshot) and not (settings.backend == AUTO and snapshot.backend == "exact"):
+            return snapshot.size_bytes / len(snapshot)
+        return settings.training_features * (_FEATURE_BYTES + bytes_per_descriptor(settings.backend))
+
+    def _limit(self, cache: CatalogueCache, limit_bytes: float) -> None:
+        library_bytes = self._settings.cache.library_mb * 2**20
+        if math.isinf(limit_bytes):
+            cache.limit(self._settings.cache.k_max)
+            cache.supply.library.limit(library_bytes)
+            return
+        here_bytes, here = cache.holder.snapshot.size_bytes, cache.size
+        objects = int(limit_bytes / self._object_bytes(cache))
+        if here_bytes <= limit_bytes:  # objects differ in size
+            objects = max(objects, here)
+        cache.limit(max(0, objects - len(cache.prefetch.prefetched)))
+        spare_bytes = limit_bytes - max(here_bytes, objects * self._object_bytes(cache))
+        cache.supply.library.limit(min(library_bytes, max(0, int(spare_bytes))))
+
+    def facts(self) -> Sequence[tuple[str, str]]:
+        """For a person; none where nothing is shared."""
+        if not self._budget_bytes:
+            return ()
+        used_bytes = self.networks.used_bytes + sum(one.used_bytes for one in self.caches.values())
+        facts = [("memory", f"{used_bytes / _MB:.1f} of {self._budget_bytes / _MB:.0f} MB")]
+        if self.networks.used_bytes or self._networks.offers_any:
+            facts.append(("memory of networks", self.networks.why))
+        return facts + [(f"memory of {name}", one.why) for name, one in self.caches.items()]
+
+    def why(self, catalogue: str = "") -> str:
+        """What the cache of a catalogue has, or the networks, in one line."""
+        if not self._budget_bytes:
+            return "not shared, as memory_mb is 0"
+        part = self.caches.get(catalogue) if catalogue else self.networks
+        return part.why if part is not None else "not divided yet"
+
+    def metrics(self) -> Iterator[Metric]:
+        """What each part has, and what it saves."""
+        for name, text, read in _METRICS:
+            family = GaugeMetricFamily(f"nearsight_edge_memory_{name}", text, labels=["of", "catalogue"])
+            family.add_metric(["networks", ""], read(self.networks))
+            for catalogue, part in self.caches.items():
+                family.add_metric(["objects", catalogue], read(part))
+            yield family
+
+
+def _used_bytes(cache: CatalogueCache) -> int:
+    return cache.holder.snapshot.size_bytes + cache.supply.library.size_bytes
