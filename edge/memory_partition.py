@@ -174,11 +174,12 @@ def limits_of(
 ) -> Partition:
     """What each part may take now, that all of them together never take more than the budget.
 
-    What the partition leaves over goes to the networks, as far as their settings allow, then to the caches.
-    A part grows only by what no other part holds: networks in use leave later.
+    What the partition leaves over is for what is asked for next: the same for each part, as far as the
+    settings of networks allow. A part grows only by what no other part holds: networks in use leave later.
     """
     left = max(0.0, budget_bytes - partition.size_bytes)
-    for_networks = min(left, max(0.0, networks_most_bytes - partition.networks_bytes))
+    share = left / (1 + len(partition.caches_bytes))
+    for_networks = min(share, max(0.0, networks_most_bytes - partition.networks_bytes))
     for_each = (left - for_networks) / max(1, len(partition.caches_bytes))
     free = float(budget_bytes - networks_used_bytes - sum(caches_used_bytes.values()))
 
