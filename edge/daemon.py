@@ -98,7 +98,7 @@ class EdgeDaemon:
             settings.models, self._cloud, lambda: self._caches.cloud_lost, settings.poll_s, clock
         )
         metrics.registry.register(Readings(lambda: network_metrics(self._networks)))
-        self._memory = MemoryBudget(settings, self._caches, self._networks, self._background, clock)
+        self._memory = MemoryBudget(settings, self._caches, self._networks, services)
         metrics.registry.register(Readings(self._memory.metrics))
         extractor = OrbExtractor(settings.recognition.fast_threshold)
         reader = QueryReader(extractor, settings.recognition, settings.forward)

@@ -15,19 +15,18 @@ from dataclasses import dataclass, replace
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from nearsight.common.background.worker import BackgroundWorker
-from nearsight.common.clock import Clock
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.recognition.classifiers.registry import AUTO, bytes_per_descriptor
 from nearsight.edge.cache_size import CacheSizeOptimizer
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.inference.networks import EdgeNetworks
-from nearsight.edge.memory_partition import Claim, MemoryPartitioner, Partition, limits_of
+from nearsight.edge.memory_partition import Claim, MemoryPartitioner, Partition
+from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 
 _EVERY_S = 1.0
-_RATES_OVER_S = 60.0
+RATES_OVER_S = 60.0
 _FEATURE_BYTES = 44
 """Of an object model."""
 _MB = 10**6
@@ -83,47 +82,35 @@ class RequestRates:
 
 
 class MemoryBudget:
-    """Divides the budget. All but `parts` runs in the background thread of the edge.
+    """Divides the budget, in the background thread of the edge.
 
-    Parameters
+    Attributes
     ----------
-    settings : EdgeSettings
-        Of the daemon.
-    caches : CatalogueCaches
-        The recognition caches.
-    networks : EdgeNetworks
-        The networks.
-    background : BackgroundWorker
-        Who divides.
-    clock : Clock
-        For rates.
+    networks : Part
+        What the networks have.
+    caches : mapping of str to Part
+        What the cache of each catalogue has.
     """
 
     def __init__(
-        self,
-        settings: EdgeSettings,
-        caches: CatalogueCaches,
-        networks: EdgeNetworks,
-        background: BackgroundWorker,
-        clock: Clock,
+        self, settings: EdgeSettings, caches: CatalogueCaches, networks: EdgeNetworks, services: EdgeServices
     ) -> None:
         self._settings = settings
-        self._caches = caches
-        self._networks = networks
-        self._background = background
-        self._clock = clock
+        self._all_caches = caches
+        self._all_networks = networks
+        self._services = services
         self._budget_bytes = settings.memory_mb * _MB
-        self._partitioner = MemoryPartitioner(self._budget_bytes)
-        self._rates = RequestRates(_RATES_OVER_S)
+        self._library_bytes = settings.cache.library_mb * 2**20
+        self._partitioner = MemoryPartitioner(self._budget_bytes, 0)
+        self._rates = RequestRates(RATES_OVER_S)
         self._used_bytes = 0
         self.networks = Part(0, math.inf, 0.0)
         self.caches: Mapping[str, Part] = {}
-        """By catalogue."""
 
     def start(self) -> None:
         """Divide from now on, if there is a budget."""
         if self._budget_bytes:
-            self._background.submit(self._round, name="memory", after_s=_EVERY_S)
+            self._services.background.submit(self._round, name="memory", after_s=_EVERY_S)
 
     def _round(self) -> None:
         try:
@@ -133,32 +120,30 @@ class MemoryBudget:
 
     def divide(self) -> None:
         """Give each part its memory."""
-        caches, uses = {cache.name: cache for cache in self._caches.all()}, self._networks.uses()
+        caches, uses = {cache.name: cache for cache in self._all_caches.all()}, self._all_networks.uses()
         counts: dict[Hashable, int] = {(one.name, "network"): count for one, count in uses}
         counts |= {(name, "objects"): cache.hits + cache.misses for name, cache in caches.items()}
-        rates = self._rates.update(counts, self._clock.monotonic())
+        rates = self._rates.update(counts, self._services.clock.monotonic())
         networks = [replace(one, saved=one.saved * rates[one.name, "network"]) for one, _ in uses]
-        networks_most = self._settings.models.memory_mb * _MB if self._networks.offers_any else 0
-        state = self._networks.memory.state
+        networks_most = self._settings.models.memory_mb * _MB if self._all_networks.offers_any else 0
+        state = self._all_networks.memory.state
         used = {name: _used_bytes(cache) for name, cache in caches.items()}
         claims = {name: self._claim(cache, rates[name, "objects"]) for name, cache in caches.items()}
         if networks_most + sum(map(self._most_bytes, caches.values())) <= self._budget_bytes:
             limits, worth_it = Partition(math.inf, dict.fromkeys(caches, math.inf)), None
         else:
-            partition = self._partitioner.divide(networks, claims)
-            limits = limits_of(partition, self._budget_bytes, state.used_bytes, used, networks_most)
-            worth_it = partition.networks
+            self._partitioner.networks_most_bytes = networks_most
+            worth_it = self._partitioner.divide(networks, claims).networks
+            limits = self._partitioner.limits(state.used_bytes, used)
         saved = sum(one.saved for one in networks if one.name in state.resident)
         self.networks = Part(state.used_bytes, limits.networks_bytes, saved)
-        self.caches = {
-            name: Part(
-                used[name], limits.caches_bytes[name], claims[name].worth(cache.holder.snapshot.size_bytes)
-            )
-            for name, cache in caches.items()
-        }
-        self._networks.limit(limits.networks_bytes, worth_it)
+        self._all_networks.limit(limits.networks_bytes, worth_it)
+        parts = {}
         for name, cache in caches.items():
-            self._limit(cache, limits.caches_bytes[name])
+            limit_bytes, here_bytes = limits.caches_bytes[name], cache.holder.snapshot.size_bytes
+            parts[name] = Part(used[name], limit_bytes, claims[name].worth(here_bytes))
+            self._limit(cache, limit_bytes)
+        self.caches = parts
         used_bytes = state.used_bytes + sum(used.values())
         if worth_it is not None and used_bytes < self._used_bytes:
             return_freed_memory()
@@ -175,7 +160,7 @@ class MemoryBudget:
     def _most_bytes(self, cache: CatalogueCache) -> float:
         """That a cache could take with the whole catalogue in it, and its spare models."""
         objects = min(self._settings.cache.k_max, len(cache.listing.versions))
-        return objects * self._object_bytes(cache) + self._settings.cache.library_mb * 2**20
+        return objects * self._object_bytes(cache) + self._library_bytes
 
     def _object_bytes(self, cache: CatalogueCache) -> float:
         """Of one object in a cache of many: of those that are there, or as the settings have it."""
@@ -185,10 +170,9 @@ class MemoryBudget:
         return settings.training_features * (_FEATURE_BYTES + bytes_per_descriptor(settings.backend))
 
     def _limit(self, cache: CatalogueCache, limit_bytes: float) -> None:
-        library_bytes = self._settings.cache.library_mb * 2**20
         if math.isinf(limit_bytes):
             cache.limit(self._settings.cache.k_max)
-            cache.supply.library.limit(library_bytes)
+            cache.supply.library.limit(self._library_bytes)
             return
         here_bytes, here = cache.holder.snapshot.size_bytes, cache.size
         objects = int(limit_bytes / self._object_bytes(cache))
@@ -196,7 +180,7 @@ class MemoryBudget:
             objects = max(objects, here)
         cache.limit(max(0, objects - len(cache.prefetch.prefetched)))
         spare_bytes = limit_bytes - max(here_bytes, objects * self._object_bytes(cache))
-        cache.supply.library.limit(min(library_bytes, max(0, int(spare_bytes))))
+        cache.supply.library.limit(min(self._library_bytes, max(0, int(spare_bytes))))
 
     def facts(self) -> Sequence[tuple[str, str]]:
         """For a person; none where nothing is shared."""
@@ -204,7 +188,7 @@ class MemoryBudget:
             return ()
         used_bytes = self.networks.used_bytes + sum(one.used_bytes for one in self.caches.values())
         facts = [("memory", f"{used_bytes / _MB:.1f} of {self._budget_bytes / _MB:.0f} MB")]
-        if self.networks.used_bytes or self._networks.offers_any:
+        if self.networks.used_bytes or self._all_networks.offers_any:
             facts.append(("memory of networks", self.networks.why))
         return facts + [(f"memory of {name}", one.why) for name, one in self.caches.items()]
 

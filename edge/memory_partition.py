@@ -14,9 +14,10 @@ from typing import Self
 
 import numpy as np
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.common.object_cache.expected_latency import FloatArray
 
+FAVOUR = 1.2
+"""Rates are estimates, and whatever moves is loaded or fetched anew; see decision 049."""
 _RESOLUTION = 128
 """Sizes of a recognition cache that are compared; beyond, they are spaced as a geometric row."""
 
@@ -58,11 +59,13 @@ class Claim:
         spaced = np.geomspace(1, max(1, largest), _RESOLUTION).round().astype(np.intp)
         sizes = np.unique(np.concatenate([[0], spaced[spaced <= largest]]))
         saved = requests_hz * (expected_ms[0] - expected_ms[sizes])
-        corners = [0]  # of the concave hull: a size below it is worth nothing without the next ones
+        corners = [0]  # of the concave hull: objects below it are worth little without the next ones
+
+        def slope(left: int, right: int) -> float:
+            return float((saved[right] - saved[left]) / (sizes[right] - sizes[left]))
+
         for place in range(1, len(sizes)):
-            while len(corners) > 1 and _slope(sizes, saved, corners[-2], corners[-1]) <= _slope(
-                sizes, saved, corners[-1], place
-            ):
+            while len(corners) > 1 and slope(*corners[-2:]) <= slope(corners[-1], place):
                 corners.pop()
             corners.append(place)
         return cls(np.diff(sizes[corners]) * object_bytes, np.diff(saved[corners]))
@@ -97,107 +100,75 @@ class Partition:
 
 @dataclass(slots=True)
 class MemoryPartitioner:
-    """Divides a budget; who has memory keeps it until it is worth clearly more to others.
-
-    Raises
-    ------
-    InvalidArgument
-        If the budget or the factor makes no sense.
-    """
+    """Divides a budget; who has memory keeps it until it is worth clearly more to others."""
 
     budget_bytes: int
-    favour: float = 1.2
-    """Memory moves where it is worth more than so many times as much: rates are estimates, and whatever moves
-    is loaded or fetched anew."""
+    networks_most_bytes: int
+    """Most that the networks may have of it."""
+    favour: float = FAVOUR
+    """Memory moves where it is worth more than so many times as much."""
     partition: Partition = field(default=Partition(0, {}), init=False)
     """The last one. Memory that saves nothing to anyone is in no part."""
 
-    def __post_init__(self) -> None:
-        if self.budget_bytes < 0 or not self.favour >= 1:
-            raise InvalidArgument(f"a budget of {self.budget_bytes} bytes that moves for {self.favour:g}")
-
     def divide(self, networks: Sequence[NetworkUse], caches: Mapping[str, Claim]) -> Partition:
-        """Bytes for each part, together at most the budget but for pinned networks."""
-        kept = self.partition
-        self.partition = best_partition(
-            self.budget_bytes,
-            [
-                replace(one, saved=one.saved * self.favour) if one.name in kept.networks else one
-                for one in networks
-            ],
-            {
-                name: claim.favoured(kept.caches_bytes.get(name, 0), self.favour)
-                for name, claim in caches.items()
-            },
+        """Bytes for each part: the division that saves most.
+
+        Networks and steps of caches come by falling worth per byte; each number of networks is tried, with
+        the rest of the memory for objects.
+        """
+        kept, favour = self.partition, self.favour
+        claims = {name: one.favoured(kept.caches_bytes.get(name, 0), favour) for name, one in caches.items()}
+        steps = sorted(
+            (-saved / size, name, size, saved)
+            for name, claim in claims.items()
+            for size, saved in zip(claim.sizes_bytes.tolist(), claim.saved.tolist(), strict=True)
         )
+        pinned = [one for one in networks if one.pinned]
+        worths = {one.name: one.saved * (favour if one.name in kept.networks else 1.0) for one in networks}
+        others = [one for one in networks if not one.pinned and one.saved > 0]
+        others.sort(key=lambda one: -worths[one.name] / one.size_bytes)
+        most_bytes = min(self.budget_bytes, self.networks_most_bytes)
+        others = [one for one in others if _bytes_of([*pinned, one]) <= most_bytes]
+        taken = _bytes_of(pinned) + _sums([one.size_bytes for one in others])
+        saved = _sums([worths[one.name] for one in others])
+        in_steps = _sums([size for _, _, size, _ in steps]), _sums([saved for *_, saved in steps])
+        saved += np.interp(self.budget_bytes - taken, *in_steps)
+        number = int(np.argmax(np.where(taken <= most_bytes, saved, -np.inf)))
+        left, given = max(0.0, self.budget_bytes - taken[number]), dict.fromkeys(caches, 0.0)
+        for _, name, size, _ in steps:
+            given[name] += min(left, size)
+            left -= min(left, size)
+        chosen = frozenset(one.name for one in [*pinned, *others[:number]])
+        self.partition = Partition(float(taken[number]), given, chosen)
         return self.partition
 
+    def limits(self, networks_used_bytes: int, caches_used_bytes: Mapping[str, int]) -> Partition:
+        """What each part may take now, that all of them together never take more than the budget.
 
-def best_partition(
-    budget_bytes: int, networks: Sequence[NetworkUse], caches: Mapping[str, Claim]
-) -> Partition:
-    """The division that saves most: some networks, those with the most worth per byte, and objects.
+        What the division leaves over is for what is asked for next: the same for each part. A part grows only
+        by what no other part holds: networks in use leave later.
+        """
+        parts = self.partition.caches_bytes
+        left = max(0.0, self.budget_bytes - self.partition.size_bytes)
+        spare_bytes = max(0.0, self.networks_most_bytes - self.partition.networks_bytes)
+        for_networks = min(left / (1 + len(parts)), spare_bytes)
+        for_each = (left - for_networks) / max(1, len(parts))
+        free = float(self.budget_bytes - networks_used_bytes - sum(caches_used_bytes.values()))
 
-    For each number of networks the rest goes to the caches, the steps with the most worth per byte first.
-    """
-    steps = sorted(
-        (-saved / size, name, size, saved)
-        for name, claim in caches.items()
-        for size, saved in zip(claim.sizes_bytes.tolist(), claim.saved.tolist(), strict=True)
-    )
-    pinned_bytes = sum(one.size_bytes for one in networks if one.pinned)
-    wanted = [
-        one
-        for one in sorted(networks, key=lambda one: -one.saved / one.size_bytes)
-        if not one.pinned and one.saved > 0 and pinned_bytes + one.size_bytes <= budget_bytes
-    ]
-    taken = pinned_bytes + _sums([one.size_bytes for one in wanted])
-    objects = np.interp(
-        budget_bytes - taken, _sums([size for _, _, size, _ in steps]), _sums([saved for *_, saved in steps])
-    )
-    saved = np.where(taken <= budget_bytes, _sums([one.saved for one in wanted]) + objects, -np.inf)
-    number = int(np.argmax(saved))
-    left, given = max(0.0, budget_bytes - taken[number]), dict.fromkeys(caches, 0.0)
-    for _, name, size, _ in steps:
-        given[name] += min(left, size)
-        left -= min(left, size)
-    chosen = [*wanted[:number], *(one for one in networks if one.pinned)]
-    return Partition(float(taken[number]), given, frozenset(one.name for one in chosen))
+        def limit(size_bytes: float, used_bytes: int) -> float:
+            nonlocal free
+            growth = min(size_bytes - used_bytes, max(0.0, free))
+            free -= max(0.0, growth)
+            return used_bytes + growth
+
+        networks_bytes = limit(self.partition.networks_bytes + for_networks, networks_used_bytes)
+        caches_bytes = {name: limit(size + for_each, caches_used_bytes[name]) for name, size in parts.items()}
+        return Partition(networks_bytes, caches_bytes, self.partition.networks)
 
 
-def limits_of(
-    partition: Partition,
-    budget_bytes: int,
-    networks_used_bytes: int,
-    caches_used_bytes: Mapping[str, int],
-    networks_most_bytes: int,
-) -> Partition:
-    """What each part may take now, that all of them together never take more than the budget.
-
-    What the partition leaves over is for what is asked for next: the same for each part, as far as the
-    settings of networks allow. A part grows only by what no other part holds: networks in use leave later.
-    """
-    left = max(0.0, budget_bytes - partition.size_bytes)
-    share = left / (1 + len(partition.caches_bytes))
-    for_networks = min(share, max(0.0, networks_most_bytes - partition.networks_bytes))
-    for_each = (left - for_networks) / max(1, len(partition.caches_bytes))
-    free = float(budget_bytes - networks_used_bytes - sum(caches_used_bytes.values()))
-
-    def limit(size_bytes: float, used_bytes: int) -> float:
-        nonlocal free
-        growth = min(size_bytes - used_bytes, max(0.0, free))
-        free -= max(0.0, growth)
-        return used_bytes + growth
-
-    networks_bytes = limit(partition.networks_bytes + for_networks, networks_used_bytes)
-    parts = partition.caches_bytes.items()
-    caches_bytes = {name: limit(size + for_each, caches_used_bytes[name]) for name, size in parts}
-    return Partition(networks_bytes, caches_bytes, partition.networks)
+def _bytes_of(networks: Sequence[NetworkUse]) -> int:
+    return sum(one.size_bytes for one in networks)
 
 
 def _sums(values: Sequence[float] | FloatArray) -> FloatArray:
     return np.concatenate([[0.0], np.cumsum(np.asarray(values, dtype=np.float64))])
-
-
-def _slope(sizes: FloatArray, saved: FloatArray, left: int, right: int) -> float:
-    return float((saved[right] - saved[left]) / (sizes[right] - sizes[left]))

@@ -1,5 +1,6 @@
 """Who gets how much memory: against brute force, the threshold rule, and by laws that any traffic obeys."""
 
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -7,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.edge.cache_size import CacheSizeOptimizer
-from nearsight.edge.memory_partition import (
-    Claim,
-    MemoryPartitioner,
-    NetworkUse,
-    best_partition,
-    limits_of,
-)
+from nearsight.edge.memory_partition import Claim, MemoryPartitioner, NetworkUse, Partition
 from support.caching import zipf_ranking
 
 MB = 10**6
@@ -28,6 +22,12 @@ def network(name: str, size_mb: int, saved: float, *, pinned: bool = False) -> N
 def objects(*saved: float, size_mb: float = 1.0) -> Claim:
     """Each object saves so much, the best first."""
     return Claim(np.full(len(saved), size_mb * MB), np.array(saved))
+
+
+def best_partition(
+    budget_bytes: int, networks: Sequence[NetworkUse], claims: Mapping[str, Claim]
+) -> Partition:
+    return MemoryPartitioner(budget_bytes, budget_bytes).divide(networks, claims)
 
 
 def cached(claim_of: dict[str, Claim], partition_bytes: dict[str, float]) -> float:
@@ -87,7 +87,7 @@ def test_pinned_networks_have_their_memory_before_all_others() -> None:
 
 
 def test_noise_moves_no_memory_and_a_shift_does() -> None:
-    partitioner = MemoryPartitioner(6 * MB, favour=1.2)
+    partitioner = MemoryPartitioner(6 * MB, 6 * MB, favour=1.2)
     claims = {"museum": objects(1, 1, 1, 1)}
 
     def resident(saved: float) -> frozenset[str]:
@@ -101,18 +101,19 @@ def test_noise_moves_no_memory_and_a_shift_does() -> None:
 
 
 def test_a_newcomer_gets_memory_that_nobody_needs_however_little_it_saves() -> None:
-    partitioner = MemoryPartitioner(6 * MB, favour=2.0)
+    partitioner = MemoryPartitioner(6 * MB, 6 * MB, favour=2.0)
     partitioner.divide([network("net", 4, 1000.0)], {})
     found = partitioner.divide([network("net", 4, 1000.0)], {"museum": objects(0.01, 0.01)})
     assert found.caches_bytes["museum"] == 2 * MB
 
 
 def test_a_part_grows_only_by_what_no_other_part_holds() -> None:
-    partition = best_partition(10 * MB, [network("busy", 8, 0.0)], {"museum": objects(*range(9, 0, -1))})
-    limits = limits_of(partition, 10 * MB, 8 * MB, {"museum": MB}, 8 * MB)
+    partitioner = MemoryPartitioner(10 * MB, 8 * MB)
+    partitioner.divide([network("busy", 8, 0.0)], {"museum": objects(*range(9, 0, -1))})
+    limits = partitioner.limits(8 * MB, {"museum": MB})
     assert limits.networks_bytes == 0.5 * MB  # of what is left over: it goes as soon as it is not in use
     assert limits.caches_bytes["museum"] == 2 * MB
-    after = limits_of(partition, 10 * MB, 0, {"museum": 2 * MB}, 8 * MB)
+    after = partitioner.limits(0, {"museum": 2 * MB})
     assert (after.networks_bytes, after.caches_bytes["museum"]) == (0.5 * MB, 9.5 * MB)
 
 
@@ -132,22 +133,16 @@ def test_all_parts_together_never_pass_the_budget(
     used_mb: tuple[int, int, int],
 ) -> None:
     networks = [network(str(place), size, saved) for place, (size, saved) in enumerate(sizes)]
-    partitioner = MemoryPartitioner(budget_mb * MB)
+    partitioner = MemoryPartitioner(budget_mb * MB, 10 * MB)
     claims = {name: objects(*saved) for name, saved in zip("ab", worths, strict=True)}
     for one in (networks, networks[::-1], networks[1:]):
         partition = partitioner.divide(one, claims)
         assert partition.size_bytes <= budget_mb * MB + 1e-3
         held, *caches = (size * MB for size in used_mb)
-        limits = limits_of(partition, budget_mb * MB, held, dict(zip("ab", caches, strict=True)), 10 * MB)
+        assert partition.networks_bytes <= 10 * MB
+        limits = partitioner.limits(held, dict(zip("ab", caches, strict=True)))
         kept = min(limits.networks_bytes, held) + sum(
             min(limits.caches_bytes[name], size) for name, size in zip("ab", caches, strict=True)
         )
         assert limits.size_bytes <= max(budget_mb * MB, sum(used_mb) * MB) + 1e-3
         assert kept <= sum(used_mb) * MB
-
-
-def test_a_budget_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="-1 bytes"):
-        MemoryPartitioner(-1)
-    with pytest.raises(InvalidArgument, match=r"moves for 0\.5"):
-        MemoryPartitioner(1, favour=0.5)

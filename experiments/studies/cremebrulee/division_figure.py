@@ -1,0 +1,242 @@
+"""One budget for networks and recognition caches, beside fixed parts of it, while traffic shifts.
+
+Two catalogues and seven networks take turns of about ten minutes; who is asked for changes with each turn.
+The edge's own objects decide on a virtual clock: request distributions, E[L], model cache with its policy,
+and the division of memory. An object is there as soon as it is chosen; networks are loaded one after another,
+while the cloud answers. What a request saves is against an edge without any memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearsight.common.model_cache.model_cache import Load, ModelCache, Run
+from nearsight.common.model_cache.policy import ModelCosts
+from nearsight.common.model_cache.registry import make_policy
+from nearsight.edge.cache_size import CacheSizeOptimizer
+from nearsight.edge.memory_budget import RATES_OVER_S, RequestRates
+from nearsight.edge.memory_partition import FAVOUR, Claim, MemoryPartitioner, NetworkUse
+from nearsight.edge.request_distribution import RequestDistribution
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import median_and_range, nested
+
+_OBJECTS, _ZIPF, _OBJECT_BYTES = 1000, 0.8, 430_000
+_CATALOGUES = ("a", "b")
+_NETWORKS_MB = (25, 40, 60, 100, 140, 230, 420)
+_LOAD_MS_PER_MB, _CLOUD_MS, _RECALL = 3.0, 120.0, 0.9
+_REQUESTS_HZ, _TURN_S, _HOUR_S, _HALF_LIFE_S = 10.0, 600.0, 3600.0, 3600.0
+_BUDGETS_MB, _RUNS = (250, 500), 10
+_COSTS = {f"{mb} MB": ModelCosts(mb * 10**6, mb * _LOAD_MS_PER_MB) for mb in _NETWORKS_MB}
+_SAVED_MS = {name: min(costs.load_ms, _CLOUD_MS) for name, costs in _COSTS.items()}
+_LOOKUP_MS = np.where(np.arange(_OBJECTS + 1) > 0, 3.0 + 0.01 * np.arange(_OBJECTS + 1), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the memory is divided."""
+
+    networks: float | None = None
+    """Share of the networks; None: shared."""
+    favour: float = FAVOUR
+    rates_over_s: float = RATES_OVER_S
+    loads_all: bool = False
+    """Whether each network that is asked for is loaded."""
+
+
+_SHARED = "shared"
+WAYS: dict[str, Way] = {
+    _SHARED: Way(),
+    **{f"{share:.0%} for networks": Way(share, loads_all=True) for share in (0.25, 0.5, 0.75)},
+    **{f"{share:.0%}, worthwhile ones": Way(share) for share in (0.25, 0.5, 0.75)},
+    "shared, all are loaded": Way(loads_all=True),
+    "shared, favour 1": Way(favour=1.0),
+    "shared, favour 2": Way(favour=2.0),
+    "shared, rates over 20 s": Way(rates_over_s=20.0),
+    "shared, rates over 300 s": Way(rates_over_s=300.0),
+}
+
+Request = tuple[float, str, str]
+"""Time [s], catalogue or "", object or network."""
+
+
+def traffic(rng: np.random.Generator, length_s: float) -> list[Request]:
+    """Requests in turns, each with a share of catalogues, of the first of them, and of each network."""
+    popularity = np.arange(1, _OBJECTS + 1) ** -_ZIPF
+    popularity /= popularity.sum()
+    names = {one: rng.permutation(_OBJECTS).astype(str) for one in _CATALOGUES}
+    requests: list[Request] = []
+    begin_s = 0.0
+    while begin_s < length_s:
+        end_s = min(length_s, begin_s + rng.exponential(_TURN_S))
+        for_objects, for_first = 1 / (1 + np.exp(-rng.normal(0, 2.5))), rng.random()
+        shares = rng.dirichlet(np.ones(len(_COSTS)))
+        times_s = np.sort(rng.uniform(begin_s, end_s, rng.poisson(_REQUESTS_HZ * (end_s - begin_s))))
+        count = len(times_s)
+        catalogues = np.where(rng.random(count) < for_first, *_CATALOGUES)
+        objects, networks = rng.choice(_OBJECTS, count, p=popularity), rng.choice([*_COSTS], count, p=shares)
+        for place, is_object in enumerate(rng.random(count) < for_objects):
+            one = str(catalogues[place]) if is_object else ""
+            name = names[one][objects[place]] if one else networks[place]
+            requests.append((float(times_s[place]), one, str(name)))
+        begin_s = end_s
+    return requests
+
+
+class Edge:
+    """An edge whose requests take virtual time.
+
+    Parameters
+    ----------
+    budget_bytes : int
+        Of its networks and recognition caches.
+    way : Way
+        How it is divided.
+    """
+
+    def __init__(self, budget_bytes: int, way: Way) -> None:
+        self._way = way
+        self._fixed_bytes = int(budget_bytes * (way.networks or 0.0))
+        self._networks = ModelCache(0, make_policy("forecast"))
+        ids = [str(number) for number in range(_OBJECTS)]
+        self._counts = {one: RequestDistribution(ids, half_life_s=_HALF_LIFE_S) for one in _CATALOGUES}
+        self._partitioner = MemoryPartitioner(budget_bytes - self._fixed_bytes, budget_bytes, way.favour)
+        self._for_networks = MemoryPartitioner(self._fixed_bytes, budget_bytes, way.favour)
+        self._rates = RequestRates(way.rates_over_s)
+        self._asked: dict[Hashable, int] = dict.fromkeys((*_CATALOGUES, *_COSTS), 0)
+        self._cached: dict[str, frozenset[str]] = dict.fromkeys(_CATALOGUES, frozenset())
+        self._loads: list[tuple[float, str]] = []
+        self._worth_it: frozenset[str] = frozenset()
+        self._next_s = 0.0
+
+    def serve(self, now_s: float, catalogue: str, name: str) -> float:
+        """What a request saves [ms]."""
+        while self._next_s <= now_s:
+            self._divide(self._next_s)
+            self._next_s += 1.0
+        while self._loads and self._loads[0][0] <= now_s:
+            self._networks.loaded(self._loads.pop(0)[1], now_s)
+        self._asked[catalogue or name] += 1
+        if catalogue:
+            self._counts[catalogue].count(name, now_s)
+            cached = self._cached[catalogue]
+            return (_RECALL * _CLOUD_MS if name in cached else 0.0) - float(_LOOKUP_MS[len(cached)])
+        costs = _COSTS[name]
+        room = costs.size_bytes <= self._networks.free_bytes or name in self._networks.resident
+        if not (room or self._way.loads_all or name in self._worth_it):
+            return 0.0
+        decision = self._networks.request(name, costs, now_s)
+        if isinstance(decision, Load):
+            begins_s = max([now_s, *(at_s for at_s, _ in self._loads)])
+            self._loads.append((begins_s + costs.load_ms / 1e3, name))
+        return _SAVED_MS[name] if isinstance(decision, Run) else 0.0
+
+    def _divide(self, now_s: float) -> None:
+        rates = self._rates.update(self._asked, now_s)
+        rankings = {one: counts.ranking(now_s) for one, counts in self._counts.items()}
+        optimizer = CacheSizeOptimizer(_LOOKUP_MS, np.full(_OBJECTS + 1, _RECALL))
+        claims = {
+            one: Claim.of_objects(
+                optimizer.expected(ranking, _CLOUD_MS, ranking.seen).evaluate(), rates[one], _OBJECT_BYTES
+            )
+            for one, ranking in rankings.items()
+        }
+        uses = [
+            NetworkUse(name, costs.size_bytes, _SAVED_MS[name] * rates[name])
+            for name, costs in _COSTS.items()
+        ]
+        shared = self._way.networks is None
+        divided = self._partitioner.divide(uses if shared else [], claims)
+        chosen = divided if shared else self._for_networks.divide(uses, {})
+        left = self._partitioner.budget_bytes - divided.size_bytes
+        self._worth_it = chosen.networks
+        self._networks.resize(int(divided.networks_bytes + left if shared else self._fixed_bytes), now_s)
+        for one, size_bytes in divided.caches_bytes.items():
+            k = min(rankings[one].seen, int(size_bytes / _OBJECT_BYTES + 1e-6))
+            self._cached[one] = frozenset(rankings[one].top(k))
+
+
+class Division(Experiment):
+    """One budget for networks and recognition caches, beside fixed parts, while traffic shifts."""
+
+    name: ClassVar[str] = "memory-division"
+    source: ClassVar[str] = "beyond CremeBrulee's 6.3"
+    timed: ClassVar[bool] = False
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per run."""
+        return cells_of("{run}", run=range(2 if options.smoke else _RUNS))
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """One row per budget and way; all of a run have the same requests."""
+        run = cell.parameters["run"]
+        requests = traffic(options.rng(self.name, run), _HOUR_S / (60 if options.smoke else 1))
+
+        def saved_ms(mb: int, way: Way) -> float:
+            edge = Edge(mb * 10**6, way)
+            return float(np.mean([edge.serve(*request) for request in requests]))
+
+        return [
+            {"run": run, "budget_mb": mb, "way": name, "saved_ms": saved_ms(mb, way)}
+            for mb in _BUDGETS_MB[: 1 if options.smoke else None]
+            for name, way in WAYS.items()
+        ]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``<budget>.<way>``: what is saved, and what the shared budget saves over it."""
+        shared = {(one["budget_mb"], one["run"]): one for one in rows if one["way"] == _SHARED}
+
+        def summary(group: list[StoredRow]) -> dict[str, Any]:
+            saved = [float(one["saved_ms"]) for one in group]
+            best = [float(shared[one["budget_mb"], one["run"]]["saved_ms"]) for one in group]
+            return {
+                "saved_ms": median_and_range(saved),
+                "shared_over_it": median_and_range([ours / it for ours, it in zip(best, saved, strict=True)]),
+            }
+
+        return nested(rows, ("budget_mb", "way"), summary)
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Beside the best fixed part."""
+        return tuple(
+            Target.at_least(f"{mb} MB: shared over the best fixed part, median of runs", ratio, 1.0, digits=3)
+            for mb, ways in summary.items()
+            for ratio in [min(ways[name]["shared_over_it"]["median"] for name in ways if "%" in name)]
+        )
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per budget and way."""
+        columns = ("memory [MB]", "way", "saved per request [ms]", "least", "most", "shared over it", "", "")
+        return columns, [
+            (mb, way, *(f"{one[what][which]:.2f}" for what in one for which in ("median", "min", "max")))
+            for mb, ways in summary.items()
+            for way, one in ways.items()
+        ]
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """A panel per budget."""
+        picture = drawing.new_picture(9.6, 3.8)
+        panels = picture.subplots(1, len(results.metrics), sharey=True, squeeze=False)[0]
+        for axes, (mb, ways) in zip(panels, results.metrics.items(), strict=True):
+            at, reach = drawing.middles([one["shared_over_it"] for one in ways.values()], "median")
+            axes.errorbar(at, range(len(ways)), xerr=reach, fmt="o", markersize=4, capsize=2)
+            axes.axvline(1.0, color="#8a8a8a", linestyle=":", linewidth=1)
+            axes.set(title=f"{mb} MB", xlabel="shared over it, time saved", yticks=range(len(ways)))
+            axes.set_yticklabels([*ways])
+        panels[0].invert_yaxis()
+        drawing.caption(picture, f"10 requests per second, an hour; median and range of {_RUNS} runs")
+        return picture
