@@ -27,6 +27,8 @@ from nearsight.edge.settings import EdgeSettings
 
 _EVERY_S = 1.0
 RATES_OVER_S = 60.0
+_COMING = 16
+"""Objects that may enter a cache before the next division: spare models leave room for them."""
 _FEATURE_BYTES = 44
 """Of an object model."""
 _MB = 10**6
@@ -61,7 +63,10 @@ _METRICS: Sequence[tuple[str, str, Callable[[Part], float]]] = (
 
 
 class RequestRates:
-    """Requests per second of many things: averages that fade exponentially. Not thread-safe."""
+    """Requests per second of many things: averages that fade exponentially while there are requests.
+
+    While there are none at all, nothing tells who comes next, and the averages stay. Not thread-safe.
+    """
 
     def __init__(self, memory_s: float) -> None:
         self._memory_s = memory_s
@@ -70,13 +75,16 @@ class RequestRates:
 
     def update(self, counts: Mapping[Hashable, int], now_s: float) -> dict[Hashable, float]:
         """Rates as of now, from the number of requests of each so far."""
+        before = {name: self._known.get(name, (0, 0.0)) for name in counts}
         past_s = now_s - self._at_s
+        if not any(count > before[name][0] for name, count in counts.items()):
+            past_s = 0.0
         kept = math.exp(-past_s / self._memory_s)
         weight = (1.0 - kept) / past_s if past_s > 0 else 0.0
         known = {}
         for name, count in counts.items():
-            before, rate = self._known.get(name, (0, 0.0))
-            known[name] = (count, rate * kept + weight * max(0, count - before))
+            past, rate = before[name]
+            known[name] = (count, rate * kept + weight * max(0, count - past))
         self._known, self._at_s = known, now_s
         return {name: rate for name, (_, rate) in known.items()}
 
@@ -179,7 +187,9 @@ class MemoryBudget:
         if here_bytes <= limit_bytes:  # objects differ in size
             objects = max(objects, here)
         cache.limit(max(0, objects - len(cache.prefetch.prefetched)))
-        spare_bytes = limit_bytes - max(here_bytes, objects * self._object_bytes(cache))
+        decision = cache.optimizer.decision
+        soon = max(here, decision.k if decision is not None else 0) + _COMING
+        spare_bytes = limit_bytes - min(objects, soon) * self._object_bytes(cache)
         cache.supply.library.limit(min(self._library_bytes, max(0, int(spare_bytes))))
 
     def facts(self) -> Sequence[tuple[str, str]]:
@@ -192,11 +202,11 @@ class MemoryBudget:
             facts.append(("memory of networks", self.networks.why))
         return facts + [(f"memory of {name}", one.why) for name, one in self.caches.items()]
 
-    def why(self, catalogue: str = "") -> str:
-        """What the cache of a catalogue has, or the networks, in one line."""
+    def why(self, catalogue: str | None = None) -> str:
+        """What the cache of a catalogue has, or (None) the networks, in one line."""
         if not self._budget_bytes:
             return "not shared, as memory_mb is 0"
-        part = self.caches.get(catalogue) if catalogue else self.networks
+        part = self.networks if catalogue is None else self.caches.get(catalogue)
         return part.why if part is not None else "not divided yet"
 
     def metrics(self) -> Iterator[Metric]:
