@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +39,8 @@ MAX_OBJECT_BYTES = 48 * 2**20
 BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0)
 """Pauses before objects are sent again to a cloud that is overloaded."""
 
+_TIMEOUT_S = 60.0
+"""Of each call to a cloud."""
 R = TypeVar("R", bound=Message)
 
 
@@ -145,24 +147,11 @@ class RemoteCatalogue:
         To the cloud; the caller closes it.
     catalogue : str
         Empty: the only one there is.
-    timeout_s : float
-        For each call.
-    pause : callable
-        Waits for some seconds; tests do not wait.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        catalogue: str,
-        *,
-        timeout_s: float = 60.0,
-        pause: Callable[[float], object] = time.sleep,
-    ) -> None:
+    def __init__(self, channel: Channel, catalogue: str) -> None:
         self._stub = Stub(channel, pb.DESCRIPTOR.services_by_name["Catalogue"])
         self._name = catalogue
-        self._timeout_s = timeout_s
-        self._pause = pause
 
     def catalogues(self) -> tuple[CatalogueInfo, ...]:
         """All catalogues of the cloud."""
@@ -245,14 +234,14 @@ class RemoteCatalogue:
             try:
                 return self._call("add_objects", request, pb.AddObjectsResponse, blobs)
             except Overloaded:
-                self._pause(pause_s)
+                time.sleep(pause_s)
         return self._call("add_objects", request, pb.AddObjectsResponse, blobs)
 
     def _call(
         self, method: str, request: Message, expected: type[R], blobs: Sequence[bytes | memoryview] = ()
     ) -> R:
         call: Any = getattr(self._stub, method)
-        reply = call(request, timeout_s=self._timeout_s, blobs=blobs, catalogue=self._name)
+        reply = call(request, timeout_s=_TIMEOUT_S, blobs=blobs, catalogue=self._name)
         return message_of(reply, expected)
 
 

@@ -240,19 +240,14 @@ class RequestEngine:
                 request.deliver(outcome)
         if isinstance(effect, Finish) and outcome is not None:
             self._finished(request, effect, outcome, now_s)
-        elif isinstance(effect, Ask):
-            self._ask(request, effect)
+        elif isinstance(effect, Ask) and (query := request.query) is not None:
+            # Otherwise it ended between the decision and now.
+            done = partial(self._replied, request, effect.attempt)
+            try:
+                self._tiers[effect.tier].ask(query, effect, request.handle.trace_id, done)
+            except NearsightError as error:
+                done(error)
         return effect
-
-    def _ask(self, request: _Request, step: Ask) -> None:
-        query = request.query
-        if query is None:  # it ended between the decision and now
-            return
-        done = partial(self._replied, request, step.attempt)
-        try:
-            self._tiers[step.tier].ask(query, step, request.handle.trace_id, done)
-        except NearsightError as error:
-            done(error)
 
     def _finished(
         self, request: _Request, finish: Finish[DeviceQuery], outcome: Outcome, now_s: float

@@ -140,7 +140,7 @@ class LocalRecognition:
         self._next_tiers = next_tiers
         self._providers = providers
         self._prefetcher = PrefetchController(
-            catalogue, cache, profiler, providers.held, providers.sources(), prefetch, clock
+            catalogue, cache, profiler, providers.held, providers.sources, prefetch, clock
         )
         stage = DeviceObjectCache(cache, profiler, self._prefetcher, clock)
         self.stages: tuple[Stage[DeviceQuery], ...] = (stage,)
@@ -155,7 +155,8 @@ class LocalRecognition:
             self._prefetcher.list_objects()
         with ExitStack() as undo:
             undo.callback(self.close)
-            providers.start()
+            if cooperation is not None:
+                cooperation.start()
             undo.pop_all()
 
     @property

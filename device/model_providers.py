@@ -3,83 +3,80 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from nearsight.common.clock import Clock
-from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.rpc.client import Channel
 from nearsight.device.cooperation.cooperation import Cooperation
-from nearsight.device.peers.settings import PeerSettings
 from nearsight.device.prefetching.controller import PrefetchSources
 from nearsight.device.prefetching.held_models import HeldModels
 from nearsight.device.prefetching.tier_clients import CatalogueClient, EdgeClient, TierCatalogues
+from nearsight.device.recognizer_settings import RecognizerSettings
 
 
 class ModelProviders:
-    """The tiers of a device, its neighbours, and the models that it has.
+    """The edge, or all tiers and the neighbours where devices share; and the models that the device has.
 
     Parameters
     ----------
     catalogue : str
         Whose objects.
-    clients : mapping of str to CatalogueClient
-        By tier, the nearest first; at least one. Owned: closed with this.
-    held : HeldModels
-        The device's models.
+    device_id : str
+        Name for neighbours.
+    tiers : sequence of str
+        The nearest first.
+    connect : callable
+        Opens the channel to a tier.
+    settings : RecognizerSettings
+        Of the SDK.
     clock : Clock
         Must run in real time.
+
+    Raises
+    ------
+    ConfigurationError
+        If an address or key cannot be used.
     """
 
     def __init__(
-        self, catalogue: str, clients: Mapping[str, CatalogueClient], held: HeldModels, clock: Clock
+        self,
+        catalogue: str,
+        device_id: str,
+        tiers: Sequence[str],
+        connect: Callable[[str], Channel],
+        settings: RecognizerSettings,
+        clock: Clock,
     ) -> None:
-        self._catalogue = catalogue
-        self._clients = dict(clients)
-        self._clock = clock
-        self.held = held
+        peers = settings.peers
+        self.held = HeldModels(settings.prefetch.memory_bytes)
+        """The device's models."""
         self.cooperation: Cooperation | None = None
-
-    def cooperate(
-        self, device_id: str, settings: PeerSettings, recognition: RecognitionSettings, rng: random.Random
-    ) -> None:
-        """Share with the devices nearby, from `start` on.
-
-        Raises
-        ------
-        ConfigurationError
-            If an address or key cannot be used.
-        """
-        self.cooperation = Cooperation(
-            self._catalogue, device_id, self.held, self._tiers(), settings, recognition, self._clock, rng
-        )
-
-    def sources(self) -> PrefetchSources:
-        """For the prefetcher."""
-        tiers, edge, nearby = self._tiers(), self._edge(), self.cooperation
-        if nearby is None:
-            return PrefetchSources(tiers, tiers, edge)
-        return PrefetchSources(nearby.models, tiers, edge, nearby.forecasts, nearby)
-
-    def start(self) -> None:
-        """Look for devices nearby.
-
-        Raises
-        ------
-        AddressInUse, ConfigurationError
-            If peers cannot be served at the address that is set.
-        """
-        if self.cooperation is not None:
-            self.cooperation.start()
+        """What the device does together with those nearby, once it is started; None if it does not."""
+        clients: dict[str, CatalogueClient] = {}
+        edge: EdgeClient | None = None
+        with ExitStack() as opened:
+            for name in tiers:
+                if name == "edge":
+                    clients[name] = edge = EdgeClient(connect(name), catalogue, clock)
+                elif peers.enabled:
+                    clients[name] = CatalogueClient(connect(name), catalogue)
+                else:
+                    continue
+                opened.callback(clients[name].close)
+            used = tuple(clients.values())
+            upstream = used[0] if len(used) == 1 else TierCatalogues(used, clock)
+            self.sources = PrefetchSources(upstream, upstream, edge)
+            """For the prefetcher."""
+            if peers.enabled:
+                recognition, rng = settings.prefetch.recognition, random.Random()
+                nearby = self.cooperation = Cooperation(
+                    catalogue, device_id, self.held, upstream, peers, recognition, clock, rng
+                )
+                opened.callback(nearby.close)
+                self.sources = PrefetchSources(nearby.models, upstream, edge, nearby.forecasts, nearby)
+            self._opened = opened.pop_all()
 
     def close(self) -> None:
         """Say goodbye to the devices nearby, and disconnect."""
-        if self.cooperation is not None:
-            self.cooperation.close()
-        for client in self._clients.values():
-            client.close()
-
-    def _edge(self) -> EdgeClient | None:
-        return next((one for one in self._clients.values() if isinstance(one, EdgeClient)), None)
-
-    def _tiers(self) -> CatalogueClient | TierCatalogues:
-        clients = tuple(self._clients.values())
-        return clients[0] if len(clients) == 1 else TierCatalogues(clients, self._clock)
+        self._opened.close()

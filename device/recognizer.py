@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import socket
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -40,8 +39,6 @@ from nearsight.device.model_providers import ModelProviders
 from nearsight.device.peer_store import PeerStore
 from nearsight.device.peers.report import PeersReport
 from nearsight.device.prefetching.controller import PrefetchState
-from nearsight.device.prefetching.held_models import HeldModels
-from nearsight.device.prefetching.tier_clients import CatalogueClient, EdgeClient
 from nearsight.device.query import DeviceQuery, QueryContext, snapshot
 from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.recognizer_settings import RecognizerSettings
@@ -140,7 +137,9 @@ class Recognizer:
         self._next_tiers = NextTiers(used, rules, COMPUTING_MS, recognition.query_features)
         with ExitStack() as undo:
             if self._recognizes_itself(edge):
-                providers = self._providers(tuple(used), connect, clock)
+                providers = ModelProviders(
+                    catalogue, self.device_id, tuple(used), connect, self.settings, clock
+                )
                 undo.callback(providers.close)
                 self._local = LocalRecognition(catalogue, self._next_tiers, providers, self.settings, clock)
                 undo.callback(self._local.close)
@@ -368,29 +367,6 @@ class Recognizer:
                 )
             return False
         return bool(edge) or peers.enabled
-
-    def _providers(
-        self, tiers: Sequence[str], connect: Callable[[str], Channel], clock: Clock
-    ) -> ModelProviders:
-        """Whom to ask for models: the edge; all tiers and the devices nearby where they share."""
-        settings = self.settings
-        clients: dict[str, CatalogueClient] = {}
-        with ExitStack() as undo:
-            for name in tiers:
-                if name == "edge":
-                    clients[name] = EdgeClient(connect(name), self.catalogue, clock)
-                elif settings.peers.enabled:
-                    clients[name] = CatalogueClient(connect(name), self.catalogue)
-                else:
-                    continue
-                undo.callback(clients[name].close)
-            held = HeldModels(settings.prefetch.memory_bytes)
-            providers = ModelProviders(self.catalogue, clients, held, clock)
-            if settings.peers.enabled:
-                recognition = settings.prefetch.recognition
-                providers.cooperate(self.device_id, settings.peers, recognition, random.Random())
-            undo.pop_all()
-        return providers
 
     def _submit(
         self, image: ImageSource | Features, deliver: Callable[[Outcome], None], timeout_s: float | None

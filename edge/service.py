@@ -107,8 +107,7 @@ class EdgeRecognitionService(Service):
             return self._recognize(query, context, ())
 
         def look(lease: Lease) -> RecognizeResponse | Future[RecognizeResponse]:
-            deadline_s = self._clock.monotonic() + context.deadline.remaining_s()
-            stage = NetworkStage(lease, self._reader.limits, self._load, deadline_s, self._clock)
+            stage = NetworkStage(lease, self._reader.limits, self._load, context.deadline.at_s, self._clock)
             return self._recognize(query, context, (stage,))
 
         if isinstance(found, Lease):
@@ -128,8 +127,7 @@ class EdgeRecognitionService(Service):
         now_s = self._clock.monotonic()
         if cache is None:
             query.extraction_ms = _EXTRACTION_MS
-        deadline_s = now_s + context.deadline.remaining_s()
-        flow = RequestFlow(stages, self._next_tiers, EDGE, now_s, deadline_s)
+        flow = RequestFlow(stages, self._next_tiers, EDGE, now_s, context.deadline.at_s)
         call = _Call(query, flow, cache, context)
         try:
             finish = self._carry_out(call, flow.begin(query, now_s, now_s))

@@ -27,6 +27,7 @@ _NEWEST_OUTCOME_WEIGHT = 0.05
 _PRIOR_SIZES = (1_000.0, 50_000.0)
 _PRIOR_WEIGHT = 0.5
 _LEAST_PRIOR_WEIGHT = 0.01
+_DECAY = 1.0 - 1.0 / 20
 
 
 class LinkEstimate:
@@ -34,15 +35,13 @@ class LinkEstimate:
 
     A transfer takes latency + bytes / rate. One quotient of bytes and time would mix the two: small messages
     would make every link look slow. So a line is fitted to recent transfers: weighted linear regression of
-    transfer time over size; weights fall by ``1 - 1/window`` per transfer.
+    transfer time over size; weights fall with each transfer, so that the last twenty or so matter.
 
     Parameters
     ----------
     latency_ms, mbps : float
         Assumed at first. The assumption fades as transfers are measured, yet never wholly: the line stays
         defined while all transfers are of one size.
-    window : int
-        Transfers that matter.
 
     Attributes
     ----------
@@ -54,16 +53,13 @@ class LinkEstimate:
     Raises
     ------
     InvalidArgument
-        If an assumption is not positive and finite, or the window is below 2.
+        If an assumption is not positive and finite.
     """
 
-    def __init__(self, latency_ms: float = 20.0, mbps: float = 20.0, window: int = 20) -> None:
+    def __init__(self, latency_ms: float = 20.0, mbps: float = 20.0) -> None:
         if not (0 < latency_ms < math.inf and 0 < mbps < math.inf):
             raise InvalidArgument(f"a link needs a latency and a rate above 0, got {latency_ms}, {mbps}")
-        if window < 2:
-            raise InvalidArgument(f"a line needs at least two transfers, got a window of {window}")
         self.latency_ms, self.ms_per_byte = latency_ms, 8e-3 / mbps
-        self._decay = 1.0 - 1.0 / window
         # Sums of weight, size, time, size², size · time: of the assumption, then of what was measured.
         sizes = np.array(_PRIOR_SIZES)
         times = self.latency_ms + self.ms_per_byte * sizes
@@ -78,9 +74,9 @@ class LinkEstimate:
         """
         if not (0 < transfer_ms < math.inf and 0 <= size_bytes < math.inf):
             return
-        self._prior_weight = max(_LEAST_PRIOR_WEIGHT, self._decay * self._prior_weight)
+        self._prior_weight = max(_LEAST_PRIOR_WEIGHT, _DECAY * self._prior_weight)
         new = np.array([1.0, size_bytes, transfer_ms, size_bytes * size_bytes, size_bytes * transfer_ms])
-        self._measured = self._decay * self._measured + new
+        self._measured = _DECAY * self._measured + new
         n, x, y, xx, xy = (self._prior_weight * self._prior + self._measured).tolist()
         slope = (n * xy - x * y) / (n * xx - x * x)
         latency = (y - slope * x) / n

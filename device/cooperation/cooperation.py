@@ -86,7 +86,8 @@ class Cooperation:
     ) -> None:
         self._models = held
         self._background = BackgroundWorker(clock, "nearsight-cooperation")
-        self._adapter = Adapter(recognition, rng) if settings.adapt else None
+        self.adapter = Adapter(recognition, rng) if settings.adapt else None
+        """Looks again at photos that the models left unknown; None if that is off."""
         account, share, traffic = CooperationAccount(), settings.share, TrafficByPeer()
         services = [PeerModelService(catalogue, held, account, traffic)] if share != "off" else []
         self.node = PeerNode(
@@ -123,7 +124,7 @@ class Cooperation:
     @property
     def state(self) -> CooperationState:
         """For metrics."""
-        adaptation = self._adapter.counts if self._adapter is not None else None
+        adaptation = self.adapter.counts if self.adapter is not None else None
         account = replace(self._context.account)
         return CooperationState(len(self.node.peers()), account, len(self.models.liars), adaptation)
 
@@ -173,8 +174,8 @@ class Cooperation:
         """The device has a model no more."""
         if self._sharing is not None:
             self._sharing.gone(model)
-        if self._adapter is not None:
-            adapter = self._adapter
+        if self.adapter is not None:
+            adapter = self.adapter
             self._background.submit(lambda: adapter.forget([model.object_id]))
 
     # A `Neighbourhood`
@@ -182,7 +183,7 @@ class Cooperation:
     def followed(self, previous: str, found: RecognizedObject, features: Features | None) -> None:
         """The device recognised an object, after another one."""
         self._steps.stepped(previous, found.object_id)
-        if self._adapter is None:
+        if self.adapter is None:
             return
         model = self._models.peek(found.object_id)
         if model is None or model.version != found.version:
@@ -200,20 +201,15 @@ class Cooperation:
 
     def serving(self, models: Sequence[ObjectModel]) -> None:
         """The device answers with these models."""
-        if self._adapter is not None:
-            adapter, served = self._adapter, tuple(models)
+        if self.adapter is not None:
+            adapter, served = self.adapter, tuple(models)
             self._background.submit(lambda: adapter.serve(served))
             self._background.submit(adapter.refresh, name="second look")
 
     # Adapted views
 
-    @property
-    def adapter(self) -> Adapter | None:
-        """Looks again at photos that the models left unknown; None if that is off."""
-        return self._adapter
-
     def _learn(self, features: Features, found: RecognizedObject, model: ObjectModel) -> None:
-        adapter = self._adapter
+        adapter = self.adapter
         if adapter is None:
             return
         item = adapter.on_recognized(features, found, model)
@@ -223,7 +219,7 @@ class Cooperation:
             self._background.submit(adapter.refresh, name="second look")
 
     def _ask_for_views(self, model: ObjectModel) -> None:
-        adapter = self._adapter
+        adapter = self.adapter
         if adapter is None or not self.node.peers():
             return
 

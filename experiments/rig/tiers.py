@@ -30,7 +30,7 @@ from nearsight.common.errors import InternalError, Unavailable
 from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.shaper import ShaperOrder, write_json
-from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup, termination_as_interrupt
 from nearsight.experiments.rig.warming import WarmUp
 
 CATALOGUE = "museum"
@@ -202,7 +202,7 @@ def deployed(
     seed: int,
     opened: bool = True,
 ) -> Iterator[Deployment]:
-    """Start cloud, link and edges, for a ``with`` block.
+    """Start cloud, link and edges, for a ``with`` block, in which SIGTERM and SIGHUP are as Ctrl-C.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def deployed(
     SetupError
         If a daemon does not start; with the last lines of its log.
     """
-    with ExitStack() as stack:
+    with termination_as_interrupt(), ExitStack() as stack:
         group = stack.enter_context(ProcessGroup(folder))
         cloud = start_daemon(group, "cloud", "cloud", {"database": str(database)})
         link = RunningLink.started(group, endpoint_of(cloud), network, seed=seed)

@@ -188,7 +188,7 @@ def _clear_folder(folder: Path) -> None:
 def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
     # A second Ctrl-C must not leave half of it.
     before = signal.getsignal(signal.SIGINT)
-    main = _in_main_thread()
+    main = threading.current_thread() is threading.main_thread()
     if main:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -206,10 +206,6 @@ def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
     shutil.rmtree(folder / "keys", ignore_errors=True)
     if purge:
         _clear_folder(folder)
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 def _clear(node: Node, folder: Path, purge: bool) -> str:

@@ -55,11 +55,10 @@ class TwinLink:
 
     def __init__(self, events: EventQueue, shape: LinkShape, rng: np.random.Generator) -> None:
         self.events = events
-        delay_s, jitter_s = shape.rtt_ms / 2e3, shape.jitter_ms / 1e3
-        self._up = LinkDirection(delay_s, shape.up_mbps, jitter_s, rng)
-        self._down = LinkDirection(delay_s, shape.down_mbps, jitter_s, rng)
+        self._up, self._down = (LinkDirection(0.0, 0.0, 0.0, rng) for _ in range(2))
         self.up_bytes = self.down_bytes = 0
         """That entered it since it has this shape."""
+        self.reshape(shape)
 
     def up(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
         """Send towards the server; ``extra_s`` passes after the link, in daemons."""

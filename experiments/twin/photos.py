@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol, cast
 
 import numpy as np
@@ -196,18 +197,14 @@ def found_object(model: ObjectModel) -> RecognizedObject:
 
 def twin_model(object_id: str, features: int) -> ObjectModel:
     """A model of the size of a real one with so many features; all share one empty view."""
-    view = _VIEWS.get(features)
-    if view is None:
-        view = _VIEWS[features] = Features(
-            np.zeros((features, 2), np.float32),
-            np.zeros((features, 32), np.uint8),
-            np.zeros(features, np.float32),
-            (640, 480),
-            (640, 480),
-        )
-    return ObjectModel(object_id, object_id, (view,))
+    return ObjectModel(object_id, object_id, (_empty_view(features),))
+
+
+@cache
+def _empty_view(features: int) -> Features:
+    points, descriptors = np.zeros((features, 2), np.float32), np.zeros((features, 32), np.uint8)
+    return Features(points, descriptors, np.zeros(features, np.float32), (640, 480), (640, 480))
 
 
 _SETTINGS = RecognitionSettings()
 _CORNERS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
-_VIEWS: dict[int, Features] = {}

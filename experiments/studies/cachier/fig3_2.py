@@ -36,7 +36,6 @@ from nearsight.experiments.framework.experiment import (
 )
 from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3, in_words
 from nearsight.experiments.rig.edge_bench import ADAPTIVE, Answer, Ask, CacheBench, cache_bench
-from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.studies.cachier.zipf import ZipfVisitors
 from nearsight.experiments.studies.museums import TaughtMuseum, museum_of
 from nearsight.experiments.studies.profiles import BACKEND_NAMES, LSH, OURS, EdgeProfiles, ProfileAmount
@@ -122,18 +121,15 @@ class Figure(Experiment):
         visitors = ZipfVisitors(museum.dataset, options.rng(self.name, "ranks"))
         settings = self._profiles.settings(museum, backend, backend, plan.profile)
         rng = options.rng(self.name, "requests", number)
-        with (
-            termination_as_interrupt(),
-            cache_bench(
-                museum.testbed(self.name),
-                database=museum.database,
-                objects=len(museum.photos),
-                sizes=(*map(str, plan.sizes), ADAPTIVE),
-                edge_settings=settings,
-                network=NETWORKS[plan.networks[0]],
-                seed=options.seed,
-            ) as bench,
-        ):
+        with cache_bench(
+            museum.testbed(self.name),
+            database=museum.database,
+            objects=len(museum.photos),
+            sizes=(*map(str, plan.sizes), ADAPTIVE),
+            edge_settings=settings,
+            network=NETWORKS[plan.networks[0]],
+            seed=options.seed,
+        ) as bench:
             bench.fill(visitors.reports(plan.earlier, rng))
             rows: list[Row] = []
             for network in plan.networks:

@@ -41,7 +41,6 @@ from nearsight.experiments.framework.experiment import (
 )
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.edge_bench import FIXED
-from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.rig.replay import Ledger, replay
 from nearsight.experiments.rig.tiers import CATALOGUE, deployed, endpoint_of
 from nearsight.experiments.rig.warming import WarmUp
@@ -129,7 +128,6 @@ class Figure(Experiment):
         streams = [_stream(photos, rate, plan.seconds, rng) for rate in plan.rates]
         earlier = [(f"earlier-{turn}", name) for turn in range(plan.reports) for name in photos]
         with (
-            termination_as_interrupt(),
             deployed(
                 museum.testbed(self.name),
                 database=museum.database,

@@ -40,7 +40,6 @@ from nearsight.experiments.framework.experiment import (
 )
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.museum.settings import MuseumSettings
-from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.rig.replay import Ledger, replay
 from nearsight.experiments.rig.tiers import CATALOGUE, Deployment, deployed
 from nearsight.experiments.studies.answers import median_and_tail, photo_row
@@ -129,16 +128,13 @@ class Figure(Experiment):
         museum = TaughtMuseum(options, replace(plan.museum, seed=options.seed))
         settings = {**self._profiles.settings(museum, self.name, OURS, plan.profile), **_EDGE_SETTINGS}
         rng = options.rng(self.name, number)
-        with (
-            termination_as_interrupt(),
-            deployed(
-                museum.testbed(self.name),
-                database=museum.database,
-                edges={_EDGE: settings},
-                network=NETWORK,
-                seed=options.seed,
-            ) as tiers,
-        ):
+        with deployed(
+            museum.testbed(self.name),
+            database=museum.database,
+            edges={_EDGE: settings},
+            network=NETWORK,
+            seed=options.seed,
+        ) as tiers:
             earlier = [(f"earlier-{turn}", name) for turn in range(5) for name in museum.photos]
             tiers.warm_up(earlier, {_EDGE: None}, with_models=True)
             tiers.link.reshape(NETWORK)

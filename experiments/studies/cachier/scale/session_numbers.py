@@ -15,9 +15,9 @@ import numpy as np
 
 from nearsight.experiments.framework.experiment import Row
 from nearsight.experiments.rig.rows import RequestRow, precision, recall
+from nearsight.experiments.studies.answers import TIERS
 from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
 
-TIERS = ("device", "edge", "cloud")
 UNANSWERED_MS = 5_000.0
 """What the dissertation's cloud waits before it drops a request (6.3), and the deadline of our devices."""
 
