@@ -6,17 +6,15 @@ request that failed counts against recall, because its visitor got no answer.
 
 from __future__ import annotations
 
-import csv
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nearsight.experiments.datasets.tables import Row, read_rows
+from nearsight.experiments.datasets import tables
 
 RECOGNIZED = "recognized"
 UNKNOWN = "unknown"
@@ -82,13 +80,10 @@ _DIGITS = 4
 
 def write_rows(path: str | os.PathLike[str], rows: Iterable[RequestRow]) -> None:
     """Write rows as CSV; times keep four decimals."""
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([_rounded(value) for value in astuple(row)] for row in rows)
+    tables.write_rows(path, COLUMNS, ([_rounded(value) for value in astuple(row)] for row in rows))
 
 
-def _rounded(value: object) -> object:
+def _rounded(value: str | float) -> str | float:
     return round(value, _DIGITS) if isinstance(value, float) else value
 
 
@@ -102,14 +97,14 @@ def read_request_rows(path: str | os.PathLike[str]) -> tuple[RequestRow, ...]:
     InvalidArgument
         If it is no such table; names the line.
     """
-    return tuple(_parse(row) for row in read_rows(path, (COLUMNS,)))
+    return tuple(_parse(row) for row in tables.read_rows(path, (COLUMNS,)))
 
 
-def _parse(row: Row) -> RequestRow:
+def _parse(row: tables.Row) -> RequestRow:
     return RequestRow(**{one.name: _READ[str(one.type)](row, one.name) for one in fields(RequestRow)})
 
 
-def _number(row: Row, name: str) -> float:
+def _number(row: tables.Row, name: str) -> float:
     """A number, or NaN for a latency that does not exist."""
     try:
         return float(row.values[name])
@@ -117,9 +112,9 @@ def _number(row: Row, name: str) -> float:
         raise row.error(f"{name} is {row.values[name]!r}", "a number") from None
 
 
-_READ: Mapping[str, Callable[[Row, str], Any]] = {
+_READ: Mapping[str, Callable[[tables.Row, str], Any]] = {
     "str": lambda row, name: row.values[name],
-    "int": Row.integer,
+    "int": tables.Row.integer,
     "float": _number,
 }
 """How a column is read, by the type of its field."""
