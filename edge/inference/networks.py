@@ -172,10 +172,6 @@ class EdgeNetworks:
         self._count("waited")
         return found
 
-    def same_shapes(self, one: Manifest, other: Manifest) -> bool:
-        """Whether two networks are known to take and give the same tensors."""
-        return self.memory.same_shapes(one, other)
-
     def forwarded(self, name: str, spent_ms: float) -> None:
         """The cloud answered a request with this network after so long."""
         with self._lock:

@@ -58,7 +58,7 @@ class EdgeInferenceService(InferenceService):
     def infer(self, request: InferRequest, context: CallContext) -> InferResponse | Future[InferResponse]:
         """Execute the network of the call's name, or let the cloud do it."""
         name = context.catalogue
-        suits = None if request.exact else self._networks.same_shapes
+        suits = None if request.exact else self._memory.same_shapes
         found = self._networks.admit(name, suits) if self._networks.knows(name) else None
         if isinstance(found, Lease):
             with found:
