@@ -6,7 +6,7 @@ What comes back has the form of the simulator's, so that the same requests can b
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -59,12 +59,12 @@ class ModelEdge:
         self._clients = clients
         self._inputs: Mapping[str, Mapping[str, Tensor]] = inputs  # type: ignore[assignment]
 
-    def lead_in(self) -> None:
-        """Ask for each network once, one after the other.
+    def lead_in(self, names: Iterable[str]) -> None:
+        """Ask for each of these networks once, in the order of their names.
 
         At first the edge waits for its cloud, until it knows that it has none.
         """
-        for name in self._clients:
+        for name in sorted(names):
             until_s = time.monotonic() + _TIMEOUT_S
             while True:
                 try:
@@ -79,7 +79,7 @@ class ModelEdge:
 
         A load is timed by the edge, with the unloading before it; an execution with the way to the client.
         """
-        self.lead_in()  # files are read and checked
+        self.lead_in(sizes)  # files are read and checked
         loads_ms: dict[str, list[float]] = {name: [] for name in sizes}
         executions_ms: dict[str, list[float]] = {name: [] for name in sizes}
         for _ in range(rounds):
