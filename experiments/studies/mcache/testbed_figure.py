@@ -3,7 +3,8 @@
 `--data DIR` is a folder of networks, such as `nearsight models build` fills; of these mCache's seven are used
 if all are there. Without it small networks are made. In each cell an edge first says what they cost. Then the
 traffic of `mcache-policies` is replayed for one policy after the other: at its times, eight times as fast (0
-clients), or by clients that ask as soon as they are answered. No edge has a cloud: what is absent is loaded.
+clients), or by a client that asks as soon as it is answered, for networks whose loads take long. No edge has
+a cloud: what is absent is loaded.
 
 The load delay of a request is the time from its arrival until its network is in memory, 0 for hits; means are
 over all requests. Not counted is a request for each network at the beginning, one after the other.
@@ -174,7 +175,10 @@ class Figure(Experiment):
             if clients != "0":
                 axes.axhline(1.0, color="#8a8a8a", linewidth=0.8)
         drawing.legend_below(picture, all_axes[0])
-        drawing.caption(picture, "Bars: a live edge; dots: the simulator on the same requests; stars: mCache")
+        drawing.caption(
+            picture,
+            "Bars: a live edge; dots: the simulator (the last: the clairvoyant); stars: mCache",
+        )
         return picture
 
 
