@@ -3,7 +3,7 @@
 The library optimises a graph whenever it loads it, and copies all weights. So the optimised graph is saved
 beside the file, and its weights in a file of their own that the library maps: later loads are several times
 shorter, and weights that were in memory lately need not be read again. Answers are the same, bit by bit; else
-nothing is saved (decision 050).
+nothing is saved (decision 048).
 
 A saved graph fits one processor and one version of the library: `Runtime.version`.
 """
