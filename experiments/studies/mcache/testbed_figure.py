@@ -7,13 +7,15 @@ clients), or by a client that asks as soon as it is answered, for networks whose
 a cloud: what is absent is loaded.
 
 The load delay of a request is the time from its arrival until its network is in memory, 0 for hits; means are
-over all requests. Not counted is a request for each network at the beginning, one after the other.
+over all requests but the first tenth, since what is in memory at first is decided by ties. Before them each
+network is asked for once.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -55,7 +57,7 @@ _CLAIRVOYANT = "cremebrulee-oracle"
 """Simulated only."""
 _MEMORY = ("0.4", "0.6", "0.8")
 _CLIENTS, _RUNS = 1, 2
-"""Of the closed loop. Four clients wait for the loader together, whatever the policy (decision 048)."""
+"""Of the closed loop. Four clients wait for the loader together, whatever the policy (decision 049)."""
 _LONG_LOADS = 3.0
 """The closed loop asks for networks that take so many times longer to load than to execute."""
 _THROUGHPUT = {"0.4": 1.5, "0.8": 2.39}
@@ -226,7 +228,9 @@ def _simulated(
     return {"where": SIMULATOR, **_row(served, len(cache.evictions) - before)}
 
 
-def _row(served: Served, evictions: int) -> Row:
+def _row(all_served: Served, evictions: int) -> Row:
+    first = len(all_served.load_ms) // 10
+    served = Served(*(getattr(all_served, one.name)[first:] for one in fields(Served)))
     return {
         **row_of(served),
         "p95_load_s": round(float(np.quantile(served.load_ms, 0.95)) / 1e3, 5),
@@ -277,7 +281,7 @@ def _agreement(by_memory: Mapping[str, Any]) -> Iterator[Target]:
             sum(one[where]["load_s"] for one in policies.values()) for where in (EDGE, SIMULATOR)
         )
         yield Target.at_most(
-            f"{float(memory):.0%} of the memory: difference of load delays, edge and simulator, policies",
+            f"{float(memory):.0%} of the memory: load delays of edge and simulator differ, mean of policies",
             abs(live_s / max(simulated_s, 1e-9) - 1.0),
             _AGREE,
             shown,
