@@ -210,7 +210,8 @@ class ModelMemory:
                 return
             victims = cache.resize(budget_bytes, self._clock.monotonic())
             self._unload(victims)
-        if victims or settings.memory_mb * 10**6 in (before, budget_bytes):
+        all_bytes = settings.memory_mb * 10**6
+        if (budget_bytes < most_bytes and victims) or all_bytes in (before, budget_bytes):
             what = "less memory for networks" if budget_bytes < before else "more memory for networks"
             available_mb = available_bytes // 10**6
             self._log.warning(what, budget_mb=budget_bytes // 10**6, available_mb=available_mb)
