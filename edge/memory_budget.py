@@ -3,7 +3,7 @@
 Where the budget has room for all that may come, nobody is limited. Otherwise `MemoryPartitioner` divides it.
 What shrinks does so at once, but for networks in use; what grows gets only what is free by then: so the sum
 of all parts never passes the budget. Memory is what is charged: networks as they were measured, object models
-with the index that finds them as calibrated (decision 049), and spare models.
+with the index that finds them as calibrated (decision 050), and spare models.
 """
 
 from __future__ import annotations

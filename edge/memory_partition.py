@@ -17,7 +17,7 @@ import numpy as np
 from nearsight.common.object_cache.expected_latency import FloatArray
 
 FAVOUR = 1.2
-"""Rates are estimates, and whatever moves is loaded or fetched anew; see decision 049."""
+"""Rates are estimates, and whatever moves is loaded or fetched anew; see decision 050."""
 _RESOLUTION = 128
 """Sizes of a recognition cache that are compared; beyond, they are spaced as a geometric row."""
 

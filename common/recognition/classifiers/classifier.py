@@ -95,7 +95,7 @@ class Classifier(ABC):
     name: ClassVar[str]
     """Name of the backend in the registry."""
     search_bytes: ClassVar[int] = 0
-    """Memory for each descriptor beside the table: calibrated, see decision 049."""
+    """Memory for each descriptor beside the table: calibrated, see decision 050."""
 
     def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
         self._table = DescriptorTable.of(models)

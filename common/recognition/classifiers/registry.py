@@ -64,7 +64,7 @@ def build_classifier(name: str, models: Sequence[ObjectModel], rule: VotingRule 
 
 
 def bytes_per_descriptor(name: str) -> int:
-    """Memory of an index for each descriptor, of many objects: calibrated, see decision 049."""
+    """Memory of an index for each descriptor, of many objects: calibrated, see decision 050."""
     return TABLE_BYTES + _BY_NAME[MultiHashClassifier.name if name == AUTO else name].search_bytes
 
 
