@@ -238,5 +238,5 @@ class Division(Experiment):
             axes.set(title=f"{mb} MB", xlabel="shared over it, time saved", yticks=range(len(ways)))
             axes.set_yticklabels([*ways])
         panels[0].invert_yaxis()
-        drawing.caption(picture, f"10 requests per second, an hour; median and range of {_RUNS} runs")
+        drawing.caption(picture, "10 requests per second; median and range of runs")
         return picture
