@@ -14,11 +14,11 @@ class ResultCacheSettings(BaseModel):
 
     enabled: bool = False
     """Look for an earlier answer before anything else. It stops where that does not pay."""
-    error: float = Field(default=0.01, gt=0, lt=1)
-    """Share of the photos that may be answered wrongly; verifications follow it, an alarm tells of more."""
-    beta: float | None = Field(default=None, ge=1, allow_inf_nan=True)
-    """A fixed back-off of the verifications instead, such as the paper's 1.5: smaller means fewer wrong
-    answers and more work; inf verifies none."""
+    beta: float = Field(default=1.5, ge=1, allow_inf_nan=True)
+    """Back-off of the verifications: smaller means fewer wrong answers and more work; inf verifies none."""
+    error: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the photos that may be answered wrongly, such as 0.01; verifications follow it instead of beta
+    then. 0: no such target."""
     size: int = Field(default=10_000, ge=1, le=10_000_000)
     """Most answers that are kept; of more, the one that was not asked for the longest makes room."""
     ttl_s: float = Field(default=3600.0, gt=0, lt=math.inf)

@@ -166,7 +166,7 @@ class ResultCacheState:
     wrong_share_bound: float
     """See `WrongHits`."""
     alarm: bool
-    """Whether more photos are answered wrongly than `ResultCacheSettings.error` allows."""
+    """Whether more photos are answered wrongly than `ResultCacheSettings.error` allows, where it is set."""
     on: bool
     """Whether it looks at present."""
     cost_ms: float
@@ -204,7 +204,7 @@ class ResultStage:
     clock : Clock
         Measures looks, and how old results are.
     rng : random.Random
-        Draws which lookups are verified: nobody should know it before.
+        Draws which lookups are verified, where there is a target for errors: nobody should know it before.
     """
 
     grain = RESULT
@@ -226,7 +226,7 @@ class ResultStage:
         self._error = settings.error
         refresh = (
             SequentialTest(Budget(error=settings.error), rng)
-            if settings.beta is None
+            if settings.error
             else AutoRefresh(settings.beta)
         )
         self._cache: ViewCache[_Result] = ViewCache(refresh, settings.size, ttl_s=settings.ttl_s)
@@ -314,7 +314,7 @@ class ResultStage:
                 replace(results.counts),
                 wrong.share,
                 wrong.bound,
-                results.recent_errors.exceeds(self._error),
+                bool(self._error) and results.recent_errors.exceeds(self._error),
                 payoff.pays,
                 payoff.cost_ms,
                 payoff.saved_ms,

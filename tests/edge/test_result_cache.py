@@ -121,7 +121,7 @@ def test_devices_do_not_share_answers(cloud: ScriptedCloud, serve: Serve) -> Non
 
 
 def test_the_usual_back_off_verifies_five_times_before_it_serves(cloud: ScriptedCloud, serve: Serve) -> None:
-    with serve(result_cache=ResultCacheSettings(enabled=True, beta=1.5)) as (edge, device):
+    with serve(result_cache=ResultCacheSettings(enabled=True)) as (edge, device):
         ask(device, 1)
         cache_of(edge)
         grains = [grain_of(device, 0) for _ in range(6)]

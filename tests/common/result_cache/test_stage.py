@@ -56,13 +56,13 @@ class Tier:
     By default it verifies the first five photos of a view and serves the sixth (a back-off of 1.5).
     """
 
-    def __init__(self, *, beta: float | None = 1.5, **settings: float) -> None:
+    def __init__(self, **settings: float) -> None:
         self.clock = ManualClock()
         self.listing: Listing | None = Listing({"mona": 1, "scream": 1}, revision=1)
         self.stage = ResultStage(
             "museum",
             lambda: self.listing,
-            ResultCacheSettings(beta=beta, **settings),
+            ResultCacheSettings(**settings),
             self.clock,
             Random(1),
         )
@@ -209,7 +209,7 @@ def test_what_the_result_cache_of_the_next_tier_answers_is_not_learnt() -> None:
 
 
 def test_verifications_may_follow_a_budget_of_wrong_answers_and_it_tells_when_they_cannot() -> None:
-    tier = Tier(beta=None, error=0.001)
+    tier = Tier(error=0.001)
     names = ("mona", "scream")
     for n in range(2000):
         view = n // 400  # each for a while, as visitors look

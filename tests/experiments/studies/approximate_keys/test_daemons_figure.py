@@ -3,7 +3,7 @@
 import pytest
 
 from nearsight.experiments.framework.experiment import RunOptions
-from nearsight.experiments.studies.approximate_keys.daemons_figure import BACK_OFF, OFF, ON, Figure
+from nearsight.experiments.studies.approximate_keys.daemons_figure import OFF, ON, SEQUENTIAL, Figure
 
 
 def _rows(
@@ -54,4 +54,4 @@ def test_too_much_cpu_time_wrong_answers_and_few_hits_miss_the_targets(on_ms: fl
 def test_each_round_begins_with_another_configuration() -> None:
 
     cells = Figure().cells(RunOptions())
-    assert [cell.parameters["tiers"] for cell in cells[::3]] == [OFF, ON, BACK_OFF]
+    assert [cell.parameters["tiers"] for cell in cells[::3]] == [OFF, ON, SEQUENTIAL]
