@@ -38,8 +38,8 @@ KEY_SIDE_PX = 80
 """Size at which photos are read for their keys: JPEG decoders shrink by 8 at almost no cost."""
 _MISSED_KEYS = 50_000
 """Keys of views that the stages behind did not know."""
-_MISSED_S = 10.0
-"""How long such a view is taken for unknown: the stages behind may learn it."""
+_MISSED_S = 0.5
+"""How long the stages behind are spared such a view while the next tier is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Looked:
     known: bool
     """Whether the client has shown this view before: who stands still shows it again."""
     missed: bool
-    """Whether the stages behind did not know this view a moment ago, and nobody has since."""
+    """Whether the stages behind need not look: they have just missed this view, or nobody knew it."""
 
 
 class KeyedQuery(Query, Protocol):
@@ -255,18 +255,17 @@ class ResultStage:
             spent_ms = self._spent_ms(query, now_s - started_s)
             self._payoff.looked(spent_ms, now_s, hit=entry is not None)
             known = key in self._cache.results
-            since_s = now_s - _MISSED_S
-            missed = not known and any(self._missed.get(one, -math.inf) > since_s for one in keys)
+            missed = not known and any(now_s < self._missed.get(one, 0.0) for one in keys)
             query.result_look = Looked(keys, key, keying, spent_ms, now_s, known, missed)
             return entry.value.found if entry is not None else None
 
     def missed(self, query: KeyedQuery) -> None:
-        """The stages behind this one do not know the photo. Until somebody does, they need not look again."""
+        """The stages behind this one do not know the photo; while others are asked they need not look."""
         looked = query.result_look
         if looked is not None:
             with self._lock:
                 if looked.keying is self._keying:
-                    self._note_missed(looked)
+                    self._note_missed(looked, self._clock.monotonic() + _MISSED_S)
 
     def learn(self, query: KeyedQuery, answer: Answer, lesson: Lesson | None) -> None:
         """A stage behind this one, or the next tier, answered.
@@ -285,7 +284,7 @@ class ResultStage:
                 return
             if found is None:
                 self._cache.contradict(looked.key)
-                self._note_missed(looked)
+                self._note_missed(looked, math.inf)
                 return
             for one in looked.keys:
                 self._missed.pop(one, None)
@@ -296,9 +295,9 @@ class ResultStage:
                 shown = Shown(query.client, found.object_id) if query.has_image else None
                 self._cache.learn(looked.keys, looked.key, shown, result, now_s)
 
-    def _note_missed(self, looked: Looked) -> None:
+    def _note_missed(self, looked: Looked, until_s: float) -> None:
         for one in looked.keys:
-            self._missed[one] = self._clock.monotonic()
+            self._missed[one] = max(until_s, self._missed.get(one, 0.0))
             self._missed.move_to_end(one)
         while len(self._missed) > _MISSED_KEYS:
             self._missed.popitem(last=False)

@@ -315,10 +315,11 @@ def test_a_view_that_is_not_known_here_is_missed_before_the_next_tier_answers() 
     assert not missed(tier, scene(0))
 
 
-def test_the_stages_behind_are_asked_again_after_a_while() -> None:
+def test_the_stages_behind_look_again_if_the_next_tier_takes_long() -> None:
     tier = Tier()
-    tier.ask(scene(0), None)
-    tier.clock.advance(11.0)
+    query, _ = tier.begin(scene(0))
+    tier.stage.missed(query)
+    tier.clock.advance(1.0)
     assert not missed(tier, scene(0))
 
 
