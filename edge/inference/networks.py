@@ -103,6 +103,7 @@ class EdgeNetworks:
         self._tensors_only: frozenset[str] = frozenset()
         self._listed_s = float("-inf")
         self._listing = False
+        self._cloud_answered = False
 
     def start(self) -> None:
         """List the networks of the cloud now and then; load pinned ones."""
@@ -151,6 +152,8 @@ class EdgeNetworks:
         if isinstance(found, Lease):
             self._count("here")
             return found
+        if isinstance(found, Absent) and found.costs is not None and not self._cloud_answered:
+            forward_ms = float("inf")  # a load is sure; nobody knows whether there is a cloud
         stand_in, stand_in_ms, loss = self._stand_in(name, suits)
         how = _who(found, forward_ms, stand_in_ms)
         if how is Answerer.STAND_IN:
@@ -386,6 +389,7 @@ class EdgeNetworks:
             listed = _Listing({}, frozenset())
         if isinstance(listed, NearsightError):
             return
+        self._cloud_answered = True
         here = self.repository.manifests()
         self._offered, self._tensors_only = offered, _ = listed
         for name, manifest in here.items():

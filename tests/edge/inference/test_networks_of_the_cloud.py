@@ -89,6 +89,10 @@ def test_an_edge_that_lost_its_cloud_answers_from_its_disk(
         recognizer.recognize_blocking(photo_of("red"), timeout_s=20)
         wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
         wait_until(lambda: resident(edge, "colours"), what="the network")
+    here = edge.networks.repository.get("colours")
+    assert here.measured is not None
+    slow = replace(here.measured, load_ms=5000.0)  # than a cloud is expected to answer, if it were there
+    edge.networks.repository.note_measured(here, slow)
     nobody = "tcp://127.0.0.1:9"
     with (
         running_edge(nobody, models=ModelSettings(folder=tmp_path / "edge-models")) as alone,
