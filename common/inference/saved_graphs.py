@@ -39,7 +39,11 @@ def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
         network.close()
         same = all(found[output].tobytes() == values.tobytes() for output, values in expected.items())
         if same:
-            digests = {one.name: _digest(one) for one in sorted(aside.iterdir())}
+            digests = {}
+            for one in sorted(aside.iterdir()):
+                with one.open("rb") as file:
+                    os.fsync(file.fileno())  # before it is named as complete
+                digests[one.name] = _digest(one)
             (aside / _MADE).write_text(json.dumps({"runtime": runtime.version, "digests": digests}))
             shutil.rmtree(folder, ignore_errors=True)
             aside.replace(folder)
@@ -100,5 +104,4 @@ def _digest(path: Path) -> str:
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
-        os.fsync(file.fileno())
     return digest.hexdigest()
