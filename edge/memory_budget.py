@@ -42,7 +42,7 @@ class Part:
     limit_bytes: float
     """``inf``: as much as it needs."""
     saved: float
-    """Time that it saves [ms per second], as estimated."""
+    """Time that it saves [ms per second], as estimated; NaN: not computed, as there is memory for all."""
 
     @property
     def why(self) -> str:
@@ -136,10 +136,11 @@ class MemoryBudget:
         networks_most = self._settings.models.memory_mb * _MB if self._all_networks.offers_any else 0
         state = self._all_networks.memory.state
         used = {name: _used_bytes(cache) for name, cache in caches.items()}
-        claims = {name: self._claim(cache, rates[name, "objects"]) for name, cache in caches.items()}
+        claims: dict[str, Claim] = {}
         if networks_most + sum(map(self._most_bytes, caches.values())) <= self._budget_bytes:
             limits, worth_it = Partition(math.inf, dict.fromkeys(caches, math.inf)), None
         else:
+            claims = {name: self._claim(cache, rates[name, "objects"]) for name, cache in caches.items()}
             self._partitioner.networks_most_bytes = networks_most
             worth_it = self._partitioner.divide(networks, claims).networks
             limits = self._partitioner.limits(state.used_bytes, used)
@@ -149,7 +150,8 @@ class MemoryBudget:
         parts = {}
         for name, cache in caches.items():
             limit_bytes, here_bytes = limits.caches_bytes[name], cache.holder.snapshot.size_bytes
-            parts[name] = Part(used[name], limit_bytes, claims[name].worth(here_bytes))
+            saved = claims[name].worth(here_bytes) if name in claims else math.nan
+            parts[name] = Part(used[name], limit_bytes, saved)
             self._limit(cache, limit_bytes)
         self.caches = parts
         used_bytes = state.used_bytes + sum(used.values())
