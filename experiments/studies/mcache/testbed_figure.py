@@ -2,9 +2,9 @@
 
 `--data DIR` is a folder of networks, such as `nearsight models build` fills; of these mCache's seven are used
 if all are there. Without it small networks are made. In each cell an edge first says what they cost. Then the
-traffic of `mcache-policies` is replayed for one policy after the other: at its times, eight times as fast (0
+traffic of `mcache-policies` is replayed for one policy after the other: at its times divided by eight (0
 clients), or by a client that asks as soon as it is answered, for networks whose loads take long. No edge has
-a cloud: what is absent is loaded.
+a cloud, so what is absent is loaded.
 
 The load delay of a request is the time from its arrival until its network is in memory, 0 for hits; means are
 over all requests but the first tenth, since what is in memory at first is decided by ties. Before them each
@@ -208,10 +208,8 @@ def _simulated(
     requests: ModelRequests, costs: Mapping[str, ModelCosts], policy: str, budget_bytes: int, clients: int
 ) -> Row:
     """What the simulator says, on as many cores as there are here; it begins as the edge does."""
-    names, takes_s = (
-        sorted(costs),
-        np.array([(costs[name].load_ms + costs[name].execution_ms) / 1e3 for name in sorted(costs)]),
-    )
+    names = sorted(costs)
+    takes_s = np.array([(costs[name].load_ms + costs[name].execution_ms) / 1e3 for name in names])
     places = np.array([requests.names.index(name) for name in names], np.int32)
     first = ModelRequests(np.cumsum(takes_s) - takes_s, places, requests.names)
     times_s = requests.times_s - (requests.times_s[0] if clients else 0.0) + takes_s.sum()
