@@ -32,8 +32,9 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
     cells_of,
+    table_of,
 )
-from nearsight.experiments.framework.numbers import median_and_range, nested
+from nearsight.experiments.framework.numbers import median_and_range, median_in_words, nested
 
 _OBJECTS, _ZIPF, _OBJECT_BYTES = 1000, 0.8, 430_000
 _CATALOGUES = ("a", "b")
@@ -64,8 +65,8 @@ WAYS: dict[str, Way] = {
     **{f"{share:.0%} for networks": Way(share, loads_all=True) for share in (0.25, 0.5, 0.75)},
     **{f"{share:.0%}, worthwhile ones": Way(share) for share in (0.25, 0.5, 0.75)},
     "shared, all are loaded": Way(loads_all=True),
-    "shared, favour 1": Way(favour=1.0),
-    "shared, favour 2": Way(favour=2.0),
+    "shared, moves for any gain": Way(favour=1.0),
+    "shared, moves for twice as much": Way(favour=2.0),
     "shared, rates over 20 s": Way(rates_over_s=20.0),
     "shared, rates over 300 s": Way(rates_over_s=300.0),
 }
@@ -220,12 +221,16 @@ class Division(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per budget and way."""
-        columns = ("memory [MB]", "way", "saved per request [ms]", "least", "most", "shared over it", "", "")
-        return columns, [
-            (mb, way, *(f"{one[what][which]:.2f}" for what in one for which in ("median", "min", "max")))
+        return table_of(
+            {
+                "memory [MB]": mb,
+                "way": way,
+                "saved per request [ms]": median_in_words(one["saved_ms"], 1),
+                "shared over it": median_in_words(one["shared_over_it"], 2),
+            }
             for mb, ways in summary.items()
             for way, one in ways.items()
-        ]
+        )
 
     def draw(self, results: Results) -> drawing.Picture:
         """A panel per budget."""
