@@ -258,13 +258,10 @@ class RemoteNetworks:
     ----------
     channel : Channel
         To the cloud.
-    pause : callable
-        Waits before a piece is sent again.
     """
 
-    def __init__(self, channel: Channel, *, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._stub = Stub(channel, NetworkIntake.descriptor)
-        self._pause = pause
 
     def add(self, file: Path, wanted: Manifest, progress: Callable[[int], None]) -> Taken:
         """Send a file, and have it taken into use.
@@ -308,7 +305,7 @@ class RemoteNetworks:
                     pause_s = next(pauses, None)
                     if pause_s is None:
                         raise
-                    self._pause(pause_s)
+                    time.sleep(pause_s)
                     piece = None
                     continue
                 if piece is not None:

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from nearsight import InvalidArgument, NotFound, Recognizer, Unavailable
 from nearsight.__main__ import main
+from nearsight.cloud import network_intake
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.network_intake import NetworkIntake, RemoteNetworks
 from nearsight.common.config.base import SecuritySettings
@@ -73,9 +74,11 @@ def cloud(place: Path, pieces: Pieces) -> Iterator[CloudDaemon]:
 
 
 @pytest.fixture
-def remote(cloud: CloudDaemon) -> Iterator[RemoteNetworks]:
+def remote(cloud: CloudDaemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteNetworks]:
+    """Tries again at once."""
+    monkeypatch.setattr(network_intake, "BACK_OFF_S", (0.0,) * len(network_intake.BACK_OFF_S))
     with Channel(cloud.endpoint, client_id="test") as channel:
-        yield RemoteNetworks(channel, pause=lambda _: None)
+        yield RemoteNetworks(channel)
 
 
 def parts(place: Path) -> list[Path]:
