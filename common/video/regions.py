@@ -1,0 +1,232 @@
+"""Rectangles of cells, and how a map of true and false cells becomes few of them.
+
+A map has tens of cells a side and is read at every frame, so its lines are held as integers, one bit a cell:
+a whole line is united, intersected or counted in one operation of Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+
+
+class Rectangle(NamedTuple):
+    """Cells from `top`, `left` to before `bottom`, `right`; empty unless both sides are positive."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+    @property
+    def height(self) -> int:
+        """Rows; 0 if there are none."""
+        return max(self.bottom - self.top, 0)
+
+    @property
+    def width(self) -> int:
+        """Columns; 0 if there are none."""
+        return max(self.right - self.left, 0)
+
+    @property
+    def area(self) -> int:
+        """Cells."""
+        return self.height * self.width
+
+    def intersection(self, other: Rectangle) -> Rectangle:
+        """Cells of both; may be empty."""
+        return Rectangle(
+            max(self.top, other.top),
+            max(self.left, other.left),
+            min(self.bottom, other.bottom),
+            min(self.right, other.right),
+        )
+
+    def union(self, other: Rectangle) -> Rectangle:
+        """The smallest rectangle that holds both; an empty one adds nothing."""
+        if not self.area or not other.area:
+            return self if self.area else other
+        return Rectangle(
+            min(self.top, other.top),
+            min(self.left, other.left),
+            max(self.bottom, other.bottom),
+            max(self.right, other.right),
+        )
+
+
+def largest_rectangles(mask: NDArray[np.bool_]) -> tuple[Rectangle, ...]:
+    """
+    Merge the true cells into rectangles: the largest one, then the largest of what is left, and so on.
+
+    Parameters
+    ----------
+    mask
+        (R, C).
+
+    Returns
+    -------
+    Disjoint rectangles that hold exactly the true cells, largest first. DeepCache, section 4, step 5.
+    """
+    rows, found = _lines(mask), list[Rectangle]()
+    while (box := _largest(rows)).area:
+        found.append(box)
+        kept = ~_span(box.left, box.right)
+        rows[box.top : box.bottom] = [bits & kept for bits in rows[box.top : box.bottom]]
+    return tuple(found)
+
+
+def covering(mask: NDArray[np.bool_], most: int) -> tuple[Rectangle, ...]:
+    """
+    Rectangles that hold every true cell, and few others.
+
+    The bounding box is cut in two, or around its largest hole, where that leaves out most cells; so are its
+    parts, until there are `most`.
+
+    Parameters
+    ----------
+    mask
+        (R, C).
+    most
+        How many there may be, at least 1.
+
+    Returns
+    -------
+    Disjoint rectangles from top to bottom; none if no cell is true.
+
+    Raises
+    ------
+    InvalidArgument
+        If `most` is below 1.
+    """
+    if most < 1:
+        raise InvalidArgument(f"at least one rectangle covers a map, got {most}")
+    grid = _Grid(_lines(mask), _lines(mask.T))
+    whole = grid.tight(Rectangle(0, 0, *mask.shape))
+    boxes, ends = ([whole] if whole.area else []), list[Rectangle]()
+    while boxes and len(boxes) + len(ends) < most:
+        box = max(boxes, key=lambda one: one.area)
+        boxes.remove(box)
+        parts = grid.parts(box, most - len(boxes) - len(ends))
+        (boxes if len(parts) > 1 else ends).extend(parts)
+    return tuple(sorted(boxes + ends))
+
+
+class _Grid:
+    """A map as integers: bit c of `rows[r]`, and bit r of `columns[c]`, is the cell (r, c)."""
+
+    def __init__(self, rows: list[int], columns: list[int]) -> None:
+        self._rows = rows
+        self._columns = columns
+
+    def tight(self, box: Rectangle) -> Rectangle:
+        """The bounding box of the true cells in `box`; of area 0 if there are none."""
+        span = _span(box.left, box.right)
+        lines = [bits & span for bits in self._rows[box.top : box.bottom]]
+        held = [row for row, bits in enumerate(lines, box.top) if bits]
+        if not held:
+            return Rectangle(0, 0, 0, 0)
+        seen = _united(lines)
+        return Rectangle(held[0], (seen & -seen).bit_length() - 1, held[-1] + 1, seen.bit_length())
+
+    def parts(self, box: Rectangle, most: int) -> list[Rectangle]:
+        """Up to `most` boxes instead of `box`, which is tight; itself if no cell would be left out."""
+        top, left, bottom, right = box
+        across = [bits & _span(left, right) for bits in self._rows[top:bottom]]
+        false_cells = box.area - sum(bits.bit_count() for bits in across)
+        if not false_cells:
+            return [box]
+        down = [bits & _span(top, bottom) for bits in self._columns[left:right]]
+        row_area, row = _best_cut(across)
+        column_area, column = _best_cut(down)
+        if row_area <= column_area:
+            cut = [box._replace(bottom=top + row), box._replace(top=top + row)]
+        else:
+            cut = [box._replace(right=left + column), box._replace(left=left + column)]
+        choices = [[box], [self.tight(part) for part in cut]]
+        # A search for the hole takes longer than the rest, and a good cut leaves little to it.
+        if most > 2 and 2 * (box.area - min(row_area, column_area)) < false_cells:
+            hole = _largest([bits ^ _span(left, right) for bits in across])
+            hole = Rectangle(hole.top + top, hole.left, hole.bottom + top, hole.right)
+            choices += [self._held(parts) for parts in _around(box, hole)]
+        return min(
+            (parts for parts in choices if len(parts) <= most),
+            key=lambda parts: sum(part.area for part in parts),
+        )
+
+    def _held(self, parts: Sequence[Rectangle]) -> list[Rectangle]:
+        return [held for part in parts if part.area and (held := self.tight(part)).area]
+
+
+def _lines(mask: NDArray[np.bool_]) -> list[int]:
+    packed = np.packbits(mask, axis=1, bitorder="little")
+    return [int.from_bytes(line.tobytes(), "little") for line in packed]
+
+
+def _span(start: int, stop: int) -> int:
+    return (1 << stop) - (1 << start)
+
+
+def _united(lines: Sequence[int]) -> int:
+    seen = 0
+    for bits in lines:
+        seen |= bits
+    return seen
+
+
+def _largest(lines: Sequence[int]) -> Rectangle:
+    """The largest rectangle of true cells, the topmost if there are several."""
+    best, area = Rectangle(0, 0, 0, 0), 0
+    for top, bits in enumerate(lines):
+        for bottom in range(top + 1, len(lines) + 1):
+            bits &= lines[bottom - 1]  # noqa: PLW2901 - narrower with every line
+            cells = bits.bit_count()
+            if cells * (len(lines) - top) <= area:
+                break
+            if cells * (bottom - top) > area:
+                text = f"{bits:b}"
+                run = max(text.split("0"))
+                if len(run) * (bottom - top) > area:
+                    right = len(text) - text.index(run)
+                    best = Rectangle(top, right - len(run), bottom, right)
+                    area = best.area
+    return best
+
+
+def _best_cut(lines: Sequence[int]) -> tuple[int, int]:
+    """Least area of two tight boxes, the first of so many lines. The first line and the last have a cell."""
+    before, behind = _areas(lines), _areas(lines[::-1])
+    choices = [(before[cut - 1] + behind[len(lines) - cut - 1], cut) for cut in range(1, len(lines))]
+    return min(choices, default=(before[0], 1))
+
+
+def _areas(lines: Sequence[int]) -> list[int]:
+    """Area of the bounding box of the first 1, 2, ... lines."""
+    areas, seen, area = list[int](), 0, 0
+    for count, bits in enumerate(lines, 1):
+        if bits:
+            seen |= bits
+            area = count * (seen.bit_length() - (seen & -seen).bit_length() + 1)
+        areas.append(area)
+    return areas
+
+
+def _around(box: Rectangle, hole: Rectangle) -> tuple[list[Rectangle], list[Rectangle]]:
+    """What is left of `box` without `hole`, in whole rows above and below, or in whole columns beside it."""
+    rows = [
+        box._replace(bottom=hole.top),
+        Rectangle(hole.top, box.left, hole.bottom, hole.left),
+        Rectangle(hole.top, hole.right, hole.bottom, box.right),
+        box._replace(top=hole.bottom),
+    ]
+    columns = [
+        box._replace(right=hole.left),
+        Rectangle(box.top, hole.left, hole.top, hole.right),
+        Rectangle(hole.bottom, hole.left, box.bottom, hole.right),
+        box._replace(left=hole.right),
+    ]
+    return rows, columns
