@@ -1,19 +1,27 @@
-"""What a request gets of the networks in memory: a lease, or what it has to wait for."""
+"""What a request gets of the networks in memory: a lease, or what it waits for, and threads to wait."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-from nearsight.common.errors import InternalError
+from nearsight.common.background.futures import pending
+from nearsight.common.clock import Clock
+from nearsight.common.errors import InternalError, NearsightError, Unavailable
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.runtime import Network
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.model_cache.model_cache import Load, Wait
 from nearsight.common.model_cache.policy import ModelCosts
+
+A = TypeVar("A")
+
+_WAITERS = 2
+"""Threads for requests that had to wait for their network."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,3 +85,59 @@ class Absent:
     """Until the loader is free, and until this network is there if it is being loaded."""
     lease: Future[Lease]
     """Ends when it is there, or could not be loaded. Somebody must take and release it."""
+
+
+class WaitingRequests:
+    """Executes requests as soon as their networks are there, on threads of its own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(_WAITERS, thread_name_prefix="nearsight-networks")
+
+    def when_there(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
+        """Do a job with the network as soon as it is there; then release it."""
+        result: Future[A] = pending()
+        began_s = self._clock.monotonic()
+
+        def run(lease: Lease) -> None:
+            with lease:
+                try:
+                    result.set_result(job(lease))
+                except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for it
+                    result.set_exception(error)
+
+        def loaded(done: Future[Lease]) -> None:
+            error = done.exception()
+            if error is not None:
+                result.set_exception(error)
+                return
+            done.result().waited_ms = 1e3 * (self._clock.monotonic() - began_s)
+            try:
+                self._pool.submit(run, done.result())
+            except RuntimeError:
+                done.result().release()
+                result.set_exception(stopping())
+
+        absent.lease.add_done_callback(loaded)
+        return result
+
+    def close(self) -> None:
+        """End jobs that run, drop the others."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def release(done: Future[Lease]) -> None:
+    """As soon as the network is there: nobody waits for it."""
+    if done.exception() is None:
+        done.result().release()
+
+
+def fail(waiting: Future[Lease], error: NearsightError) -> None:
+    """Give an error of its own to a request that waits."""
+    with suppress(Exception):  # it has an outcome already: the daemon stops
+        waiting.set_exception(type(error)(error.message, advice=error.advice))
+
+
+def stopping() -> Unavailable:
+    """Why nothing is loaded any more."""
+    return Unavailable("networks are not served any more: the daemon stops", advice="try again")

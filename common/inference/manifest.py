@@ -66,6 +66,10 @@ class Manifest:
         if not re.fullmatch(r"[0-9a-f]{64}", self.checksum) or self.size_bytes <= 0 or self.version < 1:
             raise InvalidArgument(f"the manifest of {self.name} is damaged")
 
+    def same_network(self, other: Manifest | None) -> bool:
+        """Whether the other one is of the same network in the same version."""
+        return other is not None and (other.version, other.checksum) == (self.version, self.checksum)
+
     def to_json(self, *, shared: bool = False) -> str:
         """As text; ``shared``: without what holds for this machine only."""
         # Not `asdict(self)`: it copies every label, and an edge is sent all manifests at each poll.

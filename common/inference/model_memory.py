@@ -4,10 +4,10 @@
 
     request ──> resident: a lease, at once
             └─> absent: the loader unloads what must go, loads, executes once; who waits gets its lease
-    a new file is first measured in a process of its own (`measurement.py`): so its memory is known
+    a new file is first measured (`proving.py`): so its memory is known
 
-One thread loads, so that a load never takes a worker from requests, and another one measures. Requests of
-resident networks run on the thread that brings them. A lease keeps its network from being evicted.
+One thread loads, so that a load never takes a worker from requests. Requests of resident networks run on the
+thread that brings them. A lease keeps its network from being evicted.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from nearsight.common.background.futures import pending
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
-from nearsight.common.errors import (
-    CorruptStore,
-    MissingDependency,
-    NearsightError,
-    Overloaded,
-    Unavailable,
+from nearsight.common.errors import MissingDependency, NearsightError, Overloaded, Unavailable
+from nearsight.common.inference.leases import (
+    Absent,
+    Lease,
+    Resident,
+    WaitingRequests,
+    fail,
+    release,
+    stopping,
 )
-from nearsight.common.inference.leases import Absent, Lease, Resident
 from nearsight.common.inference.loading import NetworkLoader
 from nearsight.common.inference.manifest import Manifest
-from nearsight.common.inference.measurement import Measurement, measure
 from nearsight.common.inference.metrics import Counts, MemoryState
 from nearsight.common.inference.process_memory import available_memory_bytes, return_freed_memory
+from nearsight.common.inference.proving import NetworkProver
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Runtime
 from nearsight.common.inference.settings import ModelSettings
@@ -49,10 +50,6 @@ from nearsight.common.model_cache.registry import make_policy
 A = TypeVar("A")
 
 _FIT_EVERY_S = 1.0
-_RETRY_S = 30.0
-"""After a load that failed; a file that is damaged is not tried again."""
-_WAITERS = 2
-"""Threads for requests that had to wait for their network."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,18 +92,19 @@ class ModelMemory:
         self._lock = threading.Lock()
         self._resident: dict[str, Resident] = {}
         self._wanted: dict[str, _Wanted] = {}
-        self._measuring: dict[str, list[Future[Lease]]] = {}
         self._blocked: deque[tuple[Manifest, Future[Lease]]] = deque()
         """Requests whose networks fit when others have been loaded or executed."""
-        self._problems: dict[str, tuple[Manifest, float, NearsightError]] = {}
         self._counts = Counts()
         self._requests = RequestLog()
+        self._hindsight: Hindsight | None = None
+        self._looked_back_at = (0, 0)
+        """Changes of the log and budget."""
         self._shapes: dict[str, tuple[tuple[TensorSpec, ...], ...]] = {}
         """Of inputs and outputs, by the checksum of the file."""
         self._closed = False
         self._loader = BackgroundWorker(clock, "nearsight-loader")
-        self._measurer = BackgroundWorker(clock, "nearsight-measure")
-        self._pool = ThreadPoolExecutor(_WAITERS, thread_name_prefix="nearsight-networks")
+        self._prover = NetworkProver(repository, settings, clock)
+        self._waiting = WaitingRequests(clock)
 
     def request(self, name: str) -> Lease | Absent:
         """Ask for a network; if it is not there, it will be loaded.
@@ -126,52 +124,25 @@ class ModelMemory:
 
     def when_there(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
         """Do a job with the network as soon as it is there, on a thread for this; then release it."""
-        result: Future[A] = pending()
-        began_s = self._clock.monotonic()
-
-        def run(lease: Lease) -> None:
-            with lease:
-                try:
-                    result.set_result(job(lease))
-                except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for it
-                    result.set_exception(error)
-
-        def loaded(done: Future[Lease]) -> None:
-            error = done.exception()
-            if error is not None:
-                result.set_exception(error)
-                return
-            done.result().waited_ms = 1e3 * (self._clock.monotonic() - began_s)
-            try:
-                self._pool.submit(run, done.result())
-            except RuntimeError:
-                done.result().release()
-                result.set_exception(_stopping())
-
-        absent.lease.add_done_callback(loaded)
-        return result
+        return self._waiting.when_there(absent, job)
 
     def load_behind(self, absent: Absent) -> None:
         """Let it be loaded for later requests: nobody waits for it now."""
-        absent.lease.add_done_callback(_release)
+        absent.lease.add_done_callback(release)
 
     def refresh(self) -> None:
         """Networks may have been replaced or removed, and pinned ones have come."""
         manifests = self._repository.manifests()
+        self._prover.refresh(manifests)
         with self._lock:
             for name, resident in list(self._resident.items()):
-                if not _same(manifests.get(name), resident.manifest):
+                if not resident.manifest.same_network(manifests.get(name)):
                     self._drop(name)
-            for name, (manifest, _, _) in list(self._problems.items()):
-                if not _same(manifests.get(name), manifest):
-                    del self._problems[name]
+            there = self._resident.keys() | self._wanted.keys() | set(self._prover.measuring)
             for name in self._cache.pinned:
-                absent = (
-                    name not in self._resident and name not in self._wanted and name not in self._measuring
-                )
-                if absent and name in manifests:
+                if name not in there and name in manifests:
                     lease: Future[Lease] = pending()
-                    lease.add_done_callback(_release)
+                    lease.add_done_callback(release)
                     try:
                         self._request(manifests[name], lease, counts=False)
                     except NearsightError as error:
@@ -226,7 +197,7 @@ class ModelMemory:
                 cache.budget_bytes - cache.free_bytes,
                 dict(cache.resident),
                 tuple(self._wanted),
-                tuple(self._measuring),
+                self._prover.measuring,
                 replace(self._counts),
             )
 
@@ -241,16 +212,21 @@ class ModelMemory:
 
     def problem(self, name: str) -> str:
         """Why a network cannot be loaded; empty if it can."""
-        with self._lock:
-            known = self._problems.get(name)
-        return str(known[2]) if known is not None else ""
+        return self._prover.problem(name)
 
     def look_back(self) -> Hindsight | None:
-        """How long the last requests waited for their networks, and could have waited; some 100 ms."""
+        """How long the last requests waited for their networks, and could have waited.
+
+        Some 100 ms where not all networks fit; none if nothing has changed since the last look.
+        """
         with self._lock:
-            requests = self._requests.recent(self._clock.monotonic())
-            costs, budget_bytes = dict(self._requests.costs), self._cache.budget_bytes
-        return look_back(requests, costs, budget_bytes)
+            basis = (self._requests.changes, self._cache.budget_bytes)
+            if basis == self._looked_back_at:
+                return self._hindsight
+            requests, costs = self._requests.recent(), dict(self._requests.costs)
+        self._hindsight = look_back(requests, costs, basis[1])
+        self._looked_back_at = basis
+        return self._hindsight
 
     def evictions(self) -> list[Eviction]:
         """The last evictions, oldest first, at times of the clock."""
@@ -262,16 +238,14 @@ class ModelMemory:
         with self._lock:
             self._closed = True
             waiting = [one for wanted in self._wanted.values() for one in wanted.waiting]
-            waiting += [one for many in self._measuring.values() for one in many]
             waiting += [one for _, one in self._blocked]
             self._blocked.clear()
             self._wanted.clear()
-            self._measuring.clear()
         for one in waiting:
-            _fail(one, _stopping())
-        self._pool.shutdown(wait=True, cancel_futures=True)
+            fail(one, stopping())
+        self._prover.stop(stopping(), grace_s)
+        self._waiting.close()
         self._loader.stop(grace_s)
-        self._measurer.stop(grace_s)
         with self._lock:
             self._resident.clear()
         if self._runtime is not None:
@@ -283,13 +257,14 @@ class ModelMemory:
     def _request(self, manifest: Manifest, lease: Future[Lease], *, counts: bool = True) -> Lease | Absent:
         name, now_s = manifest.name, self._clock.monotonic()
         runtime = self._begun()
-        self._check_problem(manifest, now_s)
+        self._prover.check(manifest)
         resident = self._resident.get(name)
-        if resident is not None and not _same(manifest, resident.manifest):
+        if resident is not None and not manifest.same_network(resident.manifest):
             self._drop(name)
         costs = _costs(manifest, runtime)
         if costs is None:
-            return self._measure_first(manifest, lease)
+            self._prover.prove(manifest, lambda outcome: self._proven(outcome, lease))
+            return Absent(Load(), None, 0.0, 0.0, lease)
         decide = self._cache.request if counts else self._cache.again
         decision = decide(name, costs, now_s)
         if isinstance(decision, Refuse) and (decision.reason is not Reason.IN_USE or not self._busy()):
@@ -319,7 +294,7 @@ class ModelMemory:
 
     def _begun(self) -> Runtime:
         if self._closed:
-            raise _stopping()
+            raise stopping()
         if self._runtime is None:
             try:
                 self._runtime = Runtime(self._settings.threads, clock=self._clock)
@@ -327,7 +302,7 @@ class ModelMemory:
                 raise Unavailable(error.message, advice=error.advice) from error
             self._networks = NetworkLoader(self._repository, self._runtime, self._settings.load_limit_s)
             self._loader.start()
-            self._measurer.start()
+            self._prover.start()
         return self._runtime
 
     def _refusal(self, refused: Refuse) -> NearsightError:
@@ -341,22 +316,14 @@ class ModelMemory:
             others = ", as recognition caches save more time with the rest"
         return Overloaded(f"network {refused}{others}", advice="try again")
 
-    def _check_problem(self, manifest: Manifest, now_s: float) -> None:
-        known = self._problems.get(manifest.name)
-        if known is None:
-            return
-        of, until_s, error = known
-        if _same(of, manifest) and now_s < until_s:
-            raise type(error)(error.message, advice=error.advice)
-        del self._problems[manifest.name]
-
-    def _measure_first(self, manifest: Manifest, lease: Future[Lease]) -> Absent:
-        waiting = self._measuring.get(manifest.name)
-        if waiting is None:
-            waiting = self._measuring[manifest.name] = []
-            self._measurer.submit(lambda: self._measure(manifest))
-        waiting.append(lease)
-        return Absent(Load(), None, 0.0, 0.0, lease)
+    def _again(
+        self, manifest: Manifest, lease: Future[Lease], *, counts: bool
+    ) -> Lease | Absent | NearsightError:
+        """Decide about a request that has waited until now."""
+        try:
+            return self._request(manifest, lease, counts=counts)
+        except NearsightError as error:
+            return error
 
     def _lease(self, resident: Resident) -> Lease:
         resident.leases += 1
@@ -398,19 +365,20 @@ class ModelMemory:
         """Decide again about requests for which there was no memory; some may be free now."""
         if not self._blocked:
             return
-        outcomes: list[tuple[Future[Lease], Lease | Absent | NearsightError]] = []
         with self._lock:
-            for _ in range(len(self._blocked)):
-                manifest, lease = self._blocked.popleft()
-                try:
-                    outcomes.append((lease, self._request(manifest, lease, counts=False)))
-                except NearsightError as error:
-                    outcomes.append((lease, error))
+            blocked, self._blocked = self._blocked, deque()
+            outcomes = [(lease, self._again(manifest, lease, counts=False)) for manifest, lease in blocked]
         for lease, outcome in outcomes:
-            if isinstance(outcome, Lease):
-                lease.set_result(outcome)
-            elif isinstance(outcome, NearsightError):
-                _fail(lease, outcome)
+            _settle(lease, outcome)
+
+    def _proven(self, outcome: Manifest | NearsightError, lease: Future[Lease]) -> None:
+        """The network of a request was measured."""
+        if isinstance(outcome, NearsightError):
+            fail(lease, outcome)
+            return
+        with self._lock:
+            decided = self._again(outcome, lease, counts=True)
+        _settle(lease, decided)
 
     def _released(self, resident: Resident) -> None:
         with self._lock:
@@ -420,38 +388,6 @@ class ModelMemory:
             elif not resident.leases:
                 self._loader.submit(lambda: _close([resident]))
         self._try_blocked()
-
-    def _measure(self, manifest: Manifest) -> None:
-        """On the thread that measures: find out what a network costs, then let requests go on."""
-        outcome: Measurement | NearsightError
-        try:
-            path = self._repository.checked_path(manifest)
-            outcome, _ = measure(
-                path,
-                manifest.name,
-                threads=self._settings.threads,
-                within_s=self._settings.load_limit_s,
-                prepared=self._repository.path(manifest, "prepared"),
-            )
-        except NearsightError as error:
-            outcome = error
-        if isinstance(outcome, Measurement):
-            manifest = self._repository.note_measured(manifest, outcome)
-        else:
-            self._failed(manifest, outcome)
-        with self._lock:
-            waiting = self._measuring.pop(manifest.name, [])
-        for one in waiting:
-            if isinstance(outcome, NearsightError):
-                _fail(one, outcome)
-                continue
-            try:
-                with self._lock:
-                    found = self._request(manifest, one)
-                if isinstance(found, Lease):
-                    one.set_result(found)
-            except NearsightError as error:
-                _fail(one, error)
 
     def _load(self, wanted: _Wanted) -> None:
         """On the loader's thread: unload what must go, load, and execute once."""
@@ -471,9 +407,9 @@ class ModelMemory:
                 self._cache.failed(name)
                 self._requests.settled(name, self._clock.monotonic())
                 self._counts.failed_loads += 1
-            self._failed(manifest, error)
+            self._prover.failed(manifest, error)
             for one in waiting:
-                _fail(one, error)
+                fail(one, error)
             self._try_blocked()
             return
         now_s = self._clock.monotonic()
@@ -497,15 +433,6 @@ class ModelMemory:
             one.set_result(lease)
         self._try_blocked()
 
-    def _failed(self, manifest: Manifest, error: NearsightError) -> None:
-        """A damaged file is put aside; anything else is tried again after a while."""
-        if isinstance(error, CorruptStore):
-            self._repository.quarantine(manifest, error.message)
-            return
-        self._log.error("network not loaded", network=manifest.name, error=str(error))
-        with self._lock:
-            self._problems[manifest.name] = (manifest, self._clock.monotonic() + _RETRY_S, error)
-
 
 def _costs(manifest: Manifest, runtime: Runtime) -> ModelCosts | None:
     """What a network costs here; None if it was not measured with this runtime."""
@@ -515,25 +442,14 @@ def _costs(manifest: Manifest, runtime: Runtime) -> ModelCosts | None:
     return ModelCosts(measured.memory_bytes, measured.load_ms, measured.execution_ms)
 
 
-def _same(one: Manifest | None, other: Manifest) -> bool:
-    """Whether two manifests are of the same network in the same version."""
-    return one is not None and (one.version, one.checksum) == (other.version, other.checksum)
-
-
 def _close(residents: Iterable[Resident]) -> None:
     for one in residents:
         one.network.close()
 
 
-def _release(done: Future[Lease]) -> None:
-    if done.exception() is None:
-        done.result().release()
-
-
-def _fail(waiting: Future[Lease], error: NearsightError) -> None:
-    with suppress(Exception):  # it has an outcome already: the daemon stops
-        waiting.set_exception(type(error)(error.message, advice=error.advice))
-
-
-def _stopping() -> Unavailable:
-    return Unavailable("networks are not served any more: the daemon stops", advice="try again")
+def _settle(waiting: Future[Lease], outcome: Lease | Absent | NearsightError) -> None:
+    """Tell a request what was decided; one whose network is absent waits on."""
+    if isinstance(outcome, Lease):
+        waiting.set_result(outcome)
+    elif isinstance(outcome, NearsightError):
+        fail(waiting, outcome)

@@ -112,7 +112,7 @@ def _clairvoyant_ms(
 def look_back(
     requests: Sequence[Request], costs: Mapping[str, ModelCosts], budget_bytes: int
 ) -> Hindsight | None:
-    """Compare with the bounds; None without requests. Of 2,000 it takes some 100 ms.
+    """Compare with the bounds; None without requests. Of 2,000 it takes some 100 ms, if not all models fit.
 
     Left out are requests that still wait, and models that the budget has no room for.
     """
@@ -123,29 +123,33 @@ def look_back(
     events, count = [(one.at_s, one.model) for one in ended], len(ended)
     waited_ms = sum(one.waited_ms or 0.0 for one in ended)
     kept, fixed_set_ms = _fixed_set(events, costs, budget_bytes)
-    clairvoyant_ms = min(
+    clairvoyant_ms = fixed_set_ms and min(
         _clairvoyant_ms(policy, events, costs, budget_bytes, kept) for policy in CLAIRVOYANT_POLICIES
     )
     return Hindsight(count, waited_ms / count, fixed_set_ms / count, clairvoyant_ms / count)
 
 
 class RequestLog:
-    """The last requests for models: of an hour, and 2,000 at most.
+    """The last requests for models: of the hour before the last one, and 2,000 at most.
 
     Attributes
     ----------
     costs : dict of str to ModelCosts
         Of their models.
+    changes : int
+        Grows with whatever changes `recent`.
     """
 
     def __init__(self) -> None:
         self.costs: dict[str, ModelCosts] = {}
+        self.changes = 0
         self._requests: deque[Request] = deque(maxlen=_REQUESTS)
         self._waiting: dict[str, list[Request]] = {}
 
     def requested(self, model: str, costs: ModelCosts, now_s: float, *, resident: bool) -> None:
         """A request; its model is resident, or `settled` tells when it is."""
         self.costs[model] = costs
+        self.changes += 1
         request = Request(now_s, model, 0.0 if resident else None)
         self._requests.append(request)
         if not resident:
@@ -153,9 +157,11 @@ class RequestLog:
 
     def settled(self, model: str, now_s: float) -> None:
         """A load has ended."""
+        self.changes += 1
         for request in self._waiting.pop(model, ()):
             request.waited_ms = (now_s - request.at_s) * 1e3
 
-    def recent(self, now_s: float) -> list[Request]:
+    def recent(self) -> list[Request]:
         """In their order."""
-        return [one for one in self._requests if one.at_s > now_s - _WINDOW_S]
+        last_s = self._requests[-1].at_s if self._requests else 0.0
+        return [one for one in self._requests if one.at_s > last_s - _WINDOW_S]

@@ -116,6 +116,21 @@ def test_the_memory_looks_back_at_who_waited(place: Place) -> None:
     assert found.waited_ms > 0
 
 
+def test_looking_back_again_computes_nothing_until_a_request_comes_or_the_budget_changes(
+    place: Place,
+) -> None:
+    place.add("one")
+    memory = place.memory()
+    use(memory, "one")
+    first = memory.look_back()
+    assert memory.look_back() is first
+    use(memory, "one")
+    second = memory.look_back()
+    assert second is not first
+    memory.limit(20 * MB)
+    assert memory.look_back() is not second
+
+
 def test_a_network_that_nobody_has_is_not_found(place: Place) -> None:
     with pytest.raises(NotFound):
         place.memory().request("none")
