@@ -1,0 +1,315 @@
+"""Which cells of a feature map change when some cells before it do, and which cells an output reads.
+
+What is propagated is the *changed* set, not the reusable one (decision 052). A cell of an output counts as
+changed if the rectangle that its window spans meets a changed cell: an output outside of that has the same
+inputs as before, padding included. Windows are separable: rows and columns are treated apart, and a graph
+becomes a few tables that are indexed at each frame.
+
+Source: DeepCache, section 5 and table 2. The formulas printed there are wrong, its printed example is right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.video.regions import Rectangle
+
+Pair = tuple[int, int]
+"""Of rows, of columns."""
+_Cells = NDArray[np.int64]
+_Index = TypeVar("_Index", int, _Cells)
+_ROWS, _COLUMNS = 0, 1
+_EMPTY = Rectangle(0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Window:
+    """How the cells of an output map depend on those of an input map.
+
+    A convolution, a pooling, a padding (kernel 1), an upsampling (kernel 1), or, with all defaults, an
+    element-wise operator. Methods with an axis (0: rows, 1: columns) take and give cells along it.
+
+    Attributes
+    ----------
+    kernel, stride, dilation : tuple of int
+        Of rows, of columns. A dilated window counts as all of what it spans.
+    pads : tuple of int
+        Top, left, bottom, right.
+    ceil : bool
+        A last window may reach beyond the padding, as with ONNX's ``ceil_mode``.
+    repeats : tuple of int
+        Each cell of the input is repeated so often before the windows are laid over it.
+    """
+
+    kernel: Pair = (1, 1)
+    stride: Pair = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    ceil: bool = False
+    repeats: Pair = (1, 1)
+
+    def shape_out(self, shape: Pair) -> Pair:
+        """Rows and columns of the output for those of the input."""
+        return self.size(_ROWS, shape[0]), self.size(_COLUMNS, shape[1])
+
+    def outputs_of(self, changed: Rectangle, shape_out: Pair) -> Rectangle | None:
+        """Outputs whose windows meet the changed inputs, clipped to the map; None if there are none."""
+        if not changed.area:
+            return None
+        top, bottom = self.touched(_ROWS, changed.top, changed.bottom)
+        left, right = self.touched(_COLUMNS, changed.left, changed.right)
+        found = Rectangle(top, left, bottom, right).intersection(Rectangle(0, 0, *shape_out))
+        return found if found.area else None
+
+    def inputs_of(self, wanted: Rectangle) -> Rectangle:
+        """What these outputs read; may reach beyond the map, into the padding."""
+        if not wanted.area:
+            return _EMPTY
+        top, bottom = self.read(_ROWS, wanted.top, wanted.bottom)
+        left, right = self.read(_COLUMNS, wanted.left, wanted.right)
+        return Rectangle(top, left, bottom, right)
+
+    def reusable(self, rectangle: Rectangle) -> Rectangle:
+        """Outputs that depend on nothing but these inputs: table 2 of the paper, corrected.
+
+        With x, w of the input, kernel k, stride s, padding p:
+        x' = ceil((x + p) / s), w' = floor((x + w + p - k) / s) - x' + 1.
+        """
+        top, bottom = self.filled(_ROWS, rectangle.top, rectangle.bottom)
+        left, right = self.filled(_COLUMNS, rectangle.left, rectangle.right)
+        return Rectangle(top, left, bottom, right)
+
+    def size(self, axis: int, cells: int) -> int:
+        """Outputs along an axis."""
+        cells *= self.repeats[axis]
+        before, behind = self.pads[axis], self.pads[axis + 2]
+        room, step = cells + before + behind - self._span(axis), self.stride[axis]
+        if room < 0:
+            return 0
+        outputs = (-(-room // step) if self.ceil else room // step) + 1
+        # The last window begins in the map or in the padding before it.
+        return outputs - (self.ceil and (outputs - 1) * step >= cells + before)
+
+    def touched(self, axis: int, start: _Index, stop: _Index) -> tuple[_Index, _Index]:
+        """Outputs, from start to before stop, whose windows meet these inputs; not clipped."""
+        before, step, repeats = self.pads[axis], self.stride[axis], self.repeats[axis]
+        first = -((self._span(axis) - 1 - before - start * repeats) // step)
+        return first, (stop * repeats - 1 + before) // step + 1
+
+    def read(self, axis: int, start: _Index, stop: _Index) -> tuple[_Index, _Index]:
+        """Inputs that these outputs read; may reach beyond the map."""
+        before, step, repeats = self.pads[axis], self.stride[axis], self.repeats[axis]
+        last = (stop - 1) * step - before + self._span(axis) - 1
+        return (start * step - before) // repeats, last // repeats + 1
+
+    def filled(self, axis: int, start: int, stop: int) -> Pair:
+        """Outputs whose windows lie wholly in these inputs; may reach beyond the map."""
+        before, step, repeats = self.pads[axis], self.stride[axis], self.repeats[axis]
+        first = -(-(start * repeats + before) // step)
+        return first, (stop * repeats + before - self._span(axis)) // step + 1
+
+    def pitch(self, axis: int) -> Fraction:
+        """Cells of the input from one output to the next."""
+        return Fraction(self.stride[axis], self.repeats[axis])
+
+    def _span(self, axis: int) -> int:
+        return self.dilation[axis] * (self.kernel[axis] - 1) + 1
+
+
+class Node(NamedTuple):
+    """An operator of a graph; what it reads of several maps of one size is united."""
+
+    operator: Window
+    inputs: tuple[str, ...]
+    output: str
+
+
+class RegionGraph:
+    """A part of a network from one map to another.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        In order of execution. Those that the target does not need are ignored.
+    source, target : str
+        Names of maps.
+    size : tuple of int
+        Rows and columns of the source.
+
+    Attributes
+    ----------
+    stride : tuple of int
+        Of rows, of columns: offsets and crops of the source must be multiples of it.
+    reduction : tuple of Fraction
+        Cells of the source per cell of the target; another number than ``stride`` only after upsampling.
+    shapes : mapping of str to tuple of int
+        Rows and columns of each map.
+
+    Raises
+    ------
+    InvalidArgument
+        If the target depends on anything but the source, or if maps of different strides meet.
+    """
+
+    def __init__(self, nodes: Sequence[Node], source: str, target: str, size: Pair) -> None:
+        path = _path(nodes, source, target)
+        self._rows, self._columns = (_AxisTables(path, source, target, size, axis) for axis in (0, 1))
+        self.stride: Pair = self._rows.stride, self._columns.stride
+        self.reduction = self._rows.reduction, self._columns.reduction
+        sizes = self._rows.sizes
+        self.shapes: Mapping[str, Pair] = {name: (sizes[name], self._columns.sizes[name]) for name in sizes}
+        self._source = Rectangle(0, 0, *size)
+        self._target = Rectangle(0, 0, *self.shapes[target])
+
+    def changed(self, rectangles: Sequence[Rectangle], offset: Pair = (0, 0)) -> tuple[Rectangle, ...]:
+        """Cells of the target that may change if these cells of the source did.
+
+        Parameters
+        ----------
+        rectangles : sequence of Rectangle
+        offset : tuple of int
+            Cell p is compared with, and reused from, cell p + offset. Other offsets than 0 add the border:
+            there padding is read in one of the two places and not in the other.
+
+        Raises
+        ------
+        InvalidArgument
+            If the offset is no multiple of the stride.
+        """
+        found = []
+        for rectangle in rectangles:
+            top, left, bottom, right = rectangle.intersection(self._source)
+            if top < bottom and left < right:
+                rows, columns = self._rows.touched(top, bottom), self._columns.touched(left, right)
+                found.append(Rectangle(rows[0], columns[0], rows[1], columns[1]))
+        found += self._border(offset) if offset != (0, 0) else ()
+        return tuple(dict.fromkeys(one for one in found if one.area))
+
+    def needed(self, wanted: Rectangle) -> Rectangle:
+        """Cells of the source that these cells of the target depend on, clipped to the map."""
+        top, left, bottom, right = wanted.intersection(self._target)
+        if top >= bottom or left >= right:
+            return _EMPTY
+        rows, columns = self._rows.read(top, bottom), self._columns.read(left, right)
+        return Rectangle(rows[0], columns[0], rows[1], columns[1])
+
+    def _border(self, offset: Pair) -> tuple[Rectangle, ...]:
+        top, bottom = self._rows.kept(offset[0])
+        left, right = self._columns.kept(offset[1])
+        if top >= bottom or left >= right:
+            return (self._target,)
+        whole = self._target
+        return (
+            whole._replace(bottom=top),
+            Rectangle(top, 0, bottom, left),
+            Rectangle(top, right, bottom, whole.right),
+            whole._replace(top=bottom),
+        )
+
+
+class _Line(NamedTuple):
+    """One axis of a map, as the source reaches it."""
+
+    size: int
+    first: _Cells
+    """(n + 1,): the first cell that changes if the source changes from this cell on."""
+    stop: _Cells
+    """(n + 1,): the cell behind the last one that changes if the source changes up to before this cell."""
+    inner: Pair
+    """Cells that no padding reaches."""
+    pitch: Fraction
+
+
+class _AxisTables:
+    """All that is known of one axis of a part of a network."""
+
+    def __init__(self, path: Sequence[Node], source: str, target: str, size: Pair, axis: int) -> None:
+        cells = np.arange(size[axis] + 1)
+        lines = {source: _Line(size[axis], cells, cells, (0, size[axis]), Fraction(1))}
+        for node in path:
+            lines[node.output] = _behind(node, [lines[name] for name in node.inputs], axis)
+        last = lines[target]
+        self.sizes = {name: line.size for name, line in lines.items()}
+        self.stride = math.lcm(*(line.pitch.numerator for line in lines.values()))
+        self.reduction = last.pitch
+        self._first, self._stop = last.first.tolist(), last.stop.tolist()
+        self._inner = last.inner
+        self._low, self._high = _reading(path, source, target, self.sizes, axis)
+
+    def touched(self, start: int, stop: int) -> Pair:
+        """Cells of the target that these of the source reach."""
+        return self._first[start], self._stop[stop]
+
+    def read(self, start: int, stop: int) -> Pair:
+        """Cells of the source that these of the target depend on."""
+        return self._low[start], self._high[stop]
+
+    def kept(self, offset: int) -> Pair:
+        """Cells of the target that no padding reaches, neither here nor at the offset."""
+        if offset % self.stride:
+            raise InvalidArgument(
+                f"an offset of {offset} cells is no multiple of the stride {self.stride}",
+                advice="use offsets that are multiples of RegionGraph.stride",
+            )
+        start, stop = self._inner
+        moved = int(offset / self.reduction)
+        return max(start, start - moved), min(stop, stop - moved)
+
+
+def _path(nodes: Sequence[Node], source: str, target: str) -> list[Node]:
+    """The nodes between two maps, in order."""
+    wanted, path = {target}, list[Node]()
+    for node in reversed(nodes):
+        if node.output in wanted and node.output != source:
+            wanted.remove(node.output)
+            wanted.update(node.inputs)
+            path.append(node)
+    if wanted != {source}:
+        others = ", ".join(sorted(wanted - {source}))
+        raise InvalidArgument(f"{target!r} cannot be computed from {source!r}: it depends on {others}")
+    return path[::-1]
+
+
+def _behind(node: Node, lines: Sequence[_Line], axis: int) -> _Line:
+    """What an operator makes of one axis of its inputs."""
+    if len({(line.size, line.pitch) for line in lines}) > 1:
+        raise InvalidArgument(f"maps of different sizes or strides meet in {node.output!r}")
+    operator, one = node.operator, lines[0]
+    size = operator.size(axis, one.size)
+    first, stop = operator.touched(
+        axis,
+        np.minimum.reduce([line.first for line in lines]),
+        np.maximum.reduce([line.stop for line in lines]),
+    )
+    inner = operator.filled(axis, max(line.inner[0] for line in lines), min(line.inner[1] for line in lines))
+    return _Line(
+        size,
+        np.clip(first, 0, size),
+        np.clip(stop, 0, size),
+        (max(inner[0], 0), min(inner[1], size)),
+        one.pitch * operator.pitch(axis),
+    )
+
+
+def _reading(
+    path: Sequence[Node], source: str, target: str, sizes: Mapping[str, int], axis: int
+) -> tuple[list[int], list[int]]:
+    """For each cell of the target: the first cell of the source that it or one behind it reads; the end."""
+    cells = np.arange(sizes[target] + 1)
+    ranges = {target: (cells, cells)}
+    for node in reversed(path):
+        low, high = node.operator.read(axis, *ranges.pop(node.output))
+        for name in node.inputs:
+            start, stop = np.clip(low, 0, sizes[name]), np.clip(high, 0, sizes[name])
+            if name in ranges:
+                start, stop = np.minimum(start, ranges[name][0]), np.maximum(stop, ranges[name][1])
+            ranges[name] = start, stop
+    return ranges[source][0].tolist(), ranges[source][1].tolist()

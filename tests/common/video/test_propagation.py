@@ -1,0 +1,230 @@
+"""Propagation of regions through windows and graphs, against brute force over every cell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.video.propagation import Node, Pair, RegionGraph, Window
+from nearsight.common.video.regions import Rectangle
+
+Mask = NDArray[np.bool_]
+
+pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+windows = st.builds(
+    Window,
+    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    stride=pairs,
+    pads=st.tuples(*[st.integers(0, 2)] * 4),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    ceil=st.booleans(),
+    repeats=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+)
+shapes = st.tuples(st.integers(3, 12), st.integers(3, 12))
+
+
+@st.composite
+def rectangles(draw: st.DrawFn, shape: Pair) -> Rectangle:
+    top, left = draw(st.integers(0, shape[0] - 1)), draw(st.integers(0, shape[1] - 1))
+    return Rectangle(top, left, draw(st.integers(top + 1, shape[0])), draw(st.integers(left + 1, shape[1])))
+
+
+def mask_of(rectangle: Rectangle, shape: Pair) -> Mask:
+    mask = np.zeros(shape, bool)
+    mask[rectangle.top : rectangle.bottom, rectangle.left : rectangle.right] = True
+    return mask
+
+
+def bounds(mask: Mask) -> Rectangle | None:
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    if not len(rows):
+        return None
+    return Rectangle(int(rows[0]), int(columns[0]), int(rows[-1]) + 1, int(columns[-1]) + 1)
+
+
+def taps(window: Window, output: int, axis: int) -> range:
+    """The inputs that the window of an output spans, before it is cut off at the map."""
+    start = output * window.stride[axis] - window.pads[axis]
+    span = window.dilation[axis] * (window.kernel[axis] - 1) + 1
+    repeats = window.repeats[axis]
+    return range(start // repeats, (start + span - 1) // repeats + 1)
+
+
+def any_in_window(window: Window, mask: Mask, beyond: bool = False) -> Mask:
+    """For each output, whether its window meets a true cell; `beyond` says what there is around the map."""
+    found = np.zeros(window.shape_out((mask.shape[0], mask.shape[1])), bool)
+    around = np.pad(mask, 40, constant_values=beyond)
+    for row, column in np.ndindex(found.shape):
+        rows, columns = taps(window, row, 0), taps(window, column, 1)
+        cells = around[rows.start + 40 : rows.stop + 40, columns.start + 40 : columns.stop + 40]
+        found[row, column] = cells.any()
+    return found
+
+
+def test_the_printed_example_of_the_paper_is_right() -> None:
+    window = Window(kernel=(11, 11), stride=(2, 2), pads=(5, 5, 5, 5))
+    found = window.reusable(Rectangle(top=100, left=100, bottom=140, right=200))
+    assert (found.left, found.top, found.width, found.height) == (53, 53, 45, 15)
+
+
+@given(st.data(), windows, shapes)
+def test_a_window_touches_and_reads_exactly_what_brute_force_finds(
+    data: st.DataObject, window: Window, shape: Pair
+) -> None:
+    shape_out = window.shape_out(shape)
+    assume(min(shape_out) > 0)
+    changed = data.draw(rectangles(shape))
+    assert window.outputs_of(changed, shape_out) == bounds(any_in_window(window, mask_of(changed, shape)))
+    wanted = data.draw(rectangles(shape_out))
+    rows = [row for output in range(wanted.top, wanted.bottom) for row in taps(window, output, 0)]
+    columns = [column for output in range(wanted.left, wanted.right) for column in taps(window, output, 1)]
+    read = Rectangle(min(rows), min(columns), max(rows) + 1, max(columns) + 1)
+    assert window.inputs_of(wanted) == read
+
+
+@given(st.data(), windows, shapes)
+def test_reusable_outputs_depend_on_nothing_but_the_rectangle(
+    data: st.DataObject, window: Window, shape: Pair
+) -> None:
+    assume(min(window.shape_out(shape)) > 0)
+    kept = data.draw(rectangles(shape))
+    depends = ~any_in_window(window, ~mask_of(kept, shape), beyond=True)
+    found = window.reusable(kept).intersection(Rectangle(0, 0, *depends.shape))
+    assert (found if found.area else None) == bounds(depends)
+
+
+def test_nothing_that_changed_changes_nothing() -> None:
+    window = Window(kernel=(3, 3))
+    assert window.outputs_of(Rectangle(4, 4, 4, 9), (10, 10)) is None
+    assert not window.inputs_of(Rectangle(4, 4, 4, 9)).area
+
+
+def test_a_stride_beyond_the_kernel_skips_cells() -> None:
+    window = Window(kernel=(1, 1), stride=(2, 2))
+    assert window.outputs_of(Rectangle(3, 3, 4, 4), (5, 5)) is None
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[list[Node], Pair]:
+    """Windows in a row; some have a branch beside them that is joined again."""
+    shape, nodes, last = draw(shapes), list[Node](), "map 0"
+    size = shape
+    for number in range(1, draw(st.integers(1, 4)) + 1):
+        kernel, strides = draw(st.tuples(st.integers(1, 2), st.integers(1, 2))), draw(pairs)
+        one = Window((2 * kernel[0] + 1, 2 * kernel[1] + 1), strides, (kernel[0], kernel[1]) * 2)
+        nodes.append(Node(one, (last,), f"left {number}"))
+        joined: tuple[str, ...] = (f"left {number}",)
+        if draw(st.booleans()):
+            other = draw(st.sampled_from([Window(stride=strides), Window((3, 3), strides, (1, 1, 1, 1))]))
+            nodes.append(Node(other, (last,), f"right {number}"))
+            joined = (*joined, f"right {number}")
+        last, size = f"map {number}", one.shape_out(size)
+        repeats = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
+        nodes.append(Node(Window(repeats=repeats), joined, last))
+    return nodes, shape
+
+
+def through(nodes: list[Node], mask: Mask, beyond: bool = False) -> Mask:
+    masks = {"map 0": mask}
+    for node in nodes:
+        united = np.logical_or.reduce([masks[name] for name in node.inputs])
+        masks[node.output] = any_in_window(node.operator, united, beyond)
+    return masks[nodes[-1].output]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), graphs())
+def test_outputs_of_a_graph_outside_of_the_changed_set_depend_on_no_changed_cell(
+    data: st.DataObject, drawn: tuple[list[Node], Pair]
+) -> None:
+    nodes, shape = drawn
+    changed = data.draw(rectangles(shape))
+    graph = RegionGraph(nodes, "map 0", nodes[-1].output, shape)
+    truth = through(nodes, mask_of(changed, shape))
+    assert graph.shapes[nodes[-1].output] == truth.shape
+    told = np.zeros_like(truth)
+    for rectangle in graph.changed([changed]):
+        told |= mask_of(rectangle, (truth.shape[0], truth.shape[1]))
+    assert not (truth & ~told).any()
+    if all(len(node.inputs) == 1 for node in nodes):
+        assert bounds(truth) == bounds(told)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data(), graphs())
+def test_a_graph_needs_exactly_the_cells_that_reach_what_is_wanted(
+    data: st.DataObject, drawn: tuple[list[Node], Pair]
+) -> None:
+    nodes, shape = drawn
+    graph = RegionGraph(nodes, "map 0", nodes[-1].output, shape)
+    shape_out = graph.shapes[nodes[-1].output]
+    assume(min(shape_out) > 0)
+    wanted = mask_of(data.draw(rectangles(shape_out)), shape_out)
+    reaching = np.zeros(shape, bool)
+    for cell in np.ndindex(shape):
+        changed = np.zeros(shape, bool)
+        changed[cell] = True
+        reaching[cell] = (through(nodes, changed) & wanted).any()
+    found = bounds(wanted)
+    assert found is not None
+    assert graph.needed(found) == (bounds(reaching) or Rectangle(0, 0, 0, 0))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), graphs())
+def test_at_an_offset_only_cells_that_read_no_padding_in_either_place_are_kept(
+    data: st.DataObject, drawn: tuple[list[Node], Pair]
+) -> None:
+    nodes, shape = drawn
+    graph = RegionGraph(nodes, "map 0", nodes[-1].output, shape)
+    steps = data.draw(st.tuples(st.integers(-2, 2), st.integers(-2, 2)))
+    assume(steps != (0, 0))
+    offset = steps[0] * graph.stride[0], steps[1] * graph.stride[1]
+    padded = through(nodes, np.zeros(shape, bool), beyond=True)
+    moved = [int(one / reduction) for one, reduction in zip(offset, graph.reduction, strict=True)]
+    there = np.pad(padded, 200, constant_values=True)
+    rows, columns = padded.shape
+    there = there[200 + moved[0] : 200 + moved[0] + rows, 200 + moved[1] : 200 + moved[1] + columns]
+    told = np.zeros_like(padded)
+    for rectangle in graph.changed([], offset):
+        told |= mask_of(rectangle, (rows, columns))
+    assert (told == (padded | there)).all()
+
+
+def test_an_offset_that_is_no_multiple_of_the_stride_is_refused() -> None:
+    nodes = [Node(Window((3, 3), (2, 2)), ("a",), "b"), Node(Window((3, 3), (2, 2)), ("b",), "c")]
+    graph = RegionGraph(nodes, "a", "c", (32, 32))
+    assert graph.stride == (4, 4)
+    with pytest.raises(InvalidArgument, match="offset of 2 cells is no multiple of the stride 4"):
+        graph.changed([], (2, 0))
+
+
+def test_upsampling_keeps_the_stride_of_the_maps_before_it() -> None:
+    nodes = [
+        Node(Window((3, 3), (4, 4), (1, 1, 1, 1)), ("a",), "b"),
+        Node(Window(repeats=(2, 2)), ("b",), "c"),
+    ]
+    graph = RegionGraph(nodes, "a", "c", (32, 32))
+    assert graph.stride == (4, 4)
+    assert graph.reduction == (2, 2)
+    assert graph.shapes["c"] == (16, 16)
+
+
+def test_a_target_that_depends_on_something_else_is_refused() -> None:
+    nodes = [Node(Window(), ("a", "gate"), "b")]
+    with pytest.raises(InvalidArgument, match="'b' cannot be computed from 'a': it depends on gate"):
+        RegionGraph(nodes, "a", "b", (8, 8))
+
+
+def test_maps_of_different_strides_do_not_meet() -> None:
+    nodes = [
+        Node(Window((1, 1), (2, 2)), ("a",), "b"),
+        Node(Window((5, 5)), ("a",), "c"),
+        Node(Window(), ("b", "c"), "d"),
+    ]
+    with pytest.raises(InvalidArgument, match="maps of different sizes or strides meet in 'd'"):
+        RegionGraph(nodes, "a", "d", (8, 8))
