@@ -7,17 +7,21 @@ import pytest
 from nearsight.__main__ import main
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.experiments.model_zoo import cli
+from nearsight.experiments.model_zoo.video_networks import NETWORKS
 
 
 def test_the_sets_are_those_of_the_papers() -> None:
-    assert [len(cli.SETS[name]) for name in ("cremebrulee", "mcache", "mobilenet")] == [26, 7, 4]
+    assert [len(cli.SETS[name]) for name in ("cremebrulee", "mcache", "mobilenet", "deepcache")] == [
+        *(26, 7, 4, 10)
+    ]
+    assert set(cli.SETS["deepcache"]) == {*NETWORKS, "MuseumCNN"}
 
 
 def test_unknown_architectures_are_refused_before_anything_is_built(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["models", "build", "ResNet50", "AlexNet", "--folder", str(tmp_path)]) == 2
-    assert "no architecture 'AlexNet'" in capsys.readouterr().err
+    assert main(["models", "build", "ResNet50", "LeNet", "--folder", str(tmp_path)]) == 2
+    assert "no architecture 'LeNet'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,80 @@
+"""Clips of studies: videos of a folder, and handheld ones of the generated museum that follow from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.museum.art.exhibit import render_reference
+from nearsight.experiments.museum.camera.handheld import Filming, Frame, Stay, film
+from nearsight.experiments.museum.generation import object_id
+from nearsight.experiments.studies.approximate_keys.standing import clips_in, real
+
+MUSEUM_SEED = 1
+"""Of the museum whose exhibits MuseumCNN knows."""
+NO_VIDEOS = "no videos: --data names no folder with .avi, .mp4, .mov or .mkv files; only generated clips"
+_FRAMES_PER_S = 30.0
+_ENDINGS = 1.6
+"""Seconds in which the phone turns to an exhibit and away from it."""
+
+Pixels = NDArray[np.uint8]
+
+
+class Manner(NamedTuple):
+    """How a clip is filmed."""
+
+    liveliness: float
+    """See `Filming`."""
+    dwell_s: float
+    """Before each exhibit; the phone turns to it, and away from it, for 0.8 s each."""
+
+
+MANNERS: Mapping[str, Manner] = MappingProxyType(
+    {"standing": Manner(0.5, 6.0), "walking": Manner(1.0, 3.0), "panning": Manner(0.5, 0.2)}
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clip:
+    """Frames of the size that a network takes."""
+
+    frames: tuple[Pixels, ...]
+    """Each (H, W, 3) uint8, blue-green-red."""
+    labels: tuple[str, ...]
+    """What each shows; empty: nothing that a network could know."""
+
+
+def names_of(options: RunOptions, say: Iterable[str] = MANNERS) -> list[str]:
+    """The generated clips, and the videos of ``--data``."""
+    videos = [] if options.data is None else [path.name for path in clips_in(options.data)]
+    return [*say, *videos]
+
+
+@lru_cache(maxsize=4)
+def clip_of(name: str, data: Path | None, seed: int, size: tuple[int, int], most: int) -> Clip:
+    """The first frames of a clip, stretched to width and height; ``name`` is one of `names_of`."""
+    shown = _filmed(MANNERS[name], seed, most) if name in MANNERS else real((data or Path()) / name)
+    frames = list(islice(shown, most))
+    labels = [frame.object_id or "" if name in MANNERS else "" for frame in frames]
+    scaled = [cv2.resize(frame.image, size, interpolation=cv2.INTER_AREA) for frame in frames]
+    return Clip(tuple(np.asarray(frame, np.uint8) for frame in scaled), tuple(labels))
+
+
+def _filmed(manner: Manner, seed: int, most: int) -> Iterator[Frame]:
+    """From exhibit to exhibit, until there are enough frames; it begins before the first one."""
+    stays = int(most / _FRAMES_PER_S / (manner.dwell_s + _ENDINGS)) + 2
+    rng = np.random.default_rng([seed, stays])
+    exhibits = rng.permutation(30)[:stays]
+    walk = [Stay(object_id(one), render_reference(MUSEUM_SEED, one), manner.dwell_s) for one in exhibits]
+    turned = int(_ENDINGS / 2 * _FRAMES_PER_S) if manner.dwell_s > 1 else 0
+    return islice(film(walk, Filming(manner.liveliness, _FRAMES_PER_S), seed), turned, None)

@@ -1,0 +1,250 @@
+"""Table 1 and figure 4 of DeepCache: which layers take the time of a network, in unmodified onnxruntime.
+
+The library computes ReLU within the convolution before it, so that activations are the others alone. Local
+response normalisation is a kind of its own here: the library takes as long for it as for convolutions. A
+banded convolution of 1 by 1 does the same faster; what this rewrite saves is reported apart from any cache.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearsight.common.inference.runtime import Runtime
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import grouped, nested
+from nearsight.experiments.studies.deepcache.networks import PAPER, TODAY, network_of, networks_of
+
+_KINDS: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("Conv", "FusedConv"), "conv")
+    | dict.fromkeys(("Gemm", "FusedGemm", "MatMul", "FusedMatMul"), "fc")
+    | dict.fromkeys(("MaxPool", "AveragePool", "GlobalAveragePool"), "pool")
+    | dict.fromkeys(("Relu", "LeakyRelu", "Sigmoid", "QuickGelu", "Atan", "Softmax"), "activation")
+    | {"LRN": "LRN"}
+)
+_COLOURS = {
+    "conv": "#1f6f8b",
+    "fc": "#e0a33a",
+    "pool": "#7a9e3b",
+    "activation": "#c2571a",
+    "LRN": "#8a6d9b",
+    "rest": "#b8b8b8",
+}
+_TABLE_1: Mapping[str, str] = MappingProxyType(
+    {
+        "AlexNet": "77.9 7.1 12.1 1.8 1.1",
+        "GoogLeNet": "78.8 0.7 8.6 9.3 2.6",
+        "ResNet-50": "93.7 4.9 0.8 0.4 0.2",
+        "YOLO": "84.1 12.2 2.6 0.9 0.2",
+        "Dave-orig": "62.7 25.9 5.8 3.7 1.9",
+    }
+)
+"""Of ncnn: conv, fc, pool, activation, rest [%]."""
+_PAPER_FC = 11.5
+"""Share of fully connected layers in figure 4, AlexNet [%]."""
+
+
+class Figure(Experiment):
+    """DeepCache's table 1 and figure 4: the share of each kind of layer in the time of a network."""
+
+    name: ClassVar[str] = "deepcache-layers"
+    source: ClassVar[str] = "DeepCache, 2.1 and 2.2"
+    takes_data: ClassVar[bool] = True
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per network."""
+        return cells_of(
+            "{network}", network=networks_of(options, (*PAPER, TODAY, "MobileNet-v1", "SqueezeNet"))
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """A row per layer, in the order of execution: medians."""
+        network = network_of(cell.parameters["network"], options.data)
+        executions = 5 if options.smoke else 30
+        with TemporaryDirectory() as folder:
+            plain_ms, layers = _profiled(network.path, Path(folder), executions)
+            rewritten = Path(folder) / "rewritten.onnx"
+            again_ms = (
+                _profiled(rewritten, Path(folder), executions)[0]
+                if without_lrn(network.path, rewritten)
+                else 0
+            )
+        return [
+            {
+                "network": network.name,
+                "place": place,
+                "layer": layer,
+                "operator": operator,
+                "layer_ms": round(layer_ms, 4),
+                "plain_ms": round(plain_ms, 3),
+                "rewritten_ms": round(again_ms, 3),
+            }
+            for place, (layer, operator, layer_ms) in enumerate(layers)
+        ]
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``<network>``: shares [%] by kind, time of an execution, and with LRN as a convolution."""
+        return nested(rows, ("network",), _of_network)
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """What the paper concludes."""
+        known = {name: one["shares"] for name, one in summary.items() if name in PAPER} or {
+            name: one["shares"] for name, one in summary.items()
+        }
+        least = min(known, key=lambda name: known[name]["conv"] / (100 - known[name]["LRN"]))
+        share = known[least]["conv"] / (100 - known[least]["LRN"]) * 100
+        largest = sum(max(one, key=one.__getitem__) == "conv" for one in known.values())
+        return (
+            Target(
+                "networks whose convolutions take longer than any other kind; all in the paper",
+                largest,
+                largest == len(known),
+                f"of {len(known)}",
+            ),
+            Target.at_least(
+                "least share of convolutions, LRN left out [%]; 59 in the paper", share, 50.0, least, 1
+            ),
+        )
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per network."""
+        columns = (
+            "network",
+            "ms",
+            *(f"{kind} %" for kind in _COLOURS),
+            "paper: conv fc pool act rest",
+            "LRN as conv ms",
+        )
+        return columns, [
+            (
+                name,
+                f"{one['plain_ms']:.1f}",
+                *(f"{one['shares'][kind]:.1f}" for kind in _COLOURS),
+                _TABLE_1.get(name, ""),
+                f"{one['rewritten_ms']:.1f}" if one["rewritten_ms"] else "",
+            )
+            for name, one in summary.items()
+        ]
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Shares of all networks; the layers of the first one, in the order of execution."""
+        found = results.metrics
+        picture = drawing.new_picture(11.0, 4.2)
+        every, one = picture.subplots(1, 2, width_ratios=[1, 1.2])
+        parts = {kind: [found[name]["shares"][kind] for name in found] for kind in _COLOURS}
+        drawing.stacked_bars(every, [*found], parts, _COLOURS, height=0.6, numbers="white", least=6.0)
+        every.set(title="Time by kind of layer (table 1)", xlabel="% of an execution", xlim=(0, 100))
+        name = next(iter(found))
+        layers = [row for row in results.rows if row["network"] == name and float(row["layer_ms"]) > 0.02]
+        colours = [_COLOURS[_KINDS.get(row["operator"], "rest")] for row in layers]
+        one.bar(range(len(layers)), [float(row["layer_ms"]) for row in layers], color=colours)
+        one.set_xticks(range(len(layers)), [row["operator"] for row in layers], rotation=90, fontsize=7)
+        one.set(title=f"Layers of {name}, in order (figure 4)", ylabel="ms")
+        drawing.legend_below(picture, every)
+        drawing.caption(picture, "onnxruntime, all optimisations, one thread; medians. ReLU is part of conv")
+        return picture
+
+
+def without_lrn(source: Path, target: Path) -> bool:
+    """Write the network with each LRN as a banded 1 by 1 convolution of the squares; whether it has any.
+
+    ``y = x / (bias + alpha / size · Σ x²)^beta``, the sum over ``size`` channels around each (ONNX, LRN).
+    """
+    import onnx  # noqa: PLC0415  optional
+    from onnx import helper, numpy_helper  # noqa: PLC0415
+
+    model = onnx.load(str(source))
+    shapes = {one.name: one for one in onnx.shape_inference.infer_shapes(model).graph.value_info}
+    nodes: list[Any] = []
+    for node in model.graph.node:
+        if node.op_type != "LRN":
+            nodes.append(node)
+            continue
+        name, given = node.output[0], {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        channels = shapes[node.input[0]].type.tensor_type.shape.dim[1].dim_value
+        apart = np.subtract.outer(np.arange(channels), np.arange(channels))
+        band = (np.abs(apart) <= given["size"] // 2) * (given["alpha"] / given["size"])
+        weights = {
+            "band": band.reshape(channels, channels, 1, 1),
+            "bias": np.full(channels, given["bias"]),
+            "beta": np.array(-given["beta"]),
+        }
+        for part, value in weights.items():
+            model.graph.initializer.append(
+                numpy_helper.from_array(value.astype(np.float32), f"{name}.{part}")
+            )
+        steps = (
+            ("Mul", (node.input[0], node.input[0]), "squares"),
+            ("Conv", (f"{name}.squares", f"{name}.band", f"{name}.bias"), "sum"),
+            ("Pow", (f"{name}.sum", f"{name}.beta"), "factor"),
+        )
+        nodes += [helper.make_node(kind, inputs, [f"{name}.{made}"]) for kind, inputs, made in steps]
+        nodes.append(helper.make_node("Mul", [node.input[0], f"{name}.factor"], [name]))
+    changed = len(nodes) > len(model.graph.node)
+    if changed:
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+        onnx.save(model, str(target))
+    return changed
+
+
+def _profiled(path: Path, folder: Path, executions: int) -> tuple[float, list[tuple[str, str, float]]]:
+    """Milliseconds of an execution without profiling, and of each layer: name, operator, time."""
+    runtime = Runtime()
+    network = runtime.load(path, path.stem)
+    inputs = network.sample_inputs()
+    times = []
+    for _ in range(executions + 3):
+        begun = time.process_time()
+        network.run(inputs)
+        times.append((time.process_time() - begun) * 1e3)
+    network.close()
+    runtime.close()
+    import onnxruntime  # noqa: PLC0415  optional
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    for _ in range(executions + 3):
+        session.run(None, inputs)
+    events = json.loads(Path(session.end_profiling()).read_text())
+    layers: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            name = event["name"].removesuffix("_kernel_time")
+            layers[name, event["args"]["op_name"]].append(event["dur"] / 1e3)
+    return median(times[3:]), [(*key, median(found[3:])) for key, found in layers.items()]
+
+
+def _of_network(rows: list[StoredRow]) -> dict[str, Any]:
+    total = sum(float(row["layer_ms"]) for row in rows)
+    by_kind = dict.fromkeys(_COLOURS, 0.0)
+    for operator, layers in grouped(rows, "operator").items():
+        by_kind[_KINDS.get(operator, "rest")] += sum(float(row["layer_ms"]) for row in layers)
+    return {
+        "shares": {kind: round(100 * spent / total, 2) for kind, spent in by_kind.items()},
+        "plain_ms": float(rows[0]["plain_ms"]),
+        "rewritten_ms": float(rows[0]["rewritten_ms"]),
+        "convolutions": sum(_KINDS.get(row["operator"]) == "conv" for row in rows),
+    }

@@ -1,0 +1,68 @@
+"""Networks of studies: those of the folder ``--data``; without it a small one that is made on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from nearsight.common.errors import NotFound
+from nearsight.common.inference.manifest import Pixels
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.model_zoo.onnx_graph import Graph
+
+PAPER = ("AlexNet", "GoogLeNet", "ResNet-50", "YOLO", "Dave-orig")
+"""Its tables 1 and 3."""
+TODAY, TRAINED, SMALL = "YOLOv8n", "MuseumCNN", "small"
+_ADVICE = "nearsight models build deepcache --folder DIR, then --data DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyNetwork:
+    """A file, and what is known of it."""
+
+    name: str
+    path: Path
+    pixels: Pixels = "-1..1"
+    labels: tuple[str, ...] = ()
+
+
+def networks_of(options: RunOptions, wanted: Sequence[str]) -> list[str]:
+    """Names of the networks that are there, of those wanted.
+
+    Raises
+    ------
+    NotFound
+        If ``--data`` has none of them.
+    """
+    if options.data is None:
+        return [SMALL]
+    there = ModelRepository(options.data).manifests()
+    found = [name for name in wanted if name in there]
+    if not found:
+        raise NotFound(f"{options.data} has none of {', '.join(wanted)}", advice=_ADVICE)
+    return found[: 1 if options.smoke else None]
+
+
+def network_of(name: str, data: Path | None) -> StudyNetwork:
+    """One of `networks_of`."""
+    if name == SMALL or data is None:
+        return StudyNetwork(SMALL, Path(_small_folder().name) / f"{SMALL}.onnx")
+    repository = ModelRepository(data)
+    manifest = repository.get(name)
+    return StudyNetwork(name, repository.checked_path(manifest), manifest.pixels, manifest.labels)
+
+
+@cache
+def _small_folder() -> TemporaryDirectory[str]:
+    """Removed when the process ends."""
+    folder = TemporaryDirectory(prefix="nearsight-deepcache-")
+    graph = Graph(96, 128, seed=1)
+    x = graph.max_pool(graph.relu(graph.conv(graph.input, 16, 5, 2)), 3, 2, pad=1)
+    x = graph.lrn(graph.relu(graph.conv(x, 32, 3)))
+    x = graph.relu(graph.conv(graph.max_pool(x, 3, 2, pad=1), 48, 3))
+    graph.save(Path(folder.name) / f"{SMALL}.onnx", graph.dense(graph.node("GlobalAveragePool", x), 30))
+    return folder
