@@ -1,0 +1,247 @@
+"""Which blocks of a frame were seen before, all shifted by one offset.
+
+A block of the frame is matched if its peak signal-to-noise ratio against the block of the reference that lies
+`offset` further is above a threshold. All blocks share the offset, so that neighbours stay neighbours in the
+reference and merge into large regions (DeepCache, section 4, figure 6).
+
+`ShiftMatcher` tries shifts of the whole frame instead of a search per block: all blocks at one shift cost as
+much as a few blocks one by one. It takes the shift with the most matches. The paper takes the mean of the
+best motions of the blocks, where flat blocks, which match anywhere, pull the mean away (`block_search`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.video.regions import Rectangle
+
+Frame = NDArray[np.uint8]
+"""(H, W, 3), any order of colours."""
+Offset = tuple[int, int]
+"""Rows and columns: pixel p of the frame is compared with pixel p + offset of the reference."""
+
+_SETTLED = 0.98
+"""Share of blocks matched at offset 0 from which no other shift is tried."""
+_PROBED_ROWS = 8
+"""Every eighth row tells which shifts are worth a whole comparison."""
+_COMPARED = 2
+"""So many of the shifts, the best of the probe, are compared over the whole frame."""
+_CORRELATED_PX = 128
+"""The longer side of what is correlated, at most: every second pixel of a frame of 227 px."""
+
+
+class Match(NamedTuple):
+    """What of a frame was found in the reference."""
+
+    offset: Offset
+    matched: NDArray[np.bool_]
+    """(R, C) of `Blocks`."""
+
+
+class BlockMatcher(Protocol):
+    """Finds the blocks of a frame in a reference. May remember the motion of its last frame."""
+
+    def match(self, frame: Frame, reference: Frame) -> Match:
+        """
+        Match a frame.
+
+        Raises
+        ------
+        InvalidArgument
+            If the two are not (H, W, 3) of uint8 and of one size.
+        """
+        ...
+
+
+class Blocks:
+    """
+    The grid of blocks over a frame; not for two threads at once.
+
+    The last row and the last column are narrower if the frame is not a multiple of the block.
+
+    Parameters
+    ----------
+    height, width
+        H and W of the frame, px.
+    block_px
+        Side of a block.
+    """
+
+    def __init__(self, height: int, width: int, block_px: int) -> None:
+        if min(height, width, block_px) < 1:
+            raise InvalidArgument(f"no blocks of {block_px} px in a frame of {height} x {width}")
+        self.height = height
+        self.width = width
+        self.block_px = block_px
+        self.rows = math.ceil(height / block_px)
+        self.columns = math.ceil(width / block_px)
+        self._starts = (block_px * np.arange(self.rows), block_px * np.arange(self.columns))
+        self._ends = (
+            np.minimum(self._starts[0] + block_px, height),
+            np.minimum(self._starts[1] + block_px, width),
+        )
+        self.pixels = np.outer(self._ends[0] - self._starts[0], self._ends[1] - self._starts[1])
+        """(R, C): pixels of each block."""
+        # Whole blocks; what lies beyond the frame stays 0.
+        self._difference = np.zeros((self.rows * block_px, self.columns * block_px, 3), np.uint8)
+        self._sums = np.zeros((self.rows, 3 * self.columns * block_px), np.float32)
+
+    @staticmethod
+    def of(frame: Frame, reference: Frame, block_px: int, last: Blocks | None) -> Blocks:
+        """The grid over a frame: `last`, if it fits.
+
+        Raises
+        ------
+        InvalidArgument
+            If frame and reference are not (H, W, 3) of uint8 and of one size.
+        """
+        if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+            raise InvalidArgument(f"a frame is (H, W, 3) of uint8, got {frame.shape} of {frame.dtype}")
+        if reference.shape != frame.shape or reference.dtype != np.uint8:
+            raise InvalidArgument(
+                f"a frame of {frame.shape} has no match in {reference.shape} of {reference.dtype}"
+            )
+        height, width, _ = frame.shape
+        return (
+            last if last and (last.height, last.width) == (height, width) else Blocks(height, width, block_px)
+        )
+
+    def to_pixels(self, row: int, column: int) -> Rectangle:
+        """The pixels of a block."""
+        return self.region(Rectangle(row, column, row + 1, column + 1))
+
+    def region(self, blocks: Rectangle) -> Rectangle:
+        """The pixels of a rectangle of blocks."""
+        return Rectangle(
+            blocks.top * self.block_px,
+            blocks.left * self.block_px,
+            min(blocks.bottom * self.block_px, self.height),
+            min(blocks.right * self.block_px, self.width),
+        )
+
+    def squared_errors(self, frame: Frame, reference: Frame, offset: Offset = (0, 0)) -> NDArray[np.float32]:
+        """(R, C): squared differences summed over each block; infinite where it leaves the reference."""
+        here, there = _overlap(frame, reference, offset)
+        inside = self._inside(offset)
+        if here.size:
+            top, left = max(-offset[0], 0), max(-offset[1], 0)
+            target = self._difference[top : top + here.shape[0], left : left + here.shape[1]]
+            cv2.absdiff(here, there, dst=target)
+        # First one sum per column of pixels: long rows are what the processor adds fastest.
+        self._sums[:] = 0
+        flat = self._difference.reshape(self.rows * self.block_px, -1)
+        for row in range(self.block_px):
+            cv2.accumulateSquare(flat[row :: self.block_px], self._sums)
+        errors: NDArray[np.float32] = self._sums.reshape(self.rows, self.columns, -1).sum(axis=2)
+        errors[~inside] = np.inf
+        return errors
+
+    def limits(self, threshold_db: float | NDArray[np.floating]) -> NDArray[np.floating]:
+        """(R, C): squared errors at which a block's PSNR is the threshold, a number or one (R, C) per block.
+
+        PSNR = 10 log10(255^2 / MSE), MSE over all values of the block.
+        """
+        return 3 * self.pixels * (255**2 / 10 ** (np.asarray(threshold_db) / 10))
+
+    def _inside(self, offset: Offset) -> NDArray[np.bool_]:
+        rows, columns = (
+            (starts + moved >= 0) & (ends + moved <= size)
+            for starts, ends, moved, size in zip(
+                self._starts, self._ends, offset, (self.height, self.width), strict=True
+            )
+        )
+        return np.outer(rows, columns)
+
+
+class ShiftMatcher:
+    """
+    Takes, of a few shifts of the whole frame, the one that matches most blocks; see the module.
+
+    Parameters
+    ----------
+    block_px
+        Side of a block.
+    threshold_db
+        T: a block whose PSNR is above it is matched. An (R, C) array has one for each block; it may be
+        replaced between frames.
+    stride
+        Offsets are multiples of it: a network's cumulative stride, or 1.
+
+    Raises
+    ------
+    InvalidArgument
+        If block or stride are below 1.
+    """
+
+    def __init__(
+        self, block_px: int = 10, threshold_db: float | NDArray[np.floating] = 20.0, stride: int = 1
+    ) -> None:
+        if min(block_px, stride) < 1:
+            raise InvalidArgument(f"blocks and strides have at least 1 px, got {block_px} and {stride}")
+        self.threshold_db = threshold_db
+        self._block_px = block_px
+        self._stride = stride
+        self._blocks: Blocks | None = None
+        self._last: Offset = (0, 0)
+
+    def match(self, frame: Frame, reference: Frame) -> Match:
+        """Match a frame; see `BlockMatcher`. A shift must match more blocks than offset 0 does."""
+        blocks = self._blocks = Blocks.of(frame, reference, self._block_px, self._blocks)
+        limits = blocks.limits(self.threshold_db)
+        best = Match((0, 0), blocks.squared_errors(frame, reference) < limits)
+        count = np.count_nonzero(best.matched)
+        if count < _SETTLED * best.matched.size:
+            for offset in self._worth_trying(frame, reference):
+                matched = blocks.squared_errors(frame, reference, offset) < limits
+                if (found := np.count_nonzero(matched)) > count:
+                    best, count = Match(offset, matched), found
+        self._last = best.offset
+        return best
+
+    def _worth_trying(self, frame: Frame, reference: Frame) -> Iterable[Offset]:
+        """The best of a probe: shifts near the correlated motion and near that of the last frame."""
+        near = {*self._near(_motion(frame, reference)), *self._near(self._last)} - {(0, 0)}
+        near = {at for at in near if abs(at[0]) < frame.shape[0] and abs(at[1]) < frame.shape[1]}
+        probed = {at: _probe(frame, reference, at) for at in near}
+        return sorted(near, key=lambda at: (probed[at], at))[:_COMPARED]
+
+    def _near(self, motion: tuple[float, float]) -> list[Offset]:
+        """Multiples of the stride that are next to a motion: within 1 px, or half a stride."""
+        step, reach = self._stride, max(1.0, self._stride / 2)
+        rows, columns = (
+            range(step * math.ceil((at - reach) / step), math.floor(at + reach) + 1, step) for at in motion
+        )
+        return [(row, column) for row in rows for column in columns]
+
+
+def _overlap(frame: Frame, reference: Frame, offset: Offset) -> tuple[Frame, Frame]:
+    """The pixels of the frame whose counterparts are in the reference, and these."""
+    (height, width, _), (down, right) = frame.shape, offset
+    here = frame[max(-down, 0) : max(height - down, 0), max(-right, 0) : max(width - right, 0)]
+    there = reference[max(down, 0) : max(height + down, 0), max(right, 0) : max(width + right, 0)]
+    return here, there
+
+
+def _probe(frame: Frame, reference: Frame, offset: Offset) -> float:
+    """Mean absolute difference at an offset, of every eighth row."""
+    here, there = _overlap(frame, reference, offset)
+    here, there = here[::_PROBED_ROWS], there[::_PROBED_ROWS]
+    return float(cv2.norm(here, there, cv2.NORM_L1)) / here.size
+
+
+def _motion(frame: Frame, reference: Frame) -> tuple[float, float]:
+    """The offset of the whole picture by phase correlation, in pixels."""
+    factor = math.ceil(max(frame.shape) / _CORRELATED_PX)
+    if min(frame.shape[:2]) <= factor:
+        return 0.0, 0.0
+    one, other = (np.ascontiguousarray(of[::factor, ::factor, 1], np.float32) for of in (frame, reference))
+    window = cv2.createHanningWindow((one.shape[1], one.shape[0]), cv2.CV_32F)
+    (right, down), _ = cv2.phaseCorrelate(one, other, window)
+    return factor * down, factor * right
