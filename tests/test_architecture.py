@@ -158,7 +158,10 @@ def test_common_holds_only_what_two_tiers_use() -> None:
     wanted = {name for name in modules if sum(name in tier for tier in of_tiers) > 1}
     for_applications = {name for name in modules if name.startswith("common.result_cache.")}
     for_simulations = {name for name in modules if name.startswith("common.model_cache.")}
-    for_networks = {name for name in modules if name.startswith("common.video.")}
+    of_reuse = tuple(
+        f"common.inference.{name}" for name in ("graph_regions", "region_reuse", "reuse_cost", "segments")
+    )
+    for_networks = {name for name in modules if name.startswith(("common.video.", *of_reuse))}
     assert (
         modules - packages - for_people - for_applications - for_simulations - for_networks - wanted == set()
     )

@@ -1,0 +1,375 @@
+"""Reads an ONNX graph as windows on feature maps: which tensors keep their place in the picture.
+
+A tensor is a *map* if each of its cells depends on a window of the input, at the same distance from cell to
+cell. Reading begins at the input and follows operators whose geometry is known, those of onnxruntime's
+optimised graphs included. No other operator is taken for an identity: it ends the reuse (decision 052).
+What a map says must hold for a crop of it, too. So constants that have rows of their own, sizes that a graph
+computes, and enlargements to a given size end the reuse as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nearsight.common.video.propagation import Node, Pair, RegionGraph, Window
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+_Axes = Pair
+CHANNELS_FIRST: _Axes = (2, 3)
+"""Rows and columns of (N, C, H, W), and of onnxruntime's blocked tensors, which are declared so."""
+CHANNELS_LAST: _Axes = (1, 2)
+_POINT = Window()
+_MODERN_SOFTMAX = 13
+"""The version of ONNX from which on Softmax works along one axis."""
+
+
+class Map(NamedTuple):
+    """What is known of a tensor that keeps its geometry."""
+
+    axes: _Axes
+    """Which of its axes are rows and columns."""
+    size: Pair
+    """Rows, columns."""
+    pitch: tuple[Fraction, Fraction]
+    """Cells of the input from one cell to the next."""
+
+
+@dataclass(frozen=True)
+class GraphRegions:
+    """The part of a graph that keeps its geometry.
+
+    Attributes
+    ----------
+    source : str
+        Name of the input.
+    nodes : tuple of Node
+    maps : mapping of str to Map
+        By the names of the graph's tensors.
+    ended_by : tuple of str
+        Operators behind which nothing can be reused, in order.
+    """
+
+    source: str
+    nodes: tuple[Node, ...]
+    maps: Mapping[str, Map]
+    ended_by: tuple[str, ...]
+
+    def between(self, source: str, target: str) -> RegionGraph:
+        """The part from one map to another.
+
+        Raises
+        ------
+        InvalidArgument
+            If the target depends on anything but the source.
+        """
+        return RegionGraph(self.nodes, source, target, self.maps[source].size)
+
+
+def read_regions(
+    model: ModelProto, source: str, size: Pair, axes: tuple[int, int] = CHANNELS_FIRST
+) -> GraphRegions:
+    """Follow the maps of a network from one of its inputs.
+
+    Parameters
+    ----------
+    model : ModelProto
+        Sizes should be fixed and constants folded, as onnxruntime saves a graph: else the reuse ends early.
+    source : str
+        Name of the input.
+    size : tuple of int
+        Its rows and columns.
+    axes : tuple of int
+        Which of its four axes these are: `CHANNELS_FIRST` or `CHANNELS_LAST`.
+    """
+    reader = _Reader(model, source, Map(axes, size, (Fraction(1), Fraction(1))))
+    for node in model.graph.node:
+        reader.read(node)
+    return GraphRegions(source, tuple(reader.nodes), reader.maps, tuple(dict.fromkeys(reader.ended_by)))
+
+
+class _Reader:
+    """What is known so far of a graph that is read from its input on."""
+
+    def __init__(self, model: ModelProto, source: str, first: Map) -> None:
+        self.nodes: list[Node] = []
+        self.maps = {source: first}
+        self.ended_by: list[str] = []
+        self.opset = max(
+            (one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0
+        )
+        self._constants: dict[str, TensorProto] = {one.name: one for one in model.graph.initializer}
+
+    def read(self, node: NodeProto) -> None:
+        """Take up what a node makes of maps."""
+        if node.op_type == "Constant":
+            self._constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
+        given = [name for name in node.input if name in self.maps]
+        if not given or node.op_type == "Shape":
+            return
+        rule = _RULES.get((node.domain.removeprefix("ai.onnx"), node.op_type))
+        step = _Step(self, node)
+        found = rule(step) if rule is not None else None
+        if found is None:
+            self.ended_by.append(node.op_type)
+            return
+        window, axes = found
+        first = self.maps[given[0]]
+        pitch = first.pitch[0] * window.pitch(0), first.pitch[1] * window.pitch(1)
+        made = Map(axes, window.shape_out(first.size), pitch)
+        if min(made.size) < 1 or self.maps.get(step.addend or "", made) != made:
+            self.ended_by.append(node.op_type)
+            return
+        for output in filter(None, node.output):
+            self._add(window, step, output)
+            self.maps[output] = made
+
+    def _add(self, window: Window, step: _Step, output: str) -> None:
+        """A window, and after it what is added to its outputs."""
+        if step.addend is None:
+            self.nodes.append(Node(window, tuple(step.maps), output))
+            return
+        before = f"{output} without {step.addend}"
+        self.nodes.append(Node(window, tuple(step.maps), before))
+        self.nodes.append(Node(_POINT, (before, step.addend), output))
+
+    def constant(self, name: str) -> TensorProto | None:
+        """A value that the graph holds."""
+        return self._constants.get(name)
+
+
+class _Step:
+    """One node: its attributes, and the maps and constants among its inputs."""
+
+    def __init__(self, reader: _Reader, node: NodeProto) -> None:
+        from onnx import helper  # noqa: PLC0415  optional
+
+        self._reader = reader
+        self.node = node
+        self._attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        self.maps = [name for name in node.input if name in reader.maps]
+        self.first = reader.maps[self.maps[0]]
+        self.opset = reader.opset
+        self.addend: str | None = None
+        """A map that is added to the outputs, cell by cell."""
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """Texts as such."""
+        value = self._attributes.get(name, default)
+        return value.decode() if isinstance(value, bytes) else value
+
+    def has(self, place: int) -> bool:
+        """Whether there is an input in this place; optional ones may be left out."""
+        return place < len(self.node.input) and bool(self.node.input[place])
+
+    def values(self, place: int) -> list[Any] | None:
+        """The numbers of an input that is a constant."""
+        from onnx import numpy_helper  # noqa: PLC0415  optional
+
+        found = self._reader.constant(self.node.input[place]) if self.has(place) else None
+        return None if found is None else numpy_helper.to_array(found).reshape(-1).tolist()
+
+    def shape(self, place: int) -> tuple[int, ...] | None:
+        """The shape of an input that is a constant."""
+        found = self._reader.constant(self.node.input[place]) if self.has(place) else None
+        return None if found is None else tuple(found.dims)
+
+    def reads_one_map(self) -> bool:
+        """Whether the first input is the only one that is no constant."""
+        return self._others_are_constant(range(1, len(self.node.input)))
+
+    def takes_addend(self) -> bool:
+        """Whether the fourth input is a map or missing, and others are constants; sets `addend`."""
+        if not self.has(3):
+            return self.reads_one_map()
+        self.addend = self.node.input[3]
+        self.maps = self.maps[:1]
+        return self.addend in self._reader.maps and self._others_are_constant((1, 2))
+
+    def _others_are_constant(self, places: Any) -> bool:
+        return self.node.input[0] in self._reader.maps and all(
+            self.shape(place) is not None for place in places if self.has(place)
+        )
+
+    def fits(self) -> bool:
+        """Whether all inputs are maps alike, or constants without rows and columns of their own."""
+        alike = all(self._reader.maps[name] == self.first for name in self.maps)
+        return alike and all(
+            self.node.input[place] in self.maps or self._is_flat(place)
+            for place in range(len(self.node.input))
+            if self.has(place)
+        )
+
+    def _is_flat(self, place: int) -> bool:
+        shape = self.shape(place)
+        if shape is None or len(shape) > 4:
+            return False
+        aligned = (1,) * (4 - len(shape)) + shape
+        return all(aligned[axis] == 1 for axis in self.first.axes)
+
+    def is_spatial(self, axes: list[int]) -> bool:
+        """Whether rows or columns are among these axes."""
+        return any(axis % 4 in self.first.axes for axis in axes)
+
+    def keeps(self, axes: _Axes) -> bool:
+        """Whether rows and columns of the input are these axes."""
+        return self.first.axes == axes
+
+
+_Found = tuple[Window, _Axes] | None
+"""The window of an operator and the axes of its output; None: its geometry is not known."""
+
+
+def _element_wise(step: _Step) -> _Found:
+    return (_POINT, step.first.axes) if step.fits() else None
+
+
+def _per_channel(step: _Step) -> _Found:
+    """Normalisations with constants; LRN, which works across channels."""
+    learns = step.attribute("training_mode", 0)
+    return (
+        (_POINT, CHANNELS_FIRST)
+        if step.keeps(CHANNELS_FIRST) and step.reads_one_map() and not learns
+        else None
+    )
+
+
+def _convolution(step: _Step) -> _Found:
+    shape = step.shape(1)
+    if shape is None or not step.keeps(CHANNELS_FIRST) or not step.takes_addend():
+        return None
+    return _window(step, step.attribute("kernel_shape", shape[2:])), CHANNELS_FIRST
+
+
+def _pooling(step: _Step) -> _Found:
+    only_values = len([name for name in step.node.output if name]) == 1
+    if not step.keeps(CHANNELS_FIRST) or not only_values:
+        return None
+    return _window(step, step.attribute("kernel_shape", ())), CHANNELS_FIRST
+
+
+def _window(step: _Step, kernel: Any) -> Window:
+    window = Window(
+        (kernel[0], kernel[1]),
+        tuple(step.attribute("strides", (1, 1))),
+        tuple(step.attribute("pads", (0, 0, 0, 0))),
+        tuple(step.attribute("dilations", (1, 1))),
+        bool(step.attribute("ceil_mode", 0)),
+    )
+    mode = step.attribute("auto_pad", "NOTSET")
+    if mode == "NOTSET":
+        return window
+    if mode == "VALID":
+        return replace(window, pads=(0, 0, 0, 0))
+    # SAME: as many outputs as strides; what is missing for that is divided between both sides.
+    before, behind = [0, 0], [0, 0]
+    for axis, cells in enumerate(step.first.size):
+        stride, span = window.stride[axis], window.dilation[axis] * (window.kernel[axis] - 1) + 1
+        missing = max((-(-cells // stride) - 1) * stride + span - cells, 0)
+        before[axis] = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
+        behind[axis] = missing - before[axis]
+    return replace(window, pads=(before[0], before[1], behind[0], behind[1]), ceil=False)
+
+
+def _padding(step: _Step) -> _Found:
+    given = step.values(1) if step.has(1) else step.attribute("pads", None)
+    axes = step.values(3) if step.has(3) else [0, 1, 2, 3]
+    if given is None or axes is None or step.attribute("mode", "constant") != "constant" or min(given) < 0:
+        return None
+    if not step.reads_one_map():
+        return None
+    before, behind = [0] * 4, [0] * 4
+    for place, axis in enumerate(axes):
+        before[axis % 4], behind[axis % 4] = given[place], given[place + len(axes)]
+    rows, columns = step.first.axes
+    pads = before[rows], before[columns], behind[rows], behind[columns]
+    return Window(pads=pads), step.first.axes
+
+
+def _joining(step: _Step) -> _Found:
+    if len(step.maps) < len(step.node.input) or step.is_spatial([step.attribute("axis", 1)]):
+        return None
+    return (_POINT, step.first.axes) if step.fits() else None
+
+
+def _along_axis(step: _Step) -> _Found:
+    """Splits and softmax along the channels."""
+    splits = step.node.op_type == "Split"
+    axis = step.attribute("axis", 0 if splits else -1)
+    if step.is_spatial([axis]) or not step.reads_one_map():
+        return None
+    return (_POINT, step.first.axes) if splits or step.opset >= _MODERN_SOFTMAX else None
+
+
+def _slicing(step: _Step) -> _Found:
+    axes = step.values(3)
+    if axes is None or step.is_spatial(axes) or not step.reads_one_map():
+        return None
+    return _POINT, step.first.axes
+
+
+def _transposition(step: _Step) -> _Found:
+    order = list(step.attribute("perm", (3, 2, 1, 0)))
+    axes = order.index(step.first.axes[0]), order.index(step.first.axes[1])
+    return (_POINT, axes) if axes in (CHANNELS_FIRST, CHANNELS_LAST) else None
+
+
+def _to_blocks(step: _Step) -> _Found:
+    wanted = CHANNELS_LAST if step.attribute("channels_last", 0) else CHANNELS_FIRST
+    return (_POINT, CHANNELS_FIRST) if step.keeps(wanted) else None
+
+
+def _from_blocks(step: _Step) -> _Found:
+    return _POINT, CHANNELS_LAST if step.attribute("channels_last", 0) else CHANNELS_FIRST
+
+
+def _enlargement(step: _Step) -> _Found:
+    """Nearest neighbours, by whole factors that the graph holds as such."""
+    scales = step.attribute("scales", None) or step.values(2 if step.has(2) else 1)
+    old = step.node.op_type == "Upsample"
+    ways = (
+        step.attribute("coordinate_transformation_mode", "asymmetric" if old else "half_pixel"),
+        step.attribute("nearest_mode", "floor" if old else "round_prefer_floor"),
+    )
+    if scales is None or len(scales) != 4 or step.has(3) or step.attribute("mode", "nearest") != "nearest":
+        return None
+    if ways != ("asymmetric", "floor") and not (
+        ways[0] in ("half_pixel", "pytorch_half_pixel") and ways[1].startswith("round")
+    ):
+        return None
+    rows, columns = (scales[axis] for axis in step.first.axes)
+    others = [scale for axis, scale in enumerate(scales) if axis not in step.first.axes]
+    if others != [1, 1] or rows != int(rows) or columns != int(columns) or min(rows, columns) < 1:
+        return None
+    return Window(repeats=(int(rows), int(columns))), step.first.axes
+
+
+_ELEMENT_WISE = (
+    "Abs Add Cast Ceil Celu Clip Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log Max "
+    "Mean Min Mish Mul Neg PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign Softplus Softsign Sqrt Sub Sum "
+    "Swish Tanh ThresholdedRelu"
+)
+_FUSED_ELEMENT_WISE = "BiasGelu FastGelu Gelu QuickGelu"
+_FUSED, _BLOCKED = "com.microsoft", "com.microsoft.nchwc"
+_RULES: Mapping[tuple[str, str], Callable[[_Step], _Found]] = MappingProxyType(
+    {("", name): _element_wise for name in _ELEMENT_WISE.split()}
+    | {(_FUSED, name): _element_wise for name in _FUSED_ELEMENT_WISE.split()}
+    | {(domain, "Conv"): _convolution for domain in ("", _BLOCKED)}
+    | {(domain, name): _pooling for domain in ("", _BLOCKED) for name in ("MaxPool", "AveragePool")}
+    | {("", name): _per_channel for name in ("BatchNormalization", "LRN")}
+    | {("", name): _along_axis for name in ("Split", "Softmax", "LogSoftmax")}
+    | {("", "Resize"): _enlargement, ("", "Upsample"): _enlargement, (_BLOCKED, "Upsample"): _enlargement}
+    | {(_BLOCKED, "ReorderInput"): _to_blocks, (_BLOCKED, "ReorderOutput"): _from_blocks}
+    | {(_FUSED, "FusedConv"): _convolution, ("", "LpPool"): _pooling}
+    | {
+        ("", "Concat"): _joining,
+        ("", "Pad"): _padding,
+        ("", "Slice"): _slicing,
+        ("", "Transpose"): _transposition,
+    }
+)

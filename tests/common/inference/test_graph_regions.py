@@ -1,0 +1,402 @@
+"""The law of propagation, through onnxruntime: where all that is read is identical, so is the output.
+
+Each operator runs on a frame, and on the same frame with other pixels in a rectangle, or moved by an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.inference.graph_regions import CHANNELS_LAST, GraphRegions, read_regions
+from nearsight.common.video.propagation import Pair
+from nearsight.common.video.regions import Rectangle
+
+Frame = NDArray[np.float32]
+CHANNELS = 4
+RNG = np.random.default_rng(14)
+
+pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+sizes = st.tuples(st.integers(9, 16), st.integers(9, 16))
+
+
+def node(kind: str, inputs: Sequence[str], outputs: Sequence[str] = ("y",), **attributes: Any) -> Any:
+    return helper.make_node(kind, list(inputs), list(outputs), **attributes)
+
+
+def weights(name: str, *shape: int) -> TensorProto:
+    return numpy_helper.from_array(RNG.uniform(0.5, 1.5, shape).astype(np.float32), name)
+
+
+def whole_numbers(name: str, *values: int) -> TensorProto:
+    return numpy_helper.from_array(np.array(values, np.int64), name)
+
+
+def model_of(
+    nodes: Sequence[Any],
+    constants: Sequence[TensorProto],
+    shape: Sequence[int],
+    output: str = "y",
+    opset: int = 17,
+) -> onnx.ModelProto:
+    float_type = TensorProto.FLOAT
+    graph = helper.make_graph(
+        list(nodes),
+        "network",
+        [helper.make_tensor_value_info("x", float_type, shape)],
+        [helper.make_tensor_value_info(output, float_type, None)],
+        list(constants),
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+class Executed:
+    """A network in onnxruntime, and its geometry as read from the same graph."""
+
+    def __init__(self, model: onnx.ModelProto, size: Pair, optimised: Path | None = None) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        if optimised is None:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        else:
+            options.optimized_model_filepath = str(optimised)
+        self._session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        self.graph = model if optimised is None else onnx.load(str(optimised))
+        self.regions = read_regions(self.graph, "x", size)
+
+    def run(self, frame: Frame) -> Frame:
+        found: Frame = self._session.run(None, {"x": frame})[0]
+        return found
+
+    def target(self) -> str:
+        return str(self.graph.graph.output[0].name)
+
+
+def check_the_law(
+    network: Executed, data: st.DataObject, size: Pair, *, tight: bool, last: str | None = None
+) -> None:
+    """Other pixels in a rectangle; then a picture that moves, with other pixels in a rectangle."""
+    graph = network.regions.between("x", last or network.target())
+    before = frame_of(size)
+    changed = data.draw(rectangles(size), "changed")
+    expected = network.run(before)
+    assert expected.shape[2:] == graph.shapes[last or network.target()]
+    found = network.run(painted(before, changed))
+    told = mask_of(graph.changed([changed]), graph.shapes[last or network.target()])
+    differs = (expected != found).any(axis=(0, 1))
+    assert not (differs & ~told).any()
+    if tight:
+        assert bounds(differs) == bounds(told)
+
+    steps = data.draw(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), "steps")
+    offset = steps[0] * graph.stride[0], steps[1] * graph.stride[1]
+    assume(offset != (0, 0))
+    after, revealed = moved(before, offset)
+    found = network.run(painted(after, changed))
+    told = mask_of(graph.changed([*revealed, changed], offset), differs.shape)
+    cells = [int(one / reduction) for one, reduction in zip(offset, graph.reduction, strict=True)]
+    for row, column in zip(*np.nonzero(~told), strict=True):
+        there = expected[:, :, row + cells[0], column + cells[1]]
+        np.testing.assert_allclose(found[:, :, row, column], there, rtol=1e-5, atol=1e-5)
+
+
+def frame_of(size: Pair) -> Frame:
+    return np.random.default_rng(size).uniform(0, 1, (1, CHANNELS, *size)).astype(np.float32)
+
+
+def painted(frame: Frame, where: Rectangle) -> Frame:
+    """Larger by far in all channels, each cell by another number, so that no maximum hides it."""
+    found = frame.copy()
+    noise = np.random.default_rng(0).uniform(5, 9, found.shape).astype(np.float32)
+    inside = np.s_[:, :, where.top : where.bottom, where.left : where.right]
+    found[inside] = noise[inside]
+    return found
+
+
+def moved(frame: Frame, offset: Pair) -> tuple[Frame, list[Rectangle]]:
+    """Cell p of the new frame is cell p + offset of the old one; the rest is new, as rectangles."""
+    rows, columns = frame.shape[2:]
+    found = np.random.default_rng(1).uniform(2, 4, frame.shape).astype(np.float32)
+    top, bottom = max(0, -offset[0]), min(rows, rows - offset[0])
+    left, right = max(0, -offset[1]), min(columns, columns - offset[1])
+    found[:, :, top:bottom, left:right] = frame[
+        :, :, top + offset[0] : bottom + offset[0], left + offset[1] : right + offset[1]
+    ]
+    return found, [
+        Rectangle(0, 0, top, columns),
+        Rectangle(bottom, 0, rows, columns),
+        Rectangle(0, 0, rows, left),
+        Rectangle(0, right, rows, columns),
+    ]
+
+
+@st.composite
+def rectangles(draw: st.DrawFn, size: Pair) -> Rectangle:
+    top, left = draw(st.integers(0, size[0] - 1)), draw(st.integers(0, size[1] - 1))
+    return Rectangle(top, left, draw(st.integers(top + 1, size[0])), draw(st.integers(left + 1, size[1])))
+
+
+def mask_of(found: Sequence[Rectangle], shape: Sequence[int]) -> NDArray[np.bool_]:
+    mask = np.zeros(shape, bool)
+    for one in found:
+        mask[one.top : one.bottom, one.left : one.right] = True
+    return mask
+
+
+def bounds(mask: NDArray[np.bool_]) -> list[int]:
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    return [*rows[[0, -1]].tolist(), *columns[[0, -1]].tolist()] if len(rows) else []
+
+
+convolutions = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "pads": st.tuples(*[st.integers(0, 2)] * 4),
+            "dilations": st.tuples(st.integers(1, 2), st.integers(1, 2)),
+        }
+    ),
+    # onnxruntime refuses dilated windows here.
+    st.fixed_dictionaries({"auto_pad": st.sampled_from(["VALID", "SAME_UPPER", "SAME_LOWER"])}),
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.data(), sizes, pairs, pairs, convolutions, st.sampled_from([1, 2, 4]))
+def test_convolutions_obey_the_law(
+    data: st.DataObject, size: Pair, kernel: Pair, strides: Pair, more: dict[str, Any], group: int
+) -> None:
+    one = node("Conv", ["x", "w"], strides=strides, group=group, **more)
+    model = model_of([one], [weights("w", 4, CHANNELS // group, *kernel)], (1, CHANNELS, *size))
+    tight = more.get("dilations", (1, 1)) == (1, 1)
+    check_the_law(Executed(model, size), data, size, tight=tight)
+
+
+poolings = st.fixed_dictionaries(
+    {
+        "kernel_shape": st.tuples(st.integers(2, 4), st.integers(2, 4)),
+        "strides": pairs,
+        "pads": st.tuples(*[st.integers(0, 1)] * 4),
+        "ceil_mode": st.integers(0, 1),
+    }
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.data(), sizes, poolings, st.sampled_from([None, 0, 1]))
+def test_poolings_obey_the_law(
+    data: st.DataObject, size: Pair, more: dict[str, Any], counted: int | None
+) -> None:
+    """The mean counts padding or does not; without `counted` it is the maximum."""
+    one = (
+        node("MaxPool", ["x"], **more)
+        if counted is None
+        else node("AveragePool", ["x"], count_include_pad=counted, **more)
+    )
+    check_the_law(Executed(model_of([one], [], (1, CHANNELS, *size)), size), data, size, tight=True)
+
+
+OTHERS: dict[str, tuple[list[Any], list[TensorProto]]] = {
+    "LRN works across channels": ([node("LRN", ["x"], size=3)], []),
+    "batch normalisation": (
+        [node("BatchNormalization", ["x", "s", "b", "m", "v"])],
+        [weights(name, CHANNELS) for name in "sbmv"],
+    ),
+    "a constant per channel": ([node("Mul", ["x", "w"])], [weights("w", CHANNELS, 1, 1)]),
+    "limits": (
+        [node("Clip", ["x", "low", "high"])],
+        [numpy_helper.from_array(np.float32(value), name) for name, value in (("low", 0.2), ("high", 8.5))],
+    ),
+    "an activation": ([node("Sigmoid", ["x"])], []),
+    "softmax over the channels": ([node("Softmax", ["x"], axis=1)], []),
+    "padding": ([node("Pad", ["x", "p"])], [whole_numbers("p", 0, 0, 2, 1, 0, 0, 0, 3)]),
+    "nearest neighbours": (
+        [node("Resize", ["x", "", "f"], mode="nearest")],
+        [numpy_helper.from_array(np.array([1, 1, 2, 3], np.float32), "f")],
+    ),
+    "channels are joined": (
+        [node("MaxPool", ["x"], ["a"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), node("Concat", "xa", axis=1)],
+        [],
+    ),
+    "a shortcut": (
+        [node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]), node("Add", ["x", "a"])],
+        [weights("w", CHANNELS, CHANNELS, 3, 3)],
+    ),
+    "a convolution with a sum": (
+        [
+            node(
+                "FusedConv",
+                ["x", "w", "b", "x"],
+                pads=[1, 1, 1, 1],
+                activation="Relu",
+                domain="com.microsoft",
+            )
+        ],
+        [weights("w", CHANNELS, CHANNELS, 3, 3), weights("b", CHANNELS)],
+    ),
+    "channels are split": (
+        [node("Split", ["x"], ["a", "b"], axis=1), node("Sub", ["a", "b"])],
+        [],
+    ),
+    "channels are cut out": (
+        [node("Slice", ["x", "from", "to", "axis"])],
+        [whole_numbers("from", 1), whole_numbers("to", 3), whole_numbers("axis", 1)],
+    ),
+    "there and back in another layout": (
+        [node("Transpose", ["x"], ["a"], perm=[0, 2, 3, 1]), node("Transpose", "a", perm=[0, 3, 1, 2])],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@settings(deadline=None, max_examples=8)
+@given(data=st.data(), size=sizes)
+def test_other_operators_obey_the_law(kind: str, data: st.DataObject, size: Pair) -> None:
+    nodes, constants = OTHERS[kind]
+    check_the_law(Executed(model_of(nodes, constants, (1, CHANNELS, *size)), size), data, size, tight=True)
+
+
+def network_of_many_kinds(size: Pair) -> onnx.ModelProto:
+    """What convolutional networks consist of, wide enough that onnxruntime chooses blocked tensors."""
+    nodes = [
+        node("Conv", ["x", "w1", "b"], ["c1"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Relu", ["c1"], ["r1"]),
+        node("MaxPool", ["r1"], ["p1"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+        node("Conv", ["p1", "w2", "b"], ["c2"], pads=[1, 1, 1, 1]),
+        node("Sigmoid", ["c2"], ["s2"]),
+        node("Mul", ["c2", "s2"], ["m2"]),
+        node("Conv", ["m2", "w2", "b"], ["c3"], pads=[1, 1, 1, 1]),
+        node("Add", ["c3", "p1"], ["a3"]),
+        node("Relu", ["a3"], ["r3"]),
+        node("AveragePool", ["r3"], ["p3"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["p3", "w3", "b"], ["c4"], group=32, pads=[1, 1, 1, 1]),
+        node("Resize", ["c4", "", "f"], ["u4"], mode="nearest"),
+        node("Conv", ["u4", "w2", "b"], ["c5"], pads=[1, 1, 1, 1]),
+        node("Concat", ["c5", "u4"], ["y"], axis=1),
+    ]
+    scaled = [
+        numpy_helper.from_array((RNG.normal(0, 0.2, shape)).astype(np.float32), name)
+        for name, shape in (
+            ("w1", (32, 4, 3, 3)),
+            ("w2", (32, 32, 3, 3)),
+            ("w3", (32, 1, 3, 3)),
+            ("b", (32,)),
+        )
+    ]
+    factors = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "f")
+    return model_of(nodes, [*scaled, factors], (1, CHANNELS, *size))
+
+
+@pytest.fixture(scope="module")
+def optimised(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    path = tmp_path_factory.mktemp("network") / "optimised.onnx"
+    return Executed(network_of_many_kinds((64, 80)), (64, 80), path)
+
+
+def test_an_optimised_graph_is_read_to_its_end(optimised: Executed) -> None:
+    kinds = {(one.domain, one.op_type) for one in optimised.graph.graph.node}
+    assert any(domain for domain, _ in kinds), "onnxruntime fused nothing: the test shows nothing"
+    assert optimised.regions.ended_by == ()
+    graph = optimised.regions.between("x", "y")
+    assert (graph.stride, graph.reduction) == ((8, 8), (4, 4))
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_an_optimised_graph_obeys_the_law(optimised: Executed, data: st.DataObject) -> None:
+    check_the_law(optimised, data, (64, 80), tight=False)
+
+
+FLAT = numpy_helper.from_array(np.array([1, -1], np.int64), "shape")
+NO_GEOMETRY: dict[str, tuple[list[Any], list[TensorProto]]] = {
+    "GlobalAveragePool": ([node("GlobalAveragePool", ["x"])], []),
+    "Flatten": ([node("Flatten", ["x"])], []),
+    "Reshape": ([node("Reshape", ["x", "shape"])], [FLAT]),
+    "ReduceMean": ([node("ReduceMean", ["x"], axes=[2, 3])], []),
+    "InstanceNormalization": (
+        [node("InstanceNormalization", ["x", "s", "b"])],
+        [weights("s", CHANNELS), weights("b", CHANNELS)],
+    ),
+    "Softmax": ([node("Softmax", ["x"], axis=3)], []),
+    "Transpose": ([node("Transpose", ["x"], perm=[0, 1, 3, 2])], []),
+    "Pad": ([node("Pad", ["x", "p"], mode="reflect")], [whole_numbers("p", 0, 0, 1, 1, 0, 0, 1, 1)]),
+    "Slice": (
+        [node("Slice", ["x", "from", "to", "axis"])],
+        [whole_numbers("from", 1), whole_numbers("to", 3), whole_numbers("axis", 2)],
+    ),
+    "Concat": ([node("Concat", ["x", "x"], axis=2)], []),
+    "Add": ([node("Add", ["x", "w"])], [weights("w", 1, 1, 12, 12)]),
+    "Mul": ([node("GlobalAveragePool", ["x"], ["gate"]), node("Mul", ["x", "gate"])], []),
+    "MaxPool": ([node("MaxPool", ["x"], ["y", "places"], kernel_shape=[2, 2])], []),
+    "ConvTranspose": ([node("ConvTranspose", ["x", "w"])], [weights("w", 4, 4, 3, 3)]),
+    "Resize": (
+        [node("Resize", ["x", "", "f"], mode="linear")],
+        [numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "f")],
+    ),
+    "DepthToSpace": ([node("DepthToSpace", ["x"], blocksize=2)], []),
+    "Conv": ([node("Conv", ["x", "x"])], []),
+    "Own": ([node("Own", ["x"], domain="somebody.else")], []),
+}
+
+
+@pytest.mark.parametrize("kind", NO_GEOMETRY)
+def test_operators_without_a_known_geometry_end_the_reuse(kind: str) -> None:
+    nodes, constants = NO_GEOMETRY[kind]
+    found = read_regions(model_of(nodes, constants, (1, CHANNELS, 12, 12)), "x", (12, 12))
+    assert kind in found.ended_by
+    assert list(found.maps) == ["x"]
+
+
+def regions_of(nodes: Sequence[Any], opset: int = 17, **axes: Pair) -> GraphRegions:
+    return read_regions(model_of(nodes, [], (1, CHANNELS, 12, 12), opset=opset), "x", (12, 12), **axes)
+
+
+def test_resize_to_a_size_ends_the_reuse_as_a_crop_has_another_one() -> None:
+    constants = [whole_numbers("sizes", 1, CHANNELS, 24, 24)]
+    model = model_of([node("Resize", ["x", "", "", "sizes"])], constants, (1, CHANNELS, 12, 12))
+    assert read_regions(model, "x", (12, 12)).ended_by == ("Resize",)
+
+
+def test_softmax_of_old_graphs_works_over_the_map() -> None:
+    assert regions_of([node("Softmax", ["x"], axis=1)], opset=12).ended_by == ("Softmax",)
+
+
+def test_behind_the_end_of_the_reuse_nothing_is_a_map_even_where_it_meets_one() -> None:
+    nodes = [node("Own", ["x"], ["a"]), node("Add", ["x", "a"], ["b"]), node("Relu", ["b"])]
+    found = regions_of(nodes)
+    assert (list(found.maps), found.ended_by) == (["x"], ("Own", "Add"))
+
+
+def test_rows_and_columns_of_a_photo_with_channels_last_are_followed() -> None:
+    nodes = [
+        node("Transpose", ["x"], ["a"], perm=[0, 3, 1, 2]),
+        node("AveragePool", ["a"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    found = regions_of(nodes, axes=CHANNELS_LAST)
+    assert found.maps["a"].axes == (2, 3)
+    assert found.maps["y"].size == (6, 6)
+    assert found.maps["y"].pitch == (2, 2)
+    assert regions_of([node("AveragePool", ["x"], kernel_shape=[2, 2])], axes=CHANNELS_LAST).ended_by
+
+
+def test_a_part_that_starts_behind_a_branch_is_refused() -> None:
+    nodes = [node("Relu", ["x"], ["a"]), node("Sigmoid", ["a"], ["b"]), node("Add", ["a", "b"])]
+    found = regions_of(nodes)
+    assert found.between("a", "y").shapes["y"] == (12, 12)
+    with pytest.raises(InvalidArgument, match="depends on x"):
+        found.between("b", "y")
