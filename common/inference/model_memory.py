@@ -3,17 +3,19 @@
 ::
 
     request ──> resident: a lease, at once
-            └─> absent: the loader unloads what must go, loads, executes once; who waits gets its lease
+            └─> absent: waits for its turn; the loader unloads what must go, loads, executes once; then all
+                who wait for that network get their leases
     a new file is first measured (`proving.py`): so its memory is known
 
-One thread loads, so that a load never takes a worker from requests. Requests of resident networks run on the
-thread that brings them. A lease keeps its network from being evicted.
+One thread loads, so that a load never takes a worker from requests. What leaves for a network is decided when
+its load begins: until then it serves. Requests of resident networks run on the thread that brings them. A
+lease keeps its network from being evicted.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -43,7 +45,7 @@ from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.inference.tensors import TensorSpec
 from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.hindsight import Hindsight, RequestLog, look_back
-from nearsight.common.model_cache.model_cache import Eviction, Load, ModelCache, Reason, Refuse, Run
+from nearsight.common.model_cache.model_cache import Eviction, Load, ModelCache, Reason, Refuse, Run, Wait
 from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Victim
 from nearsight.common.model_cache.registry import make_policy
 
@@ -54,12 +56,12 @@ _FIT_EVERY_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Wanted:
-    """A load that is queued or runs."""
+    """A network that requests wait for: its load runs, or comes later."""
 
     manifest: Manifest
     costs: ModelCosts
-    victims: list[Resident]
     began_s: float | None = None
+    """When its load began."""
     waiting: list[Future[Lease]] = field(default_factory=list)
 
 
@@ -92,8 +94,7 @@ class ModelMemory:
         self._lock = threading.Lock()
         self._resident: dict[str, Resident] = {}
         self._wanted: dict[str, _Wanted] = {}
-        self._blocked: deque[tuple[Manifest, Future[Lease]]] = deque()
-        """Requests whose networks fit when others have been loaded or executed."""
+        """In the order of their first requests."""
         self._counts = Counts()
         self._requests = RequestLog()
         self._hindsight: Hindsight | None = None
@@ -238,8 +239,6 @@ class ModelMemory:
         with self._lock:
             self._closed = True
             waiting = [one for wanted in self._wanted.values() for one in wanted.waiting]
-            waiting += [one for _, one in self._blocked]
-            self._blocked.clear()
             self._wanted.clear()
         for one in waiting:
             fail(one, stopping())
@@ -265,10 +264,9 @@ class ModelMemory:
         if costs is None:
             self._prover.prove(manifest, lambda outcome: self._proven(outcome, lease))
             return Absent(Load(), None, 0.0, 0.0, lease)
-        decide = self._cache.request if counts else self._cache.again
+        decide = self._cache.request if counts else self._cache.load
         decision = decide(name, costs, now_s)
-        if isinstance(decision, Refuse) and (decision.reason is not Reason.IN_USE or not self._busy()):
-            self._counts.refused += 1
+        if isinstance(decision, Refuse) and not self._passes(decision):
             raise self._refusal(decision)
         if counts:
             self._requests.requested(name, costs, now_s, resident=isinstance(decision, Run))
@@ -276,21 +274,21 @@ class ModelMemory:
             self._counts.resident += counts
             return self._lease(self._resident[name])
         self._counts.waited += counts
-        loads_ms = self._loads_ms(now_s)
-        if isinstance(decision, Refuse):
-            self._blocked.append((manifest, lease))
-            return Absent(Load(), costs, loads_ms, 0.0, lease)
-        if isinstance(decision, Load):
-            wanted = _Wanted(manifest, costs, self._victims(decision.evict))
-            self._wanted[name] = wanted
-            self._loader.submit(lambda: self._load(wanted))
-        wanted = self._wanted[name]
+        wanted = self._wanted.setdefault(name, _Wanted(manifest, costs))
         wanted.waiting.append(lease)
-        return Absent(decision, costs, loads_ms, self._left_ms(wanted, now_s), lease)
+        if isinstance(decision, Load):
+            self._begin_load(wanted, decision.evict)
+        waits = decision if isinstance(decision, Wait) else Load()
+        return Absent(waits, costs, self._before_ms(name, now_s), _left_ms(wanted, now_s), lease)
 
-    def _busy(self) -> bool:
-        """Whether memory is held that will be free: by loads and executions, not by pins."""
-        return bool(self._wanted) or any(one.leases for one in self._resident.values())
+    def _passes(self, refused: Refuse) -> bool:
+        """Whether the reason will pass: a load or executions end, but pins do not."""
+        in_use = refused.reason is Reason.IN_USE and any(one.leases for one in self._resident.values())
+        return in_use or refused.reason is Reason.LOADING
+
+    def _begin_load(self, wanted: _Wanted, victims: Iterable[Victim]) -> None:
+        gone, wanted.began_s = self._victims(victims), self._clock.monotonic()
+        self._loader.submit(lambda: self._load(wanted, gone))
 
     def _begun(self) -> Runtime:
         if self._closed:
@@ -306,6 +304,7 @@ class ModelMemory:
         return self._runtime
 
     def _refusal(self, refused: Refuse) -> NearsightError:
+        self._counts.refused += 1
         allowed_bytes = self._settings.memory_mb * 10**6
         if refused.size_bytes > allowed_bytes:
             return Unavailable(f"network {refused}", advice="raise models.memory_mb")
@@ -315,15 +314,6 @@ class ModelMemory:
         elif refused.budget_bytes < allowed_bytes:
             others = ", as recognition caches save more time with the rest"
         return Overloaded(f"network {refused}{others}", advice="try again")
-
-    def _again(
-        self, manifest: Manifest, lease: Future[Lease], *, counts: bool
-    ) -> Lease | Absent | NearsightError:
-        """Decide about a request that has waited until now."""
-        try:
-            return self._request(manifest, lease, counts=counts)
-        except NearsightError as error:
-            return error
 
     def _lease(self, resident: Resident) -> Lease:
         resident.leases += 1
@@ -352,33 +342,42 @@ class ModelMemory:
         if not resident.leases:
             self._loader.submit(lambda: _close([resident]))
 
-    def _loads_ms(self, now_s: float) -> float:
-        return sum(self._left_ms(wanted, now_s) for wanted in self._wanted.values())
-
-    def _left_ms(self, wanted: _Wanted, now_s: float) -> float:
-        spent_ms = 0.0 if wanted.began_s is None else (now_s - wanted.began_s) * 1e3
-        return max(0.0, wanted.costs.load_ms - spent_ms)
+    def _before_ms(self, name: str, now_s: float) -> float:
+        """Until the load of this network begins: the loads before it."""
+        before = itertools.takewhile(lambda one: one.manifest.name != name, self._wanted.values())
+        return sum(_left_ms(wanted, now_s) for wanted in before)
 
     # On other threads
 
-    def _try_blocked(self) -> None:
-        """Decide again about requests for which there was no memory; some may be free now."""
-        if not self._blocked:
-            return
+    def _load_next(self) -> None:
+        """Memory or the loader may be free: begin a load that requests wait for, if one is possible."""
+        in_vain: list[tuple[Future[Lease], NearsightError]] = []
         with self._lock:
-            blocked, self._blocked = self._blocked, deque()
-            outcomes = [(lease, self._again(manifest, lease, counts=False)) for manifest, lease in blocked]
-        for lease, outcome in outcomes:
-            _settle(lease, outcome)
+            for name, wanted in list(self._wanted.items()):
+                if wanted.began_s is not None:
+                    break
+                decision = self._cache.load(name, wanted.costs, self._clock.monotonic())
+                if isinstance(decision, Load):
+                    self._begin_load(wanted, decision.evict)
+                    break
+                if not self._passes(decision):
+                    error = self._refusal(decision)
+                    in_vain += [(one, error) for one in self._wanted.pop(name).waiting]
+        for one, error in in_vain:
+            fail(one, error)
 
     def _proven(self, outcome: Manifest | NearsightError, lease: Future[Lease]) -> None:
         """The network of a request was measured."""
-        if isinstance(outcome, NearsightError):
-            fail(lease, outcome)
-            return
-        with self._lock:
-            decided = self._again(outcome, lease, counts=True)
-        _settle(lease, decided)
+        try:
+            if isinstance(outcome, NearsightError):
+                raise outcome
+            with self._lock:
+                found = self._request(outcome, lease)
+        except NearsightError as error:
+            fail(lease, error)
+        else:
+            if isinstance(found, Lease):
+                lease.set_result(found)
 
     def _released(self, resident: Resident) -> None:
         with self._lock:
@@ -387,18 +386,14 @@ class ModelMemory:
                 self._unload(self._cache.ended(resident.manifest.name, self._clock.monotonic()))
             elif not resident.leases:
                 self._loader.submit(lambda: _close([resident]))
-        self._try_blocked()
+        self._load_next()
 
-    def _load(self, wanted: _Wanted) -> None:
+    def _load(self, wanted: _Wanted, gone: Iterable[Resident]) -> None:
         """On the loader's thread: unload what must go, load, and execute once."""
-        manifest, name = wanted.manifest, wanted.manifest.name
-        with self._lock:
-            wanted.began_s = began_s = self._clock.monotonic()
-        _close(wanted.victims)  # belongs to the time of the load: requests wait for it
-        with self._lock:
-            if self._closed:
-                return
-            self._begun()
+        manifest, name, began_s = wanted.manifest, wanted.manifest.name, self._clock.monotonic()
+        _close(gone)  # belongs to the time of the load: requests wait for it
+        if self._closed:
+            return
         try:
             network = self._networks.load(manifest)
         except NearsightError as error:
@@ -410,7 +405,7 @@ class ModelMemory:
             self._prover.failed(manifest, error)
             for one in waiting:
                 fail(one, error)
-            self._try_blocked()
+            self._load_next()
             return
         now_s = self._clock.monotonic()
         costs = ModelCosts(wanted.costs.size_bytes, (now_s - began_s) * 1e3, wanted.costs.execution_ms)
@@ -431,7 +426,7 @@ class ModelMemory:
         )
         for one, lease in zip(waiting, leases, strict=True):
             one.set_result(lease)
-        self._try_blocked()
+        self._load_next()
 
 
 def _costs(manifest: Manifest, runtime: Runtime) -> ModelCosts | None:
@@ -447,9 +442,6 @@ def _close(residents: Iterable[Resident]) -> None:
         one.network.close()
 
 
-def _settle(waiting: Future[Lease], outcome: Lease | Absent | NearsightError) -> None:
-    """Tell a request what was decided; one whose network is absent waits on."""
-    if isinstance(outcome, Lease):
-        waiting.set_result(outcome)
-    elif isinstance(outcome, NearsightError):
-        fail(waiting, outcome)
+def _left_ms(wanted: _Wanted, now_s: float) -> float:
+    spent_ms = 0.0 if wanted.began_s is None else (now_s - wanted.began_s) * 1e3
+    return max(0.0, wanted.costs.load_ms - spent_ms)

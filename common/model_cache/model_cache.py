@@ -2,7 +2,8 @@
 
 One budget in bytes. The cache decides; its caller loads, unloads and executes, and reports back. Every call
 that may need room returns what to unload. A model is out of the cache as soon as it is named for eviction,
-and its bytes are free: the caller unloads it before it loads anything.
+and its bytes are free: the caller unloads it before it loads anything. One model is loaded at a time, so that
+nothing leaves before the load that needs its room begins.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Reason(Enum):
     """Why a model cannot be loaded now."""
 
     TOO_LARGE = "larger than the budget"
-    IN_USE = "what else is resident executes, loads or is pinned"
+    LOADING = "another one is being loaded"
+    IN_USE = "what else is resident executes or is pinned"
     TOO_MANY = "too many evictions for one load"
 
 
@@ -110,7 +112,7 @@ class ModelCache:
         self._budget_bytes = budget_bytes
         self._most_evictions = most_evictions
         self._resident: dict[str, ModelCosts] = {}
-        self._loading: dict[str, ModelCosts] = {}
+        self._loading: tuple[str, ModelCosts] | None = None
         self._executing: Counter[str] = Counter()
         self._pinned: set[str] = set()
         self._free_bytes = budget_bytes
@@ -153,32 +155,30 @@ class ModelCache:
         now_s : float
         """
         self.policy.requested(model, now_s)
-        return self.again(model, costs, now_s)
-
-    def again(self, model: str, costs: ModelCosts, now_s: float) -> Decision:
-        """Decide once more about a request that was refused; the policy does not hear of it again."""
         if model in self._resident:
             return _RUN
-        if model in self._loading:
+        if self._is_loading(model):
             return _WAIT
         return self.load(model, costs, now_s)
 
     def load(self, model: str, costs: ModelCosts, now_s: float) -> Load | Refuse:
-        """Decide about a load without a request, such as a warm-up or a load ahead of a request.
+        """Decide about a load: without a request, or once more after one was refused.
 
         Raises
         ------
         InvalidArgument
             If the model is resident or loading.
         """
-        if model in self._resident or model in self._loading:
+        if model in self._resident or self._is_loading(model):
             raise InvalidArgument(f"{model} is resident or loading already")
+        if costs.size_bytes > self._budget_bytes:
+            return self._refuse(Reason.TOO_LARGE, model, costs)
+        if self._loading is not None:
+            return self._refuse(Reason.LOADING, model, costs)
         needed_bytes = costs.size_bytes - self._free_bytes
         if needed_bytes <= 0:
             self._reserve(model, costs)
             return _LOAD
-        if costs.size_bytes > self._budget_bytes:
-            return self._refuse(Reason.TOO_LARGE, model, costs)
         evictable = self._evictable()
         if self._evictable_bytes() < needed_bytes:
             return self._refuse(Reason.IN_USE, model, costs)
@@ -199,9 +199,7 @@ class ModelCache:
         measured : ModelCosts, optional
             Replaces what `request` was told.
         """
-        costs = self._loading.pop(model, None)
-        if costs is None:
-            raise InvalidArgument(f"{model} was not being loaded")
+        costs = self._ended_load(model)
         if measured is not None:
             self._free_bytes += costs.size_bytes - measured.size_bytes
             costs = measured
@@ -211,10 +209,7 @@ class ModelCache:
 
     def failed(self, model: str) -> None:
         """A load has failed: its room is free again. What was evicted for it stays evicted."""
-        costs = self._loading.pop(model, None)
-        if costs is None:
-            raise InvalidArgument(f"{model} was not being loaded")
-        self._free_bytes += costs.size_bytes
+        self._free_bytes += self._ended_load(model).size_bytes
 
     def lost(self, model: str, now_s: float) -> None:
         """A resident model is gone although nobody evicted it: its process has died."""
@@ -257,6 +252,15 @@ class ModelCache:
         self.policy.resized(budget_bytes)
         return self._shrunk(now_s)
 
+    def _is_loading(self, model: str) -> bool:
+        return self._loading is not None and self._loading[0] == model
+
+    def _ended_load(self, model: str) -> ModelCosts:
+        if self._loading is None or self._loading[0] != model:
+            raise InvalidArgument(f"{model} was not being loaded")
+        (_, costs), self._loading = self._loading, None
+        return costs
+
     def _known(self, model: str) -> ModelCosts:
         costs = self._resident.get(model)
         if costs is None:
@@ -275,16 +279,14 @@ class ModelCache:
 
     def _evictable_bytes(self) -> int:
         taken = self._budget_bytes - self._free_bytes
-        if not (self._loading or self._executing or self._pinned):
+        if self._loading is not None:
+            taken -= self._loading[1].size_bytes
+        if not (self._executing or self._pinned):
             return taken
-        return (
-            taken
-            - _bytes_of(self._loading.values())
-            - _bytes_of(map(self._resident.__getitem__, self._held()))
-        )
+        return taken - _bytes_of(map(self._resident.__getitem__, self._held()))
 
     def _reserve(self, model: str, costs: ModelCosts) -> None:
-        self._loading[model] = costs
+        self._loading = (model, costs)
         self._free_bytes -= costs.size_bytes
 
     def _evict(self, victims: Iterable[Victim], made_room_for: str, now_s: float) -> None:

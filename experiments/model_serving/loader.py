@@ -1,9 +1,9 @@
 """Requests for models as an edge serves them: one loader beside the executions, which do not wait for it.
 
 Requests of resident models are executed at once. The others wait for the loader, which loads one model after
-the other. A model that cannot be loaded yet, since others that load or execute hold the memory, is tried
-again after each of these. Loads and executions share the cores equally. While the loader is idle it may load
-ahead, if it is told what.
+the other, in the order of their first requests. A model that cannot be loaded yet, since others that execute
+hold the memory, is tried again after each of these. Loads and executions share the cores equally. While the
+loader is idle it may load ahead, if it is told what.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections import deque
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from nearsight.common.model_cache.model_cache import Decision, Load, ModelCache, Reason, Refuse, Run
+from nearsight.common.model_cache.model_cache import Load, ModelCache, Reason, Refuse, Run
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.experiments.model_serving.simulation import Served
 from nearsight.experiments.traces.model_requests import ModelRequests
@@ -126,11 +125,9 @@ class _Edge:
         self._names = [requests.names[model] for model in requests.models.tolist()]
         self._costs, self._cache, self._ahead = costs, cache, ahead
         self._cores = _Cores(cores)
-        self._loads: deque[str] = deque()
-        """The first one runs."""
+        self._loading = False
         self._waiting: dict[str, list[int]] = {}
-        """Places of requests, by the model that is loaded for them."""
-        self._blocked: deque[int] = deque()
+        """Places of requests, by the model that is or will be loaded for them."""
         count = len(requests)
         self._since_s = np.zeros(count)
         self.served = Served(
@@ -143,28 +140,21 @@ class _Edge:
         name, self._since_s[place] = self._names[place], now_s
         decision = self._cache.request(name, self._costs[name], now_s)
         self.served.missed[place] = not isinstance(decision, Run)
-        if isinstance(decision, Refuse) and decision.reason is not Reason.IN_USE:
+        if isinstance(decision, Run):
+            self._execute(place, now_s)
+        elif isinstance(decision, Refuse) and decision.reason not in {Reason.LOADING, Reason.IN_USE}:
             self.served.refused[place], self.served.missed[place] = True, False
             self._cores.start(0.0, self.answered, now_s)
         else:
-            self._take(place, decision, now_s)
+            self._waiting.setdefault(name, []).append(place)
+            if isinstance(decision, Load):
+                self._begin(name, now_s)
         self._load_ahead(now_s)
 
     def advance(self, now_s: float) -> None:
         """Finish what ends until then."""
         while self._cores.next_end_s <= now_s and self._cores.next_end_s < math.inf:
             self._cores.end_next()
-
-    def _take(self, place: int, decision: Decision, now_s: float) -> None:
-        name = self._names[place]
-        if isinstance(decision, Run):
-            self._execute(place, now_s)
-        elif isinstance(decision, Refuse):
-            self._blocked.append(place)
-        else:
-            if isinstance(decision, Load):
-                self._begin(name, now_s)
-            self._waiting[name].append(place)
 
     def _execute(self, place: int, now_s: float) -> None:
         name = self._names[place]
@@ -175,37 +165,32 @@ class _Edge:
         def ended(end_s: float) -> None:
             self._cache.ended(name, end_s)
             self.served.queue_ms[place] = max(0.0, 1e3 * (end_s - now_s) - work_ms)
-            self._try_blocked(end_s)
+            self._load_next(end_s)
             self.answered(end_s)
 
         self._cores.start(work_ms, ended, now_s)
 
     def _begin(self, model: str, now_s: float) -> None:
-        """Queue a load."""
-        self._loads.append(model)
-        self._waiting[model] = []
-        if len(self._loads) == 1:
-            self._cores.start(self._costs[model].load_ms, self._loaded, now_s)
+        def ended(end_s: float) -> None:
+            self._loading = False
+            self._cache.loaded(model, end_s)
+            for place in self._waiting.pop(model, ()):
+                self._execute(place, end_s)
+            self._load_next(end_s)
+            self._load_ahead(end_s)
 
-    def _loaded(self, now_s: float) -> None:
-        model = self._loads.popleft()
-        self._cache.loaded(model, now_s)
-        if self._loads:
-            self._cores.start(self._costs[self._loads[0]].load_ms, self._loaded, now_s)
-        for place in self._waiting.pop(model):
-            self._execute(place, now_s)
-        self._try_blocked(now_s)
-        self._load_ahead(now_s)
+        self._loading = True
+        self._cores.start(self._costs[model].load_ms, ended, now_s)
 
-    def _try_blocked(self, now_s: float) -> None:
-        for _ in range(len(self._blocked)):
-            place = self._blocked.popleft()
-            name = self._names[place]
-            self._take(place, self._cache.again(name, self._costs[name], now_s), now_s)
+    def _load_next(self, now_s: float) -> None:
+        for model in () if self._loading else self._waiting:
+            if isinstance(self._cache.load(model, self._costs[model], now_s), Load):
+                self._begin(model, now_s)
+                return
 
     def _load_ahead(self, now_s: float) -> None:
         """Let an idle loader load what a request is expected for."""
-        if self._ahead is None or self._loads:
+        if self._ahead is None or self._loading:
             return
         model = self._ahead(self._cache, now_s)
         if model is not None and isinstance(self._cache.load(model, self._costs[model], now_s), Load):

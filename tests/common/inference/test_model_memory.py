@@ -185,6 +185,43 @@ def test_a_network_in_use_is_not_evicted_and_requests_wait_for_its_memory(place:
         lease.release()
 
 
+def test_a_network_serves_until_the_load_that_needs_its_memory_begins(
+    place: Place, gate: threading.Event
+) -> None:
+    for name in ("one", "two", "three", "four"):
+        place.add(name)
+    memory = place.memory(20)
+    for name in ("one", "two"):
+        use(memory, name)
+    gate.clear()
+    waiting = [lease_of(memory, name) for name in ("three", "four", "four")]
+    assert set(memory.state.resident) == {"two"}
+    assert use(memory, "two") == 2.0
+    absent = memory.request("four")
+    assert isinstance(absent, Absent)
+    assert 5.0 < absent.loads_ms + absent.load_left_ms <= 10.0  # three's load, and its own
+    gate.set()
+    for one in (*waiting, absent.lease):
+        one.result(20).release()
+    assert set(memory.state.resident) == {"three", "four"}
+    assert memory.state.counts.loads == 4
+
+
+def test_a_request_that_waits_for_its_turn_fails_if_its_network_does_not_fit_any_more(
+    place: Place, gate: threading.Event
+) -> None:
+    for name in ("one", "two"):
+        place.add(name)
+    memory = place.memory(30, reserve_mb=100)
+    gate.clear()
+    first, second = lease_of(memory, "one"), lease_of(memory, "two")
+    memory.fit(75 * MB)
+    gate.set()
+    with pytest.raises(Overloaded, match=r"two needs 10 MB of \d MB"):
+        second.result(20)
+    first.result(20).release()
+
+
 def test_a_network_whose_memory_is_pinned_by_others_is_refused_with_numbers(place: Place) -> None:
     place.add("one", 25)
     place.add("two")

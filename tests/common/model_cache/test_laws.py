@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearsight.common.model_cache.model_cache import Load, ModelCache, Refuse, Run, Wait
+from nearsight.common.model_cache.model_cache import Load, ModelCache, Reason, Refuse, Run, Wait
 from nearsight.common.model_cache.policy import ModelCosts, Victim
 from nearsight.common.model_cache.registry import make_policy
 
@@ -74,6 +74,9 @@ class Caller:
             assert self.taken <= self.budget
         else:
             assert isinstance(decision, Refuse)
+            if decision.reason is Reason.LOADING:
+                assert self.loading
+                return
             movable = sum(size for one, size in self.loaded.items() if not self.held(one))
             assert self.taken - movable + COSTS[model].size_bytes > self.budget
 

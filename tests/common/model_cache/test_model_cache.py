@@ -37,7 +37,18 @@ def test_a_loading_model_holds_its_room() -> None:
     assert cache.free_bytes == 50
     refused = cache.request("b", ONE, 0.1)
     assert isinstance(refused, Refuse)
-    assert (refused.reason, refused.evictable_bytes) == (Reason.IN_USE, 0)
+    assert (refused.reason, refused.evictable_bytes) == (Reason.LOADING, 0)
+
+
+def test_nothing_leaves_before_the_load_that_needs_its_room_begins() -> None:
+    cache = cache_of("a", "b", "c")
+    assert evicted(cache.request("d", ONE, 3.0)) == ["a"]
+    refused = cache.request("e", ONE, 4.0)
+    assert isinstance(refused, Refuse)
+    assert refused.reason is Reason.LOADING
+    assert cache.request("b", ONE, 5.0) == Run()
+    cache.loaded("d", 6.0)
+    assert evicted(cache.load("e", ONE, 6.0)) == ["c"]
 
 
 def test_a_failed_load_gives_its_room_back() -> None:

@@ -35,6 +35,15 @@ def test_a_load_waits_until_another_one_lets_its_memory_go() -> None:
     assert served.load_ms == pytest.approx([2000, 6000])
 
 
+def test_a_model_serves_until_the_load_that_needs_its_room_begins() -> None:
+    costs = {**COSTS, "d": ModelCosts(1, 1000.0)}
+    trace = ModelRequests(
+        np.array([0.0, 3.0, 9.0, 10.0, 12.0]), np.array([0, 2, 1, 3, 2], np.int32), tuple(costs)
+    )
+    served = serve_beside_loader(trace, costs, cache(2))  # a, c; b in place of a; d then in place of c
+    assert served.load_ms == pytest.approx([2000, 1000, 5000, 5000, 0])
+
+
 def test_requests_that_are_blocked_together_share_one_load() -> None:
     served = serve_beside_loader(requests((0, "a"), (1, "b"), (1.5, "b")), COSTS, cache(1))
     assert served.load_ms == pytest.approx([2000, 6000, 5500])
