@@ -26,6 +26,7 @@ Frame = NDArray[np.uint8]
 """(H, W, 3), any order of colours."""
 Offset = tuple[int, int]
 """Rows and columns: pixel p of the frame is compared with pixel p + offset of the reference."""
+Area = tuple[slice, ...]
 
 _SETTLED = 0.98
 """Share of blocks matched at offset 0 from which no other shift is tried."""
@@ -128,19 +129,16 @@ class Blocks:
 
     def squared_errors(self, frame: Frame, reference: Frame, offset: Offset = (0, 0)) -> NDArray[np.float32]:
         """(R, C): squared differences summed over each block; infinite where it leaves the reference."""
-        here, there = _overlap(frame, reference, offset)
-        inside = self._inside(offset)
-        if here.size:
-            top, left = max(-offset[0], 0), max(-offset[1], 0)
-            target = self._difference[top : top + here.shape[0], left : left + here.shape[1]]
-            cv2.absdiff(here, there, dst=target)
+        here, there = overlap(frame.shape, offset)
+        if frame[here].size:
+            cv2.absdiff(frame[here], reference[there], dst=self._difference[here])
         # First one sum per column of pixels: long rows are what the processor adds fastest.
         self._sums[:] = 0
         flat = self._difference.reshape(self.rows * self.block_px, -1)
         for row in range(self.block_px):
             cv2.accumulateSquare(flat[row :: self.block_px], self._sums)
         errors: NDArray[np.float32] = self._sums.reshape(self.rows, self.columns, -1).sum(axis=2)
-        errors[~inside] = np.inf
+        errors[~self._inside(offset)] = np.inf
         return errors
 
     def limits(self, threshold_db: float | NDArray[np.floating]) -> NDArray[np.floating]:
@@ -221,19 +219,19 @@ class ShiftMatcher:
         return [(row, column) for row in rows for column in columns]
 
 
-def _overlap(frame: Frame, reference: Frame, offset: Offset) -> tuple[Frame, Frame]:
-    """The pixels of the frame whose counterparts are in the reference, and these."""
-    (height, width, _), (down, right) = frame.shape, offset
-    here = frame[max(-down, 0) : max(height - down, 0), max(-right, 0) : max(width - right, 0)]
-    there = reference[max(down, 0) : max(height + down, 0), max(right, 0) : max(width + right, 0)]
+def overlap(shape: tuple[int, ...], offset: Offset) -> tuple[Area, Area]:
+    """The part of a frame of this shape that has counterparts at an offset, and the part that these are."""
+    sides = list(zip(shape[:2], offset, strict=True))
+    here = tuple(slice(max(-moved, 0), max(min(side - moved, side), 0)) for side, moved in sides)
+    there = tuple(slice(max(moved, 0), max(min(side + moved, side), 0)) for side, moved in sides)
     return here, there
 
 
 def _probe(frame: Frame, reference: Frame, offset: Offset) -> float:
     """Mean absolute difference at an offset, of every eighth row."""
-    here, there = _overlap(frame, reference, offset)
-    here, there = here[::_PROBED_ROWS], there[::_PROBED_ROWS]
-    return float(cv2.norm(here, there, cv2.NORM_L1)) / here.size
+    here, there = overlap(frame.shape, offset)
+    rows, others = frame[here][::_PROBED_ROWS], reference[there][::_PROBED_ROWS]
+    return float(cv2.norm(rows, others, cv2.NORM_L1)) / rows.size
 
 
 def _motion(frame: Frame, reference: Frame) -> tuple[float, float]:
