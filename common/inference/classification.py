@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -109,20 +110,48 @@ def photo_tensor(photo: NDArray[np.uint8], spec: TensorSpec, pixels: Pixels) -> 
     -------
     ndarray, as ``spec`` says
     """
-    layout, wanted = image_layout(spec), _RANGES[pixels]
-    shrinks = photo.shape[0] > layout.height and photo.shape[1] > layout.width
+    layout = image_layout(spec)
+    return scaled_tensor(fitted(photo, layout.height, layout.width), spec, pixels)
+
+
+def fitted(photo: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """A photo (H, W, 3), stretched to so many rows and columns; itself if it has them."""
+    if photo.shape[:2] == (height, width):
+        return photo
+    shrinks = photo.shape[0] > height and photo.shape[1] > width
     way = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    scaled = cv2.resize(photo, (layout.width, layout.height), interpolation=way)
+    return np.asarray(cv2.resize(photo, (width, height), interpolation=way), np.uint8)
+
+
+def scaled_tensor(photo: NDArray[np.uint8], spec: TensorSpec, pixels: Pixels) -> Tensor:
+    """As `photo_tensor`, of a photo that has the size already."""
+    layout, blue_first = image_layout(spec), _RANGES[pixels].blue_first
+    table = _table(pixels)
     if layout.channels == 1:
-        grey = cv2.cvtColor(scaled, cv2.COLOR_BGR2GRAY)[:, :, None].astype(np.float32)
-        values = (grey * wanted.scale - sum(wanted.mean) / 3) / (sum(wanted.spread) / 3)
-    else:
-        ordered = scaled if wanted.blue_first else cv2.cvtColor(scaled, cv2.COLOR_BGR2RGB)
-        mean, spread = np.array(wanted.mean, np.float32), np.array(wanted.spread, np.float32)
-        values = (ordered.astype(np.float32) * np.float32(wanted.scale) - mean) / spread
-    if layout.channels_first:
-        values = np.moveaxis(values, 2, 0)
-    return np.ascontiguousarray(values[None], spec.dtype)
+        grey, levels = cv2.cvtColor(photo, cv2.COLOR_BGR2GRAY), np.ascontiguousarray(table[:, 3])
+        values = np.asarray(cv2.LUT(grey, levels))[None, None]
+        return np.ascontiguousarray(
+            values if layout.channels_first else np.moveaxis(values, 1, 3), spec.dtype
+        )
+    if not layout.channels_first:
+        ordered = photo if blue_first else cv2.cvtColor(photo, cv2.COLOR_BGR2RGB)
+        values = np.asarray(cv2.LUT(ordered, np.ascontiguousarray(table[None, :, :3])))[None]
+        return np.ascontiguousarray(values, spec.dtype)
+    planes = cv2.split(photo) if blue_first else cv2.split(photo)[::-1]
+    found = np.empty((1, 3, *photo.shape[:2]), np.float32)
+    for channel, plane in enumerate(planes):
+        cv2.LUT(plane, np.ascontiguousarray(table[:, channel]), dst=found[0, channel])
+    return np.ascontiguousarray(found, spec.dtype)
+
+
+@cache
+def _table(pixels: Pixels) -> NDArray[np.float32]:
+    """(256, 4): what each value of a pixel becomes in the three channels, and in one of grey."""
+    wanted, levels = _RANGES[pixels], np.arange(256, dtype=np.float32)[:, None]
+    mean, spread = np.array(wanted.mean, np.float32), np.array(wanted.spread, np.float32)
+    colours = (levels * np.float32(wanted.scale) - mean) / spread
+    grey = (levels * np.float32(wanted.scale) - sum(wanted.mean) / 3) / (sum(wanted.spread) / 3)
+    return np.concatenate([colours, grey], axis=1).astype(np.float32)
 
 
 def label_of(outputs: Tensor, manifest: Manifest) -> RecognizedObject | None:
@@ -139,19 +168,24 @@ def label_of(outputs: Tensor, manifest: Manifest) -> RecognizedObject | None:
     InvalidArgument
         If there is not one label per class.
     """
-    scores = np.asarray(outputs, np.float64).reshape(-1)
-    if not manifest.labels or len(scores) != len(manifest.labels):
+    if not manifest.labels or outputs.size != len(manifest.labels):
         raise InvalidArgument(
-            f"network {manifest.name} gives {len(scores)} numbers and has {len(manifest.labels)} labels: "
+            f"network {manifest.name} gives {outputs.size} numbers and has {len(manifest.labels)} labels: "
             "it names nothing",
             advice="give it one label per class: nearsight models add --labels FILE; or use Recognizer.infer",
         )
-    if scores.min() < 0 or not math.isclose(scores.sum(), 1, abs_tol=1e-2):
-        scores = np.exp(scores - scores.max())
-        scores /= scores.sum()
-    best = int(scores.argmax())
-    confidence = float(scores[best])
+    best, confidence = best_class(outputs)
     if not confidence >= manifest.least_confidence or confidence <= 0:  # not a number is not confident
         return None
     label = manifest.labels[best]
     return RecognizedObject(label, label, manifest.version, min(1.0, confidence), 0, None)
+
+
+def best_class(outputs: Tensor) -> tuple[int, float]:
+    """The most probable class, and its probability; ``outputs`` as `label_of` takes them."""
+    scores = np.asarray(outputs, np.float64).reshape(-1)
+    if scores.min() < 0 or not math.isclose(scores.sum(), 1, abs_tol=1e-2):
+        scores = np.exp(scores - scores.max())
+        scores /= scores.sum()
+    best = int(scores.argmax())
+    return best, float(scores[best])
