@@ -9,13 +9,14 @@ import asyncio
 import math
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
+from weakref import WeakSet
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import ConfigurationError, NearsightError
@@ -24,6 +25,7 @@ from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.images import ImageSource
 from nearsight.common.recognition.models import Features
+from nearsight.common.recognition.settings import ImageLimits
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.request.next_tiers import AskRules, BreakerState, NextTiers
 from nearsight.common.result_cache.stage import ResultCacheState
@@ -43,6 +45,8 @@ from nearsight.device.query import DeviceQuery, QueryContext, snapshot
 from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.tiers import RemoteTier
+from nearsight.device.video.live_view import StreamSettings
+from nearsight.device.video.stream import LiveStream, StreamAnswer
 
 LONGEST_TIMEOUT_S = 86_400.0
 COMPUTING_MS = MappingProxyType({IMAGE: 8.0, FEATURES: 6.0})
@@ -166,6 +170,7 @@ class Recognizer:
                 advice="give an edge and set prefetch.enabled, or set result_cache.enabled = false",
             )
         self._callbacks = CallbackThread()
+        self._streams: WeakSet[LiveStream] = WeakSet()
         nearby = self._local.cooperation if self._local else None
         self._store = PeerStore(nearby.node, catalogue, self._callbacks.submit) if nearby else None
 
@@ -250,6 +255,40 @@ class Recognizer:
             As `recognize`.
         """
         return self._submit(image, _ignore, timeout_s).result()
+
+    def stream(
+        self,
+        frames: Iterable[ImageSource] | None = None,
+        callback: Callable[[StreamAnswer], None] | None = None,
+        *,
+        settings: StreamSettings | None = None,
+    ) -> LiveStream:
+        """Recognise what a camera sees, frame by frame; returns at once.
+
+        Parameters
+        ----------
+        frames : iterable of images, optional
+            Taken one after another on a thread of the stream. Without it, give each frame to
+            `LiveStream.push`, which returns its answer.
+        callback : callable, optional
+            With ``frames``: called on that thread with the `StreamAnswer` of each frame, before the next one
+            is taken. An exception in it is logged.
+        settings : StreamSettings, optional
+            How often it asks.
+
+        Raises
+        ------
+        TypeError
+            If only one of ``frames`` and ``callback`` is given, or ``callback`` cannot be called.
+        """
+        if (frames is None) != (callback is None) or not (callback is None or callable(callback)):
+            raise TypeError("give frames with a callback that can be called, or neither")
+        limits = ImageLimits(self.settings.upload.max_bytes, self.settings.upload.max_pixels)
+        stream = LiveStream(self._submit, settings or StreamSettings(), limits, self._clock)
+        self._streams.add(stream)
+        if frames is not None and callback is not None:
+            stream.start(frames, callback)
+        return stream
 
     def infer(
         self,
@@ -341,6 +380,8 @@ class Recognizer:
         Called from a callback it does not wait for the callbacks. Requests that come later are answered
         `Cancelled`. May be called twice.
         """
+        for stream in list(self._streams):
+            stream.close()
         self._engine.close()
         if self._local is not None:
             self._local.close()

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from nearsight.device.recognition import Recognition, RequestHandle
     from nearsight.device.recognizer import Recognizer, RecognizerSecurity
     from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+    from nearsight.device.video.live_view import Done, StreamSettings
+    from nearsight.device.video.stream import LiveStream, StreamAnswer
 
 __all__ = [
     "ApproximateKeyCache",
@@ -51,12 +53,14 @@ __all__ = [
     "ClientSecurity",
     "ConfigurationError",
     "DeadlineExceeded",
+    "Done",
     "Hop",
     "ImageTooLarge",
     "Inference",
     "InternalError",
     "InvalidArgument",
     "InvalidImage",
+    "LiveStream",
     "NearsightError",
     "NotFound",
     "Overloaded",
@@ -72,6 +76,8 @@ __all__ = [
     "RecognizerSettings",
     "RequestHandle",
     "StatusCode",
+    "StreamAnswer",
+    "StreamSettings",
     "Unauthenticated",
     "Unavailable",
     "__version__",
@@ -82,8 +88,10 @@ _ELSEWHERE = MappingProxyType(
         "ApproximateKeyCache": "nearsight.common.result_cache.approximate_key_cache",
         "Attempt": "nearsight.common.request.answer",
         "ClientSecurity": "nearsight.common.rpc.security",
+        "Done": "nearsight.device.video.live_view",
         "Hop": "nearsight.common.rpc.client",
         "Inference": "nearsight.device.inference",
+        "LiveStream": "nearsight.device.video.stream",
         "Peer": "nearsight.device.peers.presence.peer",
         "PeerSettings": "nearsight.device.peers.settings",
         "PeerStore": "nearsight.device.peer_store",
@@ -94,6 +102,8 @@ _ELSEWHERE = MappingProxyType(
         "RecognizerSecurity": "nearsight.device.recognizer",
         "RecognizerSettings": "nearsight.device.recognizer_settings",
         "RequestHandle": "nearsight.device.recognition",
+        "StreamAnswer": "nearsight.device.video.stream",
+        "StreamSettings": "nearsight.device.video.live_view",
     }
 )
 """Public name → module; the errors are in `nearsight.common.errors`."""

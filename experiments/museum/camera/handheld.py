@@ -96,6 +96,9 @@ class Frame:
     """(H, W, 3) uint8, blue-green-red."""
     object_id: str | None
     """What it shows; None for a wall, or for what the catalogue does not know."""
+    corners: NDArray[np.float64] | None = None
+    """(4, 2) float64: of the picture, shown or not: top left, top right, bottom right, bottom left; x and y
+    in pixels of the frame, or beyond it. None if they are not known."""
 
 
 def film(stays: Sequence[Stay], how: Filming, seed: int) -> Iterator[Frame]:
@@ -181,7 +184,8 @@ class _Shot:
         # The same randomness for all frames of a stay: glare, colours and those who stand about stay.
         constant = np.random.default_rng([*self._seed, 1])
         image = develop(seen, constant, self._how.difficulty, corners, moved=moved, grain=grain)
-        return Frame(at_s, image, self._stay.object_id if _shown(corners, size) >= _SHOWN else None)
+        object_id = self._stay.object_id if _shown(corners, size) >= _SHOWN else None
+        return Frame(at_s, image, object_id, corners)
 
     def _view(self, at_s: float) -> NDArray[np.float64]:
         """It slides in from the right, stays, and slides out to the left."""

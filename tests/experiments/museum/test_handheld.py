@@ -43,6 +43,14 @@ def test_a_frame_says_what_it_shows_and_a_wall_shows_nothing(stays: list[Stay]) 
     assert set(shown[18:]) == {None}, "the second exhibit is not in the catalogue"
 
 
+def test_a_frame_says_where_the_picture_is(stays: list[Stay]) -> None:
+    sliding = [frame.corners for frame in _clip(stays[:1], 0.0, frames_per_s=10)]
+    lefts = [float(corners[0, 0]) for corners in sliding if corners is not None]
+    assert len(lefts) == len(sliding)
+    assert lefts[0] > SMALL[0] and lefts[-1] < lefts[10] < lefts[0], "it comes from the right, and goes left"
+    assert all(a >= b - 1 for a, b in pairwise(lefts))
+
+
 def test_a_lively_clip_changes_more_and_a_still_one_hardly(stays: list[Stay]) -> None:
     def change(liveliness: float) -> float:
         images = [

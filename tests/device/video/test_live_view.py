@@ -1,0 +1,221 @@
+"""Which frames are asked for, and what holds between answers: events and times in, decisions out."""
+
+import math
+
+import numpy as np
+import pytest
+
+from nearsight.common.errors import InvalidArgument, Unavailable
+from nearsight.device.recognition import Recognition
+from nearsight.device.video.live_view import Done, LiveView, StreamSettings
+from support.camera import UNKNOWN, blurred, corners, frame, gray, recognition
+
+ASKED, TRACKED, SUPERSEDED = Done.ASKED, Done.TRACKED, Done.SUPERSEDED
+
+
+class Camera:
+    """Gives frames to a view, 30 a second unless told otherwise."""
+
+    def __init__(self, most: int = 2, refresh_s: float = 0.1) -> None:
+        self.view = LiveView(StreamSettings(credits=most, refresh_s=refresh_s))
+        self.number, self.now_s = -1, 0.0
+
+    def shows(self, image: np.ndarray, after_s: float = 1 / 30) -> Done:
+        self.number, self.now_s = self.number + 1, self.now_s + after_s
+        return self.view.frame(self.number, gray(image), self.now_s)
+
+    def answered(self, number: int, answer: Recognition) -> None:
+        self.view.answered(number, answer)
+
+    def shows_known(self, name: str | None = "0042") -> None:
+        """A frame that is asked for, and answered before the next."""
+        assert self.shows(frame()) is ASKED
+        self.answered(self.number, recognition(name, corners()) if name else UNKNOWN)
+
+    @property
+    def known(self) -> str | None:
+        return self.view.holding.recognition.object_id if self.view.holding else None
+
+
+def test_the_first_frame_is_asked_and_nothing_is_known_before_its_answer() -> None:
+    camera = Camera()
+    assert camera.shows(frame()) is ASKED
+    assert (camera.view.holding, camera.view.outline) == (None, None)
+
+
+def test_between_answers_the_outline_follows_the_picture() -> None:
+    camera = Camera(refresh_s=math.inf)
+    camera.shows_known()
+    for left in range(62, 90, 2):
+        assert camera.shows(frame(left=left)) is TRACKED
+        assert camera.known == "0042"
+        assert np.array(camera.view.outline) == pytest.approx(np.array(corners(left=left)), abs=2)
+
+
+def test_an_answer_that_comes_late_is_shown_where_the_picture_is_by_then() -> None:
+    camera = Camera(most=1)
+    camera.shows(frame())
+    for left in (66, 72, 78):
+        assert camera.shows(frame(left=left)) is SUPERSEDED
+    camera.answered(0, recognition(where=corners()))
+    camera.shows(frame(left=84))
+    assert camera.view.holding is not None and camera.view.holding.number == 0
+    assert np.array(camera.view.outline) == pytest.approx(np.array(corners(left=84)), abs=2)
+
+
+def test_no_more_questions_are_in_flight_than_there_are_credits() -> None:
+    camera = Camera(most=2)
+    done = [camera.shows(frame(left=60 + 8 * step)) for step in range(5)]
+    assert done == [ASKED, ASKED, SUPERSEDED, SUPERSEDED, SUPERSEDED]
+    camera.answered(0, UNKNOWN)
+    assert camera.shows(frame(left=108)) is ASKED
+
+
+def test_an_answer_that_holds_is_asked_for_anew_when_it_is_old() -> None:
+    camera = Camera(refresh_s=0.1)
+    camera.shows_known()
+    done = [camera.shows(frame(left=60 + 4 * step), after_s=0.04) for step in range(1, 4)]
+    assert done == [TRACKED, TRACKED, ASKED]
+
+
+def test_an_unchanged_picture_is_not_asked_for_again_for_a_while() -> None:
+    camera = Camera(refresh_s=0.0)
+    camera.shows_known()
+    assert [camera.shows(frame()) for _ in range(5)] == [Done.UNCHANGED] * 5
+    assert camera.view.outline == pytest.approx(np.array(corners()), abs=1)
+    assert camera.shows(frame(), after_s=1.0) is ASKED
+
+
+def test_a_picture_that_is_still_being_asked_for_is_not_asked_twice() -> None:
+    camera = Camera()
+    assert [camera.shows(frame()) for _ in range(3)] == [ASKED, Done.UNCHANGED, Done.UNCHANGED]
+
+
+def test_blurred_frames_are_not_asked() -> None:
+    camera = Camera(refresh_s=0.0)
+    camera.shows_known()
+    assert camera.shows(blurred(frame(left=70))) is Done.BLURRED
+    assert camera.shows(frame(left=70)) is ASKED
+
+
+def test_when_the_picture_is_lost_nothing_is_known_and_a_new_question_goes_at_once() -> None:
+    camera = Camera(refresh_s=math.inf)
+    camera.shows_known()
+    assert camera.shows(frame(2)) is ASKED
+    assert (camera.known, camera.view.outline) == (None, None)
+
+
+def test_an_answer_to_a_picture_that_is_gone_is_not_shown() -> None:
+    camera = Camera(most=1)
+    camera.shows(frame(1))
+    camera.shows(frame(2))
+    camera.answered(0, recognition(where=corners()))
+    assert camera.shows(frame(2)) is ASKED
+    assert camera.known is None
+
+
+def test_an_answer_older_than_the_one_in_force_is_not_shown() -> None:
+    camera = Camera(refresh_s=0.0)
+    camera.shows(frame())
+    camera.shows(frame(left=66))
+    camera.answered(1, recognition("new", corners(left=66)))
+    camera.answered(0, recognition("old", corners()))
+    camera.shows(frame(left=66))
+    assert camera.known == "new"
+
+
+def test_a_label_without_corners_holds_until_the_scene_changes() -> None:
+    camera = Camera(refresh_s=math.inf)
+    camera.shows(frame())
+    camera.answered(0, recognition("cat"))
+    for left in (62, 64, 66):
+        assert camera.shows(frame(left=left)) is TRACKED
+        assert (camera.known, camera.view.outline) == ("cat", None)
+    assert camera.shows(frame(2)) is ASKED
+    assert camera.known is None
+
+
+def test_a_label_without_corners_keeps_the_outline_of_the_same_object_only() -> None:
+    for name, kept in (("0042", True), ("cat", False)):
+        camera = Camera(refresh_s=0.0)
+        camera.shows_known()
+        camera.shows(frame(left=64))
+        camera.answered(camera.number, recognition(name))
+        camera.shows(frame(left=66))
+        assert (camera.known, camera.view.outline is not None) == (name, kept)
+
+
+def test_a_picture_that_is_tracked_stays_known_through_two_unknown_answers() -> None:
+    camera = Camera(refresh_s=0.0)
+    camera.shows_known()
+    for step in range(1, 4):
+        assert camera.shows(frame(left=60 + 4 * step)) is ASKED
+        assert camera.known == "0042"
+        camera.answered(camera.number, UNKNOWN)
+    camera.shows(frame(left=76))
+    assert camera.known is None and camera.view.holding is not None
+
+
+def test_unknown_holds_as_well() -> None:
+    camera = Camera()
+    camera.shows_known(None)
+    assert camera.shows(frame(left=63)) is TRACKED
+    assert camera.view.holding is not None and not camera.view.holding.recognition.known
+
+
+def test_after_failures_the_stream_waits_longer_and_longer_and_the_answer_still_holds() -> None:
+    camera = Camera(most=1, refresh_s=0.0)
+    camera.shows_known()
+    waits = []
+    for _ in range(6):
+        while (done := camera.shows(frame(left=60 + camera.number % 9), after_s=0.05)) is not ASKED:
+            assert done in {Done.PAUSED, Done.UNCHANGED}
+            assert camera.known == "0042"
+        waits.append(camera.now_s)
+        camera.view.failed(camera.number, Unavailable("nobody is there"), camera.now_s)
+        assert camera.view.error is not None
+    pauses = np.diff(waits)
+    assert pauses[0] < pauses[2] < pauses[3] and max(pauses) < 3
+    camera.now_s += 3
+    assert camera.shows(frame(left=80)) is ASKED
+    camera.answered(camera.number, recognition(where=corners(left=80)))
+    assert camera.view.error is None
+    assert camera.shows(frame(left=84)) is ASKED, "one answer ends the pauses"
+
+
+def test_a_question_that_failed_is_put_again_for_the_same_picture() -> None:
+    camera = Camera()
+    camera.shows(frame())
+    camera.view.failed(0, Unavailable("nobody is there"), camera.now_s)
+    assert camera.shows(frame(), after_s=1.0) is ASKED
+
+
+def test_frames_of_another_size_begin_anew() -> None:
+    camera = Camera(refresh_s=math.inf)
+    camera.shows_known()
+    assert camera.shows(frame()[:200]) is ASKED
+    assert (camera.known, camera.view.outline) == (None, None)
+
+
+def test_an_answer_to_a_frame_of_another_size_is_not_shown() -> None:
+    camera = Camera()
+    camera.shows(frame())
+    camera.shows(frame()[:200])
+    camera.answered(0, recognition(where=corners()))
+    camera.shows(frame()[:200])
+    assert camera.known is None
+
+
+def test_black_frames_are_asked_once_and_then_are_unchanged() -> None:
+    camera, black = Camera(), np.zeros((240, 320, 3), np.uint8)
+    assert camera.shows(black) is ASKED
+    camera.answered(0, UNKNOWN)
+    assert {camera.shows(black) for _ in range(12)} == {TRACKED, Done.UNCHANGED}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"credits": 0}, {"refresh_s": -1}, {"timeout_s": 0}, {"timeout_s": math.inf}]
+)
+def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InvalidArgument, match="credit"):
+        StreamSettings(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,251 @@
+"""A live stream: one answer per frame, whatever camera, callback and tiers do."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import Cancelled, InvalidImage, NearsightError, Unavailable
+from nearsight.common.recognition.images import ImageSource
+from nearsight.common.recognition.settings import ImageLimits
+from nearsight.device.recognition import Recognition, RequestHandle
+from nearsight.device.video.live_view import Done, StreamSettings
+from nearsight.device.video.stream import LiveStream, StreamAnswer
+from support.camera import UNKNOWN, corners, frame, gray, recognition
+from support.pictures import jpeg
+from support.recognition_server import ScriptedRecognition, always, serve
+from support.recognizers import Scene
+from support.waiting import wait_until
+
+WHERE = corners()
+
+
+class Questions:
+    """Stands for the engine: keeps what is asked until a test answers."""
+
+    def __init__(self, **settings: float) -> None:
+        self.clock = ManualClock()
+        self.open: list[Callable[[Recognition | NearsightError], None]] = []
+        self.cancelled = 0
+        self.stream = LiveStream(self._ask, StreamSettings(**settings), ImageLimits(), self.clock)  # type: ignore[arg-type]
+
+    def push(self, image: ImageSource | None = None) -> StreamAnswer:
+        self.clock.advance(0.1)
+        return self.stream.push(frame() if image is None else image)
+
+    def _ask(
+        self, image: ImageSource, deliver: Callable[[Recognition | NearsightError], None], timeout_s: float
+    ) -> RequestHandle:
+        assert timeout_s == 1.0
+        self.open.append(deliver)
+
+        def cancel() -> bool:
+            self.cancelled += 1
+            deliver(Cancelled("the request was cancelled"))
+            return True
+
+        return RequestHandle("trace", cancel)
+
+
+def test_each_frame_is_answered_at_once_and_says_what_is_known_by_then() -> None:
+    camera = Questions()
+    assert camera.push() == StreamAnswer(0, 0.1, Done.ASKED)
+    assert camera.push().recognition is None
+    camera.open[0](answer := recognition(where=WHERE))
+    third = camera.push()
+    assert (third.number, third.recognition, third.asked) == (2, answer, 0)
+    assert third.age_s == pytest.approx(0.2)
+    assert np.array(third.outline) == pytest.approx(np.array(WHERE), abs=1)
+
+
+def test_outlines_are_in_pixels_of_the_frame_however_large_it_is() -> None:
+    camera = Questions()
+    large = np.repeat(np.repeat(frame(), 4, axis=0), 4, axis=1)
+    camera.push(large)
+    camera.open[0](recognition(where=tuple((4 * x, 4 * y) for x, y in WHERE)))  # type: ignore[arg-type]
+    assert np.array(camera.push(large).outline) == pytest.approx(4 * np.array(WHERE), abs=4)
+
+
+def test_gray_frames_and_files_are_frames_too() -> None:
+    camera = Questions()
+    assert camera.push(frame()).done is Done.ASKED
+    assert camera.push(gray(frame()).pixels).done is Done.UNCHANGED
+    assert camera.push(jpeg(frame())).done is Done.UNCHANGED
+
+
+@pytest.mark.parametrize("broken", [None, np.zeros((0, 5), np.uint8), np.zeros((4, 4)), b"no image"], ids=str)
+def test_a_frame_that_is_no_image_says_so_and_the_stream_goes_on(broken: ImageSource | None) -> None:
+    camera = Questions()
+    camera.push()
+    camera.open[0](recognition(where=WHERE))
+    answer = camera.stream.push(broken)  # type: ignore[arg-type]
+    assert (answer.done, answer.recognition) == (Done.INVALID, None)
+    assert isinstance(answer.error, InvalidImage)
+    after = camera.push()
+    assert after.recognition is not None and after.error is None
+
+
+def test_the_error_of_a_question_is_told_until_one_is_answered() -> None:
+    camera = Questions()
+    camera.push()
+    camera.open[0](error := Unavailable("nobody is there"))
+    told = camera.push()
+    assert (told.error, told.done) == (error, Done.PAUSED)
+    while camera.push().done is not Done.ASKED:
+        pass
+    camera.open[1](UNKNOWN)
+    assert camera.push().error is None
+
+
+def test_closing_cancels_questions_and_refuses_frames() -> None:
+    camera = Questions()
+    camera.push()
+    camera.stream.close()
+    camera.stream.close()
+    assert camera.cancelled == 1
+    with pytest.raises(Cancelled, match="closed"):
+        camera.push()
+
+
+class Listener:
+    """A callback that notes what it gets."""
+
+    def __init__(self) -> None:
+        self.answers: list[StreamAnswer] = []
+
+    def __call__(self, answer: StreamAnswer) -> None:
+        self.answers.append(answer)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [answer.number for answer in self.answers]
+
+
+def test_the_callback_gets_every_frame_of_an_iterable_in_order() -> None:
+    camera, heard = Questions(), Listener()
+    camera.stream.start([frame(left=60 + step) for step in range(9)], heard)
+    assert camera.stream.wait(30)
+    assert heard.numbers == list(range(9))
+    assert len(camera.open) == 2, "credits bound the questions"
+    with pytest.raises(Cancelled):
+        camera.stream.push(frame())
+
+
+def test_a_callback_that_raises_is_logged_and_gets_the_next_frame() -> None:
+    camera, heard = Questions(), Listener()
+
+    def raises_once(answer: StreamAnswer) -> None:
+        heard(answer)
+        if answer.number == 0:
+            raise ValueError("a bug of the application")
+
+    camera.stream.start([frame()] * 3, raises_once)
+    assert camera.stream.wait(30)
+    assert heard.numbers == [0, 1, 2]
+
+
+def test_an_iterable_that_raises_ends_the_stream_and_is_heard_of() -> None:
+    camera, heard = Questions(), Listener()
+
+    def unplugged() -> Iterator[np.ndarray]:
+        yield frame()
+        raise OSError("the camera is gone")
+
+    camera.stream.start(unplugged(), heard)
+    with pytest.raises(OSError, match="camera is gone"):
+        camera.stream.wait(30)
+    assert (heard.numbers, camera.cancelled) == ([0], 1)
+
+
+def test_a_slow_callback_holds_up_the_camera_and_nothing_piles_up() -> None:
+    camera, heard, gate = Questions(), Listener(), threading.Event()
+    taken = []
+
+    def frames() -> Iterator[np.ndarray]:
+        for number in range(4):
+            taken.append(number)
+            yield frame(left=60 + 5 * number)
+
+    def slow(answer: StreamAnswer) -> None:
+        heard(answer)
+        assert gate.wait(30)
+
+    camera.stream.start(frames(), slow)
+    wait_until(lambda: heard.numbers == [0], what="the first callback")
+    assert not camera.stream.wait(0)
+    assert taken == [0]
+    gate.set()
+    assert camera.stream.wait(30)
+    assert heard.numbers == taken == [0, 1, 2, 3]
+
+
+def test_no_callback_runs_after_close_in_mid_stream() -> None:
+    camera, heard, taken = Questions(), Listener(), threading.Semaphore(0)
+
+    def endless() -> Iterator[np.ndarray]:
+        while True:
+            yield frame()
+            taken.release()
+
+    camera.stream.start(endless(), heard)
+    for _ in range(3):
+        assert taken.acquire(timeout=30)
+    camera.stream.close()
+    count = len(heard.answers)
+    assert camera.stream.wait(30)
+    assert len(heard.answers) == count
+
+
+def test_a_callback_may_close_its_stream() -> None:
+    camera, heard = Questions(), Listener()
+
+    def once(answer: StreamAnswer) -> None:
+        heard(answer)
+        camera.stream.close()
+
+    camera.stream.start([frame()] * 5, once)
+    assert camera.stream.wait(30)
+    assert heard.numbers == [0]
+
+
+def test_a_recognizer_recognises_what_a_camera_sees_until_it_is_closed(scene: Scene) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    recognizer, heard = scene.recognizer(edge), Listener()
+
+    def until_known() -> Iterator[np.ndarray]:
+        while not (heard.answers and heard.answers[-1].recognition):
+            yield frame()
+
+    assert recognizer.stream(until_known(), heard).wait(30)
+    assert heard.answers[-1].recognition.object_id == "0042"  # type: ignore[union-attr]
+    left = recognizer.stream()
+    recognizer.close()
+    with pytest.raises(Cancelled):
+        left.push(frame())
+
+
+@pytest.mark.parametrize("given", [{"frames": []}, {"callback": print}, {"frames": [], "callback": 5}])
+def test_frames_come_with_a_callback(scene: Scene, given: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match="callback"):
+        scene.recognizer("tcp://127.0.0.1:9").stream(**given)  # type: ignore[arg-type]
+
+
+def test_a_tier_that_dies_in_mid_stream_and_returns_is_asked_again(scene: Scene) -> None:
+    service = ScriptedRecognition(always("edge"))
+    server = serve(service, "edge")
+    stream = scene.recognizer(server.endpoint).stream(settings=StreamSettings(refresh_s=0.0))
+    step = iter(range(10**6))
+
+    def push() -> StreamAnswer:
+        return stream.push(frame(left=60 + next(step) % 2 * 6))
+
+    wait_until(lambda: push().recognition is not None, what="an answer")
+    server.stop(0.0)
+    wait_until(lambda: isinstance(push().error, Unavailable), what="the failure")
+    again = serve(service, "edge", listen=server.endpoint)
+    try:
+        wait_until(lambda: push().error is None, what="an answer of the new server")
+    finally:
+        again.stop(0.0)
