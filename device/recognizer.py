@@ -31,7 +31,6 @@ from nearsight.common.request.next_tiers import AskRules, BreakerState, NextTier
 from nearsight.common.result_cache.stage import ResultCacheState
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.security import ClientSecurity
-from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.device.callback_thread import CallbackThread
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
@@ -131,8 +130,7 @@ class Recognizer:
 
         def connect(name: str) -> Channel:
             address, own = used[name]
-            rules = ChannelSettings(newest_wins=self.settings.newest_frame_wins)
-            return Channel(address, client_id=self.device_id, settings=rules, security=own, clock=clock)
+            return Channel(address, client_id=self.device_id, security=own, clock=clock)
 
         self._clock = clock
         self._local: LocalRecognition | None = None

@@ -82,8 +82,6 @@ class RecognizerSettings(_Group):
     """Share of the time left that a tier may use while another healthy one could still be asked."""
     max_pending: int = Field(default=64, ge=1)
     """Requests in flight; more are answered OVERLOADED at once."""
-    newest_frame_wins: bool = False
-    """For live video: a tier that falls behind drops this device's oldest waiting frame for the newest."""
     image_workers: int = Field(default=2, ge=1, le=64)
     """Threads that read, scale and encode images."""
     upload: UploadSettings = UploadSettings()

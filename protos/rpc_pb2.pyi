@@ -37,13 +37,11 @@ UNAVAILABLE: Status
 UNAUTHENTICATED: Status
 INTERNAL: Status
 PERMISSION_DENIED: Status
-NEWEST_WINS_FIELD_NUMBER: _ClassVar[int]
-newest_wins: _descriptor.FieldDescriptor
 ACCESS_FIELD_NUMBER: _ClassVar[int]
 access: _descriptor.FieldDescriptor
 
 class RequestHeader(_message.Message):
-    __slots__ = ("protocol", "request_id", "service", "method", "time_left_ms", "client_id", "catalogue", "trace_id", "newest_wins", "message")
+    __slots__ = ("protocol", "request_id", "service", "method", "time_left_ms", "client_id", "catalogue", "trace_id", "message")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
@@ -52,7 +50,6 @@ class RequestHeader(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     CATALOGUE_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
-    NEWEST_WINS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     request_id: int
@@ -62,9 +59,8 @@ class RequestHeader(_message.Message):
     client_id: str
     catalogue: str
     trace_id: str
-    newest_wins: bool
     message: bytes
-    def __init__(self, protocol: _Optional[int] = ..., request_id: _Optional[int] = ..., service: _Optional[str] = ..., method: _Optional[str] = ..., time_left_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., catalogue: _Optional[str] = ..., trace_id: _Optional[str] = ..., newest_wins: _Optional[bool] = ..., message: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., request_id: _Optional[int] = ..., service: _Optional[str] = ..., method: _Optional[str] = ..., time_left_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., catalogue: _Optional[str] = ..., trace_id: _Optional[str] = ..., message: _Optional[bytes] = ...) -> None: ...
 
 class ResponseHeader(_message.Message):
     __slots__ = ("protocol", "request_id", "status", "error", "advice", "hops", "message", "retry_after_ms")

@@ -3,10 +3,8 @@
 Fair: peers are served in turn, and the clients that a peer speaks for in turn again, so that whoever sends
 much waits behind his own requests. A peer of which nothing waited comes first, once in a round (sparse flows
 of FQ-CoDel, RFC 8290). Early: a request is refused as soon as the measured time per request says
-that it would wait for too long. Of a client that sends camera frames faster than they can be recognised, the
-newest frame is worth more than those before it: where more than ``newest_wins_limit`` of its requests wait,
-the oldest is superseded. Nothing is dropped silently: a request that leaves the queue without being served is
-handed back with the error to answer.
+that it would wait for too long. Nothing is dropped silently: a request that leaves the queue without being
+served is handed back with the error to answer.
 """
 
 from __future__ import annotations
@@ -39,8 +37,6 @@ class Sender(NamedTuple):
     """Who proved to own a key, or else a connection. Turns go round peers, since these cannot be invented."""
     client: str = ""
     """Who asks, as the peer says: an edge asks for many devices, which take its turns in turn."""
-    stream: str = ""
-    """Requests of one stream of a client supersede each other; empty: of no stream."""
 
 
 _NOBODY = Sender()
@@ -126,12 +122,11 @@ class AdmissionQueue(Generic[T]):
         Returns
         -------
         list of Refused
-            Requests to answer with an error now: this one, or those that it supersedes. Where the queue is
-            full, the last request of whoever has most of them leaves it, and is handed back by `sweep`.
+            Requests to answer with an error now. Where the queue is full, the last request of whoever has
+            most of them leaves it, and is handed back by `sweep`.
         """
         if deadline_s <= now_s:
             return [Refused(item, DeadlineExceeded("the time was over when the request arrived"))]
-        refused = self._supersede(sender) if sender.stream else []
         ring = self._old if sender.peer in self._old else self._new
         clients = ring.setdefault(sender.peer, _Peer()).clients
         clients.setdefault(sender.client, deque()).append(_Waiting(item, sender, now_s, deadline_s))
@@ -141,9 +136,9 @@ class AdmissionQueue(Generic[T]):
             error = Overloaded(f"the queue is full: {limit} requests wait", advice="try again later")
             self.unfit.append(self._turned_away(self._drop_last(sender), error, limit))
             if len(self.unfit) > limit:
-                refused += self.unfit
-                self.unfit = []
-        return refused
+                refused, self.unfit = self.unfit, []
+                return refused
+        return []
 
     def take(self, now_s: float) -> tuple[T | None, list[Refused[T]]]:
         """The next request to serve, if any, and those before it that nobody waits for any more."""
@@ -203,7 +198,7 @@ class AdmissionQueue(Generic[T]):
         return waiting
 
     def _remove(self, waiting: _Waiting[T]) -> None:
-        name, client, _ = waiting.sender
+        name, client = waiting.sender
         peer = self._peer(name)
         peer.clients[client].remove(waiting)
         if not peer.clients[client]:
@@ -237,15 +232,6 @@ class AdmissionQueue(Generic[T]):
         last = peer.clients[client][-1]
         self._remove(last)
         return last.item
-
-    def _supersede(self, sender: Sender) -> list[Refused[T]]:
-        queue = self._peer(sender.peer).clients.get(sender.client, ())
-        mine = [waiting for waiting in queue if waiting.sender == sender]
-        excess = mine[: max(0, len(mine) + 1 - self._settings.newest_wins_limit)]
-        for waiting in excess:
-            self._remove(waiting)
-        error = Overloaded("superseded by a newer frame of the same client", advice="send fewer frames")
-        return [Refused(waiting.item, error) for waiting in excess]
 
     def _hopeless(
         self, waiting: _Waiting[T], now_s: float, ahead: int, caution: float = 1.0

@@ -168,7 +168,6 @@ class Channel:
             return False
         header = call.header
         header.client_id = header.client_id or self._client_id
-        header.newest_wins = self._settings.newest_wins
         call.kind = (header.service, header.method, header.client_id)
         with self._group.lock:
             self._last_id += 1

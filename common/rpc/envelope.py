@@ -88,7 +88,6 @@ class Request(NamedTuple):
     client_id: str
     catalogue: str
     trace_id: str
-    newest_wins: bool
     message: bytes
     blobs: tuple[memoryview, ...]
     size_bytes: int
@@ -174,7 +173,6 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         header.client_id,
         header.catalogue,
         header.trace_id,
-        header.newest_wins,
         message,
         blobs,
         sum(map(len, frames)),

@@ -259,8 +259,7 @@ class RpcServer:
                 raise too_large("request", request.size_bytes, self._settings.max_message_bytes)
             if self._listener is not None and not self._listener.has_room(request.size_bytes):
                 raise Overloaded("requests take as much memory as they may", advice="try again later")
-            stream = endpoint.full_name if request.newest_wins and endpoint.newest_wins else ""
-            sender = Sender(peer_key or peer, request.client_id, stream)
+            sender = Sender(peer_key or peer, request.client_id)
             if 2 * len(self._answers.deferred) >= self._settings.deferred_limit:
                 self._answers.check_owed(sender)
         except NearsightError as error:

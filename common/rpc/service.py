@@ -90,8 +90,6 @@ class Endpoint:
     """What the handler takes and returns."""
     handler: Handler
     """The method of the service."""
-    newest_wins: bool
-    """Whether a newer request of a client may supersede its older ones that still wait."""
     access: Access
     """What it does with the catalogue of the call."""
 
@@ -110,8 +108,7 @@ class Endpoint:
             GetMessageClass(method.input_type),
             GetMessageClass(method.output_type),
             handler,
-            bool(method.GetOptions().Extensions[rpc_pb2.newest_wins]),  # type: ignore[index]  # a vague stub
-            Access(method.GetOptions().Extensions[rpc_pb2.access]),  # type: ignore[index]
+            Access(method.GetOptions().Extensions[rpc_pb2.access]),  # type: ignore[index]  # a vague stub
         )
 
 

@@ -25,8 +25,6 @@ class ServerSettings(BaseModel):
     shares_per_peer: PositiveInt = 8
     """Turns that a peer takes at most where all take turns: one for each client that it asks for, as an edge
     does."""
-    newest_wins_limit: PositiveInt = 2
-    """Queued requests of one client beyond which its newest frame supersedes its oldest."""
     deferred_limit: PositiveInt = 1024
     """Answers that handlers may owe at once; to one peer as many as are left for others. More requests are
     answered OVERLOADED."""
@@ -81,6 +79,3 @@ class ChannelSettings(BaseModel):
     """Unanswered calls; one more fails with Overloaded."""
     max_message_bytes: PositiveInt = 64 * MEBIBYTE
     """Larger requests fail before they are sent."""
-    newest_wins: bool = False
-    """The calls are the frames of one camera: where the server falls behind, newer ones supersede older ones
-    that wait. Leave off in a daemon that asks for several clients."""

@@ -12,12 +12,11 @@ EDGE_1, EDGE_2, EDGE_3 = (Sender("edge", client) for client in ("1", "2", "3"))
 
 
 def queue_of(
-    limit: int = 3, timeout_s: float = 2.0, newest_limit: int = 2, shares: int = 8, workers: int = 1
+    limit: int = 3, timeout_s: float = 2.0, shares: int = 8, workers: int = 1
 ) -> AdmissionQueue[str]:
     settings = ServerSettings(
         queue_limit=limit,
         queue_timeout_s=timeout_s,
-        newest_wins_limit=newest_limit,
         shares_per_peer=shares,
     )
     return AdmissionQueue(settings, workers)
@@ -81,26 +80,6 @@ def test_sweeping_refuses_by_deadline_and_by_waiting_time_and_keeps_the_rest() -
         ("old", Overloaded),
     }
     assert queue.take(2.0) == ("fresh", [])
-
-
-def test_a_newer_frame_supersedes_the_oldest_waiting_one_of_its_stream_only() -> None:
-    queue = queue_of(limit=10, newest_limit=2)
-    queue.offer("other", now_s=0.0, deadline_s=10.0, sender=Sender("b", stream="photos"))
-    for name in ("1", "2"):
-        assert queue.offer(name, now_s=0.0, deadline_s=10.0, sender=Sender("a", stream="photos")) == []
-    (superseded,) = queue.offer("3", now_s=0.0, deadline_s=10.0, sender=Sender("a", stream="photos"))
-    assert superseded.item == "1"
-    assert isinstance(superseded.error, Overloaded)
-    assert order(queue) == "other 2 3"
-
-
-def test_a_newer_frame_enters_a_full_queue_in_the_place_of_its_predecessor() -> None:
-    queue = queue_of(limit=2, newest_limit=1)
-    queue.offer("1", now_s=0.0, deadline_s=10.0, sender=Sender("a", stream="photos"))
-    queue.offer("other", now_s=0.0, deadline_s=10.0)
-    (superseded,) = queue.offer("2", now_s=0.0, deadline_s=10.0, sender=Sender("a", stream="photos"))
-    assert superseded.item == "1"
-    assert queue.size == 2
 
 
 def test_requests_that_idle_workers_take_at_once_need_no_room() -> None:
@@ -227,14 +206,14 @@ def test_a_newcomer_is_let_in_where_a_busy_client_is_refused() -> None:
             st.sampled_from(["offer", "take", "sweep", "served"]),
             st.floats(0.0, 2.0),
             st.floats(0.0, 5.0),
-            st.builds(Sender, st.sampled_from("ab"), st.sampled_from("12"), st.sampled_from(["", "photos"])),
+            st.builds(Sender, st.sampled_from("ab"), st.sampled_from("12")),
         )
     )
 )
 def test_every_request_leaves_exactly_once_and_the_queue_stays_bounded(
     steps: list[tuple[str, float, float, Sender]],
 ) -> None:
-    settings = ServerSettings(queue_limit=3, queue_timeout_s=1.0, newest_wins_limit=2, shares_per_peer=1)
+    settings = ServerSettings(queue_limit=3, queue_timeout_s=1.0, shares_per_peer=1)
     queue: AdmissionQueue[int] = AdmissionQueue(settings, 1)
     now_s, offered, left = 0.0, 0, []
     for action, wait_s, time_left_s, sender in steps:

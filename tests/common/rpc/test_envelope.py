@@ -54,7 +54,6 @@ headers = st.builds(
     client_id=names,
     catalogue=names,
     trace_id=names,
-    newest_wins=st.booleans(),
     message=st.binary(max_size=99),
 )
 

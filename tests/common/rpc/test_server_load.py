@@ -1,15 +1,14 @@
-"""More requests than a server can work on in time: queues, deadlines, newest frames."""
+"""More requests than a server can work on in time: queues and deadlines."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Overloaded, StatusCode
-from nearsight.common.rpc.service import CallContext, Service
-from nearsight.protos import echo_pb2, recognition_pb2
-from support.rpc import RECOGNITION, Answers, Gate, ScriptedEcho, echo_stub, request_frames, serving, text
+from nearsight.common.rpc.service import CallContext
+from nearsight.protos import echo_pb2
+from support.rpc import Answers, Gate, ScriptedEcho, echo_stub, request_frames, serving, text
 from support.waiting import wait_until
 
 
@@ -151,46 +150,3 @@ def test_a_client_that_was_refused_does_not_send_its_next_request_to_be_refused_
         gate.open.set()
         assert other.echo_once(text("others"), timeout_s=60).message.text == "others"
         running[0].result(30)
-
-
-class Recognizing(Service):
-    descriptor: ClassVar[ServiceDescriptor] = RECOGNITION
-
-    def __init__(self) -> None:
-        self.gate = Gate()
-
-    def recognize(self, request: Any, context: CallContext) -> Any:
-        self.gate(echo_pb2.EchoRequest(), context)
-        return recognition_pb2.RecognizeResponse(answered_by=context.client_id)
-
-
-@pytest.mark.parametrize(("wanted", "superseded"), [(True, [2]), (False, [])])
-def test_the_newest_frame_wins_where_a_client_that_wants_it_falls_behind(
-    wanted: bool, superseded: list[int]
-) -> None:
-    service = Recognizing()
-    answers = {number: Answers() for number in range(6)}
-
-    def frames(number: int, client: str) -> Any:
-        return request_frames(
-            request_id=number,
-            service=RECOGNITION.full_name,
-            method="Recognize",
-            message=b"",
-            client_id=client,
-            newest_wins=wanted,
-        )
-
-    with serving(service, workers=1) as server:
-        server.submit(frames(0, "phone"), answers[0], peer=1)
-        assert service.gate.entered.acquire(timeout=30)
-        server.submit(frames(1, "other"), answers[1], peer=2)
-        for number in (2, 3, 4):
-            server.submit(frames(number, "phone"), answers[number], peer=1)
-        for number in superseded:
-            answer = answers[number].next()
-            assert answer.status == StatusCode.OVERLOADED
-            assert "newer frame" in answer.error
-        service.gate.open.set()
-        for number in {0, 1, 2, 3, 4} - set(superseded):
-            assert answers[number].next().status == StatusCode.OK

@@ -1,8 +1,11 @@
 """A live stream: one answer per frame, whatever camera, callback and tiers do."""
 
+import importlib.util
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -20,6 +23,7 @@ from support.recognizers import Scene
 from support.waiting import wait_until
 
 WHERE = corners()
+EXAMPLE = Path(__file__).resolve().parents[3] / "docs/examples/live_camera.py"
 
 
 class Questions:
@@ -249,3 +253,21 @@ def test_a_tier_that_dies_in_mid_stream_and_returns_is_asked_again(scene: Scene)
         wait_until(lambda: push().error is None, what="an answer of the new server")
     finally:
         again.stop(0.0)
+
+
+def test_the_example_says_what_it_sees_and_draws_it(scene: Scene, tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("live_camera", EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    _, edge = scene.tier("edge", always("edge"))
+    stream = scene.recognizer(edge).stream()
+    wait_until(lambda: stream.push(frame()).recognition is not None, what="an answer")
+    source, out = str(tmp_path / "clip.avi"), str(tmp_path / "seen.avi")
+    clip = cv2.VideoWriter(source, cv2.VideoWriter.fourcc(*"MJPG"), 1000.0, (320, 240))
+    for _ in range(3):
+        clip.write(frame())
+    clip.release()
+    lines = list(example.watch(stream, source, out))
+    assert [line.partition(": ")[2] for line in lines] == ["Night"]
+    assert cv2.VideoCapture(out).get(cv2.CAP_PROP_FRAME_COUNT) == 3

@@ -1,0 +1,86 @@
+"""Recognise what a camera sees, and draw it: a line whenever the answer changes, and a video with outlines.
+
+Beside an edge that serves the catalogue; SOURCE is the number of a camera, or a video file::
+
+    python docs/examples/live_camera.py --edge tcp://127.0.0.1:7100 --out seen.avi 0
+"""
+# ruff: noqa: T201  it talks to a person
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+
+import cv2
+import numpy as np
+
+from nearsight import LiveStream, Recognizer, StreamAnswer
+
+_GREEN = (60, 220, 60)
+_FRAMES_PER_S = 30.0
+
+
+def frames_of(source: str) -> Iterator[np.ndarray]:
+    """The frames of a camera as they come, or of a file at its own speed."""
+    video = cv2.VideoCapture(int(source) if source.isdigit() else source)
+    pause_s = 0.0 if source.isdigit() else 1 / (video.get(cv2.CAP_PROP_FPS) or _FRAMES_PER_S)
+    due_s = time.monotonic()
+    while (read := video.read())[0]:
+        yield read[1]
+        due_s += pause_s
+        time.sleep(max(0.0, due_s - time.monotonic()))
+
+
+def in_words(answer: StreamAnswer) -> str:
+    """What a person should read."""
+    if answer.recognition is None:
+        return f"no answer: {answer.error}" if answer.error else "looking ..."
+    found = answer.recognition
+    return (found.label or found.object_id or "") if found.known else "nothing that the catalogue knows"
+
+
+def drawn(frame: np.ndarray, answer: StreamAnswer) -> np.ndarray:
+    """The frame with what it shows."""
+    picture = frame.copy()
+    if answer.outline is not None:
+        corners = np.rint(answer.outline).astype(np.int32)
+        cv2.polylines(picture, [corners], isClosed=True, color=_GREEN, thickness=3, lineType=cv2.LINE_AA)
+    cv2.putText(picture, in_words(answer), (20, 50), cv2.FONT_HERSHEY_SIMPLEX, 1.0, _GREEN, 2, cv2.LINE_AA)
+    return picture
+
+
+def watch(stream: LiveStream, source: str, out: str) -> Iterator[str]:
+    """A line whenever what is seen changes."""
+    video, last = None, ""
+    for frame in frames_of(source):
+        answer = stream.push(frame)
+        if out:
+            if video is None:
+                size = (frame.shape[1], frame.shape[0])
+                video = cv2.VideoWriter(out, cv2.VideoWriter.fourcc(*"MJPG"), _FRAMES_PER_S, size)
+            video.write(drawn(frame, answer))
+        if (words := in_words(answer)) != last:
+            last = words
+            yield f"frame {answer.number}: {words}"
+    if video is not None:
+        video.release()
+
+
+def main() -> None:
+    """Watch until the video ends, or Ctrl-C."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--edge", default="tcp://127.0.0.1:7100")
+    parser.add_argument("--catalogue", default="museum")
+    parser.add_argument("--out", default="", help="write a video with the outlines")
+    parser.add_argument("source")
+    arguments = parser.parse_args()
+    with Recognizer(arguments.edge, None, arguments.catalogue) as recognizer, recognizer.stream() as stream:
+        for line in watch(stream, arguments.source, arguments.out):
+            print(line)
+
+
+if __name__ == "__main__":
+    main()
