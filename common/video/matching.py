@@ -28,7 +28,7 @@ Offset = tuple[int, int]
 """Rows and columns: pixel p of the frame is compared with pixel p + offset of the reference."""
 Area = tuple[slice, ...]
 
-_SETTLED = 0.98
+SETTLED = 0.98
 """Share of blocks matched at offset 0 from which no other shift is tried."""
 _PROBED_ROWS = 8
 """Every eighth row tells which shifts are worth a whole comparison."""
@@ -195,7 +195,7 @@ class ShiftMatcher:
         limits = blocks.limits(self.threshold_db)
         best = Match((0, 0), blocks.squared_errors(frame, reference) < limits)
         count = np.count_nonzero(best.matched)
-        if count < _SETTLED * best.matched.size:
+        if count < SETTLED * best.matched.size:
             for offset in self._worth_trying(frame, reference):
                 matched = blocks.squared_errors(frame, reference, offset) < limits
                 if (found := np.count_nonzero(matched)) > count:
