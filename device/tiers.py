@@ -10,11 +10,12 @@ from functools import partial
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
 from nearsight.common.inference.tensors import Blob
 from nearsight.common.logging import get_logger
+from nearsight.common.object_cache.next_objects import next_objects_from_proto
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.request.answer import Answer, answer_of
 from nearsight.common.request.flow import Ask
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.device.prefetching.predictions import prediction_of
+from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, Prediction
 from nearsight.device.query import DeviceQuery
 from nearsight.protos import inference_pb2
 from nearsight.protos.inference_pb2 import InferRequest
@@ -104,7 +105,8 @@ class RemoteTier:
         query.prediction = None
         if message.HasField("next_objects"):
             try:
-                query.prediction = prediction_of(message.next_objects)
+                following = next_objects_from_proto(message.next_objects, MOST_NEXT_OBJECTS)
+                query.prediction = Prediction(following, message.next_objects.revision)
             except InvalidMessage as error:
                 _log.warning(
                     "a prediction that makes no sense was ignored", tier=self._name, error=str(error)

@@ -11,10 +11,7 @@ k. So `Regret` compares what the last requests cost with the one cache size that
 
 from __future__ import annotations
 
-import math
 import threading
-from collections import deque
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,9 +89,9 @@ class Profiler:
     def __init__(self, profile: CacheProfile, miss_latency: MissLatency) -> None:
         self._lock = threading.Lock()
         self._miss_latency = miss_latency
-        self._extraction_ms: deque[float] = deque(maxlen=_EXTRACTION_WINDOW)
-        self._brought_image: deque[bool] = deque(maxlen=_EXTRACTION_WINDOW)
-        self._overhead_ms: deque[float] = deque(maxlen=_EXTRACTION_WINDOW)
+        self._extraction_ms = RollingMean(_EXTRACTION_WINDOW, profile.extraction_ms, full=False)
+        self._brought_image = RollingMean(_EXTRACTION_WINDOW, 0.0, full=False)
+        self._overhead_ms = RollingMean(_EXTRACTION_WINDOW, 0.0, full=False)
         self._correction = LookupCorrection()
         self._curves: ProfileCurves = profile.curves(0)
         self.profile = profile
@@ -110,7 +107,7 @@ class Profiler:
     def extraction_ms(self) -> float:
         """What it takes to get the features out of an image."""
         with self._lock:
-            return _mean(self._extraction_ms, self.profile.extraction_ms)
+            return self._extraction_ms.mean
 
     @property
     def correction(self) -> float:
@@ -126,9 +123,9 @@ class Profiler:
             return Measured(
                 miss_ms=self._miss_latency.mean,
                 correction=self._correction.factor,
-                image_share=_mean(self._brought_image),
-                extraction_ms=_mean(self._extraction_ms, self.profile.extraction_ms),
-                surplus_ms=_mean(self._overhead_ms),
+                image_share=self._brought_image.mean,
+                extraction_ms=self._extraction_ms.mean,
+                surplus_ms=self._overhead_ms.mean,
                 profile=self.profile,
             )
 
@@ -150,16 +147,17 @@ class Profiler:
             if same or not keep_profile:
                 self._correction = LookupCorrection(factor=measured.correction)
             self._miss_latency.refill(measured.miss_ms)
-            images = round(measured.image_share * _EXTRACTION_WINDOW)
-            self._brought_image.extend([True] * images + [False] * (_EXTRACTION_WINDOW - images))
-            self._extraction_ms.extend([measured.extraction_ms] * _EXTRACTION_WINDOW)
-            self._overhead_ms.extend([measured.surplus_ms] * _EXTRACTION_WINDOW)
+            self._brought_image.refill(measured.image_share)
+            self._extraction_ms.refill(measured.extraction_ms)
+            self._overhead_ms.refill(measured.surplus_ms)
 
     def use(self, profile: CacheProfile) -> None:
         """Replace the profile; the correction starts anew."""
         with self._lock:
             self.profile = profile
             self._curves = profile.curves(len(self._curves.lookup_ms) - 1)
+            if not self._extraction_ms.values:
+                self._extraction_ms.mean = profile.extraction_ms
             self._correction = LookupCorrection()
 
     def observe_miss(self, round_trip_ms: float) -> None:
@@ -187,13 +185,13 @@ class Profiler:
         ``overhead_ms`` is what an empty cache spends on it beyond a miss: see `CatalogueCache`.
         """
         with self._lock:
-            self._brought_image.append(image)
-            self._overhead_ms.append(overhead_ms)
+            self._brought_image.observe(image)
+            self._overhead_ms.observe(overhead_ms)
 
     def observe_extraction(self, extraction_ms: float) -> None:
         """Getting the features out of an image took this time."""
         with self._lock:
-            self._extraction_ms.append(extraction_ms)
+            self._extraction_ms.observe(extraction_ms)
 
     def costs(self, k_max: int) -> Costs:
         """What every cache size 0 … k_max costs now."""
@@ -201,9 +199,8 @@ class Profiler:
             self._extend(k_max)
             lookup_ms = self._curves.lookup_ms[: k_max + 1] * self._correction.factor
             # A cache that is asked needs features; an empty one passes images on, or makes what it sends.
-            extraction_ms = _mean(self._extraction_ms, self.profile.extraction_ms)
-            lookup_ms[1:] += _mean(self._brought_image) * extraction_ms
-            lookup_ms[0] += _mean(self._overhead_ms)
+            lookup_ms[1:] += self._brought_image.mean * self._extraction_ms.mean
+            lookup_ms[0] += self._overhead_ms.mean
             return Costs(
                 lookup_ms,
                 self._curves.recall[: k_max + 1],
@@ -214,10 +211,6 @@ class Profiler:
     def _extend(self, k: int) -> None:
         if k >= len(self._curves.lookup_ms):
             self._curves = self.profile.curves(2 * k)
-
-
-def _mean(values: Collection[float], default: float = 0.0) -> float:
-    return math.fsum(values) / len(values) if values else default
 
 
 @dataclass(frozen=True, slots=True)

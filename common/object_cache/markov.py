@@ -167,7 +167,6 @@ class MarkovModel:
             weight = self._counts.weight_at(now_s)
             for length in range(min(self._settings.order, len(history)) + 1):
                 transition = (history[len(history) - length :], slot)
-                self._counts.touch([transition])
                 self._counts.add(transition, weight)
             self._predicted.clear()
         return True
@@ -285,7 +284,7 @@ class MarkovModel:
             slots = self._objects.of((*stored.history, stored.object_id))
             if slots is None or len(stored.history) > self._settings.order or count < NEGLIGIBLE:
                 continue
-            self._counts.add((slots[:-1], slots[-1]), count * weight_now)
+            self._counts.add((slots[:-1], slots[-1]), count * weight_now, stored=True)
             taken += 1
         return taken
 

@@ -87,8 +87,8 @@ def next_objects_to_proto(following: NextObjects, revision: int) -> NextObjectsM
     )
 
 
-def next_objects_from_proto(message: NextObjectsMessage) -> NextObjects:
-    """The PDF of a message; its revision stays with the message.
+def next_objects_from_proto(message: NextObjectsMessage, most: int = MAX_NEXT_OBJECTS) -> NextObjects:
+    """The PDF of a message, of its ``most`` probable objects; its revision stays with the message.
 
     Raises
     ------
@@ -102,6 +102,7 @@ def next_objects_from_proto(message: NextObjectsMessage) -> NextObjects:
         raise InvalidMessage("next objects: an object without an id")
     probabilities = np.array(message.probabilities, dtype=np.float64)
     try:
-        return NextObjects(tuple(message.object_ids), probabilities, message.remaining)
+        following = NextObjects(tuple(message.object_ids), probabilities, message.remaining)
     except InvalidArgument as error:
         raise InvalidMessage(f"next objects: {error.message}") from error
+    return following if count <= most else following.top(most)

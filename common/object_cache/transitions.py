@@ -247,9 +247,11 @@ class TransitionCounts:
         more = max(0, slots - len(self.popularity))
         self.popularity = np.concatenate([self.popularity, np.zeros(more)])
 
-    def add(self, transition: Transition, weight: float) -> None:
-        """Count a transition; notes what was forgotten to make room, not the transition itself."""
+    def add(self, transition: Transition, weight: float, *, stored: bool = False) -> None:
+        """Count a transition; notes that, unless it is ``stored`` already, and what was forgotten for it."""
         history, slot = transition
+        if self._touched is not None and not stored:
+            self._touched[transition] = None
         if not history:
             self.popularity[slot] += weight
             return

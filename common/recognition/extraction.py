@@ -81,15 +81,22 @@ class OrbExtractor:
 
     def extract(self, image: GrayImage, count: int) -> Features:
         """At most ``count`` features, strongest first."""
-        if min(image.size) < _MIN_SIDE_PX or count < 1:
-            return _features(np.empty((0, 2)), _NO_DESCRIPTORS, np.empty(0), image)
-        found, descriptors = self._strongest(image.pixels, count)
+        large_enough = min(image.size) >= _MIN_SIDE_PX and count > 0
+        found, descriptors = self._strongest(image.pixels, count) if large_enough else ((), _NO_DESCRIPTORS)
         keypoints = np.array([*map(_PLACE, found)], np.float64).reshape(-1, 2)
         strengths = np.array([*map(_STRENGTH, found)], np.float64)
         levels = np.array([*map(_LEVEL, found)], np.int64)
         # Scores are whole numbers: without an order among equals it would be that of the search.
         order = np.lexsort((keypoints[:, 0], keypoints[:, 1], levels, -strengths))[:count]
-        return _features(keypoints[order], descriptors[order], strengths[order], image)
+        steps = np.rint(keypoints[order] * KEYPOINT_STEPS_PER_PX)
+        relative = strengths[order] / (strengths.max(initial=0.0) or math.inf)
+        return Features(
+            keypoints=(steps / KEYPOINT_STEPS_PER_PX).astype(np.float32),
+            descriptors=np.ascontiguousarray(descriptors[order]),
+            strengths=np.clip(relative, 0, 1).astype(np.float16).astype(np.float32),
+            image_size=image.size,
+            source_size=image.source_size,
+        )
 
     def _strongest(
         self, pixels: NDArray[np.uint8], count: int
@@ -99,9 +106,11 @@ class OrbExtractor:
         threshold = likely_threshold(pixels, quotas[-1], self.fast_threshold)
         detector.setFastThreshold(threshold)
         found, descriptors = detector.detectAndCompute(pixels, None)
-        if threshold > self.fast_threshold and not fills([*map(_LEVEL, found)], quotas):
-            detector.setFastThreshold(self.fast_threshold)
-            found, descriptors = detector.detectAndCompute(pixels, None)
+        if threshold > self.fast_threshold:
+            kept = np.bincount([*map(_LEVEL, found)], minlength=LEVELS)
+            if (kept < quotas).any():  # a level has not as many corners as it may keep
+                detector.setFastThreshold(self.fast_threshold)
+                found, descriptors = detector.detectAndCompute(pixels, None)
         return found, np.asarray(descriptors, np.uint8) if len(found) else _NO_DESCRIPTORS
 
     def _detector(self, count: int) -> cv2.ORB:
@@ -163,28 +172,6 @@ def likely_threshold(pixels: NDArray[np.uint8], quota: int, lowest: int) -> int:
         return lowest
     scores = sorted(map(_STRENGTH, corners), reverse=True)
     return max(lowest, min(_HIGHEST, int(_PART * scores[quota - 1])))
-
-
-def fills(octaves: Sequence[int], quotas: Sequence[int]) -> bool:
-    """Whether corners, given by their levels, fill the quota of every level."""
-    return bool((np.bincount(octaves, minlength=LEVELS) >= quotas).all())
-
-
-def _features(
-    keypoints: NDArray[np.float64],
-    descriptors: NDArray[np.uint8],
-    strengths: NDArray[np.float64],
-    image: GrayImage,
-) -> Features:
-    steps = np.rint(keypoints * KEYPOINT_STEPS_PER_PX)
-    relative = strengths / strengths[0] if len(strengths) and strengths[0] > 0 else np.zeros(len(strengths))
-    return Features(
-        keypoints=(steps / KEYPOINT_STEPS_PER_PX).astype(np.float32),
-        descriptors=np.ascontiguousarray(descriptors),
-        strengths=np.clip(relative, 0, 1).astype(np.float16).astype(np.float32),
-        image_size=image.size,
-        source_size=image.source_size,
-    )
 
 
 def train_object(

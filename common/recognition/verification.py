@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from nearsight.common.recognition.classifiers.classifier import Candidate
 from nearsight.common.recognition.extraction import LEVELS, SCALE
 from nearsight.common.recognition.models import Features, ObjectModel
-from nearsight.common.recognition.results import Corners, RecognizedObject
+from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 
 _SEED = 1
@@ -89,13 +89,15 @@ class Verifier:
         fit = self._best_fit(query, model.views[candidate.view], candidate)
         if fit is None:
             return None
+        scale = np.array(query.source_size, np.float64) / np.array(query.image_size, np.float64)
+        first, second, third, fourth = zip(*(fit.corners * scale).T.tolist(), strict=True)
         return RecognizedObject(
             object_id=model.object_id,
             label=model.label,
             version=model.version,
             confidence=confidence(fit.inliers, 0),
             inliers=fit.inliers,
-            corners=in_source_frame(fit.corners, query.image_size, query.source_size),
+            corners=(first, second, third, fourth),
             metadata=model.metadata,
         )
 
@@ -309,14 +311,10 @@ def log10_false_alarms(correspondences: int, inliers: int, radius_px: float, are
     chance = min(1.0, math.pi * radius_px**2 / area_px)
     return (
         math.log10(max(correspondences - _SAMPLE, 1))
-        + _log10_binomial(correspondences, inliers)
-        + _log10_binomial(inliers, _SAMPLE)
+        + math.log10(math.comb(correspondences, inliers))
+        + math.log10(math.comb(inliers, _SAMPLE))
         + (inliers - _SAMPLE) * math.log10(chance)
     )
-
-
-def _log10_binomial(n: int, k: int) -> float:
-    return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(10)
 
 
 def project_corners(homography: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64] | None:
@@ -351,12 +349,3 @@ def is_plausible(corners: NDArray[np.float64], image_size: tuple[int, int]) -> b
     xs, ys = zip(*points, strict=True)
     overlaps = max(xs) > 0 and max(ys) > 0 and min(xs) < image_size[0] and min(ys) < image_size[1]
     return overlaps and _MIN_AREA <= area / (image_size[0] * image_size[1]) <= _MAX_AREA
-
-
-def in_source_frame(
-    corners: NDArray[np.float64], image_size: tuple[int, int], source_size: tuple[int, int]
-) -> Corners:
-    """Corners (4, 2) of the processed image in the frame of the image that was given."""
-    scaled = corners * (np.array(source_size, np.float64) / np.array(image_size, np.float64))
-    first, second, third, fourth = zip(*scaled.T.tolist(), strict=True)
-    return first, second, third, fourth

@@ -216,8 +216,17 @@ class ChannelGroup:
             return [(call, Unavailable("the channel is closed"))], False
         self._channels[channel._link] = self._busy[channel._link] = channel
         ended = self._perform(channel, channel._pending.submit(call, now_s), now_s)
-        receives = waits and not ended and self._claim_receiving(channel)
-        self._alert_thread(channel, receives)
+        nobody = not (self._thread_receives or self._caller_receives)
+        receives = waits and not ended and nobody and channel._pending.up
+        receives = receives and self._transport.caller_can_wait()
+        self._caller_receives |= receives
+        # The thread is woken if it has to receive, or to keep an earlier time than it knows of.
+        due_s = channel._pending.next_due_s()
+        missed = not receives and self._transport.has_arrivals()
+        if (nobody and not receives) or missed or (due_s is not None and due_s < self._wakes_at_s):
+            self._transport.wake()
+        if missed and self._caller_receives:
+            self._transport.wake_caller()
         return ended, receives
 
     def receive_until(self, waiter: Waiter[Reply], deadline_s: float) -> None:
@@ -271,23 +280,6 @@ class ChannelGroup:
         for channel in self._busy.values():
             unanswered += len(channel._pending.calls)
         return unanswered
-
-    def _claim_receiving(self, channel: Channel) -> bool:
-        """Whether the calling thread is to receive: nobody does, and there is a connection."""
-        if self._thread_receives or self._caller_receives or not channel._pending.up:
-            return False
-        self._caller_receives = self._transport.caller_can_wait()
-        return self._caller_receives
-
-    def _alert_thread(self, channel: Channel, caller_receives: bool) -> None:
-        """Wake the thread if it has to receive, or to keep an earlier time than it knows of."""
-        due_s = channel._pending.next_due_s()
-        nobody = not (self._thread_receives or self._caller_receives)
-        missed = not caller_receives and self._transport.has_arrivals()
-        if nobody or missed or (due_s is not None and due_s < self._wakes_at_s):
-            self._transport.wake()
-        if missed and self._caller_receives:
-            self._transport.wake_caller()
 
     def _perform(self, channel: Channel, actions: Sequence[Action[Outgoing]], now_s: float) -> list[_Ended]:
         """Do what was decided, under the lock; failures are for the caller to hand out without it."""

@@ -14,7 +14,7 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from nearsight.common.background.worker import BackgroundWorker
-from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline
+from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline, clamp_s
 from nearsight.common.errors import InvalidMessage, NearsightError, Overloaded, Unauthenticated, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.admission import Sender
@@ -266,7 +266,7 @@ class RpcServer:
             self._reject(frames, request, error, reply)
             return None
         context = CallContext(
-            deadline=Deadline.after(request.time_left_s, self._clock),
+            deadline=Deadline(arrived_s + clamp_s(request.time_left_s), self._clock),
             client_id=request.client_id,
             catalogue=catalogue,
             trace_id=request.trace_id,
@@ -280,7 +280,8 @@ class RpcServer:
         pool = self._own_pools.get(endpoint.service_name, self._pool)
         pool.offer(call)
         if not self._ticking:
-            self._tick_later()
+            self._ticking = True
+            self._background.submit(self._tick, name="tick", after_s=TICK_S)
         return pool
 
     def _reject(
@@ -335,10 +336,6 @@ class RpcServer:
         finally:
             self._background.submit(self._watch, name="watch", after_s=REFRESH_S)
 
-    def _tick_later(self) -> None:
-        self._ticking = True
-        self._background.submit(self._tick, name="tick", after_s=TICK_S)
-
     def _tick(self) -> None:
         """Answer what has waited for too long; again after a while, as long as there is work."""
         now_s = self._clock.monotonic()
@@ -351,7 +348,8 @@ class RpcServer:
             # Set before the calls are read again: a call that arrives after that starts the ticks anew.
             self._ticking = self._idle_ticks < IDLE_TICKS
             if self._ticking or self._answers.owed:
-                self._tick_later()
+                self._ticking = True
+                self._background.submit(self._tick, name="tick", after_s=TICK_S)
 
 
 def _forbidden() -> Unauthenticated:

@@ -18,9 +18,8 @@ from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
 from nearsight.common.errors import InvalidMessage, NearsightError, NotFound
 from nearsight.common.logging import get_logger
-from nearsight.common.object_cache.next_objects import NextObjects, next_objects_from_proto
+from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.device.recognizer_settings import PrefetchSettings
-from nearsight.protos.recognition_pb2 import NextObjectsMessage
 
 MOST_NEXT_OBJECTS = 256
 """Of a prediction, so many objects are kept; the rest is hardly ever asked for."""
@@ -85,17 +84,6 @@ class _Known:
     prediction: Prediction
     of_edge: NextObjects | None = None
     said_s: float = -math.inf
-
-
-def prediction_of(message: NextObjectsMessage) -> Prediction:
-    """The prediction in a message.
-
-    Raises
-    ------
-    InvalidMessage
-        If it is no distribution.
-    """
-    return Prediction(next_objects_from_proto(message).top(MOST_NEXT_OBJECTS), message.revision)
 
 
 class Forecasts:

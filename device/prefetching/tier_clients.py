@@ -16,9 +16,10 @@ from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InvalidMessage, NearsightError, PeerError
 from nearsight.common.logging import get_logger
+from nearsight.common.object_cache.next_objects import next_objects_from_proto
 from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.device.prefetching.predictions import EdgeTimes, Prediction, prediction_of
+from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, EdgeTimes, Prediction
 from nearsight.protos import catalogue_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import (
     GetObjectModelsRequest,
@@ -98,7 +99,8 @@ class EdgeClient(CatalogueClient):
 
     def _predicted_by(self, reply: Reply, round_trip_ms: float) -> Prediction:
         response = message_of(reply, GetNextObjectsResponse)
-        prediction = prediction_of(response.next_objects)
+        following = next_objects_from_proto(response.next_objects, MOST_NEXT_OBJECTS)
+        prediction = Prediction(following, response.next_objects.revision)
         try:
             return replace(prediction, now=_now_at(reply, response.answer_ms, round_trip_ms))
         except InvalidMessage as error:

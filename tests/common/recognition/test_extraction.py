@@ -14,7 +14,6 @@ from nearsight.common.recognition.extraction import (
     KEYPOINT_STEPS_PER_PX,
     LEVELS,
     OrbExtractor,
-    fills,
     level_quotas,
     likely_threshold,
     train_object,
@@ -98,15 +97,9 @@ def test_opencv_keeps_at_least_the_quota_of_a_level_that_has_more(count: int) ->
     noise = np.random.default_rng(1).integers(0, 256, (480, 640)).astype(np.uint8)
     orb = cv2.ORB.create(nfeatures=count, fastThreshold=LOWEST, scoreType=cv2.ORB_FAST_SCORE)
     octaves = [point.octave for point in orb.detect(noise)]
-    assert fills(octaves, level_quotas(count))
     kept = np.bincount(octaves, minlength=LEVELS)
+    assert (kept >= level_quotas(count)).all()
     assert (kept <= np.array(level_quotas(count)) * 1.3 + 3).all()  # the rest are as strong as the last
-
-
-def test_a_level_without_a_corner_does_not_fill_its_quota() -> None:
-    quotas = (3, 2, 1, 1, 1, 1, 1, 1)
-    assert fills([0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7], quotas)
-    assert not fills([0, 0, 0, 1, 1, 2, 3, 4, 5, 6], quotas)
 
 
 def test_features_are_strongest_first_and_as_many_as_asked() -> None:
