@@ -15,7 +15,6 @@ The objects of a snapshot are *residents*, which the optimizer chose, and *prefe
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Collection
 from random import Random
@@ -41,7 +40,7 @@ from nearsight.edge.quick_profile import ProfileMeasurement
 from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.services import CLOUD, EdgeServices
 from nearsight.edge.settings import EdgeSettings
-from nearsight.edge.snapshot_holder import SnapshotHolder
+from nearsight.edge.snapshot_holder import SnapshotBuilder, SnapshotHolder
 from nearsight.edge.state_store import Changes, Learnt
 
 _LIST_AT_MOST_EVERY_S = 1.0
@@ -99,6 +98,9 @@ class CatalogueCache:
         self._log = get_logger("cache").bind(catalogue=name)
         cache, journal = settings.cache, settings.state is not None
         self.holder = holder or SnapshotHolder(settings.recognition)
+        self._builder = SnapshotBuilder(
+            self.holder, cache.build_share, services.clock, services.metrics, name, self._log
+        )
         distribution = RequestDistribution(
             listing.versions,
             prior=cache.prior,
@@ -140,7 +142,6 @@ class CatalogueCache:
         # From here on only the background thread writes.
         self.decided_s = 0.0
         self._most_objects = cache.k_max
-        self._next_build_s = -math.inf
         self._listed_s = self.clock.monotonic()
         self._listing_asked = False
         self._closed = False
@@ -305,11 +306,6 @@ class CatalogueCache:
         """Objects in the snapshot that answers."""
         return len(self.holder.snapshot)
 
-    @property
-    def revision(self) -> int:
-        """Revision of the catalogue that the cache knows."""
-        return self.listing.revision
-
     def observe(self, device_id: str, object_id: str) -> NextObjects | None:
         """A device was shown to look at an object, whoever recognised it: learn, and say what may follow.
 
@@ -365,7 +361,7 @@ class CatalogueCache:
             self.supply.want_for_cache(step.wanted)
         if step.build is None:
             return
-        pause_s = self._build_pause_s()
+        pause_s = self._builder.pause_s()
         if pause_s > 0:
             self._submit(self.improve, "improve", pause_s)
             return
@@ -380,37 +376,18 @@ class CatalogueCache:
         residents = frozenset(models) - (self.prefetch.prefetched - wanted)
         return CacheState(residents, outdated, self.estimator.asked())
 
-    def _build_pause_s(self) -> float:
-        """How long to wait for the next build; 0 if it may be now."""
-        return max(0.0, self._next_build_s - self.clock.monotonic())
-
     def _build(self, residents: frozenset[str], prefetched: Collection[str], why: str) -> None:
         """Build a snapshot of these objects, those whose models are here, and swap it in."""
-        started_s = self.clock.monotonic()
         names = sorted(residents.union(prefetched))
         models = [model for name in names if (model := self.supply.held(name)) is not None]
         former = self.holder.snapshot
-        snapshot = self.holder.build(models)
-        self.holder.swap(snapshot)
-        finished_s = self.clock.monotonic()
-        build_s = finished_s - started_s
-        self._next_build_s = finished_s + build_s * (1 / self._settings.cache.build_share - 1)
+        snapshot = self._builder.build(models, why)
         self.estimator.entered(snapshot.object_ids)
         entered, wasted = self.prefetch.built(snapshot.object_ids & frozenset(prefetched), residents)
         self.supply.built(former, snapshot)
         metrics = self._services.metrics
         metrics.prefetched.labels(self.name).inc(entered)
         metrics.prefetch_wasted.labels(self.name).inc(wasted)
-        metrics.builds.labels(self.name).inc()
-        metrics.build_seconds.labels(self.name).inc(build_s)
-        metrics.cached_objects.labels(self.name).set(len(snapshot))
-        self._log.info(
-            "snapshot",
-            objects=len(snapshot),
-            backend=snapshot.backend,
-            build_ms=round(build_s * 1e3),
-            why=why,
-        )
 
     def _prefetch_round(self) -> None:
         """While nobody asks: see what the present devices may look at next, and have it here."""
@@ -428,7 +405,7 @@ class CatalogueCache:
         chosen = chosen[: max(0, bound - len(residents))]
         self.supply.want_to_prefetch(chosen)
         here = frozenset(name for name in chosen if self.supply.held(name) is not None)
-        if here != self.prefetch.prefetched and not self._build_pause_s():
+        if here != self.prefetch.prefetched and not self._builder.pause_s():
             self._build(residents, here, f"{len(here)} objects that present devices may ask for next")
 
     # In step with the cloud's catalogue
@@ -464,7 +441,7 @@ class CatalogueCache:
         self.estimator.set_objects(listing.versions)
         self.markov.set_objects(listing.versions)
         self.estimator.readmit(replaced)
-        self._next_build_s = -math.inf  # what is outdated goes now
+        self._builder.end_pause()
         self.improve()
         self.supply.listed()
 

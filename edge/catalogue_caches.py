@@ -141,7 +141,7 @@ class CatalogueCaches:
         if evicted is not None:
             self._log.info("cache dropped", catalogue=evicted.name, why="unused for longest")
             self._close(evicted)
-        self._log.info("cache created", catalogue=catalogue, revision=cache.revision)
+        self._log.info("cache created", catalogue=catalogue, revision=cache.listing.revision)
         for waiting in admitted:
             waiting.set_result(cache)
 
@@ -198,7 +198,7 @@ class CatalogueCaches:
         for cache in self.all():
             if cache.name not in revisions:
                 self._drop_if_gone(cache.name)
-            elif revisions[cache.name] != cache.revision:
+            elif revisions[cache.name] != cache.listing.revision:
                 cache.sync()
 
     def _note_cloud(self, problem: str) -> None:

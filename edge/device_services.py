@@ -67,7 +67,7 @@ class EdgeCatalogueService(Service):
         answers = then(cache, lambda cache: cache.supply.for_device(wanted, context.deadline.remaining_s()))
 
         def respond(answer: ModelsAnswer) -> GetObjectModelsResponse:
-            return self._response(answer, cache.result().revision, context)
+            return self._response(answer, cache.result().listing.revision, context)
 
         return then(flat(answers), respond)
 
@@ -89,7 +89,7 @@ class EdgeCatalogueService(Service):
         return ListCataloguesResponse(
             catalogues=[
                 CatalogueSummary(
-                    name=cache.name, objects=len(cache.listing.versions), revision=cache.revision
+                    name=cache.name, objects=len(cache.listing.versions), revision=cache.listing.revision
                 )
                 for cache in caches
             ]
@@ -153,7 +153,7 @@ class PredictionService(Service):
                 advice="forget its model: it was removed, or this edge does not know it yet",
             )
         return GetNextObjectsResponse(
-            next_objects=next_objects_to_proto(following, cache.revision),
+            next_objects=next_objects_to_proto(following, cache.listing.revision),
             answer_ms=answer_ms(context.queue_ms, self._load, cache.size),
         )
 

@@ -23,11 +23,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.allow_list import AllowList
+from nearsight.common.rpc.connection_warnings import ConnectionWarnings
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import ServerSecurity, read_secret_key
 from nearsight.common.rpc.settings import ServerSettings
@@ -55,9 +56,7 @@ _BEGINS_S = 1.0
 _SETTLED_S = 10.0
 """A connection that was not used for so long may make room for another of the same client."""
 
-_TELL_EVERY_S = 10.0
 _DESCRIPTORS_ADVICE = "raise the limit of open files (`ulimit -n`)"
-_REMEMBERED_REFUSALS = 256
 _IN, _OUT, _ONCE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLONESHOT
 
 
@@ -123,32 +122,26 @@ class Listener:
         self._later = later
         self._observer = observer
         self._clock = clock
-        self._log = get_logger("rpc.listener")
+        self._warnings = ConnectionWarnings(clock)
         self._mechanism: Callable[[], Mechanism] = Null
         if security is not None and allowed is not None:
             from nearsight.common.rpc.curve import Curve, ServerKeys  # noqa: PLC0415  without keys not needed
 
             keys = ServerKeys.of(read_secret_key(security.secret_key_file))
             self._mechanism = lambda: Curve(keys, self._admit)
-        self._most = _most_connections(settings, self._log)
+        self._most = _most_connections(settings)
         self._unproven = max(1, self._most // _UNPROVEN) if allowed is not None else 0
         self._lock = threading.Lock()
         self._making_room = threading.Lock()
         self._newcomers_s, self._newcomers_at_s = 0.0, clock.monotonic()
         self._connections: dict[int, Connection] = {}
-        self._held_bytes = 0
-        self._told: dict[str, tuple[float, int]] = {}
-        self._refused: set[str] = set()
+        self.held_bytes = 0
+        """What the clients hold of this process."""
         self._path: Path | None = None
         self._socket, self.endpoint = listen_on(settings.listen)
         if settings.listen.startswith("ipc://"):
             self._path = Path(settings.listen.removeprefix("ipc://"))
         poller.register(self._socket, _IN | _ONCE)
-
-    @property
-    def held_bytes(self) -> int:
-        """What the clients hold of this process."""
-        return self._held_bytes
 
     def receive(self, ready: Mapping[int, int]) -> list[Received]:
         """Serve the descriptors that are ready; returns the requests that have arrived."""
@@ -160,7 +153,7 @@ class Listener:
                     self._serve(connection, events, arrived)
                 else:
                     self._serve_newcomer(connection, events, arrived)
-                if self._held_bytes > self._settings.memory_limit_bytes:
+                if self.held_bytes > self._settings.memory_limit_bytes:
                     self._drop_largest(self._settings.memory_limit_bytes)
             elif descriptor == self._socket.fileno():
                 self._accept()
@@ -172,7 +165,7 @@ class Listener:
         So large requests are refused earlier than small ones. What is unfinished or unread gives way.
         """
         spare = self._settings.memory_limit_bytes - size_bytes
-        return self._held_bytes <= spare or self._drop_largest(spare)
+        return self.held_bytes <= spare or self._drop_largest(spare)
 
     def send(self, connection: Connection, request_bytes: int, frames: Sequence[Buffer]) -> None:
         """Answer a request; each is answered once, even if its client is gone."""
@@ -190,7 +183,7 @@ class Listener:
                 except OSError:
                     self._drop(connection, "")
             self._count(connection)
-        if self._held_bytes > self._settings.memory_limit_bytes:
+        if self.held_bytes > self._settings.memory_limit_bytes:
             self._drop_largest(self._settings.memory_limit_bytes)
 
     def cut_forbidden(self) -> None:
@@ -211,7 +204,7 @@ class Listener:
             with connection.lock, contextlib.suppress(OSError):
                 self._look_after(connection, now_s)
         if self._observer is not None:
-            self._observer.on_connections(len(self._connections), self._held_bytes)
+            self._observer.on_connections(len(self._connections), self.held_bytes)
 
     def close(self) -> None:
         """Send what was answered, then close all connections."""
@@ -243,7 +236,9 @@ class Listener:
                 continue
             except OSError as error:
                 if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
-                    self._tell("no client can connect", reason=error.strerror, advice=_DESCRIPTORS_ADVICE)
+                    self._warnings.tell(
+                        "no client can connect", reason=error.strerror, advice=_DESCRIPTORS_ADVICE
+                    )
                     self._drop_idlest(max(1, self._most // _ROOM))
                     self._later(self._accept, _ACCEPT_AGAIN_S)
                 return  # else it is closed
@@ -252,7 +247,9 @@ class Listener:
             if room or self._drop_idlest(max(1, self._most // _ROOM)):
                 self._begin(socket, name)
             else:
-                self._tell("client refused: there are too many connections, all with calls", client=name)
+                self._warnings.tell(
+                    "client refused: there are too many connections, all with calls", client=name
+                )
                 socket.close()
         with contextlib.suppress(OSError, ValueError):  # closed meanwhile
             self._poller.modify(self._socket, _IN | _ONCE)
@@ -340,7 +337,7 @@ class Listener:
             held_bytes += connection.droppable_bytes
         if held_bytes != connection.counted_bytes:
             with self._lock:
-                self._held_bytes += held_bytes - connection.counted_bytes
+                self.held_bytes += held_bytes - connection.counted_bytes
             connection.counted_bytes = held_bytes
 
     def _look_after(self, connection: Connection, now_s: float) -> None:
@@ -364,7 +361,7 @@ class Listener:
     def _drop_largest(self, target_bytes: int) -> bool:
         """Close connections of whoever holds most until no more than ``target_bytes`` are held."""
         with self._making_room:  # or two threads would each close one where one is enough
-            while self._held_bytes > target_bytes:
+            while self.held_bytes > target_bytes:
                 connections = list(self._connections.values())
                 held: Counter[str] = Counter()
                 for one in connections:
@@ -379,7 +376,9 @@ class Listener:
 
     def _admit(self, key: str) -> None:
         """Let in a client that proved its key, or raise `Refused`."""
-        if self._allowed is None or not _admits(self._allowed, key):
+        if self._allowed is not None and key not in self._allowed.clients:
+            self._allowed.notice_new()
+        if self._allowed is None or key not in self._allowed.clients:
             raise Refused(f"the key {key} is not allowed")
         if len(self._connections) <= self._most:
             return
@@ -424,64 +423,23 @@ class Listener:
         connection.session.discard()
         connection.unsent.clear()
         self._count(connection)
-        if not reason:
-            return
-        if self._observer is not None:
-            self._observer.on_dropped(reason)
-        key = connection.session.mechanism.key
-        caller = self._allowed.clients.get(key) if self._allowed is not None else None
-        if isinstance(error, NoRoom):
-            message = "client refused: there are too many connections, most of them with its key"
-            self._tell(
-                message, client=connection.address, name=caller.name if caller else key, reason=str(error)
-            )
-        elif isinstance(error, Refused):
-            self._tell_refused(key, connection.address)
-        elif error is not None and not connection.session.mechanism.done:
-            message = "a client failed to connect: no peer of this protocol, or a wrong key"
-            self._tell(message, client=connection.address, reason=str(error))
-        else:
-            self._tell(
-                f"connection closed: the client {reason}",
-                client=connection.address,
-                name=caller.name if caller else key,
-                held_bytes=held_bytes,
-                **({"reason": str(error)} if error else {}),
-            )
-
-    def _tell(self, message: str, **facts: object) -> None:
-        """Warn, of each matter once in a while: who attacks must not fill the log."""
-        now_s = self._clock.monotonic()
-        with self._lock:
-            next_s, untold = self._told.get(message, (now_s, 0))
-            again = now_s < next_s
-            self._told[message] = (next_s, untold + 1) if again else (now_s + _TELL_EVERY_S, 0)
-        if not again:
-            self._log.warning(message, **facts, **({"times_before": untold} if untold else {}))
-
-    def _tell_refused(self, key: str, address: str) -> None:
-        """Warn once per key: an unknown client tries again and again."""
-        log = self._log.debug
-        if key not in self._refused and len(self._refused) < _REMEMBERED_REFUSALS:
-            self._refused.add(key)
-            log = self._log.warning
-        advice = "`nearsight keys allow` lets it in"
-        log("client refused: its key is not allowed", address=address, public_key=key, advice=advice)
+        if reason:
+            if self._observer is not None:
+                self._observer.on_dropped(reason)
+            key = connection.session.mechanism.key
+            caller = self._allowed.clients.get(key) if self._allowed is not None else None
+            self._warnings.dropped(connection, caller.name if caller else key, held_bytes, reason, error)
 
 
-def _admits(allowed: AllowList, key: str) -> bool:
-    if key not in allowed.clients:
-        allowed.notice_new()
-    return key in allowed.clients
-
-
-def _most_connections(settings: ServerSettings, log: Any) -> int:
+def _most_connections(settings: ServerSettings) -> int:
     """As many as the settings say, and leave the process descriptors for other things."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = settings.connections_limit
     if soft != resource.RLIM_INFINITY and most > soft * 3 // 4:
         most = soft * 3 // 4
-        log.info("fewer connections than connections_limit", connections=most, advice=_DESCRIPTORS_ADVICE)
+        get_logger("rpc.listener").info(
+            "fewer connections than connections_limit", connections=most, advice=_DESCRIPTORS_ADVICE
+        )
     return most
 
 

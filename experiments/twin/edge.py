@@ -283,7 +283,7 @@ class TwinEdge:
             stage.learn(request.query, answer, finish.lesson)
 
     def _prediction(self, following: NextObjects) -> Prediction:
-        return Prediction(following.top(MOST_NEXT_OBJECTS), self.cache.revision)
+        return Prediction(following.top(MOST_NEXT_OBJECTS), self.cache.listing.revision)
 
     # Small requests of devices
 
@@ -321,7 +321,7 @@ class TwinEdge:
                 answered(error)
                 return
             found = done.result()
-            revision, size = self.cache.revision, models_bytes(found.models)
+            revision, size = self.cache.listing.revision, models_bytes(found.models)
             answered(FetchedModels(found.models, found.missing, {}, found.left_out, revision, size))
 
         def end(_call: Call) -> None:
@@ -409,4 +409,4 @@ class EdgeSource:
     def get_revision(self, timeout_s: float) -> Future[int]:
         """Always the same."""
         del timeout_s
-        return completed(self._edge.cache.revision)
+        return completed(self._edge.cache.listing.revision)

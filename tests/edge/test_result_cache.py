@@ -212,7 +212,7 @@ def test_an_answer_that_comes_after_the_catalogue_changed_is_not_kept(
         waiting = device.send(photo(0))
         wait_until(lambda: len(cloud.received) == 2, what="the question at the cloud")
         cloud.revision += 1
-        wait_until(lambda: cache.revision == 2, what="the new list at the edge")
+        wait_until(lambda: cache.listing.revision == 2, what="the new list at the edge")
         cloud.gate.set()
         assert answer_of(waiting.result(20))[0] == "00"
         wait_until(lambda: cache.misses >= 1, what="the lesson")
@@ -228,7 +228,7 @@ def test_an_answer_from_before_a_change_that_the_edge_knows_is_not_kept(
         ask(device, 1)
         cache, lagging = cache_of(edge), cloud.recognizer
         cloud.set_models([exhibit(0, version=2, picture=20), *models[1:]])
-        wait_until(lambda: cache.revision == 2, what="the new list at the edge")
+        wait_until(lambda: cache.listing.revision == 2, what="the new list at the edge")
         cloud.recognizer = lagging
         for _ in range(5):
             reply = ask(device, 0)

@@ -6,12 +6,13 @@ from concurrent.futures import Future
 from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
-from nearsight.common.request.flow import Ask, Encode, Extract, Work
+from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, RequestFlow, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import AskRules, BreakerSettings, NextTiers
 from nearsight.common.rpc.envelope import Hop
 from nearsight.device.query import DeviceQuery
 from nearsight.device.tiers import RemoteTier
+from support.recognition_server import EXHIBIT
 
 COMPUTING_MS = {IMAGE: 8.0, FEATURES: 6.0}
 RULES = AskRules(0.6, BreakerSettings(failures=3, probe_timeout_s=1.0))
@@ -103,3 +104,30 @@ def asked(tier: RemoteTier, query: DeviceQuery, step: Ask) -> Answer:
     if isinstance(answer, NearsightError):
         raise answer
     return answer
+
+
+HOP = Hop("edge", 1.0, 2.0, 4.0, 10, 20)
+UNKNOWN = Answer(None, "edge", hops=(HOP,), sent_bytes=10, received_bytes=20)
+FOUND = Answer(EXHIBIT, "edge", hops=(HOP,), sent_bytes=10, received_bytes=20)
+
+Flow = RequestFlow[PlainQuery]
+
+
+def new_flow(
+    next_tiers: NextTiers | None = None,
+    *stages: PlainStage,
+    start_s: float = 0.0,
+    timeout_s: float = 5.0,
+) -> Flow:
+    return RequestFlow(
+        stages,
+        next_tiers or tiers(),
+        "device",
+        start_s,
+        start_s + timeout_s,
+    )
+
+
+def outcome(effect: Effect[PlainQuery] | None) -> Answer | NearsightError:
+    assert isinstance(effect, Finish)
+    return effect.outcome

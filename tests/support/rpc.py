@@ -4,14 +4,16 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.envelope import Buffer, Response, decode_response
-from nearsight.common.rpc.security import ClientSecurity, ServerSecurity
+from nearsight.common.rpc.security import ClientSecurity, KeyFiles, ServerSecurity, generate_keys
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.common.rpc.settings import ChannelSettings, ServerSettings
@@ -122,3 +124,22 @@ def echo_stub_to(endpoint: str, security: ClientSecurity | None = None, **settin
 
 def text(value: str = "") -> echo_pb2.EchoRequest:
     return echo_pb2.EchoRequest(text=value)
+
+
+class Keys:
+    """A server's identity, and clients' that it allows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.allowed = folder / "allowed"
+        self.server_files = generate_keys(folder, "server")
+        self.server = ServerSecurity(self.server_files.secret_file, self.allowed)
+        self.add("phone")
+
+    def add(self, name: str, **rights: Any) -> KeyFiles:
+        files = generate_keys(self.folder, name)
+        allow_client(files.public_file, self.allowed, **rights)
+        return files
+
+    def of(self, name: str) -> ClientSecurity:
+        return ClientSecurity(self.folder / f"{name}.key_secret", self.server_files.public_file)

@@ -17,34 +17,23 @@ from nearsight.common.errors import (
     Unauthenticated,
     Unavailable,
 )
-from nearsight.common.request.answer import NETWORK, Answer
-from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Look, Phase, RequestFlow
+from nearsight.common.request.answer import Answer
+from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Phase
 from nearsight.common.request.forms import FEATURES, IMAGE, OffloadChoice
 from nearsight.common.request.next_tiers import BreakerState, NextTiers
 from nearsight.common.rpc.envelope import Hop
 from support.recognition_server import EXHIBIT
-from support.requests import RULES, PlainQuery, PlainStage, tiers
-
-HOP = Hop("edge", 1.0, 2.0, 4.0, 10, 20)
-UNKNOWN = Answer(None, "edge", hops=(HOP,), sent_bytes=10, received_bytes=20)
-FOUND = Answer(EXHIBIT, "edge", hops=(HOP,), sent_bytes=10, received_bytes=20)
-
-Flow = RequestFlow[PlainQuery]
-
-
-def new_flow(
-    next_tiers: NextTiers | None = None,
-    *stages: PlainStage,
-    start_s: float = 0.0,
-    timeout_s: float = 5.0,
-) -> Flow:
-    return RequestFlow(
-        stages,
-        next_tiers or tiers(),
-        "device",
-        start_s,
-        start_s + timeout_s,
-    )
+from support.requests import (
+    FOUND,
+    RULES,
+    UNKNOWN,
+    Flow,
+    PlainQuery,
+    PlainStage,
+    new_flow,
+    outcome,
+    tiers,
+)
 
 
 def asked(flow: Flow, now_s: float, query: PlainQuery | None = None) -> Effect[PlainQuery] | None:
@@ -55,11 +44,6 @@ def asked(flow: Flow, now_s: float, query: PlainQuery | None = None) -> Effect[P
 def cool_down(next_tiers: NextTiers, tier: str, now_s: float = 0.0) -> None:
     choice = next_tiers.choose([tier], PlainQuery().payloads(0), now_s)
     next_tiers.failed(choice, Unauthenticated("no"), 1.0, now_s)
-
-
-def outcome(effect: Effect[PlainQuery] | None) -> Answer | NearsightError:
-    assert isinstance(effect, Finish)
-    return effect.outcome
 
 
 # Which tier is asked, and for how long
@@ -361,66 +345,6 @@ def test_each_message_is_a_measurement_and_each_photo_counts_once_among_the_unkn
     again.begin(PlainQuery(asked_again=True), 0.0, 0.0)
     again.replied(0, UNKNOWN, 0.2)
     assert unknown == [True], "the photo was counted with its first question"
-
-
-# Stages
-
-
-def test_a_stage_looks_before_a_tier_is_asked_and_gets_the_features_that_it_wants() -> None:
-    stage = PlainStage(400)
-    flow = new_flow(None, stage)
-    assert flow.begin(PlainQuery(unmade=[FEATURES]), 0.1, 0.1) == Extract(400)
-    assert flow.made(0.2) == Look(stage)
-    finish = flow.looked(stage, EXHIBIT, 0.3)
-    assert isinstance(finish, Finish)
-    answer = outcome(finish)
-    assert isinstance(answer, Answer)
-    assert (answer.found, answer.answered_by, answer.grain) == (EXHIBIT, "device", "object")
-    assert (finish.lesson, finish.learners, flow.attempts) == (None, (), [])
-    own = flow.own_hop(answer)
-    assert (own.queue_ms, own.compute_ms, own.next_tier_ms) == (pytest.approx(100), pytest.approx(200), 0)
-
-
-def test_what_one_stage_does_not_know_the_next_one_may_and_the_first_learns_it() -> None:
-    first, closed, second = PlainStage(0), PlainStage(None), PlainStage(400)
-    flow = new_flow(None, first, closed, second)
-    assert flow.begin(PlainQuery(), 0.0, 0.0) == Look(first)
-    assert flow.looked(first, None, 0.1) == Look(second)
-    finish = flow.looked(second, EXHIBIT, 0.2)
-    assert isinstance(finish, Finish)
-    assert finish.learners == (first, closed)
-
-
-def test_where_a_network_knows_nothing_nobody_else_is_asked() -> None:
-    stage = PlainStage(0)
-    stage.grain = NETWORK
-    flow = new_flow(tiers("edge"), stage)
-    flow.begin(PlainQuery(), 0.0, 0.0)
-    finish = flow.looked(stage, None, 0.1)
-    assert isinstance(finish, Finish)
-    answer = outcome(finish)
-    assert isinstance(answer, Answer)
-    assert (answer.found, answer.answered_by, flow.attempts) == (None, "device", [])
-
-
-def test_all_stages_learn_what_a_tier_answers() -> None:
-    stage, closed = PlainStage(), PlainStage(None)
-    flow = new_flow(tiers("edge"), stage, closed)
-    flow.begin(PlainQuery(), 0.0, 0.0)
-    assert isinstance(flow.looked(stage, None, 0.1), Ask)
-    finish = flow.replied(0, FOUND, 0.2)
-    assert isinstance(finish, Finish)
-    assert finish.learners == (stage, closed)
-    assert finish.lesson is not None
-    assert finish.lesson.tier == "edge"
-
-
-def test_a_look_that_ends_too_late_changes_nothing() -> None:
-    stage = PlainStage()
-    flow = new_flow(None, stage)
-    flow.begin(PlainQuery(), 0.0, 0.0)
-    assert isinstance(outcome(flow.expired(5.0)), DeadlineExceeded)
-    assert flow.looked(stage, EXHIBIT, 5.1) is None
 
 
 # Laws

@@ -1,0 +1,84 @@
+"""What a server's log says of connections that it closes, so that whoever attacks cannot fill it."""
+
+from __future__ import annotations
+
+import threading
+
+from nearsight.common.clock import Clock
+from nearsight.common.logging import get_logger
+from nearsight.common.rpc.zmtp import Connection, NoRoom, ProtocolError, Refused
+
+_EVERY_S = 10.0
+_REMEMBERED_REFUSALS = 256
+
+
+class ConnectionWarnings:
+    """Warns of each matter once in a while. Thread-safe.
+
+    Parameters
+    ----------
+    clock : Clock
+        Time between warnings.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._log = get_logger("rpc.listener")
+        self._lock = threading.Lock()
+        self._told: dict[str, tuple[float, int]] = {}
+        self._refused: set[str] = set()
+
+    def tell(self, message: str, **facts: object) -> None:
+        """Warn, unless the same was told a moment ago; the next warning says how often it was left out."""
+        now_s = self._clock.monotonic()
+        with self._lock:
+            next_s, untold = self._told.get(message, (now_s, 0))
+            again = now_s < next_s
+            self._told[message] = (next_s, untold + 1) if again else (now_s + _EVERY_S, 0)
+        if not again:
+            self._log.warning(message, **facts, **({"times_before": untold} if untold else {}))
+
+    def dropped(
+        self, connection: Connection, name: str, held_bytes: int, reason: str, error: ProtocolError | None
+    ) -> None:
+        """This side closed a connection.
+
+        Parameters
+        ----------
+        connection : Connection
+            Which.
+        name : str
+            Of the client, or its key where it has none.
+        held_bytes : int
+            What it held.
+        reason : str
+            Why, as the end of a sentence about the client.
+        error : ProtocolError or None
+            What it did, if it broke the protocol.
+        """
+        address = connection.address
+        if isinstance(error, NoRoom):
+            message = "client refused: there are too many connections, most of them with its key"
+            self.tell(message, client=address, name=name, reason=str(error))
+        elif isinstance(error, Refused):
+            self._refuse(connection.session.mechanism.key, address)
+        elif error is not None and not connection.session.mechanism.done:
+            message = "a client failed to connect: no peer of this protocol, or a wrong key"
+            self.tell(message, client=address, reason=str(error))
+        else:
+            self.tell(
+                f"connection closed: the client {reason}",
+                client=address,
+                name=name,
+                held_bytes=held_bytes,
+                **({"reason": str(error)} if error else {}),
+            )
+
+    def _refuse(self, key: str, address: str) -> None:
+        """Warn once per key: an unknown client tries again and again."""
+        log = self._log.debug
+        if key not in self._refused and len(self._refused) < _REMEMBERED_REFUSALS:
+            self._refused.add(key)
+            log = self._log.warning
+        advice = "`nearsight keys allow` lets it in"
+        log("client refused: its key is not allowed", address=address, public_key=key, advice=advice)
