@@ -121,7 +121,8 @@ class LiveCatalogue:
         self._refreshing = threading.Lock()
         self._putting = threading.Lock()
         self._changed = threading.Condition()
-        self._content = Content({}, 0, {}, {})
+        self.content = Content({}, 0, {}, {})
+        """The newest content, which the recognizer may not hold yet."""
         self.recognizer, self._indexed_revision = build((), settings), 0
         self._tried_revision = 0
         self._problem = ""
@@ -133,21 +134,16 @@ class LiveCatalogue:
         self._thread = threading.Thread(target=self._keep_building, name=f"index-{name}", daemon=True)
 
     @property
-    def content(self) -> Content:
-        """The newest content, which the recognizer may not hold yet."""
-        return self._content
-
-    @property
     def state(self) -> IndexState:
         """Where the catalogue stands."""
         with self._changed:
             return IndexState(
-                len(self._content.models),
-                self._content.revision,
+                len(self.content.models),
+                self.content.revision,
                 self._indexed_revision,
                 self._last_build_ms,
                 self._problem,
-                tuple(sorted(self._content.damaged)),
+                tuple(sorted(self.content.damaged)),
             )
 
     def load(self, progress: Progress = lambda _done, _total: None) -> None:
@@ -187,7 +183,7 @@ class LiveCatalogue:
         Each is compared with the catalogue (`look_alikes`); twins of others are rejected, unless
         ``allow_similar``.
         """
-        content = self._content
+        content = self.content
         stored = self._store.objects(self.name) if content.revision else ()
         sound = (one for one in stored if one.object_id not in content.damaged)
         known = {(one.object_id, one.content_hash, one.training) for one in sound}
@@ -197,7 +193,7 @@ class LiveCatalogue:
         alike = {one.model.object_id: indexed.resembling(one.model, one.photos) for one in new}
         with self._putting:  # what one thread stores, the next one compares with
             while True:
-                content = self._content
+                content = self.content
                 accepted, rejected = compare(
                     new, content.models, alike, indexed, self._settings, allow_similar=allow_similar
                 )
@@ -211,7 +207,7 @@ class LiveCatalogue:
 
     def _index_for_comparison(self) -> ObjectRecognizer:
         """An index that lacks not too many of the objects."""
-        content, indexed = self._content, self.recognizer.models
+        content, indexed = self.content, self.recognizer.models
         missing = sum(indexed.get(name) is not model for name, model in content.models.items())
         if missing > max(MOST_UNINDEXED, len(indexed) // 4):
             self.when_current(content.revision).result()
@@ -235,7 +231,7 @@ class LiveCatalogue:
         Own changes come back the same way, so what serves is always what a restart would load.
         """
         with self._refreshing:
-            self._apply(self._store.changes_since(self.name, self._content.revision))
+            self._apply(self._store.changes_since(self.name, self.content.revision))
 
     def when_current(self, revision: int) -> Future[int]:
         """A future of the revision that serves, done as soon as that is at least ``revision``.
@@ -264,10 +260,10 @@ class LiveCatalogue:
         written = {model.object_id: model for model in changes.written}
         digests = {name: model_digest(model) for name, model in written.items()}
         with self._changed:
-            if changes.revision == self._content.revision:
+            if changes.revision == self.content.revision:
                 return
-            before, gone = self._content, changes.removed | changes.damaged.keys()
-            self._content = Content(
+            before, gone = self.content, changes.removed | changes.damaged.keys()
+            self.content = Content(
                 MappingProxyType(_without(before.models, gone) | written),
                 changes.revision,
                 MappingProxyType(_without(before.digests, gone) | digests),
@@ -287,7 +283,7 @@ class LiveCatalogue:
                 self._build_next()
 
     def _has_work(self) -> bool:
-        return self._stopping or self._content.revision > self._tried_revision
+        return self._stopping or self.content.revision > self._tried_revision
 
     def _rest(self) -> bool:
         """Wait until the next index is due: a stream of changes must not keep a core busy. False: stopped."""
@@ -297,7 +293,7 @@ class LiveCatalogue:
             return not self._stopping
 
     def _build_next(self) -> None:
-        content = self._content
+        content = self.content
         models, revision = content.models, content.revision
         started_s = self._clock.monotonic()
         built: ObjectRecognizer | None = None

@@ -51,28 +51,20 @@ class Catalogues:
         self._changing = threading.Lock()
         """Held while a catalogue begins or goes: what serves is then what the store has."""
         self._by_name: dict[str, LiveCatalogue] = {}
-        self._loading = "not begun"
-        self._problem = store.read_only
+        self.loading = "not begun"
+        """How far the loading is, such as "120 of 500 objects"; empty when every catalogue serves."""
+        self.problem = store.read_only
+        """Why no changes are taken, or those of other processes were not taken over; empty if all is well."""
         self._seen_version = 0
         self._stop = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="database-watch", daemon=True)
 
-    @property
-    def loading(self) -> str:
-        """How far the loading is, such as "120 of 500 objects"; empty when every catalogue serves."""
-        return self._loading
-
     def check_loaded(self) -> None:
         """Raise `Unavailable` while catalogues are being loaded: one that is not there yet is not gone."""
-        if self._loading:
+        if self.loading:
             raise Unavailable(
-                f"the cloud is still loading its catalogues: {self._loading}", advice="try again in a moment"
+                f"the cloud is still loading its catalogues: {self.loading}", advice="try again in a moment"
             )
-
-    @property
-    def problem(self) -> str:
-        """Why no changes are taken, or those of other processes were not taken over; empty if all is well."""
-        return self._problem
 
     def load(self) -> None:
         """Load every catalogue of the database, without training, and begin to watch the file.
@@ -90,7 +82,7 @@ class Catalogues:
                 return
             self._add(info.name, self._note_progress(before, total))
             before += info.objects
-        self._loading = ""
+        self.loading = ""
         self._watcher.start()
 
     def stop(self) -> None:
@@ -141,7 +133,7 @@ class Catalogues:
         Unavailable
             If the catalogues are not loaded yet.
         """
-        if not name or self._loading:
+        if not name or self.loading:
             self.get(name)
             return
         check_catalogue_name(name)
@@ -215,7 +207,7 @@ class Catalogues:
 
         def note(done: int, _: int) -> None:
             nonlocal last_s
-            self._loading = f"{before + done} of {total} objects"
+            self.loading = f"{before + done} of {total} objects"
             now_s = self._clock.monotonic()
             if now_s - last_s >= PROGRESS_INTERVAL_S:
                 last_s = now_s
@@ -230,11 +222,11 @@ class Catalogues:
                 self._take_over_changes()
                 self.store.check_writable()
             except NearsightError as error:
-                if str(error) != self._problem:
+                if str(error) != self.problem:
                     self._log.error("trouble with the database", error=str(error))
-                self._problem = str(error)
+                self.problem = str(error)
             else:
-                self._problem = ""
+                self.problem = ""
 
     def _take_over_changes(self) -> None:
         version = self.store.data_version()

@@ -49,7 +49,8 @@ class CatalogueCaches:
         self._lock = threading.Lock()
         self._caches: dict[str, CatalogueCache] = {}  # the least recently used first
         self._admitting: dict[str, list[Future[CatalogueCache]]] = {}
-        self._cloud_problem = _NOT_ASKED
+        self.cloud_problem = _NOT_ASKED
+        """Why the cloud cannot be reached; empty if it can."""
         self._journal = (
             Journal(services.store, self.all, services.background, settings.state_every_s)
             if services.store is not None
@@ -75,14 +76,9 @@ class CatalogueCaches:
         return self._journal.problem if self._journal is not None else ""
 
     @property
-    def cloud_problem(self) -> str:
-        """Why the cloud cannot be reached; empty if it can."""
-        return self._cloud_problem
-
-    @property
     def cloud_lost(self) -> bool:
         """Whether the cloud did not answer when it was asked last."""
-        return self._cloud_problem not in ("", _NOT_ASKED)
+        return self.cloud_problem not in ("", _NOT_ASKED)
 
     def all(self) -> tuple[CatalogueCache, ...]:
         """All caches, the least recently used first."""
@@ -202,12 +198,12 @@ class CatalogueCaches:
                 cache.sync()
 
     def _note_cloud(self, problem: str) -> None:
-        if bool(problem) != bool(self._cloud_problem):
+        if bool(problem) != bool(self.cloud_problem):
             if problem:
                 self._log.warning("cloud lost", error=problem)
             else:
                 self._log.info("cloud reached", endpoint=self._settings.cloud)
-        self._cloud_problem = problem
+        self.cloud_problem = problem
 
 
 class Journal:
@@ -239,20 +235,16 @@ class Journal:
         self._background = background
         self._every_s = every_s
         self._log = get_logger("journal")
-        self._problem = store.read_only
-        if self._problem:
+        self.problem = store.read_only
+        """Why the last write failed; empty if it did not."""
+        if self.problem:
             self._log.warning(
                 "this edge serves, but does not remember what it learns until its state can be written",
-                error=self._problem,
+                error=self.problem,
             )
         # What is in the file already, so that an idle edge does not wear out its disk.
         self._measured: dict[str, Measured | None] = {}
-        self._rounds_without_changes = _QUIET_ROUNDS if self._problem else 0
-
-    @property
-    def problem(self) -> str:
-        """Why the last write failed; empty if it did not."""
-        return self._problem
+        self._rounds_without_changes = _QUIET_ROUNDS if self.problem else 0
 
     def start(self) -> None:
         """Begin to write."""
@@ -269,15 +261,15 @@ class Journal:
         except NearsightError as error:
             for cache in caches:
                 cache.not_written(changes[cache.name])
-            if not self._problem:
+            if not self.problem:
                 self._log.warning("what was learnt cannot be written", error=str(error))
-            self._problem = str(error)
+            self.problem = str(error)
             self._measured = {}
             self._rounds_without_changes = _QUIET_ROUNDS
             return
-        if self._problem:
+        if self.problem:
             self._log.info("what was learnt is written again")
-        self._problem = ""
+        self.problem = ""
         self._rounds_without_changes = 0
 
     def _news(self, catalogue: str, changes: Changes) -> Changes:

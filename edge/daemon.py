@@ -91,26 +91,29 @@ class EdgeDaemon:
             self._next_tiers,
             self._store,
         )
-        self._caches = CatalogueCaches(settings, services)
+        self.caches = CatalogueCaches(settings, services)
+        """The recognition caches."""
         if settings.result_cache.enabled:
             metrics.registry.register(Readings(self._result_caches))
-        self._networks = EdgeNetworks(
-            settings.models, self._cloud, lambda: self._caches.cloud_lost, settings.poll_s, clock
+        self.networks = EdgeNetworks(
+            settings.models, self._cloud, lambda: self.caches.cloud_lost, settings.poll_s, clock
         )
-        metrics.registry.register(Readings(lambda: network_metrics(self._networks)))
-        self._memory = MemoryBudget(settings, self._caches, self._networks, services)
-        metrics.registry.register(Readings(self._memory.metrics))
+        """The networks."""
+        metrics.registry.register(Readings(lambda: network_metrics(self.networks)))
+        self.memory = MemoryBudget(settings, self.caches, self.networks, services)
+        """What the caches and networks share."""
+        metrics.registry.register(Readings(self.memory.metrics))
         extractor = OrbExtractor(settings.recognition.fast_threshold)
         reader = QueryReader(extractor, settings.recognition, settings.forward)
         self._server = RpcServer(
             [
-                EdgeRecognitionService(self._caches, self._networks, services, reader),
-                EdgeInferenceService(self._networks, self._cloud, clock),
+                EdgeRecognitionService(self.caches, self.networks, services, reader),
+                EdgeInferenceService(self.networks, self._cloud, clock),
                 ModelsService(
-                    self._networks.repository, self._networks.memory, self._networks.takes_photos, clock
+                    self.networks.repository, self.networks.memory, self.networks.takes_photos, clock
                 ),
-                EdgeCatalogueService(self._caches, max_response_bytes=settings.server.max_message_bytes // 2),
-                PredictionService(self._caches, self._load),
+                EdgeCatalogueService(self.caches, max_response_bytes=settings.server.max_message_bytes // 2),
+                PredictionService(self.caches, self._load),
                 ExplanationService(self.explanations, self._explained_networks),
                 HealthService("edge", __version__, self.ready, self.details),
             ],
@@ -126,21 +129,6 @@ class EdgeDaemon:
     def endpoint(self) -> str:
         """Where devices are served, with the port that was bound."""
         return self._server.endpoint
-
-    @property
-    def caches(self) -> CatalogueCaches:
-        """The recognition caches."""
-        return self._caches
-
-    @property
-    def memory(self) -> MemoryBudget:
-        """What the caches and networks share."""
-        return self._memory
-
-    @property
-    def networks(self) -> EdgeNetworks:
-        """The networks."""
-        return self._networks
 
     def start(self) -> None:
         """Serve.
@@ -158,57 +146,55 @@ class EdgeDaemon:
                 self._store.close()
             raise
         self._background.start()
-        self._caches.start()
-        self._networks.start()
-        self._memory.start()
+        self.caches.start()
+        self.networks.start()
+        self.memory.start()
 
     def stop(self, grace_s: float) -> None:
         """Finish what is in progress within ``grace_s`` seconds, then release everything."""
         self._server.stop(grace_s)
         self._background.stop(grace_s)
-        self._networks.stop(grace_s)
+        self.networks.stop(grace_s)
         self._cloud.close()
         if self._store is not None:
-            self._caches.save()
+            self.caches.save()
             self._store.close()
 
     def ready(self) -> bool:
         """Whether the cloud can be reached; cached objects are recognised without it, too."""
-        return not self._caches.cloud_problem
+        return not self.caches.cloud_problem
 
     def details(self) -> Sequence[tuple[str, str]]:
         """Facts for a person."""
-        problem = self._caches.cloud_problem
+        problem = self.caches.cloud_problem
         facts = [
             ("cloud", f"{self._settings.cloud}, {problem or 'reached'}"),
             ("load", self._load.why()),
             ("sent to the cloud", self._sent()),
         ]
         if self._store is not None:
-            written = f"{self._store.path}, {self._caches.journal_problem or 'written'}"
+            written = f"{self._store.path}, {self.caches.journal_problem or 'written'}"
             begun = f"; begun anew, a damaged one is {self._store.damaged}" if self._store.damaged else ""
             facts.append(("state", written + begun))
-        facts += [*self._networks.facts(), *self._memory.facts()]
-        for cache in self._caches.all():
+        facts += [*self.networks.facts(), *self.memory.facts()]
+        for cache in self.caches.all():
             facts += [(f"{cache.name}: {name}", value) for name, value in facts_of(cache).items()]
         return facts
 
     def explanations(self) -> tuple[Explanation, ...]:
         """The last decision of every cache that took one."""
         load = self._load.why()
-        explained = [
-            explanation_of(cache, load, self._memory.why(cache.name)) for cache in self._caches.all()
-        ]
+        explained = [explanation_of(cache, load, self.memory.why(cache.name)) for cache in self.caches.all()]
         return tuple(one for one in explained if one is not None)
 
     def _explained_networks(self) -> Sequence[tuple[str, str]]:
         """By name: where a network is, who answers for it, and what memory all of them have."""
-        memory = self._memory.why()
-        return [(name, f"{why}; all networks: {memory}") for name, why in self._networks.explanations()]
+        memory = self.memory.why()
+        return [(name, f"{why}; all networks: {memory}") for name, why in self.networks.explanations()]
 
     def _result_caches(self) -> Iterator[Metric]:
         """Metrics of the result caches."""
-        caches = self._caches.all()
+        caches = self.caches.all()
         yield from result_cache_metrics(
             {cache.name: cache.result.state for cache in caches if cache.result is not None}
         )

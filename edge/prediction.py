@@ -153,16 +153,12 @@ class IdlePrefetch:
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._prefetched: frozenset[str] = frozenset()
+        self.prefetched: frozenset[str] = frozenset()
+        """Objects of the snapshot that were prefetched."""
         self._chances: dict[str, float] = {}
         self._promised = self._kept = 0.0
         self._asked: set[str] = set()
         self._entered = self._useful = self._wasted = 0
-
-    @property
-    def prefetched(self) -> frozenset[str]:
-        """Objects of the snapshot that were prefetched."""
-        return self._prefetched
 
     @property
     def trust(self) -> float:
@@ -195,7 +191,7 @@ class IdlePrefetch:
         # What is here has cost its fetch already; without a favour two of equal chances would take turns.
         trust = self.trust
         weighed = {
-            name: p * (_FAVOUR_OF_HELD if name in self._prefetched else 1.0)
+            name: p * (_FAVOUR_OF_HELD if name in self.prefetched else 1.0)
             for name, p in expected.items()
             if name not in residents
         }
@@ -220,25 +216,25 @@ class IdlePrefetch:
         Former ones left, or stayed as residents.
         """
         with self._lock:
-            new, before = frozenset(prefetched), self._prefetched
+            new, before = frozenset(prefetched), self.prefetched
             entered = len(new - before)
             wasted = len([name for name in before - new if name not in residents and name not in self._asked])
             self._entered += entered
             self._wasted += wasted
-            self._prefetched = new
+            self.prefetched = new
             self._asked &= new
             return entered, wasted
 
     def requested(self, object_id: str | None) -> bool:
         """A request came, for an object if one is known; whether it is the first for a prefetched one."""
-        if not self._prefetched:
+        if not self.prefetched:
             return False
         with self._lock:
-            self._promised += sum(self._chances.get(name, 0.0) for name in self._prefetched)
+            self._promised += sum(self._chances.get(name, 0.0) for name in self.prefetched)
             if self._promised > _MEMORY:
                 self._kept *= _MEMORY / self._promised
                 self._promised = _MEMORY
-            if object_id not in self._prefetched:
+            if object_id not in self.prefetched:
                 return False
             self._kept += 1.0
             if object_id in self._asked:

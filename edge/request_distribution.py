@@ -103,20 +103,16 @@ class RequestDistribution:
         # request just weighs more than old ones.
         self._origin_s = 0.0
         self._index: dict[str, int] = {}
-        self._ids: tuple[str, ...] = ()
+        self.object_ids: tuple[str, ...] = ()
+        """The catalogue, in its order."""
         self._counts = np.zeros(0)
         self.set_objects(object_ids)
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self.object_ids)
 
     def __contains__(self, object_id: object) -> bool:
         return object_id in self._index
-
-    @property
-    def object_ids(self) -> tuple[str, ...]:
-        """The catalogue, in its order."""
-        return self._ids
 
     def set_objects(self, object_ids: Iterable[str]) -> None:
         """Take over a changed catalogue: objects that left are forgotten, new ones start from the prior."""
@@ -127,7 +123,7 @@ class RequestDistribution:
             old = self._index.get(object_id)
             if old is not None:
                 counts[position] = self._counts[old]
-        self._ids, self._counts = ids, counts
+        self.object_ids, self._counts = ids, counts
         self._index = {object_id: position for position, object_id in enumerate(ids)}
 
     def count(self, object_id: str, now_s: float, weight: float = 1.0) -> bool:
@@ -148,7 +144,7 @@ class RequestDistribution:
         """M_i with decay as of now, only of objects that were asked for; for storing."""
         weight_now = self._weight_of(now_s)
         scaled = self._counts / weight_now
-        return {self._ids[position]: float(scaled[position]) for position in np.flatnonzero(scaled)}
+        return {self.object_ids[position]: float(scaled[position]) for position in np.flatnonzero(scaled)}
 
     def ranking(self, now_s: float) -> Ranking:
         """Estimate the distribution as of now."""
@@ -162,7 +158,7 @@ class RequestDistribution:
         np.cumsum(probabilities, out=cumulative[1:])
         np.minimum(cumulative, 1.0, out=cumulative)
         seen = int(np.count_nonzero(weights > self._prior))
-        return Ranking(self._ids, self._index, order, probabilities, cumulative, seen)
+        return Ranking(self.object_ids, self._index, order, probabilities, cumulative, seen)
 
     def _weight_of(self, now_s: float) -> float:
         """Weight of a request made now, in units of one made at the origin."""

@@ -255,17 +255,13 @@ class LookupCorrection:
         """What to multiply the profile's f(k) with."""
         self._lookups = 0  # since the cache was last empty
         self._resting = False
-        self._patience = 0.0
-
-    @property
-    def patience(self) -> float:
+        self.patience = 0.0
         """Requests in which the factor goes half of the way back to 1; 0 until a cache was emptied."""
-        return self._patience
 
     @property
     def indifference(self) -> float:
         """Share of the expected latency by which a filled and an empty cache must differ to differ at all."""
-        lost = self._patience * self._weight  # 1 before the first lost trial
+        lost = self.patience * self._weight  # 1 before the first lost trial
         return min(_LARGEST_INDIFFERENCE, _INDIFFERENCE * lost) if lost > 1 else 0.0
 
     def relax(self, requests: int = 1) -> None:
@@ -276,17 +272,17 @@ class LookupCorrection:
         if not self._resting:
             self._be_patient()
             self._resting = True
-        self.factor **= 0.5 ** (requests / self._patience)
+        self.factor **= 0.5 ** (requests / self.patience)
 
     def _be_patient(self) -> None:
         """The cache was emptied: wait longer than before, unless it was held for long."""
         # A trial is judged after about as many lookups as the mean looks back over. That is what it may cost,
         # and so the least that is waited; at most, lost trials take 5 % of the requests.
         trial = 1.0 / self._weight
-        if self._lookups >= _HELD * self._patience:
-            self._patience = trial
+        if self._lookups >= _HELD * self.patience:
+            self.patience = trial
         else:
-            self._patience = min(2.0 * self._patience, trial / _LOST_TRIALS_SHARE)
+            self.patience = min(2.0 * self.patience, trial / _LOST_TRIALS_SHARE)
         self._lookups = 0
 
     def observe(self, measured_ms: float, predicted_ms: float) -> None:

@@ -63,7 +63,8 @@ class DatabaseFile:
         self.path = path
         self.form = form
         self._lock = threading.RLock()
-        self._read_only = ""
+        self.read_only = ""
+        """Why the file can only be read now; empty if it can be written."""
         self._copy_of_deleted: Path | None = None
         try:
             self._connection = open_database(path, form, create=create)
@@ -76,7 +77,7 @@ class DatabaseFile:
                 reading = empty_database(form)
             if reading is None:
                 raise
-            self._connection, self._read_only = reading, str(error)
+            self._connection, self.read_only = reading, str(error)
         self._files = self._files_now()
 
     def __enter__(self) -> Self:
@@ -84,11 +85,6 @@ class DatabaseFile:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    @property
-    def read_only(self) -> str:
-        """Why the file can only be read now; empty if it can be written."""
-        return self._read_only
 
     def close(self) -> None:
         """Close the file; harmless if repeated."""
@@ -139,7 +135,7 @@ class DatabaseFile:
         with self._lock, translated_errors(self.path, self.form):
             if (files := self._files_now()) != self._files:
                 raise self._deleted(files)
-            if self._read_only:
+            if self.read_only:
                 self._become_writable()
             if (version := version_of(self._connection)) != self.form.version:
                 raise Unavailable(
@@ -151,15 +147,15 @@ class DatabaseFile:
         try:
             connection = open_to_write(self.path, self.form)
         except NearsightError as error:
-            self._read_only = str(error)
+            self.read_only = str(error)
             raise Unavailable(f"no changes are taken: {error.message}", advice=error.advice) from error
         self._connection.close()
-        self._connection, self._read_only = connection, ""
+        self._connection, self.read_only = connection, ""
         self._files = self._files_now()
 
     def _files_now(self) -> tuple[_Identity, ...]:
         """Which files have the names of the database and, if this process writes it, of its log."""
-        log = () if self._read_only else (_identity(log_of(self.path)),)
+        log = () if self.read_only else (_identity(log_of(self.path)),)
         return (_identity(self.path), *log)
 
     def _deleted(self, files: Sequence[_Identity]) -> Unavailable:

@@ -95,36 +95,32 @@ class CircuitBreaker:
 
     def __init__(self, settings: BreakerSettings) -> None:
         self._settings = settings
-        self._state = BreakerState.CLOSED
+        self.state = BreakerState.CLOSED
+        """State after the last event; a cool-down that is over shows as cooling until it is probed."""
         self._failures = 0
         self._generation = 0
         self._cooldown_s = settings.cooldown_s
         self._retry_at_s = 0.0
 
-    @property
-    def state(self) -> BreakerState:
-        """State after the last event; a cool-down that is over shows as cooling until it is probed."""
-        return self._state
-
     def healthy(self, now_s: float) -> bool:
         """Whether the tier should be asked in its turn: closed, or due for a probe."""
-        if self._state is BreakerState.COOLING:
+        if self.state is BreakerState.COOLING:
             return now_s >= self._retry_at_s
-        return self._state is BreakerState.CLOSED
+        return self.state is BreakerState.CLOSED
 
     def acquire(self, now_s: float) -> Permit:
         """Permission to ask the tier. Never refused: a request may have nobody else left to ask."""
-        if self._state is BreakerState.COOLING and now_s >= self._retry_at_s:
-            self._state = BreakerState.PROBING
+        if self.state is BreakerState.COOLING and now_s >= self._retry_at_s:
+            self.state = BreakerState.PROBING
             self._generation += 1
             return Permit(self._generation, probe=True)
         return Permit(self._generation, probe=False)
 
     def succeeded(self) -> None:
         """The tier answered: whoever asked, and whenever, it is alive."""
-        if self._state is not BreakerState.CLOSED:
+        if self.state is not BreakerState.CLOSED:
             self._generation += 1
-        self._state = BreakerState.CLOSED
+        self.state = BreakerState.CLOSED
         self._failures = 0
         self._cooldown_s = self._settings.cooldown_s
 
@@ -144,18 +140,18 @@ class CircuitBreaker:
             return
         if permit.probe:
             self._cool_down(now_s, min(2 * self._cooldown_s, self._settings.longest_cooldown_s))
-        elif self._state is BreakerState.CLOSED:
+        elif self.state is BreakerState.CLOSED:
             self._failures += 1
             if at_once or self._failures >= self._settings.failures:
                 self._cool_down(now_s, self._settings.cooldown_s)
 
     def abandoned(self, permit: Permit) -> None:
         """The request ended without a verdict on the tier; a probe is left for the next request."""
-        if permit.probe and permit.generation == self._generation and self._state is BreakerState.PROBING:
-            self._state = BreakerState.COOLING
+        if permit.probe and permit.generation == self._generation and self.state is BreakerState.PROBING:
+            self.state = BreakerState.COOLING
 
     def _cool_down(self, now_s: float, cooldown_s: float) -> None:
-        self._state = BreakerState.COOLING
+        self.state = BreakerState.COOLING
         self._generation += 1
         self._failures = 0
         self._cooldown_s = cooldown_s

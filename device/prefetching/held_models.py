@@ -56,7 +56,8 @@ class HeldModels:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._held: OrderedDict[str, _Held] = OrderedDict()
-        self._size_bytes = 0
+        self.size_bytes = 0
+        """Of all models that are held."""
         self._account = PrefetchAccount()
         self._observer: HoldObserver | None = None
 
@@ -67,15 +68,10 @@ class HeldModels:
         return object_id in self._held
 
     @property
-    def size_bytes(self) -> int:
-        """Of all models that are held."""
-        return self._size_bytes
-
-    @property
     def mean_bytes(self) -> float:
         """Of one model; 0 if there is none."""
         with self._lock:
-            return self._size_bytes / len(self._held) if self._held else 0.0
+            return self.size_bytes / len(self._held) if self._held else 0.0
 
     @property
     def unused(self) -> int:
@@ -131,10 +127,10 @@ class HeldModels:
             known = self._held.get(name)
             left = self._remove([name])
             self._held[name] = _Held(model, wire_bytes, known is not None and known.used)
-            self._size_bytes += model.size_bytes
+            self.size_bytes += model.size_bytes
             if model.size_bytes > self._limit_bytes:
                 self._remove([name])
-            while self._size_bytes > self._limit_bytes:
+            while self.size_bytes > self._limit_bytes:
                 left += self._remove([next(iter(self._held))])
             stays = name in self._held
         self._tell_gone(left)
@@ -152,7 +148,7 @@ class HeldModels:
     def _remove(self, object_ids: Collection[str]) -> list[ObjectModel]:
         left = []
         for held in [self._held.pop(name) for name in object_ids if name in self._held]:
-            self._size_bytes -= held.model.size_bytes
+            self.size_bytes -= held.model.size_bytes
             if not held.used:
                 self._account.wasted_models += 1
                 self._account.wasted_bytes += held.wire_bytes

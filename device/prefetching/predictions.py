@@ -131,18 +131,14 @@ class Forecasts:
         self._reports: deque[str] = deque(maxlen=MOST_REPORTS)
         self._open = False
         self._newest: tuple[str, float] = _NOTHING
-        self._failures = 0
-        self._retry_s = -math.inf
-
-    @property
-    def failures(self) -> int:
+        self.failures = 0
         """How often in a row the edge did not answer; 0: it is there, or there is none."""
-        return self._failures
+        self._retry_s = -math.inf
 
     @property
     def edge_away(self) -> bool:
         """Whether no edge predicts at the moment."""
-        return self._edge is None or self._failures > 0
+        return self._edge is None or self.failures > 0
 
     def get(self, object_id: str) -> Prediction | None:
         """What may follow an object, as far as it is known."""
@@ -201,18 +197,18 @@ class Forecasts:
         self._send()
 
     def _edge_answers(self) -> None:
-        if self._failures:
+        if self.failures:
             self._log.info("the edge predicts again")
-        self._failures = 0
+        self.failures = 0
         self._retry_s = -math.inf
 
     def _failed(self, error: NearsightError) -> None:
-        self._failures += 1
-        wait_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(self._failures - 1, 16))
+        self.failures += 1
+        wait_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(self.failures - 1, 16))
         self._retry_s = self._clock.monotonic() + wait_s
         self._newest = _NOTHING
         self._reports.clear()
-        if self._failures == 1:
+        if self.failures == 1:
             self._log.info("no predictions from the edge for now", reason=str(error))
 
     def _keep(self, object_id: str, known: _Known) -> None:
