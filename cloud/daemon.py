@@ -21,7 +21,7 @@ from nearsight.cloud.service import CatalogueService, RecognitionService
 from nearsight.cloud.settings import CloudSettings
 from nearsight.cloud.store import CatalogueStore
 from nearsight.cloud.training import ObjectTrainer
-from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.inference.metrics import model_metrics
 from nearsight.common.inference.service import InferenceService, ModelsService
@@ -44,16 +44,11 @@ class CloudDaemon:
         What can be configured.
     metrics : DaemonMetrics, optional
         Counts calls; None: not counted.
-    clock : Clock
-        For deadlines.
     """
 
-    def __init__(
-        self, settings: CloudSettings, metrics: DaemonMetrics | None = None, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, settings: CloudSettings, metrics: DaemonMetrics | None = None) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._clock = clock
         self._log = get_logger("cloud")
         self._server: RpcServer | None = None
 
@@ -99,10 +94,10 @@ class CloudDaemon:
         if self._store.read_only:
             self._log.warning("the database is read-only: no changes are taken", why=self._store.read_only)
         self._catalogues = Catalogues(
-            self._store, settings.recognition, poll_interval_s=settings.poll_interval_s, clock=self._clock
+            self._store, settings.recognition, poll_interval_s=settings.poll_interval_s, clock=SYSTEM_CLOCK
         )
-        self._networks = CloudNetworks(settings.models, settings.poll_interval_s, self._clock)
-        self._network_intake = NetworkIntake(self._networks, settings.models, self._store, self._clock)
+        self._networks = CloudNetworks(settings.models, settings.poll_interval_s, SYSTEM_CLOCK)
+        self._network_intake = NetworkIntake(self._networks, settings.models, self._store, SYSTEM_CLOCK)
         extractor = OrbExtractor(settings.recognition.fast_threshold)
         trainer = ObjectTrainer(settings.recognition, extractor)
         self._intake = ObjectIntake(
@@ -122,7 +117,7 @@ class CloudDaemon:
                         self._networks.repository,
                         self._networks.memory,
                         lambda name: not self._catalogues.has(name),
-                        self._clock,
+                        SYSTEM_CLOCK,
                     ),
                     self._network_intake,
                     CatalogueService(
@@ -136,7 +131,7 @@ class CloudDaemon:
                 tier="cloud",
                 settings=settings.server,
                 security=settings.security.for_server(),
-                clock=self._clock,
+                clock=SYSTEM_CLOCK,
                 observer=self._metrics,
             )
             self._server.start()

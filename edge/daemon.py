@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from nearsight import __version__
 from nearsight.common.background.worker import BackgroundWorker
-from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.inference.service import ModelsService
 from nearsight.common.logging import get_logger
@@ -48,8 +48,6 @@ class EdgeDaemon:
         What to do.
     metrics : DaemonMetrics
         Where to count it.
-    clock : Clock
-        The time.
 
     Raises
     ------
@@ -58,9 +56,8 @@ class EdgeDaemon:
         that another edge uses.
     """
 
-    def __init__(
-        self, settings: EdgeSettings, metrics: DaemonMetrics, *, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, settings: EdgeSettings, metrics: DaemonMetrics) -> None:
+        clock = SYSTEM_CLOCK
         self._settings = settings
         if not settings.cloud:
             raise ConfigurationError(

@@ -321,8 +321,6 @@ class AllowList:
         self.clients: Mapping[str, Caller] = MappingProxyType({})
         """As of the last `refresh`; replaced by another mapping if anything changed. A client whose file is
         unchanged stays the same object."""
-        self.removals = 0
-        """Grows when a key is taken out."""
         self.stale_at_s = 0.0
         """When `refresh` must have been called again, on the clock's monotonic time."""
         self.refresh()
@@ -342,11 +340,9 @@ class AllowList:
             for name in sorted(self._files):
                 if (caller := self._files[name].caller) is not None:
                     clients.setdefault(caller.key, caller)
-            lost = not self.clients.keys() <= clients.keys()
             if clients != self.clients or not before:
                 self.clients = MappingProxyType(clients)
                 self._log.info("allowed clients read", folder=str(self._folder), clients=len(clients))
-            self.removals += lost  # last: who reads it first, and then the clients, has both
 
     def still_allows(self, caller: Caller) -> bool:
         """Whether a client may do all that it was allowed to do when its call arrived."""

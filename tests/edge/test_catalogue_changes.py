@@ -109,7 +109,7 @@ def test_a_cloud_that_lists_a_version_it_does_not_hand_out_yet_is_not_asked_in_a
     warm(edge, device, [1])
     cloud.handed_out = {"00": models[0]}
     cloud.set_models([exhibit(0, version=2, picture=20), *models[1:]])
-    wait_until(lambda: cache_of(edge).revision == 2, what="the new list at the edge")
+    wait_until(lambda: cache_of(edge).listing.revision == 2, what="the new list at the edge")
     ask_until(lambda: "00" in cloud.fetched_ids(), lambda: device.ask(photo(20)), "a request for exhibit 0")
     for _ in range(30):
         assert device.ask(photo(20)) == ("00", "cloud")

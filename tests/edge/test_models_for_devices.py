@@ -160,7 +160,7 @@ def test_a_removed_object_is_never_handed_out_after_the_next_sync(
     warm(edge, device, [0, 1])
     assert ids_of(models_for(device, ALL)) == ALL
     cloud.set_models(models[1:-1])
-    wait_until(lambda: cache_of(edge).revision == 2, what="the new list")
+    wait_until(lambda: cache_of(edge).listing.revision == 2, what="the new list")
     fetched = models_for(device, ALL)
     assert ids_of(fetched) == ALL[1:-1]
     assert sorted(fetched.missing) == [ALL[0], ALL[-1]]
@@ -174,7 +174,7 @@ def test_after_a_replacement_devices_get_the_new_version(
 ) -> None:
     assert models_for(device, ["00"]).models[0].version == 1
     cloud.set_models([exhibit(0, version=2, picture=20), *models[1:]])
-    wait_until(lambda: cache_of(edge).revision == 2, what="the new list")
+    wait_until(lambda: cache_of(edge).listing.revision == 2, what="the new list")
     assert models_for(device, ["00"]).models[0].version == 2
 
 

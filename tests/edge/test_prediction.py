@@ -106,7 +106,7 @@ def test_removed_objects_are_not_predicted_after_the_next_sync(
     device.ask(photo(0))
     walk(edge)
     cloud.set_models([model for model in models if model.object_id != "03"])
-    wait_until(lambda: cache_of(edge).revision == 2, what="the new list")
+    wait_until(lambda: cache_of(edge).listing.revision == 2, what="the new list")
     assert "03" not in device.report("00").object_ids
 
 

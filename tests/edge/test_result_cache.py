@@ -198,7 +198,7 @@ def test_a_changed_object_is_not_answered_from_before(
     with serve(result_cache=TRUSTING) as (edge, device):
         served(device, number)
         cloud.set_models([exhibit(1, version=2, picture=21), *models[2:]])
-        wait_until(lambda: cache_of(edge).revision == 2, what="the new list at the edge")
+        wait_until(lambda: cache_of(edge).listing.revision == 2, what="the new list at the edge")
         assert all(answer_of(ask(device, number))[0] is None for _ in range(5))
 
 

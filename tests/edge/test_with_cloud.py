@@ -199,10 +199,10 @@ def test_the_result_cache_follows_the_catalogue_of_the_cloud(
 
         for number in (0, 1):
             wait_until(lambda n=number: served(n), what="an answer of the result cache")
-        revision = cache_of(edge).revision
+        revision = cache_of(edge).listing.revision
         curator.remove("01")
         curator.add({"00": [picture_jpeg(60)]})
-        wait_until(lambda: cache_of(edge).revision == revision + 2, what="both changes at the edge")
+        wait_until(lambda: cache_of(edge).listing.revision == revision + 2, what="both changes at the edge")
         for _ in range(5):
             assert device.ask(photo(0))[0] is None
             assert device.ask(photo(1))[0] is None

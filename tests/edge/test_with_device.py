@@ -145,7 +145,7 @@ def test_an_empty_catalogue_and_one_of_one_object_from_the_device_to_the_cloud(
             for _ in range(3):
                 assert not device.recognize_blocking(photo(0)).known
             cloud.set_models(models[:1])
-            wait_until(lambda: cache_of(edge).revision == 2, what="the new list at the edge")
+            wait_until(lambda: cache_of(edge).listing.revision == 2, what="the new list at the edge")
             make_misses_costly(edge)
 
             def recognized() -> bool:
@@ -155,7 +155,7 @@ def test_an_empty_catalogue_and_one_of_one_object_from_the_device_to_the_cloud(
             assert not device.recognize_blocking(photo(1)).known
 
             cloud.set_models([])
-            wait_until(lambda: cache_of(edge).revision == 3, what="the empty list at the edge")
+            wait_until(lambda: cache_of(edge).listing.revision == 3, what="the empty list at the edge")
             wait_until(lambda: not cached(edge), what="an empty cache")
             wait_until(
                 lambda: not device.recognize_blocking(photo(0)).known,
