@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -283,7 +282,9 @@ class Vote:
         own = int(self._votes[self._table.group_of_object[object_index]])
         if len(all_votes) - 1 < _MIN_OTHERS:
             return True
-        usual = median_of_others(all_votes, own)
+        others = all_votes.copy()
+        others.remove(own)
+        usual = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2  # their median
         return own >= usual + _STANDS_OUT * math.sqrt(usual)
 
 
@@ -294,11 +295,3 @@ def unrelated_distance_bits(descriptors: int) -> float:
     Search): 70, 60, 55, 49 and 47 bits with 1, 5, 20, 126 and 504 thousand descriptors.
     """
     return float(np.clip(70 - 3 * np.log2(max(descriptors, 1) / 1000), 46, 70))
-
-
-def median_of_others(ordered: Sequence[int], own: int) -> float:
-    """Median of at least two sorted numbers without one that equals ``own``."""
-    position = bisect_left(ordered, own)
-    others = len(ordered) - 1
-    low, high = (others - 1) // 2, others // 2
-    return (ordered[low + (low >= position)] + ordered[high + (high >= position)]) / 2

@@ -11,7 +11,6 @@ from nearsight.common.recognition.classifiers.classifier import (
     DescriptorTable,
     Vote,
     VotingRule,
-    median_of_others,
     unrelated_distance_bits,
 )
 from nearsight.common.recognition.classifiers.registry import build_classifier
@@ -153,9 +152,3 @@ def test_among_very_few_objects_all_are_candidates() -> None:
 
 def test_in_a_large_catalogue_three_votes_make_a_candidate() -> None:
     assert crowd([1, 0, 0, 3, 1, 0, 2, 0, 0, 0]) == ["o3"]
-
-
-@given(st.lists(st.integers(0, 30), min_size=2, max_size=40), st.data())
-def test_the_median_of_the_others_is_that_without_the_one(votes: list[int], data: st.DataObject) -> None:
-    chosen = data.draw(st.integers(0, len(votes) - 1))
-    assert median_of_others(sorted(votes), votes[chosen]) == np.median(np.delete(votes, chosen))
