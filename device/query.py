@@ -31,9 +31,8 @@ from nearsight.common.recognition.images import (
     read_image_file,
 )
 from nearsight.common.recognition.models import Features
-from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
-from nearsight.common.request.answer import NETWORK
+from nearsight.common.request.answer import NETWORK, Answer
 from nearsight.common.request.flow import Encode, Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
@@ -259,10 +258,6 @@ class DeviceQuery:
             raise InternalError(f"a query is not ready to be sent as {form}")
         return features
 
-    def answered(self, grain: str) -> None:
-        """A tier found its answer in this: what the next photos should bring."""
-        self._context.network = grain == NETWORK
-
     def thumbnail(self) -> bytes:
         """For tiers that want one; empty if there is no image, or none that can be read: the tier says so."""
         if not self._context.upload.thumbnails:
@@ -273,13 +268,18 @@ class DeviceQuery:
                 return thumbnail_of(source.pixels)
         return b""
 
-    def in_source(self, found: RecognizedObject, form: str) -> RecognizedObject:
-        """An answer to this form, with its corners in pixels of the application's image."""
-        if form != IMAGE or self._image is None or self._image.scale == (1.0, 1.0) or found.corners is None:
-            return found
-        across, down = self._image.scale
+    def answered(self, answer: Answer, form: str) -> Answer:
+        """A tier's answer to this form, with its corners in pixels of the application's image.
+
+        In what it was found decides what the next photos should bring.
+        """
+        self._context.network = answer.grain == NETWORK
+        found, image = answer.found, self._image
+        if form != IMAGE or image is None or image.scale == (1.0, 1.0) or not (found and found.corners):
+            return answer
+        across, down = image.scale
         top_left, top_right, bottom_right, bottom_left = ((x * across, y * down) for x, y in found.corners)
-        return replace(found, corners=(top_left, top_right, bottom_right, bottom_left))
+        return replace(answer, found=replace(found, corners=(top_left, top_right, bottom_right, bottom_left)))
 
     def for_key(self) -> GrayImage | Features:
         """The photo, shrunk; its features where the application gave these.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError
@@ -88,12 +87,10 @@ class RemoteTier:
         outcome: Answer | NearsightError
         try:
             reply = future.result()
-            outcome, message = answer_of(reply, self._name, reply.sent_bytes)
-            if outcome.found is not None:
-                outcome = replace(outcome, found=query.in_source(outcome.found, form))
+            answer, message = answer_of(reply, self._name, reply.sent_bytes)
+            outcome = query.answered(answer, form)
             self._note_prediction(query, message)
             self._wants_thumbnails = message.thumbnail_wanted
-            query.answered(outcome.grain)
         except NearsightError as error:
             outcome = error.with_traceback(None)  # its frames hold the query
         except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for the outcome

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Protocol
 
@@ -77,7 +77,6 @@ class OrbExtractor:
 
     def __init__(self, fast_threshold: int = 5) -> None:
         self.fast_threshold = fast_threshold
-        self._local = threading.local()
 
     def extract(self, image: GrayImage, count: int) -> Features:
         """At most ``count`` features, strongest first."""
@@ -102,7 +101,7 @@ class OrbExtractor:
         self, pixels: NDArray[np.uint8], count: int
     ) -> tuple[Sequence[cv2.KeyPoint], NDArray[np.uint8]]:
         """Keypoints and descriptors as with the threshold that was set, mostly found with a higher one."""
-        detector, quotas = self._detector(count), level_quotas(count)
+        detector, quotas = _detector(count, threading.get_ident()), level_quotas(count)
         threshold = likely_threshold(pixels, quotas[-1], self.fast_threshold)
         detector.setFastThreshold(threshold)
         found, descriptors = detector.detectAndCompute(pixels, None)
@@ -113,15 +112,12 @@ class OrbExtractor:
                 found, descriptors = detector.detectAndCompute(pixels, None)
         return found, np.asarray(descriptors, np.uint8) if len(found) else _NO_DESCRIPTORS
 
-    def _detector(self, count: int) -> cv2.ORB:
-        detectors: dict[int, cv2.ORB] = self._local.__dict__.setdefault("detectors", {})
-        if count not in detectors:
-            if len(detectors) >= 8:  # the device turns the count freely; detectors are cheap to make
-                detectors.clear()
-            detectors[count] = cv2.ORB.create(
-                nfeatures=count, scaleFactor=SCALE, nlevels=LEVELS, scoreType=cv2.ORB_FAST_SCORE
-            )
-        return detectors[count]
+
+@lru_cache(maxsize=64)  # the device turns the count freely; detectors are cheap to make
+def _detector(count: int, thread: int) -> cv2.ORB:
+    """The detector of one thread for so many features."""
+    del thread
+    return cv2.ORB.create(nfeatures=count, scaleFactor=SCALE, nlevels=LEVELS, scoreType=cv2.ORB_FAST_SCORE)
 
 
 def side_px_for(features: int, settings: RecognitionSettings) -> int:

@@ -43,14 +43,18 @@ def declared_size(data: bytes) -> tuple[int, int]:
         If a JPEG has so many scans that decoding it would take too long.
     """
     if data.startswith(_JPEG_SOI):
-        return _jpeg_size(data)
-    if data.startswith(_PNG_SIGNATURE):
-        return _png_size(data)
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return _webp_size(data)
-    raise InvalidImage(
-        f"these {len(data)} bytes are no image of a known format", advice="send a JPEG, PNG or WebP file"
-    )
+        kind, size = "JPEG", _jpeg_size(data)
+    elif data.startswith(_PNG_SIGNATURE):
+        kind, size = "PNG", _png_size(data)
+    elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        kind, size = "WebP", _webp_size(data)
+    else:
+        raise InvalidImage(
+            f"these {len(data)} bytes are no image of a known format", advice="send a JPEG, PNG or WebP file"
+        )
+    if min(size) < 1:
+        raise InvalidImage(f"the {kind} file declares no pixels", advice="send the original file")
+    return size
 
 
 def _truncated(kind: str, size: int) -> InvalidImage:
@@ -67,7 +71,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
         scans += marker == _JPEG_SCAN
         if scans > _MAX_SCANS:
             raise InvalidImage(f"the JPEG file has more than {_MAX_SCANS} scans", advice="save it anew")
-    width, height = _positive(size, "JPEG")
+    width, height = size or (0, 0)
     if scans * width * height > _MAX_SCANNED_PIXELS:
         raise ImageTooLarge(
             f"the JPEG file has {scans} scans of {width} x {height} pixels, "
@@ -110,7 +114,7 @@ def _png_size(data: bytes) -> tuple[int, int]:
         if position + 12 > len(data):
             raise _truncated("PNG", len(data))
         if data[position + 4 : position + 8] == b"IEND":
-            return _positive(size, "PNG")
+            return size
         position += 12 + int.from_bytes(data[position : position + 4])
     raise InvalidImage(f"the PNG file has more than {_MAX_PARTS} chunks", advice="save it anew")
 
@@ -126,11 +130,5 @@ def _webp_size(data: bytes) -> tuple[int, int]:
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     if kind == b"VP8 ":
         width, height = int.from_bytes(data[26:28], "little"), int.from_bytes(data[28:30], "little")
-        return _positive((width & 0x3FFF, height & 0x3FFF), "WebP")
+        return width & 0x3FFF, height & 0x3FFF
     raise InvalidImage("the WebP file is damaged", advice="send the original file")
-
-
-def _positive(size: tuple[int, int] | None, kind: str) -> tuple[int, int]:
-    if size is None or min(size) < 1:
-        raise InvalidImage(f"the {kind} file declares no pixels", advice="send the original file")
-    return size

@@ -10,6 +10,7 @@ from nearsight.common.clock import SYSTEM_CLOCK, ManualClock
 from nearsight.common.errors import ImageTooLarge, InvalidArgument, InvalidImage, NotFound
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.request.answer import Answer
 from nearsight.common.request.flow import Encode, Extract
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.device.query import DeviceQuery, EncodedImage, QueryContext, QuerySource, snapshot
@@ -30,7 +31,7 @@ def encoded(image: QuerySource, settings: UploadSettings = SETTINGS) -> EncodedI
     data = query.content(IMAGE)
     assert isinstance(data, bytes)
     found = RecognizedObject("a", "A", 1, 0.5, 20, ((0, 0), (1, 0), (1, 1), (0, 1)))
-    return EncodedImage(data, query.in_source(found, IMAGE).corners[2])
+    return EncodedImage(data, query.answered(Answer(found, "edge"), IMAGE).found.corners[2])
 
 
 def size(data: bytes) -> tuple[int, int]:
@@ -82,7 +83,8 @@ def test_corners_are_scaled_back_to_the_image_that_the_application_gave() -> Non
     query.do(Encode())
     width, height = size(bytes(query.content(IMAGE)))  # type: ignore[arg-type]
     found = RecognizedObject("a", "A", 1, 0.5, 20, ((0, 0), (width, 0), (width, height), (0, height)))
-    assert np.allclose(query.in_source(found, IMAGE).corners, [(0, 0), (640, 0), (640, 1000), (0, 1000)])
+    corners = query.answered(Answer(found, "edge"), IMAGE).found.corners
+    assert np.allclose(corners, [(0, 0), (640, 0), (640, 1000), (0, 1000)])
 
 
 @pytest.mark.parametrize("kind", ["empty", "truncated", "no image"])
