@@ -99,7 +99,7 @@ class CatalogueCache:
         cache, journal = settings.cache, settings.state is not None
         self.holder = holder or SnapshotHolder(settings.recognition)
         self._builder = SnapshotBuilder(
-            self.holder, cache.build_share, services.clock, services.metrics, name, self._log
+            self.holder, cache.build_share, services.clock, services.metrics, name
         )
         distribution = RequestDistribution(
             listing.versions,

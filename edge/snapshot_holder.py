@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 from nearsight.common.clock import Clock
+from nearsight.common.logging import get_logger
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -61,9 +61,7 @@ class SnapshotBuilder:
     metrics : EdgeMetrics
         Told of each build.
     catalogue : str
-        Label of the metrics.
-    log : logger
-        Bound to the catalogue.
+        Whose.
     """
 
     def __init__(
@@ -73,14 +71,13 @@ class SnapshotBuilder:
         clock: Clock,
         metrics: EdgeMetrics,
         catalogue: str,
-        log: Any,
     ) -> None:
         self._holder = holder
         self._build_share = build_share
         self._clock = clock
         self._metrics = metrics
         self._catalogue = catalogue
-        self._log = log
+        self._log = get_logger("cache").bind(catalogue=catalogue)
         self._next_s = -math.inf
 
     def pause_s(self) -> float:

@@ -1,0 +1,24 @@
+"""Warnings of connections that a server closes: whoever attacks cannot fill its log."""
+
+import pytest
+
+from nearsight.common.clock import ManualClock
+from nearsight.common.rpc.connection_warnings import ConnectionWarnings
+
+
+def test_the_same_matter_is_told_once_in_a_while_and_then_how_often_it_was_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = ManualClock()
+    warnings = ConnectionWarnings(clock)
+    for _ in range(5):
+        warnings.tell("connection closed: the client is gone", client="a")
+    warnings.tell("no client can connect", reason="too many open files")
+    clock.advance(10.0)
+    warnings.tell("connection closed: the client is gone", client="b")
+    first, other, again = capsys.readouterr().err.splitlines()
+    assert "client=a" in first
+    assert "times_before" not in first
+    assert "no client can connect" in other
+    assert "client=b" in again
+    assert "times_before=4" in again
