@@ -24,9 +24,11 @@ from nearsight.experiments.museum.generation import object_id
 EXHIBITS, MUSEUM_SEED = 30, 1
 """The first so many of the museum of this seed."""
 SIDE_PX = 224
-_CLIPS, _CLIP_S, _FRAMES_PER_S = 5, 6.0, 2.0
+_CLIPS, _CLIP_S, _FRAMES_PER_S = 6, 6.0, 2.0
 """Of each exhibit, for training."""
-_EPOCHS, _BATCH, _RATE = 7, 32, 2e-3
+_SIDES_PX = (160,) * 8 + (SIDE_PX,) * 3
+"""Of the pictures in each epoch: most of the training is done on small ones."""
+_BATCH, _RATE = 32, 2e-3
 _STORED_PX = 256
 
 Pictures = NDArray[np.uint8]
@@ -80,13 +82,13 @@ def _train(
     network: nn.Module, pictures: Pictures, labels: NDArray[np.int64], rng: np.random.Generator
 ) -> None:
     optimizer = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=0.02)
-    steps = _EPOCHS * (len(pictures) // _BATCH)
+    steps = len(_SIDES_PX) * (len(pictures) // _BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, steps)
     loss_of = nn.CrossEntropyLoss(label_smoothing=0.1)
     network.train()
-    for _ in range(_EPOCHS):
+    for side_px in _SIDES_PX:
         for chosen in _batches(len(pictures), rng):
-            batch = np.stack([_changed(pictures[one], rng) for one in chosen])
+            batch = np.stack([_changed(pictures[one], side_px, rng) for one in chosen])
             loss: Any = loss_of(network(_tensor(batch)), torch.from_numpy(labels[chosen]))
             optimizer.zero_grad()
             loss.backward()
@@ -100,21 +102,22 @@ def _batches(count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]
         yield order[start : start + _BATCH]
 
 
-def _changed(picture: Pictures, rng: np.random.Generator) -> Pictures:
-    """Another crop, other light, perhaps blurred or with a part hidden: (224, 224, 3)."""
+def _changed(picture: Pictures, side_px: int, rng: np.random.Generator) -> Pictures:
+    """Another crop, other light, perhaps blurred or with a part hidden: (side_px, side_px, 3)."""
     side = int(rng.integers(int(0.7 * _STORED_PX), _STORED_PX + 1))
     top, left = rng.integers(0, _STORED_PX - side + 1, 2)
-    part = picture[top : top + side, left : left + side]
-    crop: Any = cv2.resize(part, (SIDE_PX, SIDE_PX)).astype(np.float32)
+    crop: Any = cv2.resize(picture[top : top + side, left : left + side], (side_px, side_px))
     if rng.random() < 0.3:
         crop = cv2.GaussianBlur(crop, (0, 0), float(rng.uniform(0.5, 2.0)))
     if rng.random() < 0.3:
-        y, x = rng.integers(0, SIDE_PX - 40, 2)
-        crop[y : y + rng.integers(20, 90), x : x + rng.integers(20, 90)] = rng.uniform(0, 255, 3)
-    crop = (crop - 128) * rng.uniform(0.7, 1.3) + 128 * rng.uniform(0.75, 1.25)
-    crop *= rng.uniform(0.9, 1.1, 3)
-    noisy = crop + rng.normal(0, rng.uniform(0, 8), crop.shape)
-    return np.asarray(np.clip(noisy, 0, 255), np.uint8)
+        y, x = rng.integers(0, side_px - 30, 2)
+        crop[y : y + rng.integers(15, 65), x : x + rng.integers(15, 65)] = rng.integers(0, 256, 3)
+    grain = rng.standard_normal((side_px, side_px, 1), np.float32) * np.float32(rng.uniform(0, 8))
+    contrast, level = rng.uniform(0.7, 1.3), rng.uniform(0.75, 1.25)
+    light = (contrast * rng.uniform(0.9, 1.1, 3)).astype(np.float32)
+    return np.asarray(
+        np.clip(crop * light + (grain + np.float32(128 * (level - contrast))), 0, 255), np.uint8
+    )
 
 
 def _tensor(pictures: Pictures) -> Tensor:

@@ -21,7 +21,8 @@ from nearsight.experiments.museum.generation import object_id
 from nearsight.experiments.studies.approximate_keys.standing import clips_in, real
 
 MUSEUM_SEED = 1
-"""Of the museum whose exhibits MuseumCNN knows."""
+"""Of the museum whose exhibits MuseumCNN knows; it has been trained on other clips of them."""
+_EXHIBITS = 30
 NO_VIDEOS = "no videos: --data names no folder with .avi, .mp4, .mov or .mkv files; only generated clips"
 _FRAMES_PER_S = 30.0
 _ENDINGS = 1.6
@@ -42,6 +43,10 @@ class Manner(NamedTuple):
 MANNERS: Mapping[str, Manner] = MappingProxyType(
     {"standing": Manner(0.5, 6.0), "walking": Manner(1.0, 3.0), "panning": Manner(0.5, 0.2)}
 )
+TOURS: Mapping[str, Manner] = MappingProxyType(
+    {"tour standing": Manner(0.5, 1.0), "tour walking": Manner(1.0, 1.0)}
+)
+"""Many exhibits, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,27 +59,26 @@ class Clip:
     """What each shows; empty: nothing that a network could know."""
 
 
-def names_of(options: RunOptions, say: Iterable[str] = MANNERS) -> list[str]:
-    """The generated clips, and the videos of ``--data``."""
-    videos = [] if options.data is None else [path.name for path in clips_in(options.data)]
-    return [*say, *videos]
+def names_of(options: RunOptions, generated: Iterable[str] = MANNERS) -> list[str]:
+    """Generated clips, and the videos of ``--data``."""
+    return [*generated, *([] if options.data is None else [path.name for path in clips_in(options.data)])]
 
 
 @lru_cache(maxsize=4)
 def clip_of(name: str, data: Path | None, seed: int, size: tuple[int, int], most: int) -> Clip:
     """The first frames of a clip, stretched to width and height; ``name`` is one of `names_of`."""
-    shown = _filmed(MANNERS[name], seed, most) if name in MANNERS else real((data or Path()) / name)
+    manner = {**MANNERS, **TOURS}.get(name)
+    shown = _filmed(name, manner, seed, most) if manner else real((data or Path()) / name)
     frames = list(islice(shown, most))
-    labels = [frame.object_id or "" if name in MANNERS else "" for frame in frames]
+    labels = [frame.object_id or "" if manner else "" for frame in frames]
     scaled = [cv2.resize(frame.image, size, interpolation=cv2.INTER_AREA) for frame in frames]
     return Clip(tuple(np.asarray(frame, np.uint8) for frame in scaled), tuple(labels))
 
 
-def _filmed(manner: Manner, seed: int, most: int) -> Iterator[Frame]:
+def _filmed(name: str, manner: Manner, seed: int, most: int) -> Iterator[Frame]:
     """From exhibit to exhibit, until there are enough frames; it begins before the first one."""
     stays = int(most / _FRAMES_PER_S / (manner.dwell_s + _ENDINGS)) + 2
-    rng = np.random.default_rng([seed, stays])
-    exhibits = rng.permutation(30)[:stays]
+    exhibits = np.random.default_rng([seed, *name.encode()]).permutation(_EXHIBITS)[:stays]
     walk = [Stay(object_id(one), render_reference(MUSEUM_SEED, one), manner.dwell_s) for one in exhibits]
     turned = int(_ENDINGS / 2 * _FRAMES_PER_S) if manner.dwell_s > 1 else 0
     return islice(film(walk, Filming(manner.liveliness, _FRAMES_PER_S), seed), turned, None)

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.common.inference.runtime import Runtime
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -33,7 +32,13 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
 )
 from nearsight.experiments.framework.numbers import grouped, nested
-from nearsight.experiments.studies.deepcache.networks import PAPER, TODAY, network_of, networks_of
+from nearsight.experiments.studies.deepcache.networks import (
+    PAPER,
+    TODAY,
+    network_of,
+    networks_of,
+    plain_session,
+)
 
 _KINDS: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(("Conv", "FusedConv"), "conv")
@@ -210,22 +215,16 @@ def without_lrn(source: Path, target: Path) -> bool:
 
 def _profiled(path: Path, folder: Path, executions: int) -> tuple[float, list[tuple[str, str, float]]]:
     """Milliseconds of an execution without profiling, and of each layer: name, operator, time."""
-    runtime = Runtime()
-    network = runtime.load(path, path.stem)
-    inputs = network.sample_inputs()
+    session = plain_session(path)
+    (taken,) = session.get_inputs()
+    shape = [size if isinstance(size, int) else 1 for size in taken.shape]
+    inputs = {taken.name: np.random.default_rng(0).random(shape, np.float32)}
     times = []
     for _ in range(executions + 3):
-        begun = time.process_time()
-        network.run(inputs)
-        times.append((time.process_time() - begun) * 1e3)
-    network.close()
-    runtime.close()
-    import onnxruntime  # noqa: PLC0415  optional
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        begun_s = time.process_time()
+        session.run(None, inputs)
+        times.append((time.process_time() - begun_s) * 1e3)
+    session = plain_session(path, enable_profiling=True, profile_file_prefix=str(folder / "profile"))
     for _ in range(executions + 3):
         session.run(None, inputs)
     events = json.loads(Path(session.end_profiling()).read_text())

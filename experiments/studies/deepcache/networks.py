@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from nearsight.common.errors import NotFound
 from nearsight.common.inference.manifest import Pixels
@@ -66,3 +67,19 @@ def _small_folder() -> TemporaryDirectory[str]:
     x = graph.relu(graph.conv(graph.max_pool(x, 3, 2, pad=1), 48, 3))
     graph.save(Path(folder.name) / f"{SMALL}.onnx", graph.dense(graph.node("GlobalAveragePool", x), 30))
     return folder
+
+
+def segments_in(options: RunOptions) -> Path:
+    """Where segments of networks are kept for the next run; not in ``--data``, whose files identify a run."""
+    return options.museums.parent / "deepcache-segments"
+
+
+def plain_session(network: Path | bytes, **options: Any) -> Any:
+    """Onnxruntime as it is, on one thread; ``options`` are attributes of its ``SessionOptions``."""
+    import onnxruntime  # noqa: PLC0415  optional
+
+    chosen = onnxruntime.SessionOptions()
+    chosen.intra_op_num_threads = chosen.inter_op_num_threads = 1
+    for name, value in options.items():
+        setattr(chosen, name, value)
+    return onnxruntime.InferenceSession(network, chosen, providers=["CPUExecutionProvider"])
