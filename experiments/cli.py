@@ -76,6 +76,9 @@ def run(
     runs: Annotated[
         int, typer.Option("--runs", min=0, help="With other traces each; 0: as many as the figure wants.")
     ] = 0,
+    clients: Annotated[
+        int, typer.Option("--clients", min=0, max=64, help="Of closed loops; 0: as the figure wants.")
+    ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace earlier results in the folder.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -91,7 +94,9 @@ def run(
 
     pin_threads()
     found = find_experiment(name)
-    options = RunOptions(seed, smoke, visits, data, on=on or "", costs=costs or "", runs=runs)
+    options = RunOptions(
+        seed, smoke, visits, data, on=on or "", costs=costs or "", runs=runs, clients=clients
+    )
     check(found, options)
     options = found.completed(options, lambda text: print_line(text, err=True))
     variant = _variant(options.on, options.costs)

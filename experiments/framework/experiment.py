@@ -22,8 +22,8 @@ from nearsight.common.errors import InvalidArgument, NotFound
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-_MACHINES = ("on", "costs", "costs_mark", "runs")
-"""Options of experiments that run on twin or testbed."""
+_OF_SOME = ("on", "costs", "costs_mark", "runs", "clients")
+"""Options that only some experiments take."""
 
 Row = Mapping[str, str | int | float]
 """One measurement, before it is written."""
@@ -63,6 +63,8 @@ class RunOptions:
     """Tells such costs apart."""
     runs: int = 0
     """With other traces each; 0: as many as the experiment wants."""
+    clients: int = 0
+    """Of closed loops; 0: as the experiment wants."""
 
     def configuration(self) -> dict[str, Any]:
         """Values that identify a run: results of different configurations are never mixed.
@@ -77,7 +79,7 @@ class RunOptions:
             "smoke": self.smoke,
             "visits": _fingerprint(self.visits),
             "data": _fingerprint_of_folder(self.data),
-            **{name: value for name in _MACHINES if (value := getattr(self, name))},
+            **{name: value for name in _OF_SOME if (value := getattr(self, name))},
         }
 
     def rng(self, *parts: str | int) -> np.random.Generator:
@@ -154,6 +156,8 @@ class Experiment(ABC):
     """Whether ``--data`` does."""
     takes_machines: ClassVar[bool] = False
     """Whether ``--on``, ``--costs`` and ``--runs`` do: it runs on the twin or on the testbed."""
+    takes_clients: ClassVar[bool] = False
+    """Whether ``--clients`` does."""
     same_rows_as: ClassVar[str] = ""
     """An experiment that measures the same; its rows are used if they exist. Empty: none."""
     shares_cells_with: ClassVar[tuple[str, ...]] = ()

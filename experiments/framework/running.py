@@ -70,6 +70,8 @@ def check(experiment: Experiment, options: RunOptions) -> None:
         raise InvalidArgument(
             f"{experiment.name} runs in one way only", advice="leave out --on, --costs and --runs"
         )
+    if options.clients and not experiment.takes_clients:
+        raise InvalidArgument(f"{experiment.name} has no clients", advice="leave out --clients")
 
 
 def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bool = False) -> None:

@@ -207,13 +207,18 @@ def _processes() -> dict[tuple[int, float], _Process]:
     return found
 
 
-def _busy_s() -> float:
-    """Busy time of all cores, without ours and that of our ended children [s]."""
-    cores, ours = psutil.cpu_times(), os.times()
+def machine_busy_s() -> float:
+    """Busy time of all cores, since the machine began [s]."""
+    cores = psutil.cpu_times()
     idle_s = cores.idle + getattr(cores, "iowait", 0.0)
     # Guests of this machine are part of its users' time.
     guests_s = getattr(cores, "guest", 0.0) + getattr(cores, "guest_nice", 0.0)
-    return float(sum(cores) - idle_s - guests_s - sum(ours[:4]))
+    return float(sum(cores) - idle_s - guests_s)
+
+
+def _busy_s() -> float:
+    """Busy time of all cores, without ours and that of our ended children [s]."""
+    return machine_busy_s() - sum(os.times()[:4])
 
 
 def _is_idle_class(pid: int) -> bool:

@@ -5,6 +5,7 @@ What comes back has the form of the simulator's, so that the same requests can b
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,8 @@ from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.experiments.model_serving.simulation import Served
-from nearsight.experiments.rig.processes import ProcessGroup
+from nearsight.experiments.rig.conditions import machine_busy_s
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.tiers import START_TIMEOUT_S, endpoint_of, metric_samples, start_daemon
 from nearsight.experiments.traces.model_requests import ModelRequests
 
@@ -31,6 +33,7 @@ _NOBODY = "tcp://127.0.0.1:9"
 _TIMEOUT_S = 60.0
 _IN_FLIGHT = 64
 _EXECUTIONS = 4
+_LEAST_CORES = 0.1
 
 
 def prepared_copy(source: Path, names: Sequence[str], folder: Path) -> dict[str, int]:
@@ -54,8 +57,12 @@ def prepared_copy(source: Path, names: Sequence[str], folder: Path) -> dict[str,
 class ModelEdge:
     """An edge, and clients of it. See `model_edge`."""
 
-    def __init__(self, metrics: str, clients: Mapping[str, Recognizer], inputs: Mapping[str, object]) -> None:
-        self._metrics = metrics
+    def __init__(
+        self, process: ManagedProcess, clients: Mapping[str, Recognizer], inputs: Mapping[str, object]
+    ) -> None:
+        self._process = process
+        self._metrics = str(process.wait_ready(START_TIMEOUT_S)["metrics"])
+        self._looked = self._look()
         self._clients = clients
         self._inputs: Mapping[str, Mapping[str, Tensor]] = inputs  # type: ignore[assignment]
 
@@ -78,8 +85,10 @@ class ModelEdge:
         """What networks cost at this edge: medians over rounds in which each must be loaded.
 
         A load is timed by the edge, with the unloading before it; an execution with the way to the client.
+        Times are those on a core of its own, as far as others left less than one.
         """
         self.lead_in(sizes)  # files are read and checked
+        self.cores_left()
         loads_ms: dict[str, list[float]] = {name: [] for name in sizes}
         executions_ms: dict[str, list[float]] = {name: [] for name in sizes}
         for _ in range(rounds):
@@ -89,10 +98,22 @@ class ModelEdge:
                 loads_ms[name].append(1e3 * (self._counter("load_seconds") - before_s))
                 for _ in range(_EXECUTIONS):
                     executions_ms[name].append(self._clients[name].infer(self._inputs[name]).latency_ms)
+        speed = min(1.0, self.cores_left())
         return {
-            name: ModelCosts(size_bytes, median(loads_ms[name]), median(executions_ms[name]))
+            name: ModelCosts(size_bytes, speed * median(loads_ms[name]), speed * median(executions_ms[name]))
             for name, size_bytes in sizes.items()
         }
+
+    def cores_left(self) -> float:
+        """How many cores other processes left to the edge since the last look, on average."""
+        (began_s, busy_s, used_s), self._looked = self._looked, self._look()
+        lasted_s, others_s = self._looked[0] - began_s, self._looked[1] - busy_s - self._looked[2] + used_s
+        cores = os.cpu_count() or 1
+        return min(cores, max(_LEAST_CORES, cores - others_s / max(lasted_s, 1e-9)))
+
+    def _look(self) -> tuple[float, float, float]:
+        """Now, busy time of all cores, and the edge's own [s]."""
+        return time.monotonic(), machine_busy_s(), self._process.cpu_s()
 
     def serve(self, requests: ModelRequests, clients: int = 0) -> Served:
         """Ask at the times of the requests, or with so many clients as in `serve_beside_loader`.
@@ -182,9 +203,9 @@ def model_edge(
     device = RecognizerSettings(timeout_s=_TIMEOUT_S, prefetch=PrefetchSettings(enabled=False))
     with ProcessGroup(folder) as group, ExitStack() as opened:
         edge = start_daemon(group, "edge", "edge", settings)
-        announced = edge.wait_ready(START_TIMEOUT_S)
+        edge.wait_ready(START_TIMEOUT_S)
         clients = {
             name: opened.enter_context(Recognizer(endpoint_of(edge), None, name, settings=device))
             for name in inputs
         }
-        yield ModelEdge(str(announced["metrics"]), clients, inputs)
+        yield ModelEdge(edge, clients, inputs)

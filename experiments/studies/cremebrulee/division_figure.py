@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nearsight.common.model_cache.model_cache import Load, ModelCache, Run
+from nearsight.common.model_cache.model_cache import Load, ModelCache, Reason, Refuse, Run
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.model_cache.registry import make_policy
 from nearsight.edge.cache_size import CacheSizeOptimizer
@@ -120,7 +120,10 @@ class Edge:
         self._rates = RequestRates(way.rates_over_s)
         self._asked: dict[Hashable, int] = dict.fromkeys((*_CATALOGUES, *_COSTS), 0)
         self._cached: dict[str, frozenset[str]] = dict.fromkeys(_CATALOGUES, frozenset())
-        self._loads: list[tuple[float, str]] = []
+        self._loading: tuple[float, str] | None = None
+        """When the load ends, and of which network."""
+        self._wanted: dict[str, None] = {}
+        """Networks to be loaded, in this order."""
         self._worth_it: frozenset[str] = frozenset()
         self._next_s = 0.0
 
@@ -129,8 +132,10 @@ class Edge:
         while self._next_s <= now_s:
             self._divide(self._next_s)
             self._next_s += 1.0
-        while self._loads and self._loads[0][0] <= now_s:
-            self._networks.loaded(self._loads.pop(0)[1], now_s)
+        while self._loading is not None and self._loading[0] <= now_s:
+            (ended_s, network), self._loading = self._loading, None
+            self._networks.loaded(network, ended_s)
+            self._load_next(ended_s)
         self._asked[catalogue or name] += 1
         if catalogue:
             self._counts[catalogue].count(name, now_s)
@@ -142,9 +147,17 @@ class Edge:
             return 0.0
         decision = self._networks.request(name, costs, now_s)
         if isinstance(decision, Load):
-            begins_s = max([now_s, *(at_s for at_s, _ in self._loads)])
-            self._loads.append((begins_s + costs.load_ms / 1e3, name))
+            self._loading = (now_s + costs.load_ms / 1e3, name)
+        elif isinstance(decision, Refuse) and decision.reason is Reason.LOADING:
+            self._wanted[name] = None
         return _SAVED_MS[name] if isinstance(decision, Run) else 0.0
+
+    def _load_next(self, now_s: float) -> None:
+        while self._wanted and self._loading is None:
+            name = next(iter(self._wanted))
+            del self._wanted[name]
+            if isinstance(self._networks.load(name, _COSTS[name], now_s), Load):
+                self._loading = (now_s + _COSTS[name].load_ms / 1e3, name)
 
     def _divide(self, now_s: float) -> None:
         rates = self._rates.update(self._asked, now_s)

@@ -3,8 +3,9 @@
 `--data DIR` is a folder of networks, such as `nearsight models build` fills; of these mCache's seven are used
 if all are there. Without it small networks are made. In each cell an edge first says what they cost. Then the
 traffic of `mcache-policies` is replayed for one policy after the other: at its times divided by eight (0
-clients), or by a client that asks as soon as it is answered, for networks whose loads take long. No edge has
-a cloud, so what is absent is loaded.
+clients), or by one and by four clients (``--clients``) that ask as soon as they are answered, for networks
+whose loads take long. No edge has a cloud, so what is absent is loaded. The simulator gets as many cores as
+other processes left to the edge during the same requests.
 
 The load delay of a request is the time from its arrival until its network is in memory, 0 for hits; means are
 over all requests but the first tenth, since what is in memory at first is decided by ties. Before them each
@@ -13,9 +14,8 @@ network is asked for once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -56,14 +56,14 @@ _CLOSED = ("lfu", "iam", "forecast")
 _CLAIRVOYANT = "cremebrulee-oracle"
 """Simulated only."""
 _MEMORY = ("0.4", "0.6", "0.8")
-_CLIENTS, _RUNS = 1, 2
-"""Of the closed loop. Four clients wait for the loader together, whatever the policy (decision 049)."""
+_CLIENTS, _RUNS = (1, 4), 2
+"""Of the closed loops."""
 _LONG_LOADS = 3.0
 """The closed loop asks for networks that take so many times longer to load than to execute."""
 _THROUGHPUT = {"0.4": 1.5, "0.8": 2.39}
 _SPEED, _SECONDS, _REQUESTS = 8.0, 40.0, 600
-_WINDOW_S = {0: 8.0, _CLIENTS: 3.0}
-"""Of IAM, by clients: about 40 requests, as in a minute of `mcache-policies`."""
+_OPEN_WINDOW_S, _CLOSED_WINDOW_S = 8.0, 3.0
+"""Of IAM: about 40 requests, as in a minute of `mcache-policies`."""
 _ROUNDS = 5
 """Of loads before each cell, to find out what they cost."""
 _LEAST_NETWORKS = 3
@@ -83,15 +83,17 @@ class Figure(Experiment):
     name: ClassVar[str] = "model-testbed"
     source: ClassVar[str] = "CremeBrulee, 6.2; mCache, 6.3.2"
     takes_data: ClassVar[bool] = True
+    takes_clients: ClassVar[bool] = True
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per number of clients and share of the memory."""
         memory, runs = (_MEMORY[:1], 1) if options.smoke else (_MEMORY, _RUNS)
         opened = cells_of("{clients}-{memory}", clients=(0,), memory=memory, run=(0,))
+        clients = (options.clients,) if options.clients else _CLIENTS[: 1 if options.smoke else None]
         throughput = [one for one in memory if one in _THROUGHPUT]
         return (
             *opened,
-            *cells_of("{clients}-{memory}-{run}", run=range(runs), clients=(_CLIENTS,), memory=throughput),
+            *cells_of("{clients}-{memory}-{run}", run=range(runs), clients=clients, memory=throughput),
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
@@ -114,19 +116,24 @@ class Figure(Experiment):
             )
             requests = _requests(costs, clients, run, options)
             rows: list[Row] = []
+            simulator = _Simulator(requests, costs, budget_bytes, clients)
+            cores = []
             for policy in _CLOSED if clients or options.smoke else _OPEN:
-                window_s = _WINDOW_S[clients]
-                with model_edge(folder / policy, folder / "models", policy, budget_bytes, window_s) as edge:
+                with model_edge(
+                    folder / policy, folder / "models", policy, budget_bytes, simulator.window_s
+                ) as edge:
                     edge.lead_in(costs)
-                    before = edge.evictions()
+                    before, _ = edge.evictions(), edge.cores_left()
                     live = edge.serve(requests, clients)
+                    cores.append(edge.cores_left())
                     evictions = edge.evictions() - before
-                shared = {**cell.parameters, "policy": policy}
+                shared = {**cell.parameters, "policy": policy, "cores": round(cores[-1], 2)}
                 rows.append({**shared, "where": EDGE, **_row(live, evictions)})
-                rows.append({**shared, **_simulated(requests, costs, policy, budget_bytes, clients)})
+                rows.append({**shared, "where": SIMULATOR, **simulator.row(policy, cores[-1])})
             if clients:
-                shared = {**cell.parameters, "policy": _CLAIRVOYANT}
-                rows.append({**shared, **_simulated(requests, costs, _CLAIRVOYANT, budget_bytes, clients)})
+                left = float(np.median(cores))
+                shared = {**cell.parameters, "policy": _CLAIRVOYANT, "cores": round(left, 2)}
+                rows.append({**shared, "where": SIMULATOR, **simulator.row(_CLAIRVOYANT, left)})
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -204,26 +211,39 @@ def _requests(costs: Mapping[str, ModelCosts], clients: int, run: int, options: 
     return ModelRequests(drawn.times_s[:count] / speed, drawn.models[:count], drawn.names)
 
 
-def _simulated(
-    requests: ModelRequests, costs: Mapping[str, ModelCosts], policy: str, budget_bytes: int, clients: int
-) -> Row:
-    """What the simulator says, on as many cores as there are here; it begins as the edge does."""
-    names = sorted(costs)
-    takes_s = np.array([(costs[name].load_ms + costs[name].execution_ms) / 1e3 for name in names])
-    places = np.array([requests.names.index(name) for name in names], np.int32)
-    first = ModelRequests(np.cumsum(takes_s) - takes_s, places, requests.names)
-    times_s = requests.times_s - (requests.times_s[0] if clients else 0.0) + takes_s.sum()
-    following = ModelRequests(times_s, requests.models, requests.names)
-    known = ModelRequests(
-        np.concatenate([first.times_s, times_s]),
-        np.concatenate([places, requests.models]),
-        requests.names,
-    )
-    cache = ModelCache(budget_bytes, make_policy(policy, knowledge_of(known, window_s=_WINDOW_S[clients])))
-    serve_beside_loader(first, costs, cache)
-    before = len(cache.evictions)
-    served = serve_beside_loader(following, costs, cache, cores=os.cpu_count() or 1, clients=clients)
-    return {"where": SIMULATOR, **_row(served, len(cache.evictions) - before)}
+@dataclass(frozen=True, slots=True)
+class _Simulator:
+    """Plays what the edge was asked, with what networks cost there; it begins as the edge does."""
+
+    requests: ModelRequests
+    costs: Mapping[str, ModelCosts]
+    budget_bytes: int
+    clients: int
+
+    @property
+    def window_s(self) -> float:
+        """Of IAM."""
+        return _CLOSED_WINDOW_S if self.clients else _OPEN_WINDOW_S
+
+    def row(self, policy: str, cores: float) -> Row:
+        """What the edge did with so many cores."""
+        requests, costs, names = self.requests, self.costs, sorted(self.costs)
+        takes_s = np.array([(costs[name].load_ms + costs[name].execution_ms) / 1e3 for name in names])
+        places = np.array([requests.names.index(name) for name in names], np.int32)
+        first = ModelRequests(np.cumsum(takes_s) - takes_s, places, requests.names)
+        times_s = requests.times_s - (requests.times_s[0] if self.clients else 0.0) + takes_s.sum()
+        following = ModelRequests(times_s, requests.models, requests.names)
+        known = ModelRequests(
+            np.concatenate([first.times_s, times_s]),
+            np.concatenate([places, requests.models]),
+            requests.names,
+        )
+        policy_of = make_policy(policy, knowledge_of(known, window_s=self.window_s))
+        cache = ModelCache(self.budget_bytes, policy_of)
+        serve_beside_loader(first, costs, cache)
+        before = len(cache.evictions)
+        served = serve_beside_loader(following, costs, cache, cores=cores, clients=self.clients)
+        return _row(served, len(cache.evictions) - before)
 
 
 def _row(all_served: Served, evictions: int) -> Row:

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nearsight.common.errors import InvalidArgument
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.framework.running import check
 from nearsight.experiments.model_serving.profiles import COLUMNS
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
@@ -129,6 +132,15 @@ def test_a_live_edge_is_compared_with_the_simulator_and_with_lfu() -> None:
     assert cell["iam"]["edge"]["over_lfu"] == pytest.approx(2.0)
     assert cell["cremebrulee-oracle"]["simulator"]["over_lfu"] == pytest.approx(2.5)
     assert [target.reached for target in figure.targets(summary)] == [True, False]
+
+
+def test_closed_loops_have_as_many_clients_as_are_asked_for() -> None:
+    figure = testbed_figure.Figure()
+    assert {cell.parameters["clients"] for cell in figure.cells(RunOptions())} == {0, 1, 4}
+    assert {cell.parameters["clients"] for cell in figure.cells(RunOptions(clients=7))} == {0, 7}
+    check(figure, RunOptions(clients=7))
+    with pytest.raises(InvalidArgument, match="mcache-policies has no clients"):
+        check(policies_figure.Figure(), RunOptions(clients=7))
 
 
 def test_open_loops_agree_within_a_tenth_on_average() -> None:
