@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import cv2
@@ -36,6 +37,9 @@ _COMPARED = 2
 """So many of the shifts, the best of the probe, are compared over the whole frame."""
 _CORRELATED_PX = 128
 """The longer side of what is correlated, at most: every second pixel of a frame of 227 px."""
+
+_COARSEST_PX = 4
+"""Where offsets are multiples of 8 and more, every fourth pixel tells the motion well enough."""
 
 
 class Match(NamedTuple):
@@ -205,7 +209,8 @@ class ShiftMatcher:
 
     def _worth_trying(self, frame: Frame, reference: Frame) -> Iterable[Offset]:
         """The best of a probe: shifts near the correlated motion and near that of the last frame."""
-        near = {*self._near(_motion(frame, reference)), *self._near(self._last)} - {(0, 0)}
+        precision_px = min(self._stride // 2, _COARSEST_PX)
+        near = {*self._near(_motion(frame, reference, precision_px)), *self._near(self._last)} - {(0, 0)}
         near = {at for at in near if abs(at[0]) < frame.shape[0] and abs(at[1]) < frame.shape[1]}
         probed = {at: _probe(frame, reference, at) for at in near}
         return sorted(near, key=lambda at: (probed[at], at))[:_COMPARED]
@@ -234,12 +239,16 @@ def _probe(frame: Frame, reference: Frame, offset: Offset) -> float:
     return float(cv2.norm(rows, others, cv2.NORM_L1)) / rows.size
 
 
-def _motion(frame: Frame, reference: Frame) -> tuple[float, float]:
+def _motion(frame: Frame, reference: Frame, precision_px: int) -> tuple[float, float]:
     """The offset of the whole picture by phase correlation, in pixels."""
-    factor = math.ceil(max(frame.shape) / _CORRELATED_PX)
+    factor = max(math.ceil(max(frame.shape) / _CORRELATED_PX), precision_px)
     if min(frame.shape[:2]) <= factor:
         return 0.0, 0.0
     one, other = (np.ascontiguousarray(of[::factor, ::factor, 1], np.float32) for of in (frame, reference))
-    window = cv2.createHanningWindow((one.shape[1], one.shape[0]), cv2.CV_32F)
-    (right, down), _ = cv2.phaseCorrelate(one, other, window)
+    (right, down), _ = cv2.phaseCorrelate(one, other, _window(*one.shape))
     return factor * down, factor * right
+
+
+@lru_cache(maxsize=4)
+def _window(rows: int, columns: int) -> NDArray[np.float32]:
+    return np.asarray(cv2.createHanningWindow((columns, rows), cv2.CV_32F), np.float32)
