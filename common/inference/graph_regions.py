@@ -231,12 +231,9 @@ def _element_wise(step: _Step) -> _Found:
 
 def _per_channel(step: _Step) -> _Found:
     """Normalisations with constants; LRN, which works across channels."""
-    learns = step.attribute("training_mode", 0)
-    return (
-        (_POINT, CHANNELS_FIRST)
-        if step.keeps(CHANNELS_FIRST) and step.reads_one_map() and not learns
-        else None
-    )
+    if not step.keeps(CHANNELS_FIRST) or not step.reads_one_map() or step.attribute("training_mode", 0):
+        return None
+    return _POINT, CHANNELS_FIRST
 
 
 def _convolution(step: _Step) -> _Found:
@@ -306,47 +303,37 @@ def _along_axis(step: _Step) -> _Found:
     return (_POINT, step.first.axes) if splits or step.opset >= _MODERN_SOFTMAX else None
 
 
-def _slicing(step: _Step) -> _Found:
-    axes = step.values(3)
-    if axes is None or step.is_spatial(axes) or not step.reads_one_map():
-        return None
-    return _POINT, step.first.axes
-
-
 def _transposition(step: _Step) -> _Found:
     order = list(step.attribute("perm", (3, 2, 1, 0)))
     axes = order.index(step.first.axes[0]), order.index(step.first.axes[1])
     return (_POINT, axes) if axes in (CHANNELS_FIRST, CHANNELS_LAST) else None
 
 
-def _to_blocks(step: _Step) -> _Found:
-    wanted = CHANNELS_LAST if step.attribute("channels_last", 0) else CHANNELS_FIRST
-    return (_POINT, CHANNELS_FIRST) if step.keeps(wanted) else None
-
-
-def _from_blocks(step: _Step) -> _Found:
-    return _POINT, CHANNELS_LAST if step.attribute("channels_last", 0) else CHANNELS_FIRST
+def _reordering(step: _Step) -> _Found:
+    """Into onnxruntime's blocks, and back."""
+    other = CHANNELS_LAST if step.attribute("channels_last", 0) else CHANNELS_FIRST
+    if step.node.op_type == "ReorderOutput":
+        return _POINT, other
+    return (_POINT, CHANNELS_FIRST) if step.keeps(other) else None
 
 
 def _enlargement(step: _Step) -> _Found:
     """Nearest neighbours, by whole factors that the graph holds as such."""
-    scales = step.attribute("scales", None) or step.values(2 if step.has(2) else 1)
-    old = step.node.op_type == "Upsample"
-    ways = (
-        step.attribute("coordinate_transformation_mode", "asymmetric" if old else "half_pixel"),
-        step.attribute("nearest_mode", "floor" if old else "round_prefer_floor"),
+    scales = step.attribute("scales", None) or step.values(2)
+    way = step.attribute("coordinate_transformation_mode", "half_pixel")
+    rounding = step.attribute("nearest_mode", "round_prefer_floor")
+    is_exact = (
+        step.node.domain == _BLOCKED  # repeats cells, always
+        or (way, rounding) == ("asymmetric", "floor")
+        or (way.endswith("half_pixel") and rounding.startswith("round"))
     )
     if scales is None or len(scales) != 4 or step.has(3) or step.attribute("mode", "nearest") != "nearest":
         return None
-    if ways != ("asymmetric", "floor") and not (
-        ways[0] in ("half_pixel", "pytorch_half_pixel") and ways[1].startswith("round")
-    ):
+    factors = [int(scales[axis]) for axis in step.first.axes]
+    wanted = [factors[step.first.axes.index(axis)] if axis in step.first.axes else 1 for axis in range(4)]
+    if not is_exact or scales != wanted or min(factors) < 1:
         return None
-    rows, columns = (scales[axis] for axis in step.first.axes)
-    others = [scale for axis, scale in enumerate(scales) if axis not in step.first.axes]
-    if others != [1, 1] or rows != int(rows) or columns != int(columns) or min(rows, columns) < 1:
-        return None
-    return Window(repeats=(int(rows), int(columns))), step.first.axes
+    return Window(repeats=(factors[0], factors[1])), step.first.axes
 
 
 _ELEMENT_WISE = (
@@ -363,13 +350,11 @@ _RULES: Mapping[tuple[str, str], Callable[[_Step], _Found]] = MappingProxyType(
     | {(domain, name): _pooling for domain in ("", _BLOCKED) for name in ("MaxPool", "AveragePool")}
     | {("", name): _per_channel for name in ("BatchNormalization", "LRN")}
     | {("", name): _along_axis for name in ("Split", "Softmax", "LogSoftmax")}
-    | {("", "Resize"): _enlargement, ("", "Upsample"): _enlargement, (_BLOCKED, "Upsample"): _enlargement}
-    | {(_BLOCKED, "ReorderInput"): _to_blocks, (_BLOCKED, "ReorderOutput"): _from_blocks}
-    | {(_FUSED, "FusedConv"): _convolution, ("", "LpPool"): _pooling}
+    | {(_BLOCKED, name): _reordering for name in ("ReorderInput", "ReorderOutput")}
+    | {("", "Concat"): _joining, ("", "Pad"): _padding, ("", "Transpose"): _transposition}
     | {
-        ("", "Concat"): _joining,
-        ("", "Pad"): _padding,
-        ("", "Slice"): _slicing,
-        ("", "Transpose"): _transposition,
+        (_FUSED, "FusedConv"): _convolution,
+        ("", "Resize"): _enlargement,
+        (_BLOCKED, "Upsample"): _enlargement,
     }
 )

@@ -60,23 +60,6 @@ class Window:
         """Rows and columns of the output for those of the input."""
         return self.size(_ROWS, shape[0]), self.size(_COLUMNS, shape[1])
 
-    def outputs_of(self, changed: Rectangle, shape_out: Pair) -> Rectangle | None:
-        """Outputs whose windows meet the changed inputs, clipped to the map; None if there are none."""
-        if not changed.area:
-            return None
-        top, bottom = self.touched(_ROWS, changed.top, changed.bottom)
-        left, right = self.touched(_COLUMNS, changed.left, changed.right)
-        found = Rectangle(top, left, bottom, right).intersection(Rectangle(0, 0, *shape_out))
-        return found if found.area else None
-
-    def inputs_of(self, wanted: Rectangle) -> Rectangle:
-        """What these outputs read; may reach beyond the map, into the padding."""
-        if not wanted.area:
-            return _EMPTY
-        top, bottom = self.read(_ROWS, wanted.top, wanted.bottom)
-        left, right = self.read(_COLUMNS, wanted.left, wanted.right)
-        return Rectangle(top, left, bottom, right)
-
     def reusable(self, rectangle: Rectangle) -> Rectangle:
         """Outputs that depend on nothing but these inputs: table 2 of the paper, corrected.
 

@@ -77,13 +77,16 @@ def test_a_window_touches_and_reads_exactly_what_brute_force_finds(
 ) -> None:
     shape_out = window.shape_out(shape)
     assume(min(shape_out) > 0)
+    graph = RegionGraph([Node(window, ("a",), "b")], "a", "b", shape)
     changed = data.draw(rectangles(shape))
-    assert window.outputs_of(changed, shape_out) == bounds(any_in_window(window, mask_of(changed, shape)))
+    found = bounds(any_in_window(window, mask_of(changed, shape)))
+    assert graph.changed([changed]) == (() if found is None else (found,))
     wanted = data.draw(rectangles(shape_out))
     rows = [row for output in range(wanted.top, wanted.bottom) for row in taps(window, output, 0)]
     columns = [column for output in range(wanted.left, wanted.right) for column in taps(window, output, 1)]
     read = Rectangle(min(rows), min(columns), max(rows) + 1, max(columns) + 1)
-    assert window.inputs_of(wanted) == read
+    inside = read.intersection(Rectangle(0, 0, *shape))
+    assert graph.needed(wanted) == inside or not (graph.needed(wanted).area or inside.area)
 
 
 @given(st.data(), windows, shapes)
@@ -98,14 +101,16 @@ def test_reusable_outputs_depend_on_nothing_but_the_rectangle(
 
 
 def test_nothing_that_changed_changes_nothing() -> None:
-    window = Window(kernel=(3, 3))
-    assert window.outputs_of(Rectangle(4, 4, 4, 9), (10, 10)) is None
-    assert not window.inputs_of(Rectangle(4, 4, 4, 9)).area
+    graph = RegionGraph([Node(Window(kernel=(3, 3)), ("a",), "b")], "a", "b", (12, 12))
+    assert graph.changed([Rectangle(4, 4, 4, 9)]) == ()
+    assert not graph.needed(Rectangle(4, 4, 4, 9)).area
 
 
 def test_a_stride_beyond_the_kernel_skips_cells() -> None:
-    window = Window(kernel=(1, 1), stride=(2, 2))
-    assert window.outputs_of(Rectangle(3, 3, 4, 4), (5, 5)) is None
+    graph = RegionGraph([Node(Window(kernel=(1, 1), stride=(2, 2)), ("a",), "b")], "a", "b", (9, 9))
+    assert graph.changed([Rectangle(3, 3, 4, 4)]) == ()
+    assert graph.changed([Rectangle(3, 3, 5, 4)]) == ()
+    assert graph.changed([Rectangle(3, 3, 5, 5)]) == (Rectangle(2, 2, 3, 3),)
 
 
 @st.composite
