@@ -186,8 +186,6 @@ class SearchMatcher:
     ) -> None:
         if min(block_px, skip) < 1:
             raise InvalidArgument(f"blocks and skips are at least 1, got {block_px} and {skip}")
-        self.comparisons = 0
-        """Blocks compared in the last search."""
         self._search = search
         self._block_px = block_px
         self._threshold_db = threshold_db
@@ -210,12 +208,10 @@ class SearchMatcher:
         size = self._block_px
         rows, columns = (np.arange(0, side - size + 1, size * self._skip) for side in frame.shape[:2])
         corners = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1).reshape(-1, 2)
-        self.comparisons = 0
         if not len(corners):
             return 0, 0
         candidates = Candidates(frame, reference, corners, size, self._last, self._reuse)
         motions, errors = self._search(candidates)
-        self.comparisons = candidates.comparisons
         matched = motions[errors < limit]
         if not len(matched):
             return 0, 0

@@ -152,14 +152,13 @@ class _Grid:
         if most > 2 and 2 * (box.area - min(row_area, column_area)) < false_cells:
             hole = _largest([bits ^ _span(left, right) for bits in across])
             hole = Rectangle(hole.top + top, hole.left, hole.bottom + top, hole.right)
-            choices += [self._held(parts) for parts in _around(box, hole)]
+            choices.append(
+                [held for part in _around(box, hole) if part.area and (held := self.tight(part)).area]
+            )
         return min(
             (parts for parts in choices if len(parts) <= most),
             key=lambda parts: sum(part.area for part in parts),
         )
-
-    def _held(self, parts: Sequence[Rectangle]) -> list[Rectangle]:
-        return [held for part in parts if part.area and (held := self.tight(part)).area]
 
 
 def _lines(mask: NDArray[np.bool_]) -> list[int]:
@@ -215,18 +214,11 @@ def _areas(lines: Sequence[int]) -> list[int]:
     return areas
 
 
-def _around(box: Rectangle, hole: Rectangle) -> tuple[list[Rectangle], list[Rectangle]]:
-    """What is left of `box` without `hole`, in whole rows above and below, or in whole columns beside it."""
-    rows = [
+def _around(box: Rectangle, hole: Rectangle) -> list[Rectangle]:
+    """What is left of `box` without `hole`: whole rows above and below, and what is beside it."""
+    return [
         box._replace(bottom=hole.top),
         Rectangle(hole.top, box.left, hole.bottom, hole.left),
         Rectangle(hole.top, hole.right, hole.bottom, box.right),
         box._replace(top=hole.bottom),
     ]
-    columns = [
-        box._replace(right=hole.left),
-        Rectangle(box.top, hole.left, hole.top, hole.right),
-        Rectangle(hole.bottom, hole.left, box.bottom, hole.right),
-        box._replace(left=hole.right),
-    ]
-    return rows, columns
