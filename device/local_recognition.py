@@ -132,6 +132,8 @@ class LocalRecognition:
     ) -> None:
         prefetch = settings.prefetch
         profile = _profile(prefetch)
+        if prefetch.features:
+            profile = profile.only(prefetch.features)
         empty = LocalSnapshot(ObjectRecognizer.build((), prefetch.recognition), profile.feature_counts[-1])
         cooperation = providers.cooperation
         adapter = cooperation.adapter if cooperation is not None else None
@@ -187,11 +189,7 @@ class LocalRecognition:
 
 
 def _profile(settings: PrefetchSettings) -> DeviceProfile:
-    profile = _measured_or_default(settings)
-    return profile.only(settings.features) if settings.features else profile
-
-
-def _measured_or_default(settings: PrefetchSettings) -> DeviceProfile:
+    """The one that was measured, or the built-in default."""
     log = get_logger("device")
     if settings.profile is not None:
         profile = DeviceProfile.load(settings.profile)

@@ -7,7 +7,6 @@ from dataclasses import asdict
 
 from nearsight.common.errors import NearsightError, StatusCode
 from nearsight.common.request.answer import NETWORK, RESULT
-from nearsight.common.rpc.client import Hop
 from nearsight.device.recognition import Recognition
 
 
@@ -24,14 +23,11 @@ def latency_split(recognition: Recognition) -> dict[str, float]:
     round_trip_ms = recognition.attempts[-1].elapsed_ms if recognition.attempts else 0.0
     caller = "device"
     for hop in reversed(below):
-        split[f"network {caller}-{hop.tier}"] = max(0.0, round_trip_ms - _time_in(hop))
-        split[hop.tier] = hop.queue_ms + hop.compute_ms
+        own_ms = hop.queue_ms + hop.compute_ms
+        split[f"network {caller}-{hop.tier}"] = max(0.0, round_trip_ms - own_ms - hop.next_tier_ms)
+        split[hop.tier] = own_ms
         round_trip_ms, caller = hop.next_tier_ms, hop.tier
     return split
-
-
-def _time_in(hop: Hop) -> float:
-    return hop.queue_ms + hop.compute_ms + hop.next_tier_ms
 
 
 def text_report(photo: str, recognition: Recognition) -> list[str]:

@@ -107,12 +107,7 @@ def when_done(
     do: Callable[[A | NearsightError], None],
 ) -> None:
     """Read the reply as soon as there is one, and call ``do`` with that or the error, in the background."""
-
-    def answered(done: Future[Reply]) -> None:
-        outcome = outcome_of(done)
-        background.submit(lambda: do(_read(outcome, read)))
-
-    future.add_done_callback(answered)
+    future.add_done_callback(lambda done: background.submit(lambda: do(_read(outcome_of(done), read))))
 
 
 def _read(outcome: Reply | NearsightError, read: Callable[[Reply], A]) -> A | NearsightError:

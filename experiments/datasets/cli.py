@@ -61,7 +61,8 @@ def evaluate(
         settings = settings.model_copy(update={"query_features": query_features})
     with progress_bar("recognising", steps(datasets)) as advance:
         reports = evaluate_together(datasets, settings, progress=advance)
-    _complain(reports)
+    for line in dict.fromkeys(line for report in reports for line in report.unreadable):
+        print_line(f"left out: {line}", err=True)
     if failures:
         _list_failures(reports)
     if as_json:
@@ -69,11 +70,6 @@ def evaluate(
     else:
         columns, rows = table_of(reports)
         print_table(columns, rows, right=columns[1:])
-
-
-def _complain(reports: Sequence[EvaluationReport]) -> None:
-    for line in dict.fromkeys(line for report in reports for line in report.unreadable):
-        print_line(f"left out: {line}", err=True)
 
 
 def _list_failures(reports: Sequence[EvaluationReport]) -> None:

@@ -145,7 +145,7 @@ class Figure(OnMachines):
 
 def _numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
     by_tiers = grouped(rows, "tiers")
-    failed = {tiers: _by_session(of_one) for tiers, of_one in by_tiers.items()}
+    failed = {tiers: {row["run"]: int(row["failed"]) for row in of_one} for tiers, of_one in by_tiers.items()}
     best = min(SIMPLER, key=lambda tiers: sum(failed[tiers].values()))
     more = [count - failed[best][session] for session, count in failed[FULL].items()]
     return {
@@ -167,10 +167,6 @@ def _of_tiers(rows: Sequence[StoredRow]) -> dict[str, Any]:
         if (of_name := values(rows, name))
     }
     return {**found, "sessions": len(rows), "failing": sum(value > 0 for value in values(rows, "failed"))}
-
-
-def _by_session(rows: Sequence[StoredRow]) -> dict[str, int]:
-    return {row["run"]: int(row["failed"]) for row in rows}
 
 
 def likelihood_of_more(differences: Sequence[float]) -> float:
