@@ -12,7 +12,7 @@ import numpy as np
 
 from nearsight.common.model_cache.policy import ModelCosts, Victim
 
-_EXACT_UP_TO = 12
+EXACT_UP_TO = 12
 """Models of which all subsets are compared."""
 
 
@@ -27,7 +27,7 @@ def cheapest_that_suffice(
     losses = np.array([victim.score for victim in chosen]) * sizes
     if len(chosen) == 1:
         return [*chosen]
-    if len(chosen) <= _EXACT_UP_TO:
+    if len(chosen) <= EXACT_UP_TO:
         members = (np.arange(2 ** len(chosen))[:, None] >> np.arange(len(chosen)) & 1).astype(np.float64)
         lost = np.where(members @ sizes >= needed_bytes, members @ losses, np.inf)
         kept = members[int(lost.argmin())] > 0

@@ -1,7 +1,7 @@
 """Forecast, a policy of our own: CremeBrulee's utility with a learnt forecast of rates, and a better set.
 
-Goes beyond CremeBrulee and mCache: `RateForecast` in place of 1 / B, and of the lowest utilities the set that
-loses least. What each part gains: decision 045.
+Goes beyond CremeBrulee and mCache: `RateForecast` in place of 1 / B, and in place of the lowest utilities the
+set that loses least. What each part gains: decision 045.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from nearsight.common.model_cache.eviction_set import cheapest_that_suffice
+from nearsight.common.model_cache.eviction_set import EXACT_UP_TO, cheapest_that_suffice
 from nearsight.common.model_cache.forecast import RateForecast
 from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Victim
 from nearsight.common.model_cache.scoring import Column, ScoringPolicy
@@ -61,6 +61,13 @@ class Forecast(ScoringPolicy):
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """Of the lowest scores that suffice, the set that loses least."""
-        chosen = super().victims(evictable, needed_bytes, now_s)
-        return chosen if self._greedy else cheapest_that_suffice(chosen, evictable, needed_bytes)
+        """The set that loses least: of few models, of all; of many, of the lowest scores that suffice.
+
+        A set of many that fits well would leave models behind that are not worth their memory.
+        """
+        if self._greedy:
+            return super().victims(evictable, needed_bytes, now_s)
+        few = len(evictable) <= EXACT_UP_TO
+        candidates_bytes = sum(one.size_bytes for one in evictable.values()) if few else needed_bytes
+        candidates = super().victims(evictable, candidates_bytes, now_s)
+        return cheapest_that_suffice(candidates, evictable, needed_bytes)

@@ -2,7 +2,8 @@
 
 Two workloads of an hour, under the four arrival processes that were fixed before: 300 functions, each with a
 model of its own at CremeBrulee's costs, and mCache's seven models behind 300 functions. The gap to IAM counts
-alike. `replay` compares the policies; beside a loader that takes time, loading ahead is compared as well.
+alike. `replay` compares the policies; beside a loader that takes time, loading ahead is compared as well. The
+same policy with the true rates of the moment shows what a forecast of rates can reach.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.policies.forecast import Forecast
 from nearsight.common.model_cache.policy import Policy
 from nearsight.common.model_cache.registry import make_policy
+from nearsight.common.model_cache.scoring import Column
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -42,6 +44,7 @@ MEMORY = (0.4, 0.6, 0.8)
 """Of what all models take: mCache's sizes."""
 REPLAY, LOADER = "replay", "loader"
 _ORACLE, _OURS, _AHEAD = "cremebrulee-oracle", "forecast", "forecast, loading ahead"
+_TRUE = "true rates"
 BASELINES = ("cremebrulee", "iam", "iam-ewma")
 _RUNS = 8
 _REQUESTS = {REPLAY: 4_000, LOADER: 2_000}
@@ -60,6 +63,23 @@ PARTS: dict[str, Callable[[], Policy]] = {
     "greedy set": lambda: Forecast(RateForecast(day_s=_DAY_S), greedy=True),
 }
 """Ours, and what is left without a part of it."""
+
+
+class TrueRates(Forecast):
+    """Ours, if it knew the rates of the moment with which a workload was drawn."""
+
+    def __init__(self, drawn: Workload) -> None:
+        super().__init__(RateForecast(frozenset()))
+        self._segments = drawn.segments
+        self._places = {name: place for place, name in enumerate(drawn.requests.names)}
+
+    def scores(self, now_s: float) -> Column:
+        """Of resident models."""
+        rates = self._segments.rates_at(now_s, len(self._places))
+        scores = np.zeros(len(self._resident))
+        for row in np.flatnonzero(self._resident):
+            scores[row] = self.density()[row] * rates[self._places[self._names[row]]]
+        return scores
 
 
 def workload(models: str, process: str, serving: str, rng: np.random.Generator) -> Workload:
@@ -133,7 +153,8 @@ class ForecastFigure(Experiment):
                     if memory != "all"
                 )
                 text = f"{models}, {process}: share of the gap of {baseline} to the oracle, median"
-                value = by_memory["all"][baseline][_OURS]["median"]
+                value, true = (by_memory["all"][baseline][one]["median"] for one in (_OURS, _TRUE))
+                note += f"; with the true rates {true:.2f}"
                 targets.append(Target.at_least(text, value, _SHARE, note, digits=3))
         worst, where = max(
             (one[baseline][_OURS]["delay"] - 1, f"{models}, {process}, {memory}, {baseline}")
@@ -191,6 +212,7 @@ def _served(drawn: Workload, budget_bytes: int, serving: str, run: int) -> list[
     made: dict[str, Policy] = {
         **{name: make_policy(name, knowledge_of(drawn.requests)) for name in (*BASELINES, _ORACLE)},
         **{name: make() for name, make in PARTS.items()},
+        _TRUE: TrueRates(drawn),
     }
     if serving == LOADER:
         made = {name: made[name] for name in (*BASELINES, _ORACLE, _OURS)}
@@ -258,9 +280,9 @@ def _draw_shares(axes: Any, by_process: Mapping[str, Any]) -> None:
 
 def _draw_parts(axes: Any, by_process: Mapping[str, Any]) -> None:
     places = np.arange(len(by_process))
-    parts = list(PARTS)
+    parts = [*PARTS, _TRUE]
     width = 0.85 / len(parts)
-    colours = ("#24415c", "#1f6f8b", "#7a9e3b", "#9cc3d1", "#b59fc9", "#8a8a8a", "#e0a33a")
+    colours = ("#24415c", "#1f6f8b", "#7a9e3b", "#9cc3d1", "#b59fc9", "#8a8a8a", "#e0a33a", "#c2571a")
     for number, (part, colour) in enumerate(zip(parts, colours, strict=True)):
         at = [one["all"]["cremebrulee"][part]["median"] for one in by_process.values()]
         axes.bar(places + (number - (len(parts) - 1) / 2) * width, at, width, color=colour, label=part)

@@ -5,6 +5,9 @@ import pytest
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.model_cache.forecast import Factor, RateForecast
+from nearsight.common.model_cache.model_cache import Load, ModelCache
+from nearsight.common.model_cache.policies.forecast import Forecast
+from nearsight.common.model_cache.policy import ModelCosts
 
 MODELS = np.arange(20)
 
@@ -96,3 +99,18 @@ def test_models_that_are_not_called_again_are_learnt_to_be_rare() -> None:
 def test_a_day_without_length_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         RateForecast(day_s=0.0)
+
+
+@pytest.mark.parametrize(("others", "leaves"), [(0, "c"), (12, "b")])
+def test_of_few_models_the_set_that_loses_least_leaves_and_of_many_one_of_the_lowest(
+    others: int, leaves: str
+) -> None:
+    costs = {"a": ModelCosts(10, 1.0), "b": ModelCosts(100, 30.0), "c": ModelCosts(50, 20.0)}
+    costs |= {f"other {number}": ModelCosts(10, 100.0) for number in range(others)}
+    cache = ModelCache(sum(one.size_bytes for one in costs.values()), Forecast(RateForecast(frozenset())))
+    for model, one in costs.items():
+        cache.load(model, one, 0.0)
+        cache.loaded(model, 0.0)
+    decision = cache.request("new", ModelCosts(50, 1.0), 1.0)
+    assert isinstance(decision, Load)
+    assert [victim.model for victim in decision.evict] == [leaves]

@@ -1,11 +1,18 @@
 """The share of the gap that our policy closes, and when it would load ahead."""
 
+import numpy as np
 import pytest
 
 from nearsight.common.model_cache.forecast import RateForecast
 from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.policy import ModelCosts
-from nearsight.experiments.studies.cremebrulee.forecast_figure import BASELINES, ForecastFigure
+from nearsight.experiments.studies.cremebrulee.forecast_figure import (
+    BASELINES,
+    SEVEN,
+    ForecastFigure,
+    TrueRates,
+    workload,
+)
 from nearsight.experiments.studies.cremebrulee.load_ahead import LoadAhead
 
 
@@ -29,6 +36,19 @@ def test_the_share_of_the_gap_is_taken_run_by_run_and_over_all_sizes() -> None:
         {"median": 0.5, "p25": 0.375, "p75": 0.75, "min": 0.25, "delay": 0.75}
     )
     assert found["all"]["iam"]["forecast"]["median"] == pytest.approx(0.125)
+
+
+def test_true_rates_are_those_that_the_requests_were_drawn_with() -> None:
+    drawn = workload(SEVEN, "drift", "replay", np.random.default_rng(1))
+    policy = TrueRates(drawn)
+    names = [*drawn.costs]
+    for name in names[::-1]:
+        policy.loaded(name, drawn.costs[name], 0.0)
+    for now_s in (0.0, 1_000.0, 3_000.0):
+        rates = drawn.segments.rates_at(now_s, len(names))
+        losses = [rates[names.index(name)] * drawn.costs[name].load_ms for name in names[::-1]]
+        sizes = [drawn.costs[name].size_bytes for name in names[::-1]]
+        assert (policy.scores(now_s)[: len(names)] * sizes).tolist() == pytest.approx(losses)
 
 
 def load_ahead(requests: str, resident: str, load_ms: float = 1000.0) -> str | None:
