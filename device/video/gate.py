@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 SAME_SCENE = 0.6
 """Thumbnails with a lower correlation show different scenes."""
+STEADY = 0.7
+"""A frame that is less like the one before it was taken in a fast turn, and is hardly ever recognised."""
 SAME_PICTURE = 0.995
 """From here on a new question would have the same answer."""
 _THUMBNAIL = (32, 24)

@@ -6,7 +6,8 @@ only some frames are asked for. The rules, in this order:
 - The answer in force holds as long as its outline can be followed. Without an outline (results, networks,
   unknown) it holds until the scene changes.
 - A new question is due if no answer holds, if the outline was lost, or if the last question is old.
-- A frame that looks like the last one asked needs no question, and a blurred one is not worth it.
+- A frame that looks like the last one asked needs no question. A blurred one, or one of a fast turn, is not
+  worth it: its question would hold a credit while better frames come.
 - Credits bound the questions in flight: without one the frame is superseded, and a newer one will be asked.
 - After questions that failed, the stream waits longer and longer. The answer in force still holds.
 
@@ -27,11 +28,13 @@ from nearsight.common.errors import InvalidArgument, NearsightError
 from nearsight.common.recognition.images import GrayImage
 from nearsight.common.recognition.results import Corners
 from nearsight.device.recognition import Recognition
-from nearsight.device.video.gate import SAME_PICTURE, SAME_SCENE, BlurGate, Glance, glance_at
+from nearsight.device.video.gate import SAME_PICTURE, SAME_SCENE, STEADY, BlurGate, Glance, glance_at
 from nearsight.device.video.tracking import Outline, OutlineTracker
 
 _RECHECK_S = 1.0
 """A picture that does not change is asked for again after this time: the catalogue may have changed."""
+_LONGEST_TURN_S = 0.3
+"""A stream that moves all the time is asked for this often all the same."""
 _UNKNOWN_IN_A_ROW = 3
 """Answers that end a known one that still holds: a known picture is not recognised in each frame."""
 _FIRST_PAUSE_S, _MOST_DOUBLINGS = 0.2, 3
@@ -48,7 +51,7 @@ class Done(StrEnum):
     UNCHANGED = "unchanged"
     """It shows the same as the last frame that was asked."""
     BLURRED = "blurred"
-    """A question was due, but not with this frame."""
+    """A question was due, but not with this frame: it is blurred, or of a fast turn."""
     SUPERSEDED = "superseded"
     """A question was due, but as many are in flight as may be: a newer frame will be asked."""
     PAUSED = "paused"
@@ -151,9 +154,9 @@ class LiveView:
         now = _Frame(number, now_s, image, glance_at(image.pixels))
         if self._now is not None and not now.same_size(self._now):
             self._drop()
-        self._now = now
+        before, self._now, last = self._now, now, self._last_asked
         self._follow(now)
-        blurred, last = self._blur.blurred(now.glance, now_s), self._last_asked
+        blurred = self._blur.blurred(now.glance, now_s) or self._turning(before, now)
         if self._holds() and last is not None and now_s - last.at_s < self._settings.refresh_s:
             return Done.TRACKED
         if last is not None and _needs_no_question(now, last):
@@ -220,6 +223,12 @@ class LiveView:
 
     def _holds(self) -> bool:
         return self.holding is not None and not self._lost
+
+    def _turning(self, before: _Frame | None, now: _Frame) -> bool:
+        """Whether the camera turns fast, and has not done so for long."""
+        last = self._last_asked
+        recent = last is not None and now.at_s - last.at_s < _LONGEST_TURN_S
+        return recent and before is not None and now.glance.likeness(before.glance) < STEADY
 
     def _drop(self) -> None:
         """Nothing of frames of another size can be compared with those to come."""

@@ -65,10 +65,10 @@ def test_an_answer_that_comes_late_is_shown_where_the_picture_is_by_then() -> No
 
 def test_no_more_questions_are_in_flight_than_there_are_credits() -> None:
     camera = Camera(most=2)
-    done = [camera.shows(frame(left=60 + 8 * step)) for step in range(5)]
+    done = [camera.shows(frame(left=60 + 4 * step)) for step in range(5)]
     assert done == [ASKED, ASKED, SUPERSEDED, SUPERSEDED, SUPERSEDED]
     camera.answered(0, UNKNOWN)
-    assert camera.shows(frame(left=108)) is ASKED
+    assert camera.shows(frame(left=80)) is ASKED
 
 
 def test_an_answer_that_holds_is_asked_for_anew_when_it_is_old() -> None:
@@ -98,10 +98,19 @@ def test_blurred_frames_are_not_asked() -> None:
     assert camera.shows(frame(left=70)) is ASKED
 
 
+def test_frames_of_a_fast_turn_are_not_asked_unless_it_goes_on() -> None:
+    camera = Camera(refresh_s=0.0)
+    camera.shows_known(None)
+    turning = [
+        camera.shows(frame(number, left=60 if number % 2 else 160), after_s=0.05) for number in range(2, 9)
+    ]
+    assert turning == [Done.BLURRED] * 5 + [ASKED, Done.BLURRED]
+
+
 def test_when_the_picture_is_lost_nothing_is_known_and_a_new_question_goes_at_once() -> None:
     camera = Camera(refresh_s=math.inf)
     camera.shows_known()
-    assert camera.shows(frame(2)) is ASKED
+    assert camera.shows(frame(2), after_s=0.3) is ASKED
     assert (camera.known, camera.view.outline) == (None, None)
 
 
@@ -131,7 +140,7 @@ def test_a_label_without_corners_holds_until_the_scene_changes() -> None:
     for left in (62, 64, 66):
         assert camera.shows(frame(left=left)) is TRACKED
         assert (camera.known, camera.view.outline) == ("cat", None)
-    assert camera.shows(frame(2)) is ASKED
+    assert camera.shows(frame(2), after_s=0.3) is ASKED
     assert camera.known is None
 
 

@@ -24,6 +24,7 @@ LONG = {
         "multi-user",
         "peers",
         "prefetching",
+        "stream-age",
     ),
     "twin-validation",
 }

@@ -1,0 +1,264 @@
+"""Live streams against frames as photos: how old answers are, what is recognised, and where outlines are.
+
+A phone walks past exhibits and films 30 frames of 720p a second, 5 ms from an edge. The cloud, which an edge
+asks for what it does not know, is 20 ms farther. Each clip is played once per contender in real time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearsight.common.recognition.object_recognizer import pin_threads
+from nearsight.device.recognizer import Recognizer
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    table_of,
+)
+from nearsight.experiments.framework.numbers import grouped, nested, share, values
+from nearsight.experiments.museum.camera.handheld import Frame
+from nearsight.experiments.museum.settings import UNKNOWN_FROM, MuseumSettings
+from nearsight.experiments.studies.deepcache.walking import (
+    FRAMES_PER_S,
+    TO_EDGE,
+    Screen,
+    Tiers,
+    Walk,
+    clip_of,
+    in_real_time,
+    row_of,
+    running,
+)
+from nearsight.experiments.studies.museums import SMOKE_MUSEUM, TaughtMuseum
+
+_MUSEUM = MuseumSettings(objects=60, photos_per_object=1, unknown_photos=0)
+_STAYS, _DWELL_S = 5, 2.4
+_LAST = 3
+"""The clip with an exhibit that the catalogue does not know."""
+_KNOWN, _WITH_UNKNOWN = "known exhibits", "one is not in the catalogue"
+OWN, ASKS = "own cache", "asks the edge"
+"""Devices that recognise by themselves what they hold, as by default, and those that always ask."""
+EVERY, ONE, STREAM = "each frame a photo", "one photo at a time", "stream"
+_COLOURS = {EVERY: "#c2571a", ONE: "#e0a33a", STREAM: "#1f6f8b"}
+_WAIT_S = 10.0
+_OLD_MS = 150.0
+
+
+class Figure(Experiment):
+    """Live video: age of answers, recall and wrong answers, outlines, CPU time; a stream against photos."""
+
+    name: ClassVar[str] = "stream-age"
+    source: ClassVar[str] = "beyond the DeepCache's 5"
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per device and clip; the last clip has an exhibit that the catalogue does not know."""
+        played = ((OWN, 0), (ASKS, 0), (OWN, 1), (ASKS, 1), (OWN, 2), (OWN, _LAST))
+        return tuple(
+            Cell(f"{device.replace(' ', '-')}-{clip}", {"device": device, "clip": clip})
+            for device, clip in played[: 1 if options.smoke else None]
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """Play one clip with each contender; one row per frame."""
+        pin_threads()
+        clip, device = int(cell.parameters["clip"]), str(cell.parameters["device"])
+        museum = TaughtMuseum(options, SMOKE_MUSEUM if options.smoke else _MUSEUM)
+        frames = clip_of(
+            museum.folder / "clips", options.seed, _walk(clip, options), 1_000 * options.seed + clip
+        )
+        exhibits = SMOKE_MUSEUM.objects if options.smoke else _MUSEUM.objects
+        walk = _WITH_UNKNOWN if clip == _LAST else _KNOWN
+        rows: list[Row] = []
+        with running(museum.testbed(self.name), museum.database, exhibits, options.seed) as tiers:
+            for contender in np.roll([EVERY, ONE, STREAM], clip).tolist():
+                screen, cpu_ms = _played(contender, device, frames, tiers)
+                rows += [
+                    {
+                        "device": device,
+                        "clip": clip,
+                        "walk": walk,
+                        "contender": contender,
+                        **row_of(number, frame, shown),
+                        "cpu_ms": cpu_ms,
+                    }
+                    for number, (frame, shown) in enumerate(zip(frames, screen.shown, strict=True))
+                ]
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """``devices.<device>.<walk>.<contender>``: ages [ms], recall, wrong, outlines, CPU time."""
+        return {"devices": nested(rows, ("device", "walk", "contender"), _of_contender)}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """Ages, and recall and wrong answers against the others."""
+        found = summary["devices"][OWN][_KNOWN]
+        stream, one, every = (found[contender] for contender in (STREAM, ONE, EVERY))
+        text = "stream, known exhibits, age of the answers that {}, p95, at most 150 ms"
+        most = max(one["recall"]["mean"], every["recall"]["mean"])
+        return (
+            Target.at_most(text.format("name an object"), stream["known_ms"]["p95"], _OLD_MS),
+            Target.at_most(
+                text.format("come into force"),
+                stream["answered_ms"]["p95"],
+                _OLD_MS,
+                f"unknown ones come from the cloud: p50 {stream['unknown_ms']['p50']:.0f} ms",
+            ),
+            Target.at_least(
+                "share of the frames of exhibits with the right answer, no less than with photos",
+                stream["recall"]["mean"],
+                most,
+                f"clips: {stream['recall']['each']}; one photo at a time: {one['recall']['each']}, "
+                f"each frame: {every['recall']['each']}",
+            ),
+            Target.at_most(
+                "share of the frames with a wrong answer, no more than with photos",
+                stream["wrong"],
+                min(one["wrong"], every["wrong"]),
+            ),
+        )
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per device, walk and contender."""
+        return table_of(
+            {
+                "device": device,
+                "walk": walk,
+                "frames are": contender,
+                "age p50, p95, max [ms]": "{p50:.0f}, {p95:.0f}, {max:.0f}".format(**one["answered_ms"]),
+                "of known ones": "{p50:.0f}, {p95:.0f}".format(**one["known_ms"]),
+                "shown p50, p95": "{p50:.0f}, {p95:.0f}".format(**one["age_ms"]),
+                "recall": f"{one['recall']['mean']:.3f}",
+                "wrong": f"{one['wrong']:.3f}",
+                "overlap p50, p5": f"{one['overlap']['p50']:.3f}, {one['overlap']['p5']:.3f}",
+                "off p50, p95 [px]": f"{one['off_px']['p50']:.1f}, {one['off_px']['p95']:.1f}",
+                "CPU [ms/frame]": f"{one['cpu_ms']:.1f}",
+            }
+            for device, walks in summary["devices"].items()
+            for walk, found in walks.items()
+            for contender, one in found.items()
+        )
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Ages, recall and wrong answers, outlines and CPU time of devices as they are by default."""
+        found = results.metrics["devices"][OWN][_KNOWN]
+        groups = grouped(
+            [row for row in results.rows if (row["device"], row["walk"]) == (OWN, _KNOWN)], "contender"
+        )
+        picture = drawing.new_picture(13.0, 3.9)
+        ages, right, outlines, cpu = picture.subplots(1, 4, width_ratios=[1.3, 1.0, 1.2, 0.8])
+        for contender, colour in _COLOURS.items():
+            rows = groups[contender]
+            drawing.distribution(ages, _numbers(rows, "answered_ms"), color=colour, label=contender)
+            drawing.distribution(outlines, _numbers(rows, "off_px"), color=colour)
+        ages.axvline(_OLD_MS, color="#8a8a8a", linewidth=0.8, linestyle="--")
+        ages.set(
+            title="Age of answers when they come", xlabel="ms", ylabel="share of the answers", xscale="log"
+        )
+        drawing.plain_logarithmic(ages.xaxis)
+        outlines.set(
+            title="Corners off the true ones",
+            xlabel="pixels of the frame",
+            ylabel="share of the outlines",
+            xscale="log",
+        )
+        drawing.plain_logarithmic(outlines.xaxis)
+        places = np.arange(len(_COLOURS))
+        colours = list(_COLOURS.values())
+        bars = right.bar(places, [found[one]["recall"]["mean"] for one in _COLOURS], color=colours)
+        wrong = [f"{found[one]['recall']['mean']:.1%}\n{found[one]['wrong']:.1%} wrong" for one in _COLOURS]
+        right.bar_label(bars, wrong, fontsize=8)
+        right.set(title="Right answer shown", ylabel="share of the frames of exhibits", ylim=(0, 1.15))
+        cpu.bar_label(
+            cpu.bar(places, [found[one]["cpu_ms"] for one in _COLOURS], color=colours), fmt="%.1f", fontsize=8
+        )
+        cpu.set(title="CPU time of the device", ylabel="ms per frame")
+        for axes in (right, cpu):
+            axes.set_xticks(places, ["each\nframe", "one at\na time", "stream"])
+        drawing.legend_below(picture, ages)
+        drawing.caption(
+            picture,
+            f"Clips of a hand-held phone: {found[STREAM]['clips']}, with {found[STREAM]['frames']} frames, "
+            f"{FRAMES_PER_S:g} a second; edge {TO_EDGE.rtt_ms / 2:g} ms away; devices have a cache",
+        )
+        return picture
+
+
+def _walk(clip: int, options: RunOptions) -> Walk:
+    if options.smoke:
+        return Walk((0, 1), 0.6, (320, 240))
+    first = _STAYS * clip
+    exhibits = [*range(first, first + _STAYS)]
+    if clip == _LAST:
+        exhibits[_STAYS // 2] = UNKNOWN_FROM
+    return Walk(tuple(exhibits), _DWELL_S)
+
+
+def _played(contender: str, device: str, frames: Sequence[Frame], tiers: Tiers) -> tuple[Screen, float]:
+    """What is shown over each frame, and the CPU time of the device per frame [ms]."""
+    settings = RecognizerSettings(
+        max_pending=1 if contender == ONE else 64, prefetch=PrefetchSettings(enabled=device == OWN)
+    )
+    screen = Screen(len(frames))
+    with Recognizer(tiers.edge, tiers.cloud, "museum", settings=settings) as recognizer:
+        recognizer.recognize_blocking(frames[len(frames) // 2].image)  # connects
+        before_s = time.process_time()
+        if contender == STREAM:
+            with recognizer.stream() as stream:
+                for number, frame in in_real_time(frames):
+                    screen.push(number, frame.image, stream)
+        else:
+            for number, frame in in_real_time(frames):
+                screen.ask(number, frame.image, recognizer)
+        cpu_s = time.process_time() - before_s
+        _wait_until(lambda: recognizer.pending == 0)
+    return screen, round(cpu_s * 1e3 / len(frames), 3)
+
+
+def _wait_until(done: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + _WAIT_S
+    while not done() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+
+
+def _of_contender(rows: Sequence[StoredRow]) -> dict[str, Any]:
+    clips = grouped(rows, "clip")
+    known = [row for row in rows if row["answer"]]
+    unknown = [row for row in rows if not row["answer"]]
+    recalls = [share(row["shown"] == row["true"] for row in clip if row["true"]) for clip in clips.values()]
+    return {
+        "clips": len(clips),
+        "frames": len(rows),
+        "done": dict(Counter(row["done"] for row in rows)),
+        "answered_ms": _percentiles(rows, "answered_ms"),
+        "known_ms": _percentiles(known, "answered_ms"),
+        "unknown_ms": _percentiles(unknown, "answered_ms"),
+        "age_ms": _percentiles(rows, "age_ms"),
+        "recall": {"mean": round(float(np.mean(recalls)), 4), "each": recalls},
+        "wrong": share(row["shown"] not in {"", row["true"]} for row in rows),
+        "overlap": _percentiles(rows, "overlap", 4),
+        "off_px": _percentiles(rows, "off_px", 2),
+        "cpu_ms": round(float(np.mean(values(rows, "cpu_ms"))), 2),
+    }
+
+
+def _percentiles(rows: Sequence[StoredRow], column: str, digits: int = 1) -> dict[str, float]:
+    found = _numbers(rows, column) or [0.0]
+    at = {"p5": 5, "p50": 50, "p95": 95, "max": 100}
+    return {name: round(float(np.percentile(found, percent)), digits) for name, percent in at.items()}
+
+
+def _numbers(rows: Sequence[StoredRow], column: str) -> list[float]:
+    return [float(row[column]) for row in rows if row[column]]
