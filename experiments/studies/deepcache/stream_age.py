@@ -61,7 +61,7 @@ class Figure(Experiment):
     """Live video: age of answers, recall and wrong answers, outlines, CPU time; a stream against photos."""
 
     name: ClassVar[str] = "stream-age"
-    source: ClassVar[str] = "beyond the DeepCache's 5"
+    source: ClassVar[str] = "beyond the DeepCache's 7.1"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per device and clip; the last clip has an exhibit that the catalogue does not know."""
@@ -168,6 +168,7 @@ class Figure(Experiment):
             title="Age of answers when they come", xlabel="ms", ylabel="share of the answers", xscale="log"
         )
         drawing.plain_logarithmic(ages.xaxis)
+        ages.tick_params(axis="x", labelsize=7)
         outlines.set(
             title="Corners off the true ones",
             xlabel="pixels of the frame",

@@ -13,12 +13,13 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Cancelled, InvalidImage, NearsightError, Unavailable
 from nearsight.common.recognition.images import ImageSource
 from nearsight.common.recognition.settings import ImageLimits
+from nearsight.common.request.next_tiers import BreakerState
 from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.video.live_view import Done, StreamSettings
 from nearsight.device.video.stream import LiveStream, StreamAnswer
 from support.camera import UNKNOWN, corners, frame, gray, recognition
 from support.pictures import jpeg
-from support.recognition_server import ScriptedRecognition, always, serve
+from support.recognition_server import ScriptedRecognition, always, never, serve
 from support.recognizers import Scene
 from support.waiting import wait_until
 
@@ -234,6 +235,21 @@ def test_a_recognizer_recognises_what_a_camera_sees_until_it_is_closed(scene: Sc
 def test_frames_come_with_a_callback(scene: Scene, given: dict[str, object]) -> None:
     with pytest.raises(TypeError, match="callback"):
         scene.recognizer("tcp://127.0.0.1:9").stream(**given)  # type: ignore[arg-type]
+
+
+def test_frames_that_a_slow_tier_cannot_take_are_superseded_and_fail_nobody(scene: Scene) -> None:
+    service, edge = scene.tier("edge", never())
+    recognizer = scene.recognizer(edge)
+    stream = recognizer.stream()
+    done = [stream.push(frame(left=60 + 4 * number)).done for number in range(20)]
+    assert done.count(Done.ASKED) == 2
+    assert Done.SUPERSEDED in done
+    for _ in range(2):
+        assert service.asked.acquire(timeout=30)
+    assert recognizer.pending == 2
+    stream.close()
+    assert recognizer.pending == 0
+    assert recognizer.breaker_states() == {"edge": BreakerState.CLOSED}
 
 
 def test_a_tier_that_dies_in_mid_stream_and_returns_is_asked_again(scene: Scene) -> None:
