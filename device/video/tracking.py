@@ -19,6 +19,8 @@ _APART_PX, _CORNER_QUALITY = 5, 0.01
 _RETURN_PX, _AGREE_PX = 1.0, 2.0
 """How far a point may come back from where it was; how far it may lie from where the homography puts it."""
 _AGREE_SHARE = 0.5
+_FARTHEST_PX = 10_000
+"""Corners may lie far beyond the frame; OpenCV fills with whole numbers of 32 bits."""
 _WINDOW_PX, _LEVELS = (15, 15), 3
 _SMALLEST, _LARGEST = 0.2, 5.0
 """Of the first frame's area: an outline that changes more has gone wrong."""
@@ -41,7 +43,7 @@ class OutlineTracker:
         self._gray = gray
         self._first_outline = outline
         inside = np.zeros_like(gray)
-        cv2.fillConvexPoly(inside, outline.round().astype(np.int32), 255)
+        cv2.fillConvexPoly(inside, outline.clip(-_FARTHEST_PX, _FARTHEST_PX).round().astype(np.int32), 255)
         found: object = cv2.goodFeaturesToTrack(gray, _POINTS, _CORNER_QUALITY, _APART_PX, mask=inside)
         self._first = np.reshape(np.asarray([] if found is None else found, np.float32), (-1, 2))
         self._points = self._first

@@ -49,6 +49,7 @@ def test_a_picture_without_any_structure_cannot_be_followed() -> None:
     assert OutlineTracker(flat, np.array(corners(), np.float32)).follow(flat) is None
 
 
-def test_an_outline_beyond_the_frame_cannot_be_followed() -> None:
+@pytest.mark.parametrize("left", [5e3, 1e12])
+def test_an_outline_beyond_the_frame_cannot_be_followed(left: float) -> None:
     still = gray(frame()).pixels
-    assert OutlineTracker(still, np.array(corners(left=5000), np.float32)).follow(still) is None
+    assert OutlineTracker(still, np.array(corners(left=left), np.float32)).follow(still) is None
