@@ -15,10 +15,10 @@ from typing import Any
 import cv2
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from nearsight.common.inference.runtime import Runtime
 from nearsight.experiments.museum.generation import render_photos
 
 _OPSET, _IR = 17, 8
@@ -197,6 +197,9 @@ def _execute(node: onnx.NodeProto, inputs: dict[str, Values]) -> Any:
     graph = helper.make_graph([node], "one", given, [anything(name) for name in node.output])
     opsets = [helper.make_opsetid("", _OPSET)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
+    Runtime().close()  # imports the library without its reports to Microsoft
+    import onnxruntime  # noqa: PLC0415
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # the same sums in the same order everywhere
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)

@@ -12,6 +12,7 @@ from typing import Any
 from nearsight.common.errors import NotFound
 from nearsight.common.inference.manifest import Pixels
 from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.runtime import Runtime
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.model_zoo.onnx_graph import Graph
 
@@ -76,6 +77,7 @@ def segments_in(options: RunOptions) -> Path:
 
 def plain_session(network: Path | bytes, **options: Any) -> Any:
     """Onnxruntime as it is, on one thread; ``options`` are attributes of its ``SessionOptions``."""
+    Runtime().close()  # imports the library without its reports to Microsoft
     import onnxruntime  # noqa: PLC0415  optional
 
     chosen = onnxruntime.SessionOptions()

@@ -5,16 +5,20 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
+from nearsight.common.inference.runtime import Runtime
 from nearsight.experiments.model_zoo.onnx_graph import Graph, sample_photos
 from nearsight.experiments.model_zoo.video_networks import build
 
 
 def executed(path: Path, photos: np.ndarray) -> np.ndarray:
-    session = onnxruntime.InferenceSession(str(path))
-    return session.run(None, {session.get_inputs()[0].name: photos})[0]
+    runtime = Runtime()
+    network = runtime.load(path, path.stem)
+    (answer,) = network.run({"": photos}).values()
+    network.close()
+    runtime.close()
+    return answer
 
 
 @pytest.fixture(scope="module")
