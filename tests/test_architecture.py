@@ -159,7 +159,7 @@ def test_common_holds_only_what_two_tiers_use() -> None:
     for_applications = {name for name in modules if name.startswith("common.result_cache.")}
     for_simulations = {name for name in modules if name.startswith("common.model_cache.")}
     of_reuse = tuple(
-        f"common.inference.{name}" for name in ("graph_regions", "region_reuse", "reuse_cost", "segments")
+        f"common.inference.{name}" for name in ("graph_regions", "region_reuse", "reuse_cost", "segment")
     )
     for_networks = {name for name in modules if name.startswith(("common.video.", *of_reuse))}
     assert (

@@ -12,12 +12,12 @@ import math
 import os
 import platform
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -43,8 +43,18 @@ _SEPARATE_WEIGHTS = MappingProxyType(
 """The library maps weights from a file of their own; each takes whole pages."""
 _PROCESSOR = ("model name", "flags", "CPU part", "Features")
 """Lines of /proc/cpuinfo."""
-_SIDE_PX, _LENGTH = 224, 20
+ANY_SIDE_PX, _LENGTH = 224, 20
 """What an axis of any size has at a warm-up: those of an image, and the words of a sentence."""
+
+
+class Place(NamedTuple):
+    """Memory that an execution reads or writes."""
+
+    name: str
+    tensor: Tensor
+    """In C order, and kept alive by the caller."""
+    shape: tuple[int, ...]
+    """As the network declares it; the library may order the elements in a way of its own."""
 
 
 class Runtime:
@@ -83,7 +93,15 @@ class Runtime:
         """Of the library, and the processor: measurements and saved graphs hold for one."""
         return f"{self._library.__version__} {_processor()}"
 
-    def load(self, path: Path, name: str, *, saved: bool = False, save_in: Path | None = None) -> Network:
+    def load(
+        self,
+        path: Path,
+        name: str,
+        *,
+        saved: bool = False,
+        save_in: Path | None = None,
+        sizes: Mapping[str, int] = MappingProxyType({}),
+    ) -> Network:
         """Bring a network into memory; `Network.warm_up` belongs to it.
 
         Parameters
@@ -94,6 +112,8 @@ class Runtime:
             It is a graph that was saved, which needs no more work.
         save_in : Path, optional
             Save the optimised graph in this folder: `SAVED_GRAPH` and `SAVED_WEIGHTS`.
+        sizes : mapping of str to int
+            Of axes that the file names; see `Network.axis_sizes`.
 
         Raises
         ------
@@ -107,6 +127,8 @@ class Runtime:
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         if saved:
             options.graph_optimization_level = self._library.GraphOptimizationLevel.ORT_DISABLE_ALL
+        for axis, size in sizes.items():
+            options.add_free_dimension_override_by_name(axis, size)
         if save_in is not None:
             options.optimized_model_filepath = str(save_in / SAVED_GRAPH)
             for key, value in _SEPARATE_WEIGHTS.items():
@@ -175,6 +197,41 @@ class Network:
                 raise InternalError(f"{self.name} failed in execution: {_first_line(error)}") from error
         return dict(zip(names, values, strict=True))
 
+    def bind(self, inputs: Sequence[Place], outputs: Sequence[Place]) -> Callable[[], None]:
+        """An execution that reads and writes these places: nothing is copied, and nothing is checked.
+
+        Raises
+        ------
+        InternalError
+            If the library fails; also when the execution is called.
+        """
+        session, options = self._session, self._options()
+        binding = session.io_binding()
+
+        def run() -> None:
+            try:
+                session.run_with_iobinding(binding, options)
+            except Exception as error:  # as above
+                raise InternalError(f"{self.name} failed in execution: {_first_line(error)}") from error
+
+        try:
+            for name, tensor, shape in inputs:
+                binding.bind_input(name, "cpu", 0, tensor.dtype.type, shape, tensor.ctypes.data)
+            for name, tensor, shape in outputs:
+                binding.bind_output(name, "cpu", 0, tensor.dtype.type, shape, tensor.ctypes.data)
+        except Exception as error:  # as above
+            raise InternalError(f"{self.name} takes no such memory: {_first_line(error)}") from error
+        return run
+
+    def axis_sizes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+        """What the named axes of its inputs are where these have such shapes."""
+        return {
+            axis: size
+            for node in self._session.get_inputs()
+            for axis, size in zip(node.shape, shapes.get(node.name, ()), strict=False)
+            if isinstance(axis, str)
+        }
+
     def warm_up(self, *, within_s: float = math.inf) -> None:
         """Execute once on noise: the first execution is slow, and no request should wait for it."""
         self.run(self.sample_inputs(), within_s=within_s)
@@ -198,7 +255,7 @@ class Network:
 
 def sample_shape(spec: TensorSpec) -> tuple[int, ...]:
     """A shape that an input accepts: a batch of one, of images or sentences of a usual size."""
-    any_size = _SIDE_PX if len(spec.shape) == 4 else _LENGTH
+    any_size = ANY_SIDE_PX if len(spec.shape) == 4 else _LENGTH
     return tuple(
         (1 if axis == 0 else any_size) if size is None else size for axis, size in enumerate(spec.shape)
     )

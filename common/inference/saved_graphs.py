@@ -39,19 +39,30 @@ def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
         network.close()
         same = all(found[output].tobytes() == values.tobytes() for output, values in expected.items())
         if same:
-            digests = {}
-            for one in sorted(aside.iterdir()):
-                with one.open("rb") as file:
-                    os.fsync(file.fileno())  # before it is named as complete
-                digests[one.name] = _digest(one)
-            (aside / _MADE).write_text(json.dumps({"runtime": runtime.version, "digests": digests}))
-            shutil.rmtree(folder, ignore_errors=True)
-            aside.replace(folder)
+            complete(runtime.version, folder)
     except (NearsightError, OSError):  # such as a full disk; a damaged file is found by whoever loads it
         same = False
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return same
+
+
+def complete(version: str, folder: Path) -> None:
+    """Put what was prepared for a folder into its place, with digests of all its files.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    aside, digests = being_prepared(folder), {}
+    for one in sorted(aside.iterdir()):
+        with one.open("rb") as file:
+            os.fsync(file.fileno())  # before it is named as complete
+        digests[one.name] = digest_of(one)
+    (aside / _MADE).write_text(json.dumps({"runtime": version, "digests": digests}))
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.replace(folder)
 
 
 def being_prepared(folder: Path) -> Path:
@@ -90,7 +101,7 @@ class SavedGraphs:
             states = [(folder / name).stat() for name in digests]
             seen = tuple((one.st_mtime_ns, one.st_size, one.st_ino) for one in states)
             if self._checked.get(folder) != seen:
-                damaged = [name for name, digest in digests.items() if _digest(folder / name) != digest]
+                damaged = [name for name, digest in digests.items() if digest_of(folder / name) != digest]
                 if damaged:
                     raise CorruptStore(f"{folder / damaged[0]} is not as it was saved")
                 self._checked[folder] = seen
@@ -99,7 +110,8 @@ class SavedGraphs:
         return folder / SAVED_GRAPH
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """Of all bytes of a file."""
     digest = xxhash.xxh3_64()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):

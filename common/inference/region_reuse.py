@@ -1,0 +1,287 @@
+"""Executes a network frame by frame, and computes again only what changed since the last frame.
+
+The first time, the network is cut into segments for the shape of its frames, this version of the runtime and
+this processor; that takes seconds, and is kept in a folder. What cannot be cut, or answers otherwise in
+parts, runs whole, and so does everything while the folder cannot be written. How a frame is executed:
+`segmented_network`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nearsight.common.errors import CorruptStore, InvalidArgument, NearsightError
+from nearsight.common.inference.process_memory import return_freed_memory
+from nearsight.common.inference.reuse_cost import Costs, choose_cuts
+from nearsight.common.inference.runtime import ANY_SIDE_PX, Network, Runtime
+from nearsight.common.inference.saved_graphs import SavedGraphs, being_prepared, complete, digest_of
+from nearsight.common.inference.segmented_network import UNMOVED, SegmentedNetwork, SegmentReport
+from nearsight.common.inference.segments import OptimisedGraph, Segments
+from nearsight.common.inference.tensors import Tensor, check_inputs
+from nearsight.common.logging import get_logger
+from nearsight.common.video.regions import Rectangle
+
+_SEGMENTS = "segments.json"
+_CLOSE = 1e-5
+"""Relative to the largest value: where additions are done in another order, answers differ by less."""
+
+
+@dataclass(frozen=True)
+class ReuseSettings:
+    """How much reuse may take.
+
+    Attributes
+    ----------
+    regions : int
+        That one segment executes for one frame, at most.
+    maps_mb : float
+        Memory of the cached maps, at most, unless the network's ends need more.
+    """
+
+    regions: int = 4
+    maps_mb: float = 32.0
+
+
+class PartialNetwork:
+    """A network that executes what changed from frame to frame. One thread may use it.
+
+    The first time, the network is cut into segments and measured, which takes seconds; what was found is kept
+    in a folder, for this version of the runtime and this processor.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    path : Path
+        The network's file. It has one input, of images.
+    name : str
+    folder : Path
+        Where its segments are kept.
+    size : tuple of int, optional
+        Rows and columns of frames, where the network leaves them open; else these are 224.
+    settings : ReuseSettings
+
+    Attributes
+    ----------
+    input : TensorSpec
+    outputs : tuple of TensorSpec
+    stride : tuple of int
+        Of rows, of columns: offsets between frames must be multiples of it.
+    why_whole : str
+        Why every frame runs whole; empty if regions are reused.
+
+    Raises
+    ------
+    CorruptStore
+        If the file is no network.
+    InvalidArgument
+        If it takes anything else than single images.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        path: Path,
+        name: str,
+        folder: Path,
+        *,
+        size: tuple[int, int] | None = None,
+        settings: ReuseSettings = ReuseSettings(),
+    ) -> None:
+        self._runtime, self._path, self._name, self._folder = runtime, path, name, folder
+        self._settings = settings
+        self._log = get_logger("models")
+        self._plain: Network | None = runtime.load(path, name)
+        self._segmented: SegmentedNetwork | None = None
+        if len(self._plain.inputs) != 1:
+            raise InvalidArgument(
+                f"{name} has {len(self._plain.inputs)} inputs", advice="frames go into one input"
+            )
+        self.input, self.outputs = self._plain.inputs[0], self._plain.outputs
+        self._shape = self._shape_of(size)
+        self._open()
+
+    def run(
+        self, frame: Tensor, changed: Sequence[Rectangle] | None = None, offset: tuple[int, int] = UNMOVED
+    ) -> dict[str, Tensor]:
+        """Execute for one frame; returns the outputs by name, read-only.
+
+        Parameters
+        ----------
+        frame : ndarray
+            (1, C, H, W) or (1, H, W, C), as the network takes it. With another shape than before the network
+            is cut again, if it takes that.
+        changed : sequence of Rectangle, optional
+            Rows and columns that differ from the last frame, at the offset; None: all of it is computed.
+        offset : tuple of int
+            Rows, columns: pixel p was found at p + offset in the last frame. Segments whose stride does not
+            divide it run whole.
+
+        Raises
+        ------
+        InvalidArgument
+            If the frame does not fit.
+        InternalError
+            If the library fails.
+        """
+        tensor = np.ascontiguousarray(check_inputs(self._name, (self.input,), {"": frame})[self.input.name])
+        if tensor.shape != self._shape:
+            if tensor.shape[0] != 1:
+                raise InvalidArgument(f"{self._name} got {tensor.shape[0]} frames at once, expected one")
+            self._shape, changed = tensor.shape, None
+            self._open()
+        if self._segmented is not None:
+            return self._segmented.run(tensor, changed, offset)
+        return self._whole_network().run({"": tensor})
+
+    def explain(self) -> tuple[SegmentReport, ...]:
+        """What was done with each segment at the last frame."""
+        return () if self._segmented is None else self._segmented.explain()
+
+    def pays(self, changed: Sequence[Rectangle], offset: tuple[int, int] = UNMOVED) -> bool:
+        """Whether `run` would reuse something of the last frame."""
+        return self._segmented is not None and self._segmented.pays(changed, offset)
+
+    def reset(self) -> None:
+        """Forget the last frame: the next one begins a clip."""
+        if self._segmented is not None:
+            self._segmented.reset()
+
+    def close(self) -> None:
+        """Drop it and return its memory."""
+        for one in (self._plain, self._segmented):
+            if one is not None:
+                one.close()
+        self._plain = self._segmented = None
+
+    def _shape_of(self, size: tuple[int, int] | None) -> tuple[int, ...]:
+        """The shape of one frame: the graph is optimised for it."""
+        shape = self.input.shape
+        if (
+            len(shape) != 4
+            or shape[0] not in (None, 1)
+            or (None in (shape[1], shape[3]) and shape[1] == shape[3])
+        ):
+            raise InvalidArgument(f"{self._name} takes {self.input}: single images were expected")
+        last = shape[3] is not None and (shape[1] is None or shape[3] < shape[1])
+        rows, columns = size or (None, None)
+        sizes = (1, rows, columns, None) if last else (1, None, rows, columns)
+        return tuple(
+            known if known is not None else given or ANY_SIDE_PX
+            for known, given in zip(shape, sizes, strict=True)
+        )
+
+    def _whole_network(self) -> Network:
+        if self._plain is None:
+            self._plain = self._runtime.load(self._path, self._name)
+        return self._plain
+
+    def _open(self) -> None:
+        """Bring the segments for this shape into memory; make them if there are none."""
+        if self._segmented is not None:
+            self._segmented.close()
+            self._segmented = None
+        folder = self._folder / "x".join(map(str, self._shape))
+        digest = digest_of(self._path)
+        found = self._find(folder, digest) or self._prepare(folder, digest)
+        self.why_whole, self.stride = str(found["why_whole"]), (1, 1)
+        if self.why_whole:
+            self._log.warning("every frame runs whole", network=self._name, reason=self.why_whole)
+            return
+        segments, costs = Segments.from_json(found["segments"]), Costs.from_json(found["costs"])
+        self._segmented = SegmentedNetwork(
+            self._runtime, folder, self._name, segments, self._settings.regions, costs
+        )
+        self.stride = self._segmented.stride
+        if self._plain is not None:
+            self._plain.close()
+            self._plain = None
+        return_freed_memory()
+
+    def _find(self, folder: Path, digest: str) -> Mapping[str, Any] | None:
+        """What was prepared for this file; None if there is nothing that holds."""
+        try:
+            if SavedGraphs(self._runtime.version).find(folder) is not None:
+                found = json.loads((folder / _SEGMENTS).read_text())
+                if (found["digest"], found["maps_mb"]) == (digest, self._settings.maps_mb):
+                    return dict(found)
+        except CorruptStore as error:
+            self._log.warning("segments are made again", network=self._name, error=error.message)
+        return None
+
+    def _prepare(self, folder: Path, digest: str) -> Mapping[str, Any]:
+        """Cut, measure, compare answers, and save; returns what `_find` would."""
+        aside = being_prepared(folder)
+        shutil.rmtree(aside, ignore_errors=True)
+        made: dict[str, Any] = {"digest": digest, "maps_mb": self._settings.maps_mb}
+        try:
+            aside.mkdir(parents=True)
+            try:
+                made |= {"why_whole": "", **self._cut(aside)}
+            except InvalidArgument as error:
+                made |= {"why_whole": error.message}
+            (aside / _SEGMENTS).write_text(json.dumps(made))
+            complete(self._runtime.version, folder)
+        except (NearsightError, OSError) as error:  # such as a full disk: tried again next time
+            return made | {"why_whole": f"its segments cannot be saved: {error}"}
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        return made
+
+    def _cut(self, aside: Path) -> dict[str, Any]:
+        """Segments and what they cost.
+
+        Raises
+        ------
+        InvalidArgument
+            If nothing can be reused.
+        """
+        rng = np.random.default_rng(0)
+        sample = rng.random(self._shape, np.float32)
+        plain, name = self._whole_network(), self._name
+        whole = self._runtime.load(
+            self._path, name, save_in=aside, sizes=plain.axis_sizes({self.input.name: self._shape})
+        )
+        whole.close()
+        graph = OptimisedGraph(self._runtime, aside, sample)
+        positions = [cut.position for cut in graph.cuts]
+        pieces = SegmentedNetwork(self._runtime, aside, name, graph.write(positions, rests=1))
+        pieces.source.hold(sample)
+        positions = choose_cuts(
+            graph.cuts, pieces.loaded, pieces.measured(), graph.layouts, int(self._settings.maps_mb * 1e6)
+        )
+        pieces.close()
+        for file in aside.glob("segment-*"):
+            file.unlink()
+        segments = graph.write(positions)
+        loaded = SegmentedNetwork(self._runtime, aside, name, segments, self._settings.regions)
+        loaded.source.hold(sample)
+        costs = loaded.measured()
+        self._compare(loaded, sample, rng)
+        loaded.close()
+        return {"segments": segments.to_json(), "costs": costs}
+
+    def _compare(self, loaded: SegmentedNetwork, sample: Tensor, rng: np.random.Generator) -> None:
+        """Whole and in part, answers must be those of the uncut network."""
+        height, width = loaded.source.layout.size
+        plain, frame = self._whole_network(), sample.copy()
+        loaded.source.hold(frame)
+        loaded.costs = Costs.that_prefer_regions(len(loaded.loaded))
+        answers = [(plain.run({"": frame}), loaded.run(frame, None, UNMOVED))]
+        for region in (
+            Rectangle(height // 3, width // 3, height // 2, width // 2),
+            Rectangle(0, 0, height // 9 + 1, width // 4),
+        ):
+            loaded.source.cells(region)[...] = rng.random(loaded.source.cells(region).shape, np.float32)
+            answers.append((plain.run({"": frame}), loaded.run(frame, [region], UNMOVED)))
+        for expected, found in answers:
+            for name, values in expected.items():
+                most = float(np.abs(values).max(initial=0.0))
+                if not np.allclose(found[name], values, rtol=0.0, atol=_CLOSE * most):
+                    raise InvalidArgument(f"the segments' answers differ in {name!r}")

@@ -1,0 +1,265 @@
+"""What segments of a network cost, measured; from it follows where to cut, and when reuse pays.
+
+An execution of a segment on crops takes ``sum(call_ms + area_ms * share)`` over the crops, an execution on
+the whole map ``whole_ms``. More cuts reuse more: inside a segment a crop needs a margin for all of its
+windows. But each cut costs a call, and a map that stays in memory (decision 053). So the cuts are chosen for
+one model and machine: those with the lowest expected time over typical changes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nearsight.common.inference.segment_execution import Crop, LoadedSegment
+from nearsight.common.inference.segments import Cut, Layout
+from nearsight.common.video.regions import Rectangle
+
+MARGIN = 0.95
+"""Crops must take less than this share of a whole execution."""
+CALL_MS = 0.06
+"""Of one execution of the smallest segment on a crop, here."""
+_SHARES = (0.1, 0.3, 0.5, 0.7)
+"""Of the frame that changes, in the middle or in a corner: what cuts are chosen for."""
+_LONGEST = 16
+"""Pieces between two cuts, at most: more are no use, and choosing would take long."""
+_REPEATS = 5
+
+
+class SegmentCost(NamedTuple):
+    """Of one segment [ms]."""
+
+    whole_ms: float
+    call_ms: float
+    area_ms: float
+    """Of a crop that is as large as the map, beyond ``call_ms``."""
+
+    def crops_ms(self, crops: Sequence[Crop], units: int) -> float:
+        """Of crops of a segment that has so many units."""
+        return sum(self.call_ms + self.area_ms * one.units.area / units for one in crops)
+
+
+class Costs(NamedTuple):
+    """Of a network in segments [ms].
+
+    Attributes
+    ----------
+    segments : tuple of SegmentCost
+    rests_ms : tuple of float
+        From each segment on, all as one; 0 behind the last one.
+    tail_ms : float
+    """
+
+    segments: tuple[SegmentCost, ...]
+    rests_ms: tuple[float, ...]
+    tail_ms: float
+
+    @classmethod
+    def that_prefer_regions(cls, segments: int) -> Costs:
+        """With which all that can be executed in part is."""
+        rests_ms = (math.inf,) * segments
+        return cls((SegmentCost(math.inf, 0.0, 1.0),) * segments, (*rests_ms, 0.0), 0.0)
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any]) -> Costs:
+        """From the lists as which JSON writes it."""
+        segments, rests_ms, tail_ms = values
+        return cls(tuple(SegmentCost(*one) for one in segments), tuple(rests_ms), tail_ms)
+
+
+def measured_ms(runs: Sequence[Callable[[], object]], repeats: int = _REPEATS) -> list[float]:
+    """Medians; all are executed in turn, once more before."""
+    taken: list[list[float]] = [[] for _ in runs]
+    for turn in range(repeats + 1):
+        for run, times in zip(runs, taken, strict=True):
+            began_s = time.perf_counter()
+            run()
+            if turn:
+                times.append((time.perf_counter() - began_s) * 1e3)
+    return [median(times) for times in taken]
+
+
+def measured_cost(segment: LoadedSegment, whole_ms: float) -> SegmentCost:
+    """Executes crops of several sizes, and lays a line through their times."""
+    rows, columns = segment.size
+    crops = []
+    for share in (0.0, 0.3, 0.8):
+        side = math.sqrt(share)
+        wanted = tuple(_middle(one.layout.size, side) for one in segment.targets)
+        parts = [segment.crop(number, one) for number, one in enumerate(wanted)]
+        crops.append(parts[0] if len(parts) == 1 else _joined(segment, parts))
+    times = measured_ms([lambda crop=crop: segment.run_crop(crop) for crop in crops], 3)  # type: ignore[misc]
+    shares = [crop.units.area / (rows * columns) for crop in crops]
+    if max(shares) - min(shares) < 0.05:
+        return SegmentCost(whole_ms, CALL_MS, max(whole_ms, median(times)))
+    slope, start = np.polyfit(shares, times, 1)
+    return SegmentCost(whole_ms, max(CALL_MS, float(start)), max(0.0, float(slope)))
+
+
+def merged(crops: Sequence[Crop], segment: LoadedSegment, cost: SegmentCost, most: int) -> list[Crop]:
+    """Crops that hold the same cells: two become one where that saves time, or while they are too many."""
+    found, per_unit = list(crops), cost.area_ms / (segment.size[0] * segment.size[1])
+    while len(found) > 1:
+        top, left, bottom, right = np.array([one.units for one in found]).T
+        areas = (bottom - top) * (right - left)
+        heights = np.maximum.outer(bottom, bottom) - np.minimum.outer(top, top)
+        widths = np.maximum.outer(right, right) - np.minimum.outer(left, left)
+        gains = cost.call_ms + per_unit * (areas[:, None] + areas - heights * widths)
+        np.fill_diagonal(gains, -np.inf)
+        first, second = sorted(divmod(int(gains.argmax()), len(found)))
+        if gains[first, second] <= 0 and len(found) <= most:
+            break
+        found[first] = segment.united(found[first], found.pop(second))
+    return found
+
+
+def typical_changes(size: tuple[int, int]) -> list[Rectangle]:
+    """Parts of the frame, in the middle and in a corner."""
+    sides = [math.sqrt(share) for share in _SHARES]
+    return [_middle(size, side) for side in sides] + [
+        Rectangle(0, 0, int(size[0] * side), int(size[1] * side)) for side in sides
+    ]
+
+
+def choose_cuts(
+    cuts: Sequence[Cut],
+    pieces: Sequence[LoadedSegment],
+    costs: Costs,
+    layouts: Mapping[str, Layout],
+    limit_bytes: int,
+) -> list[int]:
+    """Positions of the cuts with the lowest expected time whose maps fit into memory.
+
+    Parameters
+    ----------
+    cuts : sequence of Cut
+        All that are possible.
+    pieces : sequence of LoadedSegment
+        What lies between them.
+    costs : Costs
+        Of the pieces.
+    layouts : mapping of str to Layout
+    limit_bytes : int
+        Of all maps.
+    """
+    model = _SegmentModel(pieces, costs)
+    shares = _shares(pieces)
+    sizes = _bytes_of(cuts, layouts, pieces[0].segment.sources[0])
+    rate = 0.0
+    while True:
+        chosen = _cheapest(model, shares, [rate * one for one in sizes])
+        kept = {name for at in chosen for name in cuts[at - 1].alive}
+        if sum(layouts[name].size_bytes for name in kept) <= limit_bytes or len(chosen) == 1:
+            return [cuts[at - 1].position for at in chosen]
+        rate = max(1.5 * rate, 1e-9)
+
+
+class _SegmentModel:
+    """What some neighbouring pieces would cost as one segment, from what each of them costs.
+
+    Crops take longer than their share of the whole map, because they are copied: at the ends of a segment.
+    """
+
+    def __init__(self, pieces: Sequence[LoadedSegment], costs: Costs) -> None:
+        self._written = [sum(one.layout.size_bytes for one in piece.targets) for piece in pieces]
+        self._read = [sum(one.layout.size_bytes for one in piece.sources) for piece in pieces]
+        body_ms, whole_ms = costs.rests_ms[0], [one.whole_ms for one in costs.segments]
+        scale = min(1.0, body_ms / sum(whole_ms))
+        calls_ms = [max(0.0, one.call_ms - CALL_MS) for one in costs.segments]
+        self._sums_ms = np.concatenate([[0.0], np.cumsum(whole_ms) * scale])
+        self._calls_ms = np.concatenate([[0.0], np.cumsum(calls_ms)])
+        copied_ms = max(0.0, sum(one.area_ms for one in costs.segments) - body_ms)
+        self._copy_ms = copied_ms / (sum(self._written) + sum(self._read))
+
+    def expected_ms(self, start: int, stop: int, shares: Sequence[float]) -> float:
+        """Mean over changes of which each makes it execute such a share of its area."""
+        inner_ms = self._sums_ms[stop] - self._sums_ms[start]
+        call_ms = CALL_MS + self._calls_ms[stop] - self._calls_ms[start]
+        area_ms = inner_ms + self._copy_ms * (self._written[stop - 1] + self._read[start])
+        return float(np.mean([min(inner_ms, call_ms * (share > 0) + area_ms * share) for share in shares]))
+
+
+def _bytes_of(cuts: Sequence[Cut], layouts: Mapping[str, Layout], source: str) -> list[int]:
+    """Of the maps that a cut adds to those of the cut before."""
+    sizes, before = [], {source}
+    for cut in cuts:
+        sizes.append(sum(layouts[name].size_bytes for name in cut.alive if name not in before))
+        before = set(cut.alive)
+    return sizes
+
+
+def _cheapest(
+    model: _SegmentModel, shares: Sequence[Mapping[int, Sequence[float]]], penalties: Sequence[float]
+) -> list[int]:
+    """Numbers of pieces before each cut on the cheapest way from the first piece to the last."""
+    best, came_from = [0.0], [0]
+    for stop, starts in enumerate(shares, start=1):
+        cost, start = min(
+            (best[start] + model.expected_ms(start, stop, of_change) + penalties[stop - 1], start)
+            for start, of_change in starts.items()
+        )
+        best.append(cost)
+        came_from.append(start)
+    cuts, at = list[int](), len(shares)
+    while at:
+        cuts.append(at)
+        at = came_from[at]
+    return cuts[::-1]
+
+
+def _shares(pieces: Sequence[LoadedSegment]) -> list[dict[int, list[float]]]:
+    """For each end of a segment and each start: the share of its area that a crop has, for each change."""
+    source = pieces[0].segment.sources[0]
+    found: list[dict[int, list[float]]] = [{} for _ in pieces]
+    for change in typical_changes(pieces[0].sources[0].layout.size):
+        changed = {source: change}
+        for piece in pieces:
+            reached = piece.changed({name: (changed[name],) for name in piece.segment.sources}, (0, 0))
+            for number, target in enumerate(piece.segment.targets):
+                parts = [one for to, one in reached if to == number]
+                changed[target] = _union(parts)
+        for stop in range(1, len(pieces) + 1):
+            needed = dict(changed)  # of the maps that the segment makes: what changed; grows on the way back
+            for start in range(stop - 1, max(-1, stop - 1 - _LONGEST), -1):
+                share = _go_back(pieces[start], needed)
+                found[stop - 1].setdefault(start, []).append(share)
+    return found
+
+
+def _go_back(piece: LoadedSegment, needed: dict[str, Rectangle]) -> float:
+    """Adds what a piece reads to what is needed; returns the share of the piece that is executed."""
+    crops = [
+        piece.crop(number, needed[target])
+        for number, target in enumerate(piece.segment.targets)
+        if needed[target].area
+    ]
+    units = _union([one.units for one in crops])
+    for source in piece.sources:
+        needed[source.name] = needed[source.name].union(piece.cells_of(source, units))
+    return units.area / (piece.size[0] * piece.size[1])
+
+
+def _union(parts: Sequence[Rectangle]) -> Rectangle:
+    whole = Rectangle(0, 0, 0, 0)
+    for part in parts:
+        whole = whole.union(part)
+    return whole
+
+
+def _joined(segment: LoadedSegment, crops: Sequence[Crop]) -> Crop:
+    joined = crops[0]
+    for crop in crops[1:]:
+        joined = segment.united(joined, crop)
+    return joined
+
+
+def _middle(size: tuple[int, int], side: float) -> Rectangle:
+    """In the middle of a map: this share of its rows and columns, at least one of each."""
+    height, width = (max(1, round(one * side)) for one in size)
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    return Rectangle(top, left, top + height, left + width)

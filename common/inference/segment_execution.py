@@ -1,0 +1,350 @@
+"""Executes one segment of a network: over whole maps, or over crops of them that hold what is wanted.
+
+A crop begins at a multiple of the segment's unit, so that windows lie as in the whole map, and holds all that
+the wanted outputs read. Where it ends inside the map the segment pads it all the same; outputs that see this
+padding are not wanted, and are dropped. So each cell that is kept is computed from the same numbers, by the
+same operators, as in a whole execution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.inference.runtime import Network, Place
+from nearsight.common.inference.segments import Layout, Segment
+from nearsight.common.inference.tensors import Tensor
+from nearsight.common.video.propagation import Node, RegionGraph
+from nearsight.common.video.regions import Rectangle
+
+_ALIGNMENT_BYTES = 64
+_EMPTY = Rectangle(0, 0, 0, 0)
+
+
+def aligned(shape: Sequence[int]) -> NDArray[np.float32]:
+    """Zeros, where vector instructions read them best."""
+    cells = math.prod(shape)
+    memory = np.zeros(cells + _ALIGNMENT_BYTES // 4, np.float32)
+    start = -memory.ctypes.data % _ALIGNMENT_BYTES // 4
+    return memory[start : start + cells].reshape(shape)
+
+
+class CachedMap:
+    """A feature map that stays in memory from frame to frame.
+
+    Parameters
+    ----------
+    name : str
+    layout : Layout
+    """
+
+    def __init__(self, name: str, layout: Layout) -> None:
+        self.name = name
+        self.layout = layout
+        self.whole = Rectangle(0, 0, *layout.size)
+        self._stored: Tensor | None = None
+
+    @property
+    def stored(self) -> Tensor:
+        """As it lies in memory; taken at the first use."""
+        if self._stored is None:
+            self._stored = aligned(self.layout.stored(*self.layout.size))
+        return self._stored
+
+    def hold(self, tensor: Tensor) -> None:
+        """Take a tensor as the map: the input is not copied."""
+        self._stored = tensor
+
+    def place(self) -> Place:
+        """The whole of it."""
+        return Place(self.name, self.stored, self.layout.shape)
+
+    def values(self) -> Tensor:
+        """A copy, as the graph declares it."""
+        return self.stored.reshape(self.layout.shape).copy()
+
+    def cells(self, rectangle: Rectangle) -> Tensor:
+        """A view on some cells, as they lie in memory."""
+        top, left, bottom, right = rectangle
+        if self.layout.stored_axis == 1:
+            return self.stored[:, top:bottom, left:right]
+        return self.stored[:, :, top:bottom, left:right]
+
+    def shift(self, offset: tuple[int, int]) -> None:
+        """Move each cell p + offset to p [cells]; cells that come from outside keep their values."""
+        rows, columns = offset
+        height, width = self.layout.size
+        to = Rectangle(max(0, -rows), max(0, -columns), height - max(0, rows), width - max(0, columns))
+        if to.top < to.bottom and to.left < to.right:
+            come_from = Rectangle(to.top + rows, to.left + columns, to.bottom + rows, to.right + columns)
+            self.cells(to)[...] = self.cells(come_from)  # numpy copies first where they overlap
+
+
+class Scratch:
+    """Memory of crops, used again and again: what was used last is still in the processor's cache."""
+
+    def __init__(self) -> None:
+        self._memory: dict[int, NDArray[np.float32]] = {}
+
+    def take(self, number: int, shape: Sequence[int]) -> NDArray[np.float32]:
+        """Memory of this shape; each number stands for another piece of memory."""
+        cells = math.prod(shape)
+        memory = self._memory.get(number)
+        if memory is None or memory.size < cells:
+            memory = self._memory[number] = aligned((cells,))
+        return memory[:cells].reshape(shape)
+
+
+class Crop(NamedTuple):
+    """One execution of a segment on a part of its maps.
+
+    Attributes
+    ----------
+    units : Rectangle
+        What is cut out, in units of the segment.
+    wanted : tuple of Rectangle
+        What is kept of each target.
+    """
+
+    units: Rectangle
+    wanted: tuple[Rectangle, ...]
+
+
+class _Reach(NamedTuple):
+    """From one source to one target: first and stop cells of both axes, and the geometry itself."""
+
+    source: str
+    target: int
+    tops: list[int]
+    lefts: list[int]
+    bottoms: list[int]
+    rights: list[int]
+    graph: RegionGraph
+
+
+class LoadedWhole:
+    """Nodes that are executed on whole maps.
+
+    Parameters
+    ----------
+    segment : Segment
+    network : Network
+        Its file.
+    maps : mapping of str to CachedMap
+        At least its sources and targets.
+    """
+
+    def __init__(self, segment: Segment, network: Network, maps: Mapping[str, CachedMap]) -> None:
+        self.segment = segment
+        self.network = network
+        self.sources = [maps[name] for name in segment.sources]
+        self.targets = [maps[name] for name in segment.targets]
+        self._bound: tuple[list[int], Callable[[], None]] | None = None
+
+    def run_whole(self) -> None:
+        """Compute all cells of all targets."""
+        held = [one.stored.ctypes.data for one in self.sources]
+        if self._bound is None or self._bound[0] != held:  # the input lies elsewhere each time
+            places = [[one.place() for one in maps] for maps in (self.sources, self.targets)]
+            self._bound = held, self.network.bind(*places)
+        self._bound[1]()
+
+
+class LoadedSegment(LoadedWhole):
+    """A segment that is executed on whole maps or on crops of them.
+
+    Parameters
+    ----------
+    segment : Segment
+    network : Network
+        Its file.
+    maps : mapping of str to CachedMap
+        At least its sources and targets.
+    scratch : Scratch
+
+    Attributes
+    ----------
+    size : tuple of int
+        Units of its maps: rows, columns.
+    """
+
+    def __init__(
+        self, segment: Segment, network: Network, maps: Mapping[str, CachedMap], scratch: Scratch
+    ) -> None:
+        super().__init__(segment, network, maps)
+        self._scratch = scratch
+        self._reaches = [
+            reach
+            for source in self.sources
+            for number, target in enumerate(self.targets)
+            if (reach := _reach(segment.nodes, source, number, target)) is not None
+        ]
+        pitches = {source.name: source.layout.pitch for source in self.sources}
+        # A multiple of every map's pitch, inner ones included.
+        units = [
+            [one.graph.stride[axis] * pitches[one.source][axis] for one in self._reaches] for axis in (0, 1)
+        ]
+        self.unit = math.lcm(*map(int, units[0])), math.lcm(*map(int, units[1]))
+        self._per_unit = {
+            one.name: tuple(int(self.unit[axis] / one.layout.pitch[axis]) for axis in (0, 1))
+            for one in (*self.sources, *self.targets)
+        }
+        self.size = self._units_of_whole(0), self._units_of_whole(1)
+        self._tables = [self._crop_tables(number) for number in range(len(self.targets))]
+        self._output_sizes: dict[tuple[int, tuple[int, ...]], dict[str, int]] = {}
+
+    def _units_of_whole(self, axis: int) -> int:
+        return max(-(-one.layout.size[axis] // self._per_unit[one.name][axis]) for one in self.sources)
+
+    def _crop_tables(self, number: int) -> tuple[list[int], list[int], list[int], list[int]]:
+        """For each row and column of a target: the first and the last unit of a crop that yields it."""
+        target = self.targets[number]
+        height, width = target.layout.size
+        per = self._per_unit[target.name]
+        tops, lefts = [row // per[0] for row in range(height + 1)], [at // per[1] for at in range(width + 1)]
+        bottoms, rights = [0] * (height + 1), [0] * (width + 1)
+        for reach in self._reaches:
+            if reach.target == number:
+                rows, columns = self._per_unit[reach.source]
+                for row in range(height):
+                    above = reach.graph.needed(Rectangle(row, 0, height, width))
+                    below = reach.graph.needed(Rectangle(0, 0, row + 1, width))
+                    tops[row] = min(tops[row], above.top // rows)
+                    bottoms[row + 1] = max(bottoms[row + 1], -(-below.bottom // rows))
+                for at in range(width):
+                    before = reach.graph.needed(Rectangle(0, at, height, width))
+                    behind = reach.graph.needed(Rectangle(0, 0, height, at + 1))
+                    lefts[at] = min(lefts[at], before.left // columns)
+                    rights[at + 1] = max(rights[at + 1], -(-behind.right // columns))
+        return tops, lefts, bottoms, rights
+
+    def changed(
+        self, changed: Mapping[str, Sequence[Rectangle]], offset: tuple[int, int]
+    ) -> list[tuple[int, Rectangle]]:
+        """Which cells of which target (by number) change if these of the sources did.
+
+        Parameters
+        ----------
+        changed : mapping of str to sequence of Rectangle
+            By source.
+        offset : tuple of int
+            Of the picture [pixels of the input].
+        """
+        found = []
+        for source, target, tops, lefts, bottoms, rights, graph in self._reaches:
+            for top, left, bottom, right in changed[source]:
+                to = Rectangle(tops[top], lefts[left], bottoms[bottom], rights[right])
+                if to.top < to.bottom and to.left < to.right:
+                    found.append((target, to))
+            if offset != (0, 0):
+                pitch = self.sources[self.segment.sources.index(source)].layout.pitch
+                cells = int(offset[0] / pitch[0]), int(offset[1] / pitch[1])
+                found += [(target, ring) for ring in graph.changed((), cells)]
+        return found
+
+    def crop(self, target: int, wanted: Rectangle) -> Crop:
+        """The crop that yields some cells of a target."""
+        tops, lefts, bottoms, rights = self._tables[target]
+        units = Rectangle(tops[wanted.top], lefts[wanted.left], bottoms[wanted.bottom], rights[wanted.right])
+        if len(self.targets) == 1:
+            return Crop(units, (wanted,))
+        return Crop(units, tuple(wanted if one == target else _EMPTY for one in range(len(self.targets))))
+
+    def united(self, one: Crop, other: Crop) -> Crop:
+        """The crop that yields what both do."""
+        wanted = tuple(map(Rectangle.union, one.wanted, other.wanted))
+        return Crop(one.units.union(other.units), wanted)
+
+    def run_crop(self, crop: Crop) -> None:
+        """Compute the wanted cells, and copy them into the cached targets."""
+        inputs = []
+        for number, source in enumerate(self.sources):
+            cells = self.cells_of(source, crop.units)
+            view = source.cells(cells)
+            tensor = self._scratch.take(number, view.shape)
+            np.copyto(tensor, view)
+            inputs.append(Place(source.name, tensor, source.layout.declared(cells.height, cells.width)))
+        outputs, kept = [], []
+        rows = self._sizes(0, crop.units.top, crop.units.bottom)
+        columns = self._sizes(1, crop.units.left, crop.units.right)
+        for number, (target, wanted) in enumerate(zip(self.targets, crop.wanted, strict=True)):
+            size = rows[target.name], columns[target.name]
+            tensor = self._scratch.take(-1 - number, target.layout.stored(*size))
+            outputs.append(Place(target.name, tensor, target.layout.declared(*size)))
+            kept.append((target, wanted, tensor))
+        self.network.bind(inputs, outputs)()
+        for target, wanted, tensor in kept:
+            if wanted.area:
+                per = self._per_unit[target.name]
+                top, left = wanted.top - crop.units.top * per[0], wanted.left - crop.units.left * per[1]
+                bottom, right = top + wanted.height, left + wanted.width
+                if target.layout.stored_axis == 1:
+                    target.cells(wanted)[...] = tensor[:, top:bottom, left:right]
+                else:
+                    target.cells(wanted)[...] = tensor[:, :, top:bottom, left:right]
+
+    def cells_of(self, source: CachedMap, units: Rectangle) -> Rectangle:
+        """The cells of a source that lie in these units."""
+        rows, columns = self._per_unit[source.name]
+        height, width = source.layout.size
+        return Rectangle(
+            units.top * rows,
+            units.left * columns,
+            min(units.bottom * rows, height),
+            min(units.right * columns, width),
+        )
+
+    def _sizes(self, axis: int, start: int, stop: int) -> Mapping[str, int]:
+        """Cells of each map along an axis of a crop."""
+        cells = tuple(
+            min(stop * per, one.layout.size[axis]) - start * per
+            for one in self.sources
+            for per in (self._per_unit[one.name][axis],)
+        )
+        found = self._output_sizes.get((axis, cells))
+        if found is None:
+            found = dict(zip(self.segment.sources, cells, strict=True))
+            for node in self.segment.nodes:
+                found[node.output] = node.operator.size(axis, found[node.inputs[0]])
+            self._output_sizes[axis, cells] = found
+        return found
+
+
+def _reach(nodes: Sequence[Node], source: CachedMap, number: int, target: CachedMap) -> _Reach | None:
+    """What a source does to a target while the other sources stay as they are."""
+    reached, path = {source.name}, list[Node]()
+    for node in nodes:
+        inputs = tuple(name for name in node.inputs if name in reached)
+        if inputs:
+            reached.add(node.output)
+            path.append(node._replace(inputs=inputs))
+    if target.name not in reached:
+        return None
+    graph = RegionGraph(path, source.name, target.name, source.layout.size)
+    height, width = source.layout.size
+    tops, lefts, bottoms, rights = (
+        [0] * (height + 1),
+        [0] * (width + 1),
+        [0] * (height + 1),
+        [0] * (width + 1),
+    )
+    end_row, end_column = target.layout.size
+    for row in range(height + 1):
+        tops[row] = _first(graph.changed((Rectangle(row, 0, height, width),)), 0, end_row)
+        bottoms[row] = _stop(graph.changed((Rectangle(0, 0, row, width),)), 2)
+    for column in range(width + 1):
+        lefts[column] = _first(graph.changed((Rectangle(0, column, height, width),)), 1, end_column)
+        rights[column] = _stop(graph.changed((Rectangle(0, 0, height, column),)), 3)
+    return _Reach(source.name, number, tops, lefts, bottoms, rights, graph)
+
+
+def _first(found: Sequence[Rectangle], side: int, end: int) -> int:
+    return min((one[side] for one in found), default=end)
+
+
+def _stop(found: Sequence[Rectangle], side: int) -> int:
+    return max((one[side] for one in found), default=0)

@@ -1,0 +1,286 @@
+"""A network in segments, frame by frame: each segment is kept, executed on crops, or executed whole.
+
+Segment by segment it is found which cells can change, and done what is expected to take least. Feature maps
+between segments stay in memory. Where nothing can be reused a frame runs as one segment, as in a session
+without a cache, and no maps are kept, until a frame comes with which they would have paid.
+
+Source: DeepCache, section 5; how ours differs: decision 053.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from nearsight.common.inference.reuse_cost import (
+    MARGIN,
+    Costs,
+    SegmentCost,
+    measured_cost,
+    measured_ms,
+    merged,
+)
+from nearsight.common.inference.runtime import Network, Runtime
+from nearsight.common.inference.segment_execution import (
+    CachedMap,
+    Crop,
+    LoadedSegment,
+    LoadedWhole,
+    Scratch,
+)
+from nearsight.common.inference.segments import TAIL, Segments
+from nearsight.common.inference.tensors import Tensor
+from nearsight.common.video.regions import Rectangle
+
+UNMOVED = (0, 0)
+"""The offset between frames of a camera at rest."""
+_MOST_DIRTY = 0.9
+"""Where more than this share of a map changed, all segments behind it run whole."""
+
+
+class SegmentReport(NamedTuple):
+    """What was done with a segment at the last frame.
+
+    Attributes
+    ----------
+    name : str
+        The last map that it makes.
+    done : str
+        "kept", "regions" or "whole".
+    regions : int
+    share : float
+        Of its area that was executed.
+    whole_ms, saved_ms : float
+        What all of it takes, and what was saved, as measured before.
+    """
+
+    name: str
+    done: str
+    regions: int
+    share: float
+    whole_ms: float
+    saved_ms: float
+
+
+class _Step(NamedTuple):
+    """What is to be done with a segment: nothing, crops, or all (None)."""
+
+    crops: Sequence[Crop] | None
+    expected_ms: float
+
+
+_WHOLE = _Step(None, math.inf)
+
+
+class SegmentedNetwork:
+    """All segments of a network in memory, and the maps between them.
+
+    Of the last frame, the maps behind the first segments are kept, as far as they paid. The rest runs as one.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    folder : Path
+        Where the segments' files are.
+    name : str
+    segments : Segments
+    regions : int
+        That one segment executes for one frame, at most.
+    costs : Costs, optional
+        Without them it is not executed in part.
+
+    Attributes
+    ----------
+    source : CachedMap
+        The input.
+    loaded : list of LoadedSegment
+    rests : list of LoadedWhole
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        folder: Path,
+        name: str,
+        segments: Segments,
+        regions: int = 4,
+        costs: Costs | None = None,
+    ) -> None:
+        def load(file: str) -> Network:
+            return runtime.load(folder / file, f"{name} ({file})", saved=True)
+
+        maps, scratch = {one: CachedMap(one, layout) for one, layout in segments.layouts.items()}, Scratch()
+        self.source = maps[segments.source]
+        self.costs = costs
+        self.loaded = [LoadedSegment(one, load(one.file), maps, scratch) for one in segments.segments]
+        self.rests = [LoadedWhole(one, load(one.file), maps) for one in segments.rests]
+        self._outputs = [maps[one] for one in segments.outputs]
+        self._tail = load(TAIL) if segments.tail_sources else None
+        self._tail_sources = [maps[one] for one in segments.tail_sources]
+        self._regions = regions
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the last frame."""
+        self._kept = 0
+        """Segments whose maps are of the last frame."""
+        self._wanted = len(self.loaded)
+        """Segments whose maps the last frames could use."""
+        self._answer: dict[str, Tensor] = {}
+        self._steps: list[_Step] = []
+        self._last_plan: tuple[object, list[_Step]] | None = None
+
+    def run(
+        self, frame: Tensor, changed: Sequence[Rectangle] | None, offset: tuple[int, int]
+    ) -> dict[str, Tensor]:
+        """As `PartialNetwork.run`, of a frame in C order that was checked."""
+        self.source.hold(frame)
+        if changed is None:
+            return self.execute([_WHOLE] * self._wanted, UNMOVED)
+        if offset == UNMOVED and self._answer and not any(one.area for one in changed):
+            self._steps = [_Step((), 0.0)] * len(self.loaded)
+            return dict(self._answer)
+        steps = self._planned(changed, offset)
+        self._wanted = len(steps)
+        steps[self._kept :] = [_WHOLE] * (len(steps) - self._kept)
+        return self.execute(steps, offset)
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        """What offsets should be multiples of [pixels]: then segments with half of the time can be reused."""
+        stride = (1, 1)
+        for segment, rest_ms in zip(self.loaded, self.costs.rests_ms if self.costs else (), strict=False):
+            if self.costs is not None and rest_ms < self.costs.rests_ms[0] / 2:
+                break
+            stride = math.lcm(stride[0], segment.unit[0]), math.lcm(stride[1], segment.unit[1])
+        return stride
+
+    def pays(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> bool:
+        """As `PartialNetwork.pays`."""
+        return bool(self._kept) and any(step.crops is not None for step in self._planned(changed, offset))
+
+    def _planned(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Step]:
+        """As `plan`, which is asked once for the same changes."""
+        asked = tuple(changed), offset
+        if self._last_plan is None or self._last_plan[0] != asked:
+            self._last_plan = asked, self.plan(changed, offset)
+        return list(self._last_plan[1])
+
+    def plan(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Step]:
+        """What to do with the first segments; the others run as one. With none of them it is not worth it."""
+        if self.costs is None:
+            return []
+        regions = [one for given in changed if (one := given.intersection(self.source.whole)).area]
+        found: dict[str, Sequence[Rectangle]] = {self.source.name: regions}
+        steps, spent_ms = list[_Step](), 0.0
+        best_ms, best = MARGIN * self.costs.rests_ms[0], 0
+        for segment, cost, rest_ms in zip(
+            self.loaded, self.costs.segments, self.costs.rests_ms[1:], strict=True
+        ):
+            if any(offset[axis] % segment.unit[axis] for axis in (0, 1)):
+                break
+            step = self._step(segment, cost, found, offset)
+            steps.append(step)
+            spent_ms += step.expected_ms
+            if spent_ms + rest_ms < best_ms:
+                best_ms, best = spent_ms + rest_ms, len(steps)
+            if spent_ms > best_ms or all(_is_dirty(one, found[one.name]) for one in segment.targets):
+                break
+        return steps[:best]
+
+    def _step(
+        self,
+        segment: LoadedSegment,
+        cost: SegmentCost,
+        found: dict[str, Sequence[Rectangle]],
+        offset: tuple[int, int],
+    ) -> _Step:
+        """What to do with a segment; adds what changes in its targets to what was found so far."""
+        reached = segment.changed(found, offset)
+        crops = []
+        for number, target in enumerate(segment.targets):
+            found[target.name] = _distinct([one for to, one in reached if to == number])
+            crops += [segment.crop(number, one) for one in found[target.name]]
+        crops = merged(crops, segment, cost, self._regions)
+        expected_ms = cost.crops_ms(crops, segment.size[0] * segment.size[1])
+        return (
+            _Step(crops, expected_ms) if expected_ms < MARGIN * cost.whole_ms else _Step(None, cost.whole_ms)
+        )
+
+    def execute(self, steps: Sequence[_Step], offset: tuple[int, int]) -> dict[str, Tensor]:
+        """Carry out a plan; where it has crops the maps must be those of the last frame."""
+        self._kept = 0  # until all maps are of this frame
+        for segment, step in zip(self.loaded, steps, strict=False):
+            if step.crops is None:
+                segment.run_whole()
+                continue
+            if offset != UNMOVED:
+                for target in segment.targets:
+                    pitch = target.layout.pitch
+                    target.shift((int(offset[0] / pitch[0]), int(offset[1] / pitch[1])))
+            for crop in step.crops:
+                segment.run_crop(crop)
+        if len(steps) < len(self.loaded):
+            self.rests[len(steps)].run_whole()
+        self._kept = len(steps)
+        self._steps = [*steps, *[_WHOLE] * (len(self.loaded) - len(steps))]
+        self._answer = self.run_tail() | {one.name: one.values() for one in self._outputs}
+        for tensor in self._answer.values():
+            tensor.flags.writeable = False
+        return dict(self._answer)
+
+    def run_tail(self) -> dict[str, Tensor]:
+        """Its outputs, of the maps as they are."""
+        if self._tail is None:
+            return {}
+        return self._tail.run({one.name: one.stored.reshape(one.layout.shape) for one in self._tail_sources})
+
+    def measured(self) -> Costs:
+        """What it costs; the source must be held."""
+        runs = [one.run_whole for one in (*self.loaded, *self.rests)]
+        *times_ms, tail_ms = measured_ms([*runs, self.run_tail])
+        segments = tuple(map(measured_cost, self.loaded, times_ms))
+        return Costs(segments, (*times_ms[len(self.loaded) :], 0.0), tail_ms)
+
+    def explain(self) -> tuple[SegmentReport, ...]:
+        """As `PartialNetwork.explain`; the last report is of what is executed behind the segments."""
+        reports = []
+        for segment, step, cost in zip(
+            self.loaded, self._steps, self.costs.segments if self.costs else (), strict=False
+        ):
+            units = segment.size[0] * segment.size[1]
+            areas = [units] if step.crops is None else [one.units.area for one in step.crops]
+            done = "whole" if step.crops is None else "regions" if step.crops else "kept"
+            share, saved_ms = sum(areas) / units, max(0.0, cost.whole_ms - step.expected_ms)
+            reports.append(
+                SegmentReport(
+                    segment.targets[-1].name, done, len(step.crops or ()), share, cost.whole_ms, saved_ms
+                )
+            )
+        if self._tail is not None and self.costs is not None and reports:
+            kept, tail_ms = all(one.done == "kept" for one in reports), self.costs.tail_ms
+            done, saved_ms = ("kept", tail_ms) if kept else ("whole", 0.0)
+            reports.append(SegmentReport("the rest", done, 0, float(not kept), tail_ms, saved_ms))
+        return tuple(reports)
+
+    def close(self) -> None:
+        """Drop it and return its memory."""
+        for one in (*self.loaded, *self.rests):
+            one.network.close()
+        if self._tail is not None:
+            self._tail.close()
+
+
+def _is_dirty(target: CachedMap, regions: Sequence[Rectangle]) -> bool:
+    return sum(one.area for one in regions) > _MOST_DIRTY * target.whole.area
+
+
+def _distinct(regions: Sequence[Rectangle]) -> list[Rectangle]:
+    """Without those that lie in others."""
+    found: list[Rectangle] = []
+    for region in sorted(set(regions), key=lambda one: -one.area):
+        if not any(region == region.intersection(one) for one in found):
+            found.append(region)
+    return found

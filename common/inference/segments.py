@@ -1,0 +1,371 @@
+"""A network in segments: files that execute some of its nodes each, on whole maps or on crops of them.
+
+onnxruntime optimises the graph first, with the shape of the input fixed, and the optimised graph is cut. So
+all fusions stay, and answers are those of the uncut graph. Cuts are where few maps are alive; all other
+nodes, from the first operator on that has no geometry, are the tail, which is executed whole. Weights lie in
+one file that all segments map: a second network that shares them takes no memory (decision 053).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.inference.graph_regions import read_regions
+from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
+from nearsight.common.inference.tensors import Tensor
+from nearsight.common.video.propagation import Node, Window
+
+if TYPE_CHECKING:
+    import onnx
+
+TAIL = "tail.onnx"
+_BLOCKED_DOMAIN, _UNBLOCKS = "com.microsoft.nchwc", "ReorderOutput"
+_MOST_ALIVE = 4
+"""Maps where the graph may be cut."""
+_PROBE_CHANNELS = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a cached map lies in memory.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        As the graph declares it: (1, C, H, W), or (1, H, W, C).
+    rows_axis : int
+        Where H is; W follows.
+    block : int
+        Channels that lie together, as (C / block, H, W, block); 0: it lies as it is declared.
+    pitch : tuple of Fraction
+        Pixels of the input from one cell to the next: rows, columns.
+    """
+
+    shape: tuple[int, ...]
+    rows_axis: int
+    block: int
+    pitch: tuple[Fraction, Fraction]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.shape[self.rows_axis], self.shape[self.rows_axis + 1]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of 32-bit numbers."""
+        return 4 * math.prod(self.shape)
+
+    def declared(self, rows: int, columns: int) -> tuple[int, ...]:
+        """The declared shape of a crop."""
+        at = self.rows_axis
+        return (*self.shape[:at], rows, columns, *self.shape[at + 2 :])
+
+    def stored(self, rows: int, columns: int) -> tuple[int, ...]:
+        """The shape in memory of a crop; rows are the axis `stored_axis`."""
+        if self.block:
+            return (self.shape[1] // self.block, rows, columns, self.block)
+        return self.declared(rows, columns)
+
+    @property
+    def stored_axis(self) -> int:
+        """Which axis in memory are the rows."""
+        return 1 if self.block else self.rows_axis
+
+
+class Segment(NamedTuple):
+    """Some nodes: a file of their own, the maps it reads and writes, and the geometry between them."""
+
+    file: str
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    nodes: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True)
+class Segments:
+    """A network in segments: what its folder holds.
+
+    Attributes
+    ----------
+    source : str
+        The input, which is a map as well.
+    layouts : mapping of str to Layout
+        Of the maps that segments read and write.
+    segments : tuple of Segment
+        In order of execution.
+    rests : tuple of Segment
+        From each of the first segments on to the last one: all as one, for whole maps only.
+    tail_sources : tuple of str
+        Maps that the tail reads; empty if there is no tail.
+    outputs : tuple of str
+        Maps that are outputs of the network.
+    """
+
+    source: str
+    layouts: Mapping[str, Layout]
+    segments: tuple[Segment, ...]
+    rests: tuple[Segment, ...]
+    tail_sources: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For `from_json`."""
+        return {
+            "source": self.source,
+            "layouts": {
+                name: [one.shape, one.rows_axis, one.block, [str(pitch) for pitch in one.pitch]]
+                for name, one in self.layouts.items()
+            },
+            "segments": [
+                [*one[:3], [[astuple(node.operator), *node[1:]] for node in one.nodes]]
+                for one in self.segments
+            ],
+            "rests": self.rests,
+            "tail_sources": self.tail_sources,
+            "outputs": self.outputs,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Segments:
+        """From `to_json`."""
+        layouts = {
+            name: Layout(tuple(shape), axis, block, (Fraction(pitch[0]), Fraction(pitch[1])))
+            for name, (shape, axis, block, pitch) in values["layouts"].items()
+        }
+        segments, rests = (
+            tuple(
+                Segment(file, tuple(sources), tuple(targets), tuple(map(_node, nodes)))
+                for file, sources, targets, nodes in values[kind]
+            )
+            for kind in ("segments", "rests")
+        )
+        tail_sources, outputs = (tuple(values[name]) for name in ("tail_sources", "outputs"))
+        return cls(values["source"], layouts, segments, rests, tail_sources, outputs)
+
+
+def _node(values: Sequence[Any]) -> Node:
+    operator, inputs, output = values
+    fields: list[Any] = [tuple(one) if isinstance(one, list) else one for one in operator]
+    return Node(Window(*fields), tuple(inputs), output)
+
+
+class Cut(NamedTuple):
+    """A place between two nodes of the body, and the maps that are alive there."""
+
+    position: int
+    """Nodes before it."""
+    alive: tuple[str, ...]
+
+
+class OptimisedGraph:
+    """A graph that the library optimised for one shape of the input, and that can be cut.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    folder : Path
+        With the graph and its weights (`Runtime.load`, ``save_in``).
+    sample : ndarray
+        An input.
+
+    Attributes
+    ----------
+    cuts : tuple of Cut
+        Where it can be cut; the last one ends the body.
+    ended_by : str
+        What ends the reuse.
+
+    Raises
+    ------
+    InvalidArgument
+        If the graph has no geometry that is known.
+    """
+
+    def __init__(self, runtime: Runtime, folder: Path, sample: Tensor) -> None:
+        import onnx  # noqa: PLC0415  optional
+
+        self._onnx = onnx
+        self._runtime, self._folder = runtime, folder
+        self._model = onnx.load(str(folder / SAVED_GRAPH), load_external_data=False)
+        graph = self._model.graph
+        self._weights = {one.name for one in graph.initializer}
+        self.source = next(one.name for one in graph.input if one.name not in self._weights)
+        axes = (1, 2) if sample.shape[3] < sample.shape[1] else (2, 3)
+        self._regions = read_regions(
+            self._model, self.source, (sample.shape[axes[0]], sample.shape[axes[1]]), axes
+        )
+        maps = self._regions.maps
+        self.layouts: dict[str, Layout] = {}
+        self.ended_by = ", ".join(self._regions.ended_by)
+        self._body = [node for node in graph.node if all(name in maps for name in node.output if name)]
+        self._tail = [node for node in graph.node if any(name not in maps for name in node.output if name)]
+        self._outputs = [one.name for one in graph.output]
+        self._tail_sources = self._read(self._tail, {name for node in self._body for name in node.output})
+        self.cuts = self._find_cuts()
+        if not self.cuts:
+            raise InvalidArgument(f"nothing can be reused behind {self.ended_by}")
+        self.layouts = self._find_layouts(sample)
+
+    def write(self, positions: Sequence[int], rests: int | None = None) -> Segments:
+        """Write the files of all segments between some cuts, of what follows after each, and of the tail.
+
+        Parameters
+        ----------
+        positions : sequence of int
+            Of cuts, ascending; the last one ends the body.
+        rests : int, optional
+            How many rests, from the whole body on; all of them.
+        """
+        starts = (0, *positions[:-1])
+        segments = [
+            self._part(f"segment-{number:03}.onnx", start, stop)
+            for number, (start, stop) in enumerate(zip(starts, positions, strict=True))
+        ]
+        wholes = [
+            self._part(f"rest-{number:03}.onnx", start, positions[-1], fixed=True)
+            for number, start in enumerate(starts[:rests])
+        ]
+        outputs = tuple(name for name in self._outputs if name in self.cuts[-1].alive)
+        if self._tail:
+            ends = tuple(name for name in self._outputs if name not in outputs)
+            self._write(TAIL, self._tail, self._tail_sources, ends, fixed=True)
+        used = {name for one in segments for name in (*one.sources, *one.targets)}
+        layouts = {name: layout for name, layout in self.layouts.items() if name in used}
+        return Segments(self.source, layouts, tuple(segments), tuple(wholes), self._tail_sources, outputs)
+
+    def _part(self, file: str, start: int, stop: int, *, fixed: bool = False) -> Segment:
+        """Write the nodes between two positions; those for fixed sizes need no geometry."""
+        nodes = self._body[start:stop]
+        before = {self.source, *(name for node in self._body[:start] for name in node.output)}
+        made = {name for node in nodes for name in node.output}
+        alive = next(cut.alive for cut in self.cuts if cut.position == stop)
+        sources, targets = self._read(nodes, before), tuple(name for name in alive if name in made)
+        self._write(file, nodes, sources, targets, fixed=fixed)
+        return Segment(file, sources, targets, () if fixed else self._geometry(sources, targets))
+
+    def _read(self, nodes: Iterable[onnx.NodeProto], among: Iterable[str]) -> tuple[str, ...]:
+        """Which of these tensors some nodes read; each once."""
+        known = set(among)
+        return tuple(dict.fromkeys(name for node in nodes for name in node.input if name in known))
+
+    def _find_cuts(self) -> tuple[Cut, ...]:
+        last_use = {name: at for at, node in enumerate(self._body) for name in node.input}
+        last_use |= dict.fromkeys((*self._tail_sources, *self._outputs), len(self._body))
+        alive, cuts = [self.source], []
+        for at, node in enumerate(self._body):
+            alive = [name for name in (*alive, *node.output) if last_use.get(name, -1) > at]
+            if len(alive) <= _MOST_ALIVE or at + 1 == len(self._body):
+                cuts.append(Cut(at + 1, tuple(alive)))
+        return tuple(cuts)
+
+    def _find_layouts(self, sample: Tensor) -> dict[str, Layout]:
+        """Shapes are known after an execution; blocked is what certain operators make of a map."""
+        blocked = set[str]()
+        for node in self._body:
+            if node.domain == _BLOCKED_DOMAIN and node.op_type == _UNBLOCKS:
+                continue
+            if node.domain == _BLOCKED_DOMAIN or blocked.intersection(node.input):
+                blocked.update(node.output)
+        block = probe_block(self._runtime, self._folder) if blocked else 0
+        names = tuple(dict.fromkeys(name for cut in self.cuts for name in cut.alive if name != self.source))
+        path = self._folder / "maps.onnx"
+        self._write(path.name, self._body, (self.source,), names)
+        network = self._runtime.load(path, "all maps", saved=True)
+        found = {self.source: sample, **network.run({"": sample})}
+        network.close()
+        path.unlink()
+        layouts = {}
+        for name, tensor in found.items():
+            if tensor.dtype != np.float32 or tensor.ndim != 4 or tensor.shape[0] != 1:
+                raise InvalidArgument(
+                    f"{name!r} is {tensor.dtype} {tensor.shape}: only maps of a single image"
+                )
+            place = self._regions.maps[name]
+            layouts[name] = Layout(tensor.shape, place.axes[0], block if name in blocked else 0, place.pitch)
+        return layouts
+
+    def _geometry(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[Node, ...]:
+        """The part of the geometry between some maps."""
+        wanted, path = set(targets), list[Node]()
+        for node in reversed(self._regions.nodes):
+            if node.output in wanted and node.output not in sources:
+                wanted.update(node.inputs)
+                path.append(node)
+        return tuple(path[::-1])
+
+    def _write(
+        self,
+        file: str,
+        nodes: Sequence[onnx.NodeProto],
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        fixed: bool = False,
+    ) -> None:
+        """Write some nodes as a network. With fixed sizes the library plans its memory better."""
+        helper, graph = self._onnx.helper, self._model.graph
+        used = {name for node in nodes for name in node.input}
+        ends = {one.name: one for one in graph.output}
+        shapes = {name: list(one.shape) for name, one in self.layouts.items()} if fixed else {}
+
+        def declared(name: str) -> onnx.ValueInfoProto:
+            kind = self._onnx.TensorProto.FLOAT
+            return ends.get(name) or helper.make_tensor_value_info(name, kind, shapes.get(name, [None] * 4))
+
+        made = helper.make_graph(
+            [self._padded(node) for node in nodes],
+            file,
+            [declared(name) for name in sources],
+            [declared(name) for name in targets],
+            [one for one in graph.initializer if one.name in used],
+        )
+        model = helper.make_model(
+            made, opset_imports=self._model.opset_import, ir_version=self._model.ir_version
+        )
+        self._onnx.save(model, str(self._folder / file))
+
+    def _padded(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """With its padding in numbers: what "SAME" means depends on the size, and a crop has another one."""
+        automatic = [
+            one for one in node.attribute if one.name == "auto_pad" and one.s not in (b"", b"NOTSET")
+        ]
+        if not automatic:
+            return node
+        output = node.output[0]
+        window = next(
+            one.operator for one in self._regions.nodes if one.output.partition(" without ")[0] == output
+        )
+        copy = self._onnx.NodeProto()
+        copy.CopyFrom(node)
+        kept = [one for one in node.attribute if one.name not in ("auto_pad", "pads")]
+        del copy.attribute[:]
+        copy.attribute.extend([*kept, self._onnx.helper.make_attribute("pads", window.pads)])
+        return copy
+
+
+def probe_block(runtime: Runtime, folder: Path) -> int:
+    """How many channels of a blocked tensor lie together: the library says it nowhere."""
+    import onnx  # noqa: PLC0415  optional
+
+    node = onnx.helper.make_node("ReorderInput", ["x"], ["y"], domain=_BLOCKED_DOMAIN)
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None] * 4) for name in "xy")
+    graph = onnx.helper.make_graph([node], "probe", [x], [y])
+    domains = [onnx.helper.make_opsetid(name, version) for name, version in (("", 17), (_BLOCKED_DOMAIN, 1))]
+    path = folder / "probe.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=domains, ir_version=8), str(path))
+    network = runtime.load(path, "the probe", saved=True)
+    path.unlink()
+    # Channel c at column w holds 2 c + w: 1 is at column 1, behind the channels of column 0.
+    sample = np.arange(2 * _PROBE_CHANNELS, dtype=np.float32).reshape(1, _PROBE_CHANNELS, 1, 2)
+    found = network.run({"x": sample})["y"].reshape(-1)
+    network.close()
+    return int(np.argmax(found == 1))

@@ -1,0 +1,154 @@
+"""Networks that execute what changed: answers are those of whole executions, whatever changed and moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.support.videos import SIDE, convolutional_network
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.inference.region_reuse import PartialNetwork
+from nearsight.common.inference.reuse_cost import Costs
+from nearsight.common.inference.runtime import Network, Runtime
+from nearsight.common.video.regions import Rectangle
+
+Frame = NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Runtime]:
+    made = Runtime()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convolutional_network(tmp_path_factory.mktemp("network") / "small.onnx")
+
+
+@pytest.fixture(scope="module")
+def plain(runtime: Runtime, path: Path) -> Iterator[Network]:
+    network = runtime.load(path, "small")
+    yield network
+    network.close()
+
+
+@pytest.fixture(scope="module")
+def partial(runtime: Runtime, path: Path) -> Iterator[PartialNetwork]:
+    """Reuses whatever it can, whether or not that takes longer."""
+    network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"))
+    segmented = network._segmented
+    assert segmented is not None, network.why_whole
+    segmented.costs = Costs.that_prefer_regions(len(segmented.loaded))
+    yield network
+    network.close()
+
+
+def noise(seed: int, side: int = SIDE) -> Frame:
+    return np.random.default_rng(seed).uniform(-1, 1, (1, 3, side, side)).astype(np.float32)
+
+
+@st.composite
+def rectangles(draw: st.DrawFn) -> Rectangle:
+    top, left = draw(st.integers(0, SIDE - 1)), draw(st.integers(0, SIDE - 1))
+    bottom, right = draw(st.integers(top + 1, SIDE)), draw(st.integers(left + 1, SIDE))
+    return Rectangle(top, left, bottom, right)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    changes=st.lists(st.lists(rectangles(), max_size=3), min_size=1, max_size=4),
+    steps=st.tuples(st.integers(-1, 1), st.integers(-1, 1)),
+)
+def test_answers_are_those_of_whole_executions(
+    partial: PartialNetwork, plain: Network, changes: list[list[Rectangle]], steps: tuple[int, int]
+) -> None:
+    offset = steps[0] * partial.stride[0], steps[1] * partial.stride[1]
+    partial.reset()
+    frame = noise(0)
+    partial.run(frame)
+    for number, changed in enumerate(changes, 1):
+        frame, revealed = moved(frame, offset, number)
+        for one in changed:
+            inside = np.s_[:, :, one.top : one.bottom, one.left : one.right]
+            frame[inside] = noise(100 + number)[inside]
+        found = partial.run(frame, [*changed, *revealed], offset)["logits"]
+        np.testing.assert_allclose(found, plain.run({"": frame})["logits"], rtol=1e-4, atol=1e-5)
+
+
+def moved(frame: Frame, offset: tuple[int, int], seed: int) -> tuple[Frame, list[Rectangle]]:
+    """Cell p of the new frame is cell p + offset of the old one; the rest is new, as rectangles."""
+    down, right = offset
+    found = noise(seed)
+    here = np.s_[:, :, max(-down, 0) : SIDE - max(down, 0), max(-right, 0) : SIDE - max(right, 0)]
+    there = np.s_[:, :, max(down, 0) : SIDE + min(down, 0), max(right, 0) : SIDE + min(right, 0)]
+    found[here] = frame[there]
+    if offset == (0, 0):
+        return found, []
+    return found, [
+        Rectangle(0, 0, max(-down, 0), SIDE),
+        Rectangle(SIDE - max(down, 0), 0, SIDE, SIDE),
+        Rectangle(0, 0, SIDE, max(-right, 0)),
+        Rectangle(0, SIDE - max(right, 0), SIDE, SIDE),
+    ]
+
+
+def test_little_is_executed_for_a_small_change_and_nothing_for_none(partial: PartialNetwork) -> None:
+    partial.reset()
+    frame = noise(0)
+    partial.run(frame)
+    patch = Rectangle(0, 0, 8, 8)
+    assert partial.pays([patch])
+    partial.run(frame, [patch])
+    first = partial.explain()[0]
+    assert first.done == "regions"
+    assert first.share < 0.3
+    answer = partial.run(frame)
+    assert (partial.run(frame, [])["logits"] == answer["logits"]).all()
+    assert {one.done for one in partial.explain()} == {"kept"}
+
+
+def test_what_was_prepared_is_found_again(runtime: Runtime, path: Path, partial: PartialNetwork) -> None:
+    folder = path.with_suffix(".segments")
+    before = {one: one.stat().st_mtime_ns for one in folder.rglob("*")}
+    PartialNetwork(runtime, path, "small", folder).close()
+    assert {one: one.stat().st_mtime_ns for one in folder.rglob("*")} == before
+    assert partial.why_whole == ""
+
+
+def test_frames_of_another_shape_are_refused_where_the_network_fixes_it(partial: PartialNetwork) -> None:
+    with pytest.raises(InvalidArgument, match="has shape"):
+        partial.run(noise(0, 32))
+
+
+def test_a_network_that_leaves_its_size_open_is_cut_anew_for_another_one(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    path = convolutional_network(tmp_path / "open.onnx", side=None)
+    network, plain = (
+        PartialNetwork(runtime, path, "open", tmp_path / "s", size=(48, 40)),
+        runtime.load(path, "o"),
+    )
+    for side in (48, 64):
+        frame = noise(0, side)
+        expected = plain.run({"": frame})["logits"]
+        np.testing.assert_allclose(network.run(frame)["logits"], expected, rtol=1e-4, atol=1e-5)
+    network.close()
+    plain.close()
+
+
+def test_a_network_without_spatial_reuse_says_so_and_runs_whole(runtime: Runtime, tmp_path: Path) -> None:
+    path = convolutional_network(tmp_path / "mean.onnx", spatial=False)
+    network = PartialNetwork(runtime, path, "mean", tmp_path / "segments")
+    assert network.why_whole
+    assert not network.pays([Rectangle(0, 0, 4, 4)])
+    assert network.run(noise(0), [Rectangle(0, 0, 4, 4)])["logits"].shape == (1, 3)
+    assert network.explain() == ()
+    network.close()
