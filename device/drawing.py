@@ -38,14 +38,14 @@ def draw_recognition(image: bytes, recognition: Recognition) -> bytes:
     canvas = np.asarray(decoded, np.uint8)
     text_px = max(12, round(max(canvas.shape[:2]) / 36))
     if recognition.corners is None:
-        _write(canvas, "unknown", (text_px // 2, text_px // 2), text_px)
+        write(canvas, "unknown", (text_px // 2, text_px // 2), text_px)
     else:
         outline = np.rint(np.clip(recognition.corners, -32_000, 32_000)).astype(np.int32)
         thickness = max(2, text_px // 7)
         cv2.polylines(canvas, [outline.reshape(-1, 1, 2)], True, _INK, thickness, cv2.LINE_AA)
         cv2.circle(canvas, outline[0].tolist(), thickness * 2, _INK, -1, cv2.LINE_AA)
         label = f"{recognition.confidence:.0%}  {recognition.label or recognition.object_id}"
-        _write(canvas, label, _label_place(outline, 2 * text_px), text_px)
+        write(canvas, label, _label_place(outline, 2 * text_px), text_px)
     return cv2.imencode(".png", canvas)[1].tobytes()
 
 
@@ -56,7 +56,7 @@ def _label_place(outline: NDArray[np.int32], height_px: int) -> tuple[int, int]:
     return left, top - height_px if top >= height_px else bottom + height_px // 6
 
 
-def _write(canvas: Pixels, text: str, top_left: tuple[int, int], size_px: int) -> None:
+def write(canvas: Pixels, text: str, top_left: tuple[int, int], size_px: int) -> None:
     """Text on a dark band that is kept inside the image where it fits."""
     pad = size_px // 3
     text, width = _fitting(text, canvas.shape[1] - 2 * pad, size_px)

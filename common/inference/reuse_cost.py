@@ -2,7 +2,7 @@
 
 An execution of a segment on crops takes ``sum(call_ms + area_ms * share)`` over the crops, an execution on
 the whole map ``whole_ms``. More cuts reuse more: inside a segment a crop needs a margin for all of its
-windows. But each cut costs a call, and a map that stays in memory (decision 053). So the cuts are chosen for
+windows. But each cut costs a call, and a map that stays in memory (decision 054). So the cuts are chosen for
 one model and machine: those with the lowest expected time over typical changes.
 """
 

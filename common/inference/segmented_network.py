@@ -4,7 +4,7 @@ Segment by segment it is found which cells can change, and done what is expected
 between segments stay in memory. Where nothing can be reused a frame runs as one segment, as in a session
 without a cache, and no maps are kept, until a frame comes with which they would have paid.
 
-Source: DeepCache, section 5; how ours differs: decision 053.
+Source: DeepCache, section 5; how ours differs: decision 054.
 """
 
 from __future__ import annotations

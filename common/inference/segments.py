@@ -3,7 +3,7 @@
 onnxruntime optimises the graph first, with the shape of the input fixed, and the optimised graph is cut. So
 all fusions stay, and answers are those of the uncut graph. Cuts are where few maps are alive; all other
 nodes, from the first operator on that has no geometry, are the tail, which is executed whole. Weights lie in
-one file that all segments map: a second network that shares them takes no memory (decision 053).
+one file that all segments map: a second network that shares them takes no memory (decision 054).
 """
 
 from __future__ import annotations

@@ -188,6 +188,8 @@ class ShiftMatcher:
         if min(block_px, stride) < 1:
             raise InvalidArgument(f"blocks and strides have at least 1 px, got {block_px} and {stride}")
         self.threshold_db = threshold_db
+        self.searches = True
+        """Whether other offsets than 0 are tried; may be changed between frames."""
         self._block_px = block_px
         self._stride = stride
         self._blocks: Blocks | None = None
@@ -199,7 +201,7 @@ class ShiftMatcher:
         limits = blocks.limits(self.threshold_db)
         best = Match((0, 0), blocks.squared_errors(frame, reference) < limits)
         count = np.count_nonzero(best.matched)
-        if count < SETTLED * best.matched.size:
+        if self.searches and count < SETTLED * best.matched.size:
             for offset in self._worth_trying(frame, reference):
                 matched = blocks.squared_errors(frame, reference, offset) < limits
                 if (found := np.count_nonzero(matched)) > count:

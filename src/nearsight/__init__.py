@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from nearsight.device.recognizer import Recognizer, RecognizerSecurity
     from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
     from nearsight.device.video.live_view import Done, StreamSettings
+    from nearsight.device.video.session import VideoResult, VideoSession, VideoSettings
     from nearsight.device.video.stream import LiveStream, StreamAnswer
 
 __all__ = [
@@ -80,6 +81,9 @@ __all__ = [
     "StreamSettings",
     "Unauthenticated",
     "Unavailable",
+    "VideoResult",
+    "VideoSession",
+    "VideoSettings",
     "__version__",
 ]
 
@@ -104,6 +108,9 @@ _ELSEWHERE = MappingProxyType(
         "RequestHandle": "nearsight.device.recognition",
         "StreamAnswer": "nearsight.device.video.stream",
         "StreamSettings": "nearsight.device.video.live_view",
+        "VideoResult": "nearsight.device.video.session",
+        "VideoSession": "nearsight.device.video.session",
+        "VideoSettings": "nearsight.device.video.session",
     }
 )
 """Public name → module; the errors are in `nearsight.common.errors`."""

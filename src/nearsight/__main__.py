@@ -75,6 +75,11 @@ _PANELS = {
     },
     "Ask it": {
         "recognize": LazyCommand("nearsight.device.cli:recognize_app", "Say what a photo shows."),
+        "video": LazyCommand(
+            "nearsight.device.video.cli:app",
+            "Run a network over a video; compute again only what changes.",
+            "inference",
+        ),
         "replay": LazyCommand(
             "nearsight.experiments.rig.cli:app", "Send recorded photo requests to running daemons."
         ),

@@ -42,6 +42,9 @@ PUBLIC = {
     "StreamSettings",
     "Unauthenticated",
     "Unavailable",
+    "VideoResult",
+    "VideoSession",
+    "VideoSettings",
     "__version__",
 }
 

@@ -1,0 +1,320 @@
+"""``nearsight video``: a network over a video file, its answers, and what was saved."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from nearsight.common.command_line.options import JsonOption
+from nearsight.common.command_line.terminal import print_error, print_json, print_line, progress_bar
+from nearsight.common.errors import InvalidArgument, InvalidImage, NotFound
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from nearsight.common.inference.manifest import Pixels
+    from nearsight.device.video.session import VideoResult, VideoSession
+
+app = typer.Typer(add_completion=False)
+
+COLUMNS = (
+    *("frame", "time_s", "class", "label", "confidence", "matched", "recomputed"),
+    *("rows_px", "columns_px", "ms", "whole"),
+)
+"""Of the CSV. Matched and recomputed are shares of 1, rows and columns the motion in the network's input; the
+last one says why a frame was executed whole."""
+_SAMPLE = 10
+"""Frames that are executed whole at the end, to compare times and answers."""
+
+_DAMAGED = "give a video that is not damaged"
+
+
+@app.command()
+def video(  # noqa: PLR0917  typer calls it by name
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Any video that OpenCV reads.")],
+    model: Annotated[
+        str, typer.Option("--model", metavar="NETWORK.onnx", help="The network; with --models its name.")
+    ],
+    models: Annotated[
+        Path | None, typer.Option("--models", metavar="FOLDER", help="Networks as in `nearsight models`.")
+    ] = None,
+    pixels: Annotated[
+        str | None,
+        typer.Option(
+            "--pixels", metavar="RANGE", help="Of its input: 0..255, 0..1, -1..1, imagenet or caffe."
+        ),
+    ] = None,
+    threshold_db: Annotated[
+        float,
+        typer.Option("--threshold", metavar="DB", help="Blocks that are less alike are computed again."),
+    ] = 20.0,
+    block_px: Annotated[int, typer.Option("--block", metavar="PX", min=1, help="Side of a block.")] = 10,
+    expiry: Annotated[
+        int, typer.Option("--expiry", metavar="N", min=1, help="Every N-th frame is executed whole.")
+    ] = 10,
+    last_frame: Annotated[
+        bool, typer.Option("--last-frame", help="Match with the last frame, as the paper does.")
+    ] = False,
+    most: Annotated[
+        int | None, typer.Option("--frames", metavar="N", min=1, help="Stop after so many.")
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option("--csv", metavar="OUT.csv", help="One line per frame.")
+    ] = None,
+    heat_map: Annotated[
+        Path | None,
+        typer.Option("--heat-map", metavar="OUT.png", help="How often each block was reused."),
+    ] = None,
+    heat_video: Annotated[
+        Path | None,
+        typer.Option("--heat-video", metavar="OUT.mp4", help="What was computed again in each frame."),
+    ] = None,
+    segments: Annotated[
+        Path | None,
+        typer.Option(
+            "--segments",
+            metavar="FOLDER",
+            help="Where to keep what was prepared. Default: beside the network.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a convolutional network over a video, and compute again only what has changed.
+
+    The first time, the network is prepared, which takes some seconds. At the
+    end a sample of frames is executed whole, to say what was saved.
+    """
+    from nearsight.device.video.session import VideoSession, VideoSettings, find_network
+
+    settings = VideoSettings(threshold_db, block_px, expiry, not last_frame, pixels=_range(pixels))
+    for place in (table, heat_map, heat_video):
+        if place is not None and not place.parent.is_dir():
+            raise NotFound(f"there is no folder {str(place.parent)!r}", advice="make it first")
+    with closing(_Clip(file, most)) as clip:
+        began_s = time.monotonic()
+        with VideoSession(model, repository=models, folder=segments, settings=settings) as session:
+            prepared_s = time.monotonic() - began_s
+            report, sample = _run(session, clip, _Outputs(session, clip, table, heat_map, heat_video))
+        path, _ = find_network(model, models)
+        report |= _compared(session, path, sample, report["ms_per_frame"])
+        report |= {"prepared_s": round(prepared_s, 1)}
+    if as_json:
+        print_json(report)
+    else:
+        for line in _in_words(report):
+            print_line(line)
+    if clip.is_short:
+        print_error(f"{file} ends after {clip.read} of {clip.declared} frames: it may be damaged")
+
+
+class _Clip:
+    """The frames of a video file."""
+
+    def __init__(self, path: Path, most: int | None) -> None:
+        import os
+
+        import cv2
+
+        if not path.is_file():
+            raise NotFound(f"there is no file {str(path)!r}", advice="check the path")
+        os.environ.setdefault(
+            "OPENCV_FFMPEG_LOGLEVEL", "-8"
+        )  # errors are raised; the library would print them
+        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+        self.path, self._capture = path, cv2.VideoCapture(str(path))
+        if not self._capture.isOpened():
+            raise InvalidImage(f"{path} is no video that OpenCV can read", advice=_DAMAGED)
+        declared = int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT))
+        self.declared = min(declared, most or declared) if declared > 0 else None
+        self.frames_per_s = self._capture.get(cv2.CAP_PROP_FPS) or 25.0
+        self.read = 0
+        self._most = most
+
+    def __iter__(self) -> Iterator[NDArray[np.uint8]]:
+        import numpy as np
+
+        while self._most is None or self.read < self._most:
+            whole, frame = self._capture.read()
+            if not whole:
+                break
+            self.read += 1
+            yield np.asarray(frame, np.uint8)
+        if not self.read:
+            raise InvalidImage(f"{self.path} has no frame that can be read", advice=_DAMAGED)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether many frames are missing; what files declare is an estimate."""
+        return self.declared is not None and self.read < 0.9 * self.declared
+
+    def close(self) -> None:
+        self._capture.release()
+
+
+class _Outputs:
+    """The files that are written while the video runs."""
+
+    def __init__(
+        self,
+        session: VideoSession,
+        clip: _Clip,
+        table: Path | None,
+        heat_map: Path | None,
+        heat_video: Path | None,
+    ) -> None:
+        from nearsight.device.video.heat_map import HeatMap, HeatVideo
+
+        self._files = ExitStack()
+        self._table = None
+        if table is not None:
+            self._table = csv.writer(self._files.enter_context(table.open("w", newline="")))
+            self._table.writerow(COLUMNS)
+        self._map_path = heat_map
+        self._map = HeatMap(session.settings.block_px, session.size)
+        self._video = HeatVideo(heat_video, clip.frames_per_s) if heat_video else None
+
+    def add(self, frame: NDArray[np.uint8], result: VideoResult, row: Mapping[str, Any]) -> None:
+        """What became of a frame."""
+        if self._table is not None:
+            self._table.writerow([row[column] for column in COLUMNS])
+        if self._map_path is not None or self._video is not None:
+            self._map.add(frame, result)
+        if self._video is not None:
+            done = f"whole, {result.whole}" if result.whole else f"{result.recomputed:.0%} computed again"
+            text = f"frame {result.number}: {done}, {row['ms']:.1f} ms"
+            self._video.add(self._map.frame(frame, result, text))
+
+    def close(self) -> None:
+        """Finish all files."""
+        import cv2
+
+        self._files.close()
+        if self._video is not None:
+            self._video.close()
+        if self._map_path is not None and self._map.frames:
+            self._map_path.write_bytes(cv2.imencode(".png", self._map.picture())[1].tobytes())
+
+
+def _run(
+    session: VideoSession, clip: _Clip, outputs: _Outputs
+) -> tuple[dict[str, Any], list[tuple[Any, Any]]]:
+    """All frames; the report, with a sample of frames and what the session said of them."""
+    times_ms, matched, recomputed, deviations = list[float](), list[float](), list[float](), list[float]()
+    why, sample = Counter[str](), list[tuple[Any, Any]]()
+    step = max(1, (clip.declared or 30 * _SAMPLE) // _SAMPLE)
+    with progress_bar(clip.path.name, clip.declared) as advance, closing(outputs):
+        for frame in clip:
+            result = session.run(frame)
+            row = _row(session, clip, result)
+            outputs.add(frame, result, row)
+            times_ms.append(row["ms"])
+            matched.append(result.matched)
+            recomputed.append(result.recomputed)
+            deviations += [] if result.deviation is None else [result.deviation]
+            why.update([result.whole] if result.whole else [])
+            if result.number % step == 0 and len(sample) < _SAMPLE:
+                sample.append((frame, result.outputs))
+            advance(1)
+    return {
+        "frames": clip.read,
+        "ms_per_frame": round(fmean(times_ms), 3),
+        "matched": round(fmean(matched), 4),
+        "recomputed": round(fmean(recomputed), 4),
+        "whole": dict(why.most_common()),
+        "deviation": round(max(deviations), 6) if deviations else None,
+        "threshold_db": session.threshold_db,
+    }, sample
+
+
+def _row(session: VideoSession, clip: _Clip, result: VideoResult) -> dict[str, Any]:
+    best, confidence = _best(result.outputs)
+    return {
+        "frame": result.number,
+        "time_s": round(result.number / clip.frames_per_s, 3),
+        "class": best,
+        "label": session.labels[best] if best is not None and best < len(session.labels) else "",
+        "confidence": confidence,
+        "matched": round(result.matched, 4),
+        "recomputed": round(result.recomputed, 4),
+        "rows_px": result.offset[0],
+        "columns_px": result.offset[1],
+        "ms": round(result.match_ms + result.network_ms, 3),
+        "whole": result.whole,
+    }
+
+
+def _best(outputs: Mapping[str, Any]) -> tuple[int | None, float | None]:
+    """The best class of a classifier; nothing for other networks."""
+    from nearsight.common.inference.classification import best_class
+
+    scores = next(iter(outputs.values()))
+    if scores.size < 2 or scores.size != max(scores.shape):
+        return None, None
+    best, confidence = best_class(scores)
+    return best, round(confidence, 4)
+
+
+def _compared(
+    session: VideoSession, path: Path, sample: list[tuple[Any, Any]], ms_per_frame: float
+) -> dict[str, Any]:
+    """The sample in a plain session, after a first execution that is not counted."""
+    from nearsight.common.inference.runtime import Runtime
+
+    runtime = Runtime(session.settings.threads)
+    try:
+        network = runtime.load(path, path.stem)
+        times_ms, same = list[float](), list[bool]()
+        for frame, found in [sample[0], *sample]:
+            began_s = time.perf_counter()
+            outputs = network.run({"": session.tensor(frame)})
+            times_ms.append(1e3 * (time.perf_counter() - began_s))
+            same.append(_best(outputs)[0] == _best(found)[0])
+        network.close()
+    finally:
+        runtime.close()
+    whole_ms = median(times_ms[1:])
+    compared = None if _best(sample[0][1])[0] is None else sum(same[1:])
+    return {
+        "whole_ms": round(whole_ms, 3),
+        "saved": round(1 - ms_per_frame / whole_ms, 4),
+        "sample": len(sample),
+        "same_class": compared,
+    }
+
+
+def _in_words(report: Mapping[str, Any]) -> Iterator[str]:
+    saved, whole = report["saved"], sum(report["whole"].values())
+    yield (
+        f"{report['frames']} frames took {report['ms_per_frame']:.1f} ms each, whole ones "
+        f"{report['whole_ms']:.1f} ms (median of {report['sample']}): "
+        + (f"{saved:.0%} of the time was saved." if saved > 0 else "no time was saved.")
+    )
+    reasons = ", ".join(f"{why} ({count})" for why, count in report["whole"].items())
+    yield f"{report['matched']:.0%} of the blocks matched; {report['recomputed']:.0%} was computed again."
+    yield f"{whole} frames were computed whole: {reasons}."
+    if report["same_class"] is not None:
+        same = f"{report['same_class']} of {report['sample']} frames"
+        yield f"The best class is that of a whole execution in {same}."
+    if report["deviation"] is not None:
+        yield (
+            f"Outputs deviated by up to {report['deviation']:.2%} of their norm; "
+            f"the threshold in force is {report['threshold_db']:g} dB."
+        )
+
+
+def _range(text: str | None) -> Pixels | None:
+    from nearsight.common.inference.manifest import Pixels
+
+    known: dict[str, Pixels] = {one: one for one in get_args(Pixels)}
+    if text is not None and text not in known:
+        raise InvalidArgument(f"--pixels {text} is unknown", advice=f"use one of {', '.join(known)}")
+    return known[text] if text is not None else None

@@ -1,0 +1,141 @@
+"""Pictures of what a `VideoSession` reused: how often each block was, and which ones in each frame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.errors import InvalidArgument, SetupError
+from nearsight.device.drawing import write
+from nearsight.device.video.session import VideoResult, in_colour
+
+_LONGEST_PX, _LEAST_PX = 960, 480
+"""Of the longer side of the pictures."""
+_RECOMPUTED = np.array((0, 120, 255), np.float32)
+"""Orange marks blocks that were computed again."""
+_OPACITY = 0.55
+_CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
+
+
+class HeatMap:
+    """How often each block of a video was reused.
+
+    Parameters
+    ----------
+    block_px : int
+        Side of a block, in pixels of the network's input.
+    size : tuple of int
+        Rows and columns of that input.
+    """
+
+    def __init__(self, block_px: int, size: tuple[int, int]) -> None:
+        self._block_px, self._size = block_px, size
+        self.frames = 0
+        self._reused: NDArray[np.float64] | None = None
+        self._sum: NDArray[np.float64] | None = None
+
+    def add(self, frame: NDArray[np.uint8], result: VideoResult) -> None:
+        """Take up a frame and what was reused of it."""
+        photo = self._shown(frame)
+        if self._sum is None or self._reused is None:
+            self._sum, self._reused = np.zeros(photo.shape), np.zeros(result.blocks.shape)
+        height, width = self._sum.shape[:2]
+        self._sum += photo if photo.shape == self._sum.shape else cv2.resize(photo, (width, height))
+        self._reused += result.blocks
+        self.frames += 1
+
+    def picture(self) -> NDArray[np.uint8]:
+        """In how many frames each block was reused, as colours over the mean frame, with a legend."""
+        if self._sum is None or self._reused is None:
+            raise InvalidArgument("there was no frame to draw")
+        mean = np.asarray(self._sum / self.frames, np.uint8)
+        share = self._over(self._reused / self.frames, mean.shape[:2])
+        colours = cv2.applyColorMap(np.asarray(255 * share, np.uint8), cv2.COLORMAP_VIRIDIS)
+        grey = cv2.cvtColor(cv2.cvtColor(mean, cv2.COLOR_BGR2GRAY), cv2.COLOR_GRAY2BGR)
+        return np.concatenate([_blended(colours, grey), self._legend(mean.shape[1])])
+
+    def frame(self, frame: NDArray[np.uint8], result: VideoResult, text: str) -> NDArray[np.uint8]:
+        """The frame with the blocks marked that were computed again, and a line of text."""
+        photo = self._shown(frame)
+        if self._sum is not None and photo.shape != self._sum.shape:
+            photo = np.asarray(cv2.resize(photo, self._sum.shape[1::-1]), np.uint8)
+        again = self._over((~result.blocks).astype(np.float64), photo.shape[:2])[:, :, None] * _OPACITY
+        drawn = np.asarray(photo * (1 - again) + _RECOMPUTED * again, np.uint8)
+        text_px = _text_px(drawn.shape[1])
+        write(drawn, text, (0, drawn.shape[0]), text_px)
+        return drawn
+
+    def _shown(self, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The frame in colour, of a size at which its text can be read."""
+        photo = in_colour(frame)
+        longest = max(photo.shape[:2])
+        scale = min(max(longest, _LEAST_PX), _LONGEST_PX) / longest
+        size = [2 * max(1, round(side * scale / 2)) for side in photo.shape[1::-1]]
+        return np.asarray(cv2.resize(photo, size, interpolation=cv2.INTER_AREA if scale < 1 else 1), np.uint8)
+
+    def _over(self, blocks: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Values of blocks for each pixel of a picture."""
+        height, width = self._size
+        cells = blocks.repeat(self._block_px, 0).repeat(self._block_px, 1)[:height, :width]
+        return np.asarray(
+            cv2.resize(cells, (shape[1], shape[0]), interpolation=cv2.INTER_NEAREST), np.float64
+        )
+
+    def _legend(self, width: int) -> NDArray[np.uint8]:
+        """A bar of the colours from never to always."""
+        text_px = _text_px(width)
+        legend = np.full((5 * text_px, width, 3), 30, np.uint8)
+        bar = cv2.applyColorMap(np.linspace(0, 255, width - 2 * text_px).astype(np.uint8)[None], 16)
+        grey = np.full_like(bar, 128)
+        legend[int(0.7 * text_px) : int(1.7 * text_px), text_px : width - text_px] = _blended(bar, grey)
+        middle, right = width // 2 - text_px, width - 4 * text_px
+        for place, text in ((text_px // 2, "0 %"), (middle, "50 %"), (right, "100 %")):
+            write(legend, text, (place, int(1.7 * text_px)), text_px)
+        write(
+            legend,
+            f"share of {self.frames} frames in which a block was reused",
+            (text_px // 2, 3 * text_px),
+            text_px,
+        )
+        return legend
+
+
+class HeatVideo:
+    """Writes frames to a video file, .mp4 or .avi; close it."""
+
+    def __init__(self, path: Path, frames_per_s: float) -> None:
+        if path.suffix.lower() not in _CODECS:
+            raise InvalidArgument(f"{path} cannot be a video", advice="call it .mp4 or .avi")
+        self._path, self._frames_per_s = path, frames_per_s
+        self._writer: cv2.VideoWriter | None = None
+
+    def add(self, drawn: NDArray[np.uint8]) -> None:
+        """The next frame; all must be of one size.
+
+        Raises
+        ------
+        SetupError
+            If the file cannot be written.
+        """
+        if self._writer is None:
+            codec = cv2.VideoWriter.fourcc(*_CODECS[self._path.suffix.lower()])
+            self._writer = cv2.VideoWriter(str(self._path), codec, self._frames_per_s, drawn.shape[1::-1])
+            if not self._writer.isOpened():
+                raise SetupError(f"{self._path} cannot be written", advice="choose another folder, or .avi")
+        self._writer.write(drawn)
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._writer is not None:
+            self._writer.release()
+
+
+def _text_px(width: int) -> int:
+    return max(12, width // 36)
+
+
+def _blended(colours: cv2.typing.MatLike, grey: cv2.typing.MatLike) -> NDArray[np.uint8]:
+    return np.asarray(cv2.addWeighted(colours, _OPACITY, grey, 1 - _OPACITY, 0), np.uint8)

@@ -1,0 +1,382 @@
+"""A convolutional network over the frames of a video: what was seen before is not computed again.
+
+`VideoSession.run` takes a frame and gives the network's outputs. It matches the frame with the pixels that
+the cached maps were computed from, and has the network compute what depends on the rest. Every N frames all
+of it is computed. Sources: DeepCache, sections 3 to 5; what differs is in decision 052.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.errors import InternalError, InvalidArgument, InvalidImage, NotFound
+from nearsight.common.inference.classification import fitted, image_layout, scaled_tensor
+from nearsight.common.inference.manifest import Manifest, Pixels
+from nearsight.common.inference.region_reuse import PartialNetwork
+from nearsight.common.inference.repository import ModelRepository
+from nearsight.common.inference.runtime import Runtime
+from nearsight.common.inference.tensors import Tensor
+from nearsight.common.video.composite import Composite, LastFrame, Reference
+from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, Offset, ShiftMatcher
+from nearsight.common.video.regions import Rectangle, covering
+from nearsight.device.video.drift import DriftGuard, deviation_of
+
+FIRST, EXPIRED = "first frame", "expired"
+PAUSED = "reuse is paused, as outputs deviated"
+UNLIKE, SKIPPED = "nothing matched", "not matched, as reuse did not pay before"
+DEAR = "reuse would not pay"
+_LONGEST_SKIP = 15
+"""So many frames are not matched, at most, where reuse did not pay."""
+_SEARCHED_FROM_MS = 10.0
+"""Looking for motion takes about 1 ms: only for networks that take longer than this."""
+_WEIGHT = 0.2
+"""Of the newest whole execution in the mean of their times."""
+_PROBED_ROWS = 8
+"""Every eighth row tells, in 0.01 ms, how far a frame is from the reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class VideoSettings:
+    """How a session reuses what it computed, and how frames become the network's input."""
+
+    threshold_db: float = 20.0
+    """T: blocks match above this peak signal-to-noise ratio."""
+    block_px: int = 10
+    """Side of a block, in pixels of the network's input."""
+    expiry: int = 10
+    """N: of so many frames one is executed whole."""
+    composite: bool = True
+    """Match with the pixels that each cached value was computed from; else with the last frame, as the paper
+    does: then small differences add up."""
+    regions: int = 4
+    """Rectangles that cover what did not match, at most."""
+    check_every: int = 5
+    """Of so many frames that expire, one is executed in both ways, to measure the deviation; 0: none."""
+    most_deviation: float = 0.2
+    """Above it less is reused; see `DriftGuard`."""
+    pixels: Pixels | None = None
+    """Range of the network's input, as in `Manifest`. None: as the repository says, else "0..1"."""
+    size: tuple[int, int] | None = None
+    """Rows and columns of the input, if the network leaves them open. None: 224, 224."""
+    threads: int = 1
+    """For the network."""
+
+    def __post_init__(self) -> None:
+        least = {"block_px": 1, "expiry": 1, "regions": 1, "check_every": 0, "threads": 1}
+        wrong = [name for name, one in least.items() if getattr(self, name) < one]
+        wrong += [] if math.isfinite(self.threshold_db) else ["threshold_db"]
+        wrong += [] if self.most_deviation > 0 else ["most_deviation"]
+        wrong += [] if self.size is None or min(self.size) >= 1 else ["size"]
+        if wrong:
+            given = ", ".join(f"{name} = {getattr(self, name)}" for name in wrong)
+            raise InvalidArgument(f"a video session cannot have {given}", advice="see docs/video.md")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VideoResult:
+    """What a network says of a frame, and what was done for it.
+
+    Attributes
+    ----------
+    number : int
+        Of the frame, from 0.
+    outputs : mapping of str to ndarray
+        By name, read-only.
+    whole : str
+        Why the frame was executed whole; empty: it was not.
+    matched : float
+        Share of the blocks that were found in the reference.
+    recomputed : float
+        Share of the network's time that was expected to be spent again.
+    offset : tuple of int
+        Rows, columns: how far the picture has moved, in pixels of the network's input.
+    blocks : ndarray, (R, C) bool
+        Which blocks were reused.
+    match_ms, network_ms : float
+        Making the frame ready and matching it; all the rest.
+    deviation : float or None
+        Of the outputs that reuse gave for this frame from these; measured on a sample of the frames.
+    """
+
+    number: int
+    outputs: Mapping[str, Tensor]
+    whole: str
+    matched: float
+    recomputed: float
+    offset: Offset
+    blocks: NDArray[np.bool_]
+    match_ms: float
+    network_ms: float
+    deviation: float | None
+
+
+class VideoSession:
+    """Runs a network over the frames of one video. One thread may use it; close it afterwards.
+
+    Parameters
+    ----------
+    model : path, str or PartialNetwork
+        A file in the format ONNX as it is, with one input for photos; or the name of a network in
+        ``repository``; or a network that is in memory, which stays the caller's.
+    repository : path, optional
+        Folder of networks, as `nearsight models` manages it.
+    folder : path, optional
+        Where the network's segments are kept for the next time. Default: beside its file.
+    settings : VideoSettings
+    matcher : BlockMatcher, optional
+        Default: `ShiftMatcher`, whose threshold the drift guard raises.
+    clock : Clock
+        Of the times in the results.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        Of the network's classes, if it is of a repository that knows them.
+
+    Raises
+    ------
+    NotFound, CorruptStore, InvalidArgument, MissingDependency
+        If there is no such network, it cannot be used, or a library is missing.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | PartialNetwork,
+        *,
+        repository: str | Path | None = None,
+        folder: str | Path | None = None,
+        settings: VideoSettings = VideoSettings(),
+        matcher: BlockMatcher | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._runtime: Runtime | None = None
+        self.labels: tuple[str, ...] = ()
+        self._pixels = settings.pixels or "0..1"
+        if not isinstance(model, PartialNetwork):
+            path, stored = find_network(str(model), repository)
+            if stored is not None:
+                self.labels, self._pixels = stored.labels, settings.pixels or stored.pixels
+            kept = Path(folder) if folder is not None else path.with_suffix(".segments")
+            self._runtime = Runtime(settings.threads)
+            model = PartialNetwork(self._runtime, path, path.stem, kept, size=settings.size)
+        self.network = model
+        self.settings, self._clock = settings, clock
+        layout = image_layout(model.input)
+        size = settings.size if settings.size and None in model.input.shape[1:] else layout[:2]
+        self._grid = Blocks(*size, settings.block_px)
+        self._shifts = ShiftMatcher(settings.block_px, settings.threshold_db, math.lcm(*model.stride))
+        self._matcher = matcher or self._shifts
+        self._reference: Reference = Composite() if settings.composite else LastFrame()
+        self._guard = DriftGuard(settings.most_deviation)
+        self._number = self._since_whole = self._expiries = 0
+        self._misses = self._skip = 0
+        self._difference = self._hopeless = 0.0
+        self._whole_ms = math.inf
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns of the network's input."""
+        return self._grid.height, self._grid.width
+
+    @property
+    def threshold_db(self) -> float:
+        """In force: above the setting after outputs deviated."""
+        return self.settings.threshold_db + self._guard.raised_db
+
+    def run(self, frame: NDArray[np.uint8]) -> VideoResult:
+        """The network's outputs for the next frame.
+
+        Parameters
+        ----------
+        frame : ndarray, (H, W, 3), (H, W, 4) or (H, W), uint8
+            Blue, green, red, as OpenCV reads it. Size and format may change from frame to frame.
+
+        Raises
+        ------
+        InvalidImage
+            If it is no frame. The session goes on with the next one.
+        """
+        began_s = self._clock.monotonic()
+        photo = fitted(in_colour(frame), self._grid.height, self._grid.width)
+        why = self._known_before(photo)
+        found = self._match(photo) if not why or self._is_checked(why) else None
+        matched_s = self._clock.monotonic()
+        outputs, why, deviation = self._answer(photo, why, found)
+        ended_s = self._clock.monotonic()
+        self._learn(why, found, 1e3 * (ended_s - began_s))
+        matched = found.match.matched if found else np.zeros((self._grid.rows, self._grid.columns), np.bool_)
+        return VideoResult(
+            number=self._number - 1,
+            outputs=outputs,
+            whole=why,
+            matched=float(matched.mean()),
+            recomputed=1.0 if why else self._recomputed(),
+            offset=found.match.offset if found else (0, 0),
+            blocks=found.kept if found and not why else np.zeros_like(matched),
+            match_ms=1e3 * (matched_s - began_s),
+            network_ms=1e3 * (ended_s - matched_s),
+            deviation=deviation,
+        )
+
+    def tensor(self, frame: NDArray[np.uint8]) -> Tensor:
+        """A frame as the network's input, as `run` makes it."""
+        return self._tensor(fitted(in_colour(frame), self._grid.height, self._grid.width))
+
+    def close(self) -> None:
+        """Drop the network, unless it is the caller's."""
+        if self._runtime is not None:
+            self.network.close()
+            self._runtime.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tensor(self, photo: Frame) -> Tensor:
+        return scaled_tensor(photo, self.network.input, self._pixels)
+
+    def _known_before(self, photo: Frame) -> str:
+        """Why the frame must be executed whole, whatever would match; empty if nothing is known."""
+        reference = self._reference.pixels
+        if self.network.why_whole or reference is None:
+            return self.network.why_whole or FIRST
+        if self._guard.pauses():
+            return PAUSED
+        self._difference = cv2.norm(photo[::_PROBED_ROWS], reference[::_PROBED_ROWS])
+        if self._skip and self._difference > self._hopeless / 2:
+            self._skip -= 1
+            return SKIPPED
+        return EXPIRED if self._since_whole + 1 >= self.settings.expiry else ""
+
+    def _is_checked(self, why: str) -> bool:
+        """Whether this frame, which expires, is executed in both ways: the first of them, and a sample."""
+        if why != EXPIRED or not self.settings.check_every or self.settings.expiry == 1:
+            return False
+        self._expiries += 1
+        return self._expiries % self.settings.check_every == 1 % self.settings.check_every
+
+    def _match(self, photo: Frame) -> _Found:
+        reference = self._reference.pixels
+        if reference is None:
+            raise InternalError("a frame was matched before the first one")
+        match = self._matcher.match(photo, reference)
+        kept, changed = np.ones_like(match.matched), list[Rectangle]()
+        for blocks in covering(~match.matched, self.settings.regions):
+            kept[blocks.top : blocks.bottom, blocks.left : blocks.right] = False
+            changed.append(self._grid.region(blocks))
+        return _Found(match, kept, changed)
+
+    def _answer(
+        self, photo: Frame, why: str, found: _Found | None
+    ) -> tuple[dict[str, Tensor], str, float | None]:
+        """The outputs; why all of it was computed; and how far reused outputs deviated, if that is known."""
+        reused = self._reuse(photo, found) if found else None
+        if found and not why and reused is None:
+            why = DEAR if found.match.matched.any() else UNLIKE
+        if reused is not None and not why:
+            return reused, "", None
+        outputs = self._compute(photo, why, found)
+        return outputs, why, None if reused is None else self._note_deviation(reused, outputs)
+
+    def _reuse(self, photo: Frame, found: _Found) -> dict[str, Tensor] | None:
+        """The outputs with what was computed before; None if that would not pay."""
+        offset, changed = found.match.offset, found.changed
+        if not found.match.matched.any() or (found.is_other and not self.network.pays(changed, offset)):
+            return None
+        return self.network.run(self._tensor(self._reference.update(photo, offset, changed)), changed, offset)
+
+    def _compute(self, photo: Frame, why: str, found: _Found | None) -> dict[str, Tensor]:
+        """The outputs of a whole execution. What changed tells the network whether to keep its maps."""
+        tensor = self._tensor(self._reference.restart(photo))
+        if found is not None and why != EXPIRED:
+            return self.network.run(tensor, found.changed, found.match.offset)
+        return self.network.run(tensor, [Rectangle(0, 0, *self.size)] if why == SKIPPED else None)
+
+    def _learn(self, why: str, found: _Found | None, took_ms: float) -> None:
+        """From what became of a frame: what is worth trying with the next ones."""
+        if found is None and self._number:  # the first one is slow
+            known = took_ms if self._whole_ms == math.inf else self._whole_ms
+            self._whole_ms = known + _WEIGHT * (took_ms - known)
+            self._shifts.searches = self._whole_ms >= _SEARCHED_FROM_MS
+        if found and found.is_other and why != EXPIRED:
+            # After a whole execution, maps that were empty are filled if that is worth it.
+            good = took_ms <= self._whole_ms
+            if why:
+                good = why == DEAR and self.network.pays(found.changed, found.match.offset)
+            self._misses = 0 if good else self._misses + 1
+            self._skip = min(2 ** max(self._misses - 1, 0) - 1, _LONGEST_SKIP)
+            self._hopeless = self._difference
+        self._since_whole = 0 if why else self._since_whole + 1
+        self._number += 1
+
+    def _note_deviation(self, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
+        deviation = deviation_of(found, expected)
+        self._guard.note(deviation)
+        self._shifts.threshold_db = self.threshold_db
+        return deviation
+
+    def _recomputed(self) -> float:
+        reports = self.network.explain()
+        whole_ms = sum(one.whole_ms for one in reports)
+        return sum(one.share * one.whole_ms for one in reports) / whole_ms if whole_ms else 0.0
+
+
+class _Found(NamedTuple):
+    """What the reference has of a frame."""
+
+    match: Match
+    kept: NDArray[np.bool_]
+    """(R, C): blocks that need not be computed."""
+    changed: list[Rectangle]
+    """In pixels; the rest of the frame."""
+
+    @property
+    def is_other(self) -> bool:
+        """Whether anything changed."""
+        return bool(self.changed) or self.match.offset != (0, 0)
+
+
+def in_colour(frame: Any) -> NDArray[np.uint8]:
+    """A frame as (H, W, 3) uint8: blue, green, red.
+
+    Raises
+    ------
+    InvalidImage
+        If it is none.
+    """
+    if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or not frame.size:
+        got = f"{frame.shape} of {frame.dtype}" if isinstance(frame, np.ndarray) else type(frame).__name__
+        raise InvalidImage(f"a frame is (H, W, 3) or (H, W) of uint8, got {got}", advice="skip this frame")
+    channels = 1 if frame.ndim == 2 else frame.shape[2] if frame.ndim == 3 else 0
+    if channels == 3:
+        return np.asarray(frame)
+    if channels not in (1, 4):
+        raise InvalidImage(f"a frame is (H, W, 3) or (H, W) of uint8, got {frame.shape}")
+    return np.asarray(
+        cv2.cvtColor(frame, cv2.COLOR_GRAY2BGR if channels == 1 else cv2.COLOR_BGRA2BGR), np.uint8
+    )
+
+
+def find_network(model: str, repository: str | Path | None) -> tuple[Path, Manifest | None]:
+    """The file of a network, and what a repository knows of it."""
+    if repository is not None:
+        models = ModelRepository(Path(repository))
+        stored = models.get(model)
+        return models.checked_path(stored), stored
+    if not Path(model).is_file():
+        raise NotFound(f"there is no file {model!r}", advice="give the path of a network (.onnx)")
+    return Path(model), None

@@ -1,0 +1,104 @@
+"""``nearsight video``."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import cv2
+import pytest
+from tests.support.videos import convolutional_network, write_video
+
+from nearsight.__main__ import main
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convolutional_network(tmp_path_factory.mktemp("network") / "small.onnx")
+
+
+def test_a_video_gives_a_table_two_pictures_and_a_summary(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip = write_video(tmp_path / "clip.avi", 24)
+    table, heat_map, heat_video = (tmp_path / name for name in ("out.csv", "heat.png", "heat.avi"))
+    outputs = [
+        "--threshold",
+        "60",
+        "--csv",
+        str(table),
+        "--heat-map",
+        str(heat_map),
+        "--heat-video",
+        str(heat_video),
+    ]
+    assert main(["video", str(clip), "--model", str(network), *outputs]) == 0
+    said = capsys.readouterr().out
+    assert "24 frames took" in said
+    assert "first frame (1)" in said
+    assert "The best class is that of a whole execution in 10 of 10 frames." in said
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert len(rows) == 24
+    assert (rows[0]["whole"], rows[0]["recomputed"]) == ("first frame", "1.0")
+    assert (rows[1]["whole"], rows[1]["recomputed"], rows[1]["matched"]) == ("", "0.0", "1.0")
+    assert {row["class"] for row in rows} <= {"0", "1", "2"}
+    picture = cv2.imread(str(heat_map))
+    assert picture is not None
+    assert picture.shape[1] == 480
+    capture = cv2.VideoCapture(str(heat_video))
+    assert capture.get(cv2.CAP_PROP_FRAME_COUNT) == 24
+    capture.release()
+
+
+def test_json_has_what_was_measured(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip, more = write_video(tmp_path / "clip.avi", 24), ["--last-frame", "--threshold", "60", "--json"]
+    assert main(["video", str(clip), "--model", str(network), "--frames", "12", *more]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["frames"] == 12
+    assert report["whole"]["first frame"] == 1
+    assert report["ms_per_frame"] > 0
+    assert report["whole_ms"] > 0
+    assert report["same_class"] == report["sample"] == 10
+
+
+def test_a_video_that_ends_early_is_reported_behind_its_results(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip = write_video(tmp_path / "clip.avi", 40)
+    data = clip.read_bytes()
+    clip.write_bytes(data[: len(data) // 2])
+    assert main(["video", str(clip), "--model", str(network)]) == 0
+    said = capsys.readouterr()
+    assert "frames took" in said.out
+    assert "of 40 frames: it may be damaged" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{bad}", "--model", "{network}"], "is no video that OpenCV can read"),
+        (["nothing.mp4", "--model", "{network}"], "there is no file 'nothing.mp4'"),
+        (["{clip}", "--model", "nothing.onnx"], "there is no file 'nothing.onnx'"),
+        (["{clip}", "--model", "{network}", "--pixels", "7"], "--pixels 7 is unknown"),
+        (["{clip}", "--model", "{network}", "--csv", "/nowhere/out.csv"], "there is no folder '/nowhere'"),
+        (["{clip}", "--model", "{network}", "--heat-video", "out.gif"], "call it .mp4 or .avi"),
+    ],
+    ids=["damaged", "no video", "no network", "unknown range", "no folder", "no codec"],
+)
+def test_errors_are_one_line(
+    arguments: list[str], message: str, network: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.mp4"
+    bad.write_bytes(b"no video")
+    clip = write_video(tmp_path / "clip.avi", 2)
+    filled = [one.format(bad=bad, clip=clip, network=network) for one in arguments]
+    assert main(["video", *filled]) == 2
+    said = capfd.readouterr().err
+    # The library of the codecs is only silent in a process of its own, where nobody has used it before.
+    errors = [line for line in said.splitlines() if line and not line.startswith("[mov")]
+    assert len(errors) == 1
+    assert errors[0].startswith("error: ")
+    assert message in errors[0]

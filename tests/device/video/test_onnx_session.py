@@ -1,0 +1,82 @@
+"""Sessions of real networks: answers are those of onnxruntime, and a network may come from several places."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.videos import SIDE, convolutional_network, frames_with_a_moving_patch
+
+import nearsight
+from nearsight.common.errors import CorruptStore, NotFound
+from nearsight.common.inference.repository import ModelRepository, manifest_of_file
+from nearsight.common.inference.runtime import Runtime
+from nearsight.device.video.session import VideoSession, VideoSettings
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convolutional_network(tmp_path_factory.mktemp("network") / "small.onnx")
+
+
+def test_answers_of_frames_that_differ_in_a_patch_are_those_of_whole_executions(network: Path) -> None:
+    runtime = Runtime()
+    plain = runtime.load(network, "plain")
+    with nearsight.VideoSession(network, settings=VideoSettings(threshold_db=60)) as session:
+        results = []
+        for frame in frames_with_a_moving_patch(30):
+            result = session.run(frame)
+            expected = plain.run({"": session.tensor(frame)})["logits"]
+            np.testing.assert_allclose(result.outputs["logits"], expected, rtol=1e-4, atol=1e-5)
+            results.append(result)
+    plain.close()
+    runtime.close()
+    assert sum(not one.whole for one in results) >= 12, "at least the frames that did not change are reused"
+    assert network.with_suffix(".segments").is_dir()
+
+
+def test_answers_stay_as_they_are_while_the_session_goes_on(network: Path) -> None:
+    with VideoSession(network) as session:
+        results = [session.run(frame) for frame in frames_with_a_moving_patch(6)]
+        kept = [one.outputs["logits"].copy() for one in results]
+        for frame in frames_with_a_moving_patch(12):
+            session.run(255 - frame)
+    assert all((one.outputs["logits"] == copy).all() for one, copy in zip(results, kept, strict=True))
+
+
+def test_a_network_of_a_repository_has_labels_and_a_range_of_pixels(network: Path, tmp_path: Path) -> None:
+    repository = ModelRepository(tmp_path / "models")
+    repository.add(
+        network, replace(manifest_of_file(network, "small"), labels=("a", "b", "c"), pixels="-1..1")
+    )
+    with VideoSession("small", repository=tmp_path / "models", folder=tmp_path / "segments") as session:
+        assert session.labels == ("a", "b", "c")
+        assert session.tensor(np.zeros((SIDE, SIDE, 3), np.uint8)).min() == -1
+    assert (tmp_path / "segments").is_dir()
+    with pytest.raises(NotFound, match="no network 'other'"):
+        VideoSession("other", repository=tmp_path / "models")
+
+
+def test_a_network_without_spatial_reuse_runs_whole(tmp_path: Path) -> None:
+    path = convolutional_network(tmp_path / "mean.onnx", spatial=False)
+    with VideoSession(path) as session:
+        results = [session.run(frame) for frame in frames_with_a_moving_patch(4)]
+    assert all(one.whole and one.matched == 0 for one in results)
+    assert results[0].outputs["logits"].shape == (1, 3)
+
+
+def test_a_network_that_leaves_its_size_open_takes_that_of_the_settings(tmp_path: Path) -> None:
+    path = convolutional_network(tmp_path / "open.onnx", side=None)
+    with VideoSession(path, settings=VideoSettings(size=(48, 40))) as session:
+        assert session.size == (48, 40)
+        results = [session.run(frame) for frame in frames_with_a_moving_patch(4)]
+    assert results[1].recomputed < 1
+
+
+def test_a_file_that_is_no_network_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.onnx"
+    path.write_bytes(b"no network")
+    with pytest.raises(CorruptStore, match="damaged cannot be loaded"):
+        VideoSession(path)

@@ -1,0 +1,281 @@
+"""A network over frames: what is reused, when all is computed, and frames that are not as expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import InvalidArgument, InvalidImage, NotFound
+from nearsight.common.inference.region_reuse import PartialNetwork
+from nearsight.common.inference.segmented_network import SegmentReport
+from nearsight.common.inference.tensors import Tensor, TensorSpec
+from nearsight.common.video.matching import Offset
+from nearsight.common.video.regions import Rectangle
+from nearsight.device.video.session import (
+    DEAR,
+    EXPIRED,
+    FIRST,
+    PAUSED,
+    SKIPPED,
+    UNLIKE,
+    VideoResult,
+    VideoSession,
+    VideoSettings,
+)
+
+SIDE = 64
+Frame = NDArray[np.uint8]
+
+
+class Mirror(PartialNetwork):
+    """Gives its input back, as it holds it: what was reused is what it had before."""
+
+    def __init__(self, shape: tuple[int | None, ...] = (1, 3, SIDE, SIDE), why_whole: str = "") -> None:
+        self.input = TensorSpec("photo", "float32", shape)
+        self.stride = (4, 4)
+        self.why_whole = why_whole
+        self.pays_from = 0.05
+        """It pays where so much of the frame need not be computed."""
+        self.asked: list[Sequence[Rectangle] | None] = []
+        self._held = np.zeros((1, 3, SIDE, SIDE), np.float32)
+
+    def pays(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> bool:
+        self.asked.append(changed)
+        return sum(one.area for one in changed) <= (1 - self.pays_from) * SIDE**2
+
+    def run(
+        self, frame: Tensor, changed: Sequence[Rectangle] | None = None, offset: tuple[int, int] = (0, 0)
+    ) -> dict[str, Tensor]:
+        if changed is None or not self.pays(changed, offset):
+            self._held = frame.copy()
+            self._share = 1.0
+        else:
+            self._held = np.roll(self._held, (-offset[0], -offset[1]), (2, 3))
+            for one in changed:
+                inside = np.s_[:, :, one.top : one.bottom, one.left : one.right]
+                self._held[inside] = frame[inside]
+            self._share = sum(one.area for one in changed) / SIDE**2
+        return {"photo": self._held.copy()}
+
+    def explain(self) -> tuple[SegmentReport, ...]:
+        return (SegmentReport("photo", "regions", 1, self._share, saved_ms=0.0, whole_ms=2.0),)
+
+    def close(self) -> None:
+        raise AssertionError("a network of the caller was closed")
+
+
+def noise(seed: int = 0, side: int = SIDE) -> Frame:
+    """Texture that matches nowhere else."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (side // 4, side // 4, 3), dtype=np.uint8)
+    return np.asarray(cv2.resize(coarse, (side, side), interpolation=cv2.INTER_NEAREST), np.uint8)
+
+
+def with_patch(frame: Frame, at: tuple[int, int], value: int = 255, side: int = 8) -> Frame:
+    found = frame.copy()
+    found[at[0] : at[0] + side, at[1] : at[1] + side] = value
+    return found
+
+
+def shown(result: VideoResult) -> Frame:
+    """What the network held, as a frame."""
+    pixels = result.outputs["photo"][0][::-1] * 255
+    return np.moveaxis(np.rint(pixels), 0, 2).astype(np.uint8)
+
+
+def psnr_db(one: Frame, other: Frame) -> float:
+    return float(cv2.PSNR(one, other))
+
+
+def session_of(network: Mirror, **settings: object) -> VideoSession:
+    return VideoSession(network, settings=VideoSettings(**settings), clock=ManualClock())  # type: ignore[arg-type]
+
+
+def test_the_first_frame_is_whole_and_an_equal_one_computes_nothing() -> None:
+    session = session_of(Mirror())
+    first, second = session.run(noise()), session.run(noise())
+    assert (first.whole, first.matched, first.recomputed, first.blocks.any()) == (FIRST, 0.0, 1.0, False)
+    assert (second.number, second.whole, second.matched, second.recomputed) == (1, "", 1.0, 0.0)
+    assert second.blocks.all()
+    assert (shown(second) == noise()).all()
+
+
+def test_what_changed_is_computed_and_the_rest_is_reused() -> None:
+    session = session_of(Mirror())
+    session.run(noise())
+    frame = with_patch(noise(), (20, 30))
+    result = session.run(frame)
+    assert (shown(result) == frame).all()
+    assert 0 < result.recomputed < 0.15
+    assert 0.9 < result.matched < 1
+    assert not result.blocks[2, 3]
+    assert result.blocks[0, 0]
+
+
+def test_a_picture_that_moves_by_the_stride_is_found_where_it_was() -> None:
+    session = session_of(Mirror())
+    picture = noise(side=SIDE + 8)
+    session.run(picture[:SIDE, :SIDE])
+    result = session.run(picture[:SIDE, 8 : SIDE + 8])
+    assert result.offset == (0, 8)
+    assert (shown(result) == picture[:SIDE, 8 : SIDE + 8]).all()
+    assert result.recomputed < 0.4
+
+
+def test_every_nth_frame_is_whole() -> None:
+    session = session_of(Mirror(), expiry=4)
+    assert [session.run(noise()).whole for _ in range(9)] == [FIRST, "", "", "", EXPIRED, "", "", "", EXPIRED]
+
+
+def test_with_an_expiry_of_one_every_frame_is_whole_and_none_is_matched() -> None:
+    network = Mirror()
+    session = session_of(network, expiry=1)
+    assert [session.run(noise()).whole for _ in range(3)] == [FIRST, EXPIRED, EXPIRED]
+    assert network.asked == []
+
+
+@pytest.mark.parametrize("composite", [True, False])
+def test_a_slow_fade_drifts_against_the_last_frame_and_not_against_the_composite(composite: bool) -> None:
+    session = session_of(Mirror(), composite=composite, expiry=100, check_every=0)
+    lowest_db = 100.0
+    for step in range(30):
+        frame = np.full((SIDE, SIDE, 3), 100 + 5 * step, np.uint8)
+        lowest_db = min(lowest_db, psnr_db(shown(session.run(frame)), frame))
+    assert (lowest_db > 20) == composite
+
+
+def test_a_deviation_is_measured_on_frames_that_expire_and_reported() -> None:
+    session = session_of(Mirror(), expiry=3, check_every=2)
+    frames = [np.full((SIDE, SIDE, 3), 100 + step, np.uint8) for step in range(16)]
+    results = [session.run(frame) for frame in frames]
+    assert [one.number for one in results if one.deviation is not None] == [3, 9, 15]
+    assert results[3].deviation == pytest.approx(3 / 103, rel=1e-3)
+    assert (shown(results[3]) == frames[3]).all(), "the answer is that of the whole execution"
+
+
+def test_outputs_that_deviate_raise_the_threshold_and_then_pause_the_reuse() -> None:
+    session = session_of(Mirror(), expiry=2, check_every=1, most_deviation=1e-6)
+    results = [session.run(np.full((SIDE, SIDE, 3), 100 + step // 2 % 2, np.uint8)) for step in range(40)]
+    assert session.threshold_db == 35
+    assert results[-1].whole == PAUSED
+    assert session_of(Mirror(), expiry=2).run(noise()).whole == FIRST
+
+
+def test_the_threshold_falls_again_when_outputs_do_not_deviate() -> None:
+    session = session_of(Mirror(), expiry=2, check_every=1, most_deviation=0.01)
+    for step in range(6):
+        session.run(np.full((SIDE, SIDE, 3), 100 + 8 * (step // 2 % 2), np.uint8))
+    raised_db = session.threshold_db
+    for _ in range(12):
+        session.run(np.full((SIDE, SIDE, 3), 100, np.uint8))
+    assert raised_db > session.threshold_db == 20
+
+
+def test_size_and_format_may_change_in_mid_stream() -> None:
+    session = session_of(Mirror())
+    large = np.asarray(cv2.resize(noise(), (2 * SIDE, 3 * SIDE), interpolation=cv2.INTER_NEAREST), np.uint8)
+    grey = cv2.cvtColor(noise(), cv2.COLOR_BGR2GRAY)
+    frames = [noise(), large, grey, grey[:, :, None], cv2.cvtColor(noise(), cv2.COLOR_BGR2BGRA), noise()]
+    results = [session.run(np.asarray(frame, np.uint8)) for frame in frames]
+    for result, frame in zip(
+        results, [noise(), noise(), *[cv2.merge([grey] * 3)] * 2, noise(), noise()], strict=True
+    ):
+        assert psnr_db(shown(result), np.asarray(frame, np.uint8)) > 20
+
+
+def test_black_frames_and_gaps_between_frames_are_frames_as_any_other() -> None:
+    session = session_of(Mirror())
+    black = np.zeros((SIDE, SIDE, 3), np.uint8)
+    wholes = [session.run(frame).whole for frame in (noise(), black, black, noise(1), noise(7), noise(7))]
+    assert wholes == [FIRST, UNLIKE, "", UNLIKE, SKIPPED, ""]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        None,
+        np.zeros((SIDE, SIDE, 3), np.float32),
+        np.zeros((0, SIDE, 3), np.uint8),
+        np.zeros((SIDE, SIDE, 2), np.uint8),
+        np.zeros(SIDE, np.uint8),
+    ],
+    ids=["none", "floats", "empty", "two channels", "a line"],
+)
+def test_what_is_no_frame_is_refused_and_the_session_goes_on(frame: Frame) -> None:
+    session = session_of(Mirror())
+    session.run(noise())
+    with pytest.raises(InvalidImage, match="a frame is"):
+        session.run(frame)
+    assert session.run(noise()).recomputed == 0
+
+
+def test_a_network_without_spatial_reuse_runs_whole_and_no_frame_is_matched() -> None:
+    network = Mirror(why_whole="it begins with Flatten")
+    session = session_of(network)
+    results = [session.run(noise()) for _ in range(3)]
+    assert {one.whole for one in results} == {"it begins with Flatten"}
+    assert network.asked == []
+    assert (shown(results[-1]) == noise()).all()
+
+
+def test_where_reuse_does_not_pay_frames_are_whole_and_soon_not_even_matched() -> None:
+    network = Mirror()
+    network.pays_from = 0.9
+    session = session_of(network, expiry=100)
+    half = [noise(), noise()]
+    half[1][:, : SIDE // 2] = noise(1)[:, : SIDE // 2]
+    results = [session.run(half[step % 2]) for step in range(40)]
+    assert results[1].whole == DEAR
+    assert all((shown(one) == half[one.number % 2]).all() for one in results)
+    skipped = [one.number for one in results if one.whole == SKIPPED]
+    assert len(skipped) > 25
+    assert session.run(half[1]).whole == "", "a frame that did not change at all is seen nevertheless"
+
+
+def test_reuse_that_takes_longer_than_whole_executions_is_given_up() -> None:
+    network, clock = Mirror(), ManualClock()
+    session = VideoSession(network, settings=VideoSettings(expiry=5, check_every=0), clock=clock)
+    compute = network.run
+
+    def run(frame: Tensor, changed: Sequence[Rectangle] | None = None, *others: Offset) -> dict[str, Tensor]:
+        clock.advance(0.003 if changed is None else 0.004)
+        return compute(frame, changed, *others)
+
+    network.run = run  # type: ignore[method-assign]
+    results = [session.run(with_patch(noise(), (20, 2 * (number % 20)))) for number in range(60)]
+    assert all(not one.whole for one in results[1:4]), "nothing is known of whole executions"
+    assert sum(not one.whole for one in results[30:]) <= 3
+
+
+def test_the_size_of_a_network_that_leaves_it_open_may_be_given() -> None:
+    session = session_of(Mirror((None, 3, None, None)), size=(48, 32))
+    assert session.run(noise()).outputs["photo"].shape == (1, 3, 48, 32)
+    assert session_of(Mirror((None, 3, None, None))).size == (224, 224)
+    assert session_of(Mirror(), size=(48, 32)).size == (SIDE, SIDE)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("block_px", 0),
+        ("expiry", 0),
+        ("regions", 0),
+        ("check_every", -1),
+        ("threads", 0),
+        ("threshold_db", float("nan")),
+        ("most_deviation", 0.0),
+        ("size", (0, 5)),
+    ],
+)
+def test_settings_that_cannot_be_are_named(name: str, value: object) -> None:
+    with pytest.raises(InvalidArgument, match=f"cannot have {name} = "):
+        VideoSettings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_network_that_is_not_there_is_named() -> None:
+    with pytest.raises(NotFound, match=r"there is no file 'nothing\.onnx'"):
+        VideoSession("nothing.onnx")
