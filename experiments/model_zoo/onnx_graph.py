@@ -7,7 +7,7 @@ outputs have a mean of 0.5 and variance 1 there. Batch normalisation does the li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -163,13 +163,6 @@ def _photos() -> tuple[Any, ...]:
         for exhibit in range(_SAMPLES)
         for _, jpeg in render_photos(_MUSEUM, exhibit, [0], 0.3)
     )
-
-
-def chain(x: str, *layers: Callable[[str], str]) -> str:
-    """The output of the last layer."""
-    for layer in layers:
-        x = layer(x)
-    return x
 
 
 def _smooth(kernels: Values) -> Values:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nearsight.experiments.model_zoo.onnx_graph import Graph, chain
+from nearsight.experiments.model_zoo.onnx_graph import Graph
 
 
 def alexnet(graph: Graph) -> str:
@@ -191,9 +191,9 @@ def _conv(graph: Graph, activation: Callable[[str], str], x: str, *layer: int, *
 
 def _dense_tail(graph: Graph, x: str, *units: int) -> str:
     """Fully connected layers, with ReLU between them."""
-    *hidden, last = units
-    layers = [step for width in hidden for step in (partial(graph.dense, units=width), graph.relu)]
-    return chain(x, *layers, partial(graph.dense, units=last))
+    for width in units[:-1]:
+        x = graph.relu(graph.dense(x, width))
+    return graph.dense(x, units[-1])
 
 
 def _c2f(graph: Graph, x: str, channels: int, blocks: int, *, shortcut: bool = True) -> str:

@@ -9,12 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nearsight.common.errors import NotFound
+from nearsight.common.errors import MissingDependency, NotFound
 from nearsight.common.inference.manifest import Pixels
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.runtime import Runtime
 from nearsight.experiments.framework.experiment import RunOptions
-from nearsight.experiments.model_zoo.onnx_graph import Graph
 
 PAPER = ("AlexNet", "GoogLeNet", "ResNet-50", "YOLO", "Dave-orig")
 """Its tables 1 and 3."""
@@ -61,6 +60,13 @@ def network_of(name: str, data: Path | None) -> StudyNetwork:
 @cache
 def _small_folder() -> TemporaryDirectory[str]:
     """Removed when the process ends."""
+    try:
+        from nearsight.experiments.model_zoo.onnx_graph import Graph  # noqa: PLC0415  optional
+    except ImportError as error:
+        raise MissingDependency(
+            "without --data a small network is needed, which onnx makes",
+            advice="pip install 'nearsight[inference]', or give a folder of networks with --data",
+        ) from error
     folder = TemporaryDirectory(prefix="nearsight-deepcache-")
     graph = Graph(96, 128, seed=1)
     x = graph.max_pool(graph.relu(graph.conv(graph.input, 16, 5, 2)), 3, 2, pad=1)

@@ -17,6 +17,7 @@ LONG = {
         "approximate-daemons",
         "burst",
         "crowd",
+        "deepcache-depth",
         "edge-prefetching",
         "fig3.2",
         "fig6.15",

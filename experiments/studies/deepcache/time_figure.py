@@ -1,0 +1,242 @@
+"""Figures 10, 11 and 15 of DeepCache: the time of every network on every clip, without and with caches.
+
+One thread, CPU time. Each way sees the whole clip at once, the ways take turns, and all of it is repeated.
+Three columns of time saved: over all frames; over those that differ from the frame before, since any gate
+answers the others; and against a gate that answers frames all of whose blocks match with the last answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean, median
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nearsight.experiments.framework import drawing
+from nearsight.experiments.framework.experiment import (
+    Cell,
+    Experiment,
+    Results,
+    Row,
+    RunOptions,
+    StoredRow,
+    Table,
+    Target,
+    cells_of,
+)
+from nearsight.experiments.framework.numbers import leaves, nested, values
+from nearsight.experiments.studies.deepcache.clips import clip_of, names_of
+from nearsight.experiments.studies.deepcache.networks import (
+    PAPER,
+    TODAY,
+    TRAINED,
+    network_of,
+    networks_of,
+    segments_in,
+)
+from nearsight.experiments.studies.deepcache.ways import (
+    COLOURS,
+    DEEPCACHE,
+    DEEPMON,
+    GATE,
+    OURS,
+    PLAIN,
+    changes,
+    engines_of,
+    seen,
+)
+
+_WAYS = (PLAIN, GATE, DEEPMON, DEEPCACHE, OURS)
+_OTHERS = (GATE, DEEPMON, DEEPCACHE)
+_FRAMES, _REPEATS = 30, 2
+_FEWEST = 5
+"""Changed frames from which a clip counts in their column."""
+_SAVED: Mapping[str, tuple[float, float | None]] = {
+    "AlexNet": (28.1, 13.1),
+    "GoogLeNet": (19.7, 10.2),
+    "YOLO": (14.2, None),
+}
+"""In the paper's prose: by DeepCache and by DeepMon [%]; 18.2 and 8.9 on average."""
+
+
+class Figure(Experiment):
+    """DeepCache's figures 10, 11, 15: time per frame of networks on clips, plain and with four caches."""
+
+    name: ClassVar[str] = "deepcache-time"
+    source: ClassVar[str] = "DeepCache, 7.2 and 7.4"
+    takes_data: ClassVar[bool] = True
+
+    def cells(self, options: RunOptions) -> tuple[Cell, ...]:
+        """One per network and clip."""
+        clips = names_of(options)[: 1 if options.smoke else None]
+        return cells_of(
+            "{network}-{clip}", network=networks_of(options, (*PAPER, TODAY, TRAINED)), clip=clips
+        )
+
+    def run(self, cell: Cell, options: RunOptions) -> list[Row]:
+        """A row per way and repetition: mean times per frame."""
+        name, shown = cell.parameters["network"], cell.parameters["clip"]
+        frames, repeats = (12, 1) if options.smoke else (_FRAMES, _REPEATS)
+        rows: list[Row] = []
+        with engines_of(network_of(name, options.data), segments_in(options)) as engines:
+            clip = clip_of(shown, options.data, options.seed, engines.size, frames)
+            changed = changes(clip.frames)
+            for repeat in range(repeats):
+                for way in np.roll(_WAYS, repeat):
+                    engines.way(PLAIN)(clip.frames[0])  # what ran before took the processor's caches
+                    _, times_ms = seen(engines.way(way), clip.frames)
+                    rows.append(
+                        {
+                            "network": name,
+                            "clip": shown,
+                            "way": str(way),
+                            "repeat": repeat,
+                            "frames": len(clip.frames),
+                            "changed": int(changed.sum()),
+                            "frame_ms": round(float(times_ms.mean()), 4),
+                            "changed_ms": round(float(times_ms[changed].mean()), 4),
+                            "p95_ms": round(float(np.percentile(times_ms, 95)), 4),
+                        }
+                    )
+        return rows
+
+    def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
+        """Of each network and clip: medians by way, and what each way saves [%]."""
+        pairs = nested(rows, ("network", "clip"), _of_pair)
+        lines = [one for *_, one in leaves(pairs, 2)]
+        means = {
+            way: {
+                column: round(mean(one[way][column] for one in lines if one["changed"] >= least), 2)
+                for column, least in (("all", 0), ("changed", _FEWEST), ("gate", 0))
+                if any(one["changed"] >= least for one in lines)
+            }
+            for way in _WAYS
+        }
+        return {"pairs": pairs, "means": means}
+
+    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
+        """What ours should save, and what the paper concludes."""
+        pairs = {f"{network} on {clip}": one for network, clip, one in leaves(summary["pairs"], 2)}
+        moving = {name: one for name, one in pairs.items() if one["changed"] >= _FEWEST}
+        means = summary["means"]
+        found = [
+            Target.at_least("time saved over all frames, mean of pairs [%]", means[OURS]["all"], 35.0),
+            _best("time saved over all frames, best pair [%]", pairs, "all", 60.0),
+        ]
+        if moving:
+            found += [
+                Target.at_least(
+                    "time saved on changed frames, mean of pairs [%]",
+                    means[OURS]["changed"],
+                    15.0,
+                    "goal: 22",
+                ),
+                _best("time saved on changed frames, best pair [%]", moving, "changed", 40.0),
+            ]
+        slower = [name for name, one in pairs.items() if one[OURS]["all"] < one[DEEPMON]["all"] - 1.0]
+        return (
+            *found,
+            Target.at_least("time saved against the gate, mean of pairs [%]", means[OURS]["gate"], 0.0),
+            Target.at_most(
+                "pairs on which DeepMon saves more by over a point; none in the paper",
+                len(slower),
+                0,
+                ", ".join(slower[:4]),
+            ),
+        )
+
+    def table(self, summary: Mapping[str, Any]) -> Table:
+        """A line per network and clip, then the means, and the paper's."""
+        columns = (
+            "network",
+            "clip",
+            "changed",
+            "plain ms",
+            "saved by ours: all [%]",
+            "changed",
+            "against gate",
+        )
+        lines: list[tuple[object, ...]] = []
+        for network, clip, one in leaves(summary["pairs"], 2):
+            shown = f"{one['changed']} of {one['frames']}", f"{one[PLAIN]['frame_ms']:.1f}"
+            lines.append((network, clip, *shown, *_in_words(one[OURS]), *_both(one)))
+        means = summary["means"]
+        lines.append(("mean of pairs", "", "", "", *_in_words(means[OURS]), *_both(means)))
+        for name, (theirs, deepmon) in _SAVED.items():
+            lines.append((f"paper: {name}", "10 of UCF101", *[""] * 6, deepmon or "", theirs))
+        return (*columns, *(f"{way}: all, changed" for way in _OTHERS)), lines
+
+    def draw(self, results: Results) -> drawing.Picture:
+        """Time per frame of each network; what ours saves on every clip, over all and over changed frames."""
+        pairs = results.metrics["pairs"]
+        clips = list(dict.fromkeys(clip for found in pairs.values() for clip in found))
+        picture = drawing.new_picture(12.0, 4.4)
+        bars, every, moving = picture.subplots(1, 3, width_ratios=[1.3, 1, 1])
+        places = np.arange(len(pairs))
+        for number, way in enumerate(_WAYS):
+            share = [mean(100 - one[way]["all"] for one in found.values()) for found in pairs.values()]
+            bars.bar(places + 0.17 * (number - 2), share, 0.16, color=COLOURS[way], label=way)
+        bars.set_xticks(places, [*pairs], rotation=30, ha="right")
+        bars.set(title="Time per frame, mean of clips (figure 10)", ylabel="% of plain onnxruntime")
+        for axes, column, title in ((every, "all", "all frames"), (moving, "changed", "changed frames")):
+            found = [[_number(pairs[name].get(clip), column) for clip in clips] for name in pairs]
+            shades = axes.imshow(found, vmin=-60, vmax=80, cmap="PuOr", aspect="auto")
+            shades.set_clip_on(True)
+            for row, line in enumerate(found):
+                for place, value in enumerate(line):
+                    axes.text(place, row, "" if np.isnan(value) else f"{value:.0f}", ha="center", va="center")
+            axes.set_xticks(range(len(clips)), [_title(clip) for clip in clips], rotation=40, ha="right")
+            axes.set_yticks(range(len(pairs)), [*pairs] if axes is every else [])
+            axes.set(title=f"Saved by ours, {title} [%]")
+            axes.grid(visible=False)
+        drawing.legend_below(picture, bars)
+        drawing.caption(
+            picture, "CPU time, one thread, matching included; medians of repetitions (figures 11, 15)"
+        )
+        return picture
+
+
+def _title(clip: str) -> str:
+    """Short enough for an axis."""
+    return clip.partition(".")[0].removeprefix("ucf101_v_")[:15]
+
+
+def _number(pair: Mapping[str, Any] | None, column: str) -> float:
+    if pair is None or (column == "changed" and pair["changed"] < _FEWEST):
+        return float("nan")
+    return float(pair[OURS][column])
+
+
+def _in_words(saved: Mapping[str, float]) -> tuple[str, ...]:
+    return tuple(f"{saved[column]:.1f}" if column in saved else "" for column in ("all", "changed", "gate"))
+
+
+def _both(by_way: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    return tuple(", ".join(_in_words(by_way[way])[:2]) for way in _OTHERS)
+
+
+def _best(text: str, pairs: Mapping[str, Any], column: str, least: float) -> Target:
+    name = max(pairs, key=lambda one: pairs[one][OURS][column])
+    return Target.at_least(text, pairs[name][OURS][column], least, name)
+
+
+def _of_pair(rows: list[StoredRow]) -> dict[str, Any]:
+    by_way = nested(
+        rows,
+        ("way",),
+        lambda mine: {
+            column: round(median(values(mine, column)), 4) for column in ("frame_ms", "changed_ms", "p95_ms")
+        },
+    )
+    plain, gate = by_way[PLAIN], by_way[GATE]
+    for one in by_way.values():
+        one["all"] = _saved(one["frame_ms"], plain["frame_ms"])
+        one["changed"] = _saved(one["changed_ms"], plain["changed_ms"])
+        one["gate"] = _saved(one["frame_ms"], gate["frame_ms"])
+    return {**by_way, "frames": int(rows[0]["frames"]), "changed": int(rows[0]["changed"])}
+
+
+def _saved(time_ms: float, of_ms: float) -> float:
+    """In per cent."""
+    return round(100 * (1 - time_ms / of_ms), 2)

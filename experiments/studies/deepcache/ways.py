@@ -1,0 +1,177 @@
+"""How a network can see a clip: every frame anew, through a gate, or with regions that are reused.
+
+All ways that reuse regions have the same engine. They differ in what they match: DeepMon the histograms of
+blocks at the same place, the paper's DeepCache blocks of the last frame by diamond search, ours blocks of the
+composite by shifts of the whole frame. The drift guard, which no paper has, is a way of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from math import lcm
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearsight.common.inference.classification import image_layout, scaled_tensor
+from nearsight.common.inference.region_reuse import PartialNetwork
+from nearsight.common.inference.runtime import Runtime
+from nearsight.common.video.block_search import HistogramMatcher, SearchMatcher, diamond
+from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match
+from nearsight.device.video.session import VideoSession, VideoSettings
+from nearsight.experiments.studies.deepcache.networks import StudyNetwork, plain_session
+
+Answer = NDArray[np.float32]
+See = Callable[[Frame], Answer]
+"""Gives the network's first output for a frame of its size."""
+
+PLAIN, GATE, DEEPMON, DEEPCACHE = "plain", "gate", "DeepMon", "DeepCache"
+OURS_LAST, OURS, GUARDED = "ours, last frame", "ours", "ours, guarded"
+COLOURS = {
+    PLAIN: "#b8b8b8",
+    GATE: "#7a9e3b",
+    DEEPMON: "#e0a33a",
+    DEEPCACHE: "#1f6f8b",
+    OURS_LAST: "#8a6d9b",
+    OURS: "#c2571a",
+    GUARDED: "#24415c",
+}
+
+
+class Settings(NamedTuple):
+    """Those of the paper, section 7.1."""
+
+    threshold_db: float = 20.0
+    """T: blocks above it match."""
+    block_px: int = 10
+    expiry: int = 10
+    """N: so often a frame is computed anew."""
+
+
+DEFAULT = Settings()
+
+
+class Engines:
+    """A network in unmodified onnxruntime, and in segments.
+
+    Parameters
+    ----------
+    network : StudyNetwork
+    partial : PartialNetwork
+    """
+
+    def __init__(self, network: StudyNetwork, partial: PartialNetwork) -> None:
+        self._network = network
+        self.partial = partial
+        layout = image_layout(partial.input)
+        self.size = (layout.width, layout.height)
+        """Of frames, width first."""
+
+    def tensor(self, frame: Frame) -> Answer:
+        """A frame as the network takes it."""
+        return np.asarray(scaled_tensor(frame, self.partial.input, self._network.pixels))
+
+    def way(self, name: str, settings: Settings = DEFAULT) -> See:
+        """One of the ways, at the start of a clip."""
+        if name == PLAIN:
+            return self._compute
+        if name == GATE:
+            return Gate(self._compute, settings)
+        stride = lcm(*self.partial.stride)
+        matcher: BlockMatcher | None = None
+        if name == DEEPMON:
+            matcher = HistogramMatcher(settings.block_px)
+        if name == DEEPCACHE:
+            matcher = MatcherOnGrid(settings, stride)
+        reuse = VideoSettings(
+            **settings._asdict(),
+            pixels=self._network.pixels,
+            composite=name in {OURS, GUARDED},
+            check_every=VideoSettings().check_every if name == GUARDED else 0,
+        )
+        session = VideoSession(self.partial, settings=reuse, matcher=matcher)
+        return lambda frame: next(iter(session.run(frame).outputs.values()))
+
+    def _compute(self, frame: Frame) -> Answer:
+        return np.asarray(self._plain.run(None, {self.partial.input.name: self.tensor(frame)})[0])
+
+    @cached_property
+    def _plain(self) -> Any:
+        return plain_session(self._network.path)
+
+
+@contextmanager
+def engines_of(network: StudyNetwork, kept: Path) -> Iterator[Engines]:
+    """Load a network in both forms; ``kept``: folder of the segments, which are found once."""
+    runtime = Runtime()
+    partial = PartialNetwork(runtime, network.path, network.name, kept / network.path.stem)
+    try:
+        yield Engines(network, partial)
+    finally:
+        partial.close()
+        runtime.close()
+
+
+def seen(see: See, frames: Sequence[Frame]) -> tuple[list[Answer], NDArray[np.float64]]:
+    """The answers for all frames, and the CPU time of each [ms]."""
+    answers, times_ms = [], []
+    for frame in frames:
+        begun_s = time.process_time()
+        answers.append(see(frame))
+        times_ms.append((time.process_time() - begun_s) * 1e3)
+    return [answer.copy() for answer in answers], np.array(times_ms)
+
+
+def changes(frames: Sequence[Frame], settings: Settings = DEFAULT) -> NDArray[np.bool_]:
+    """Which frames have a block that differs from the same block of the frame before; the first has."""
+    height, width, _ = frames[0].shape
+    blocks = Blocks(height, width, settings.block_px)
+    limits = blocks.limits(settings.threshold_db)
+    pairs = zip(frames[1:], frames, strict=False)
+    return np.array([True, *((blocks.squared_errors(*pair) >= limits).any() for pair in pairs)])
+
+
+class Gate:
+    """Answers a frame all of whose blocks match those of the frame computed last as that one was answered."""
+
+    def __init__(self, compute: See, settings: Settings) -> None:
+        self._compute, self._settings = compute, settings
+        self._known: tuple[Frame, Answer] | None = None
+        self._blocks: Blocks | None = None
+        self._age = 0
+
+    def __call__(self, frame: Frame) -> Answer:
+        """See `See`."""
+        self._age += 1
+        if self._known is not None and self._age < self._settings.expiry:
+            blocks = self._blocks = Blocks.of(frame, self._known[0], self._settings.block_px, self._blocks)
+            errors = blocks.squared_errors(frame, self._known[0])
+            if (errors < blocks.limits(self._settings.threshold_db)).all():
+                return self._known[1]
+        self._known, self._age = (frame, self._compute(frame)), 0
+        return self._known[1]
+
+
+class MatcherOnGrid:
+    """The paper's matcher; its offset is rounded to the stride, since any other reuses what is not there."""
+
+    def __init__(self, settings: Settings, stride: int) -> None:
+        self._matcher = SearchMatcher(diamond, settings.block_px, settings.threshold_db, skip=2, reuse=True)
+        self._settings, self._stride = settings, stride
+        self._blocks: Blocks | None = None
+
+    def match(self, frame: Frame, reference: Frame) -> Match:
+        """See `BlockMatcher`."""
+        found = self._matcher.match(frame, reference)
+        offset = tuple(self._stride * round(one / self._stride) for one in found.offset)
+        if offset == found.offset:
+            return found
+        blocks = self._blocks = Blocks.of(frame, reference, self._settings.block_px, self._blocks)
+        moved = (offset[0], offset[1])
+        limits = blocks.limits(self._settings.threshold_db)
+        return Match(moved, blocks.squared_errors(frame, reference, moved) < limits)

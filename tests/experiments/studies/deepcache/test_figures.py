@@ -1,0 +1,53 @@
+"""Numbers that DeepCache's studies compute from rows."""
+
+import pytest
+
+from nearsight.experiments.studies.deepcache import accuracy_figure, depth_figure, time_figure
+from nearsight.experiments.studies.deepcache.ways import DEEPCACHE, DEEPMON, DEFAULT, GATE, OURS, PLAIN
+
+
+def time_rows(clip: str, changed: int, ours_ms: float) -> list[dict[str, str]]:
+    frame_ms = {PLAIN: 10.0, GATE: 8.0, DEEPMON: 9.0, DEEPCACHE: 7.0, OURS: ours_ms}
+    return [
+        {
+            **{"network": "AlexNet", "clip": clip, "way": way, "frames": "40", "changed": str(changed)},
+            **{"frame_ms": str(ms), "changed_ms": str(ms + 1), "p95_ms": "12"},
+        }
+        for way, ms in frame_ms.items()
+    ]
+
+
+def test_time_saved_is_told_over_all_frames_over_changed_ones_and_against_the_gate() -> None:
+    found = time_figure.Figure().metrics([*time_rows("moving", 30, 6.0), *time_rows("still", 2, 2.0)])
+    ours = found["pairs"]["AlexNet"]["moving"][OURS]
+    assert ours["all"] == pytest.approx(40)
+    assert ours["changed"] == pytest.approx(100 * (1 - 7 / 11), abs=0.01)
+    assert ours["gate"] == pytest.approx(25)
+    assert found["means"][OURS]["all"] == pytest.approx(60)
+    assert found["means"][OURS]["changed"] == ours["changed"], "two changed frames say too little"
+
+
+def test_accuracy_lost_is_weighted_by_the_frames_that_have_a_label() -> None:
+    def row(clip: str, labelled: int, top1: float) -> dict[str, str]:
+        numbers = {"labelled": labelled, "top1": top1, "top3": 1.0, "plain_top1": 0.9, "plain_top3": 1.0}
+        numbers |= {"deviation": 0.1, "mse": 0.01, "frame_ms": 5.0, "plain_ms": 10.0}
+        kept = {"network": "MuseumCNN", "clip": clip, "way": OURS, **DEFAULT._asdict()}
+        return {name: str(value) for name, value in {**kept, **numbers}.items()}
+
+    rows = [row("tour standing", 300, 0.9), row("tour walking", 100, 0.8)]
+    found = accuracy_figure.Figure().metrics(rows)["ways"]["MuseumCNN"][OURS]
+    assert found["top1_lost"] == pytest.approx(2.5)
+    assert found["top3_lost"] == 0
+    assert found["saved"] == pytest.approx(50)
+
+
+def test_overhead_has_an_interval_and_a_limit() -> None:
+    rows = [
+        {"kind": depth_figure.NOISE, "network": "one", "part": "", "plain": "10", "reuse": reuse}
+        for reuse in ("10.2", "10.4") * 10
+    ]
+    found = depth_figure.Figure().metrics(rows)[depth_figure.NOISE]["one"]
+    assert found["overhead_ms"] == pytest.approx(0.3)
+    assert found["limit_ms"] == pytest.approx(0.3), "3 % of 10 ms is more than 0.1 ms"
+    assert 0.03 < found["interval_ms"] < 0.06
+    assert found["blocks"] == 20
