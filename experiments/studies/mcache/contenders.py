@@ -21,12 +21,13 @@ from nearsight.experiments.framework.experiment import Row
 from nearsight.experiments.model_serving.simulation import Served, knowledge_of, replay
 from nearsight.experiments.model_serving.workloads import Workload
 
-LFU, ALL_TIME, IAM, LONGER, TRUE, CLAIRVOYANT = (
+LFU, ALL_TIME, IAM, LONGER, TRUE, OURS, CLAIRVOYANT = (
     "LFU",
     "LFU, all time",
     "IAM",
     "IAM, 10 minutes",
     "IAM, true rates",
+    "forecast",
     "clairvoyant",
 )
 _WINDOW_S, _LONGER_S = 60.0, 600.0
@@ -67,6 +68,7 @@ POLICIES: dict[str, Callable[[Workload], Policy]] = {
     IAM: lambda _workload: ImportanceAware(SlidingWindow(_WINDOW_S)),
     LONGER: lambda _workload: ImportanceAware(SlidingWindow(_LONGER_S)),
     TRUE: lambda workload: ImportanceAware(MomentaryRates(workload)),
+    OURS: _named("forecast"),
     CLAIRVOYANT: _named("cremebrulee-oracle"),
 }
 """By the names in tables and pictures. The paper's LFU is counted since the load, as LFU in a cache is."""

@@ -46,6 +46,7 @@ from nearsight.experiments.model_serving.simulation import Served, knowledge_of
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
 from nearsight.experiments.rig.model_edge import model_edge, prepared_copy
+from nearsight.experiments.studies.mcache.ablation_figure import THROUGHPUT
 from nearsight.experiments.studies.mcache.contenders import row_of
 from nearsight.experiments.traces.arrivals import FIXED
 from nearsight.experiments.traces.model_requests import ModelRequests
@@ -60,7 +61,6 @@ _CLIENTS, _RUNS = (1, 4), 2
 """Of the closed loops."""
 _LONG_LOADS = 3.0
 """The closed loop asks for networks that take so many times longer to load than to execute."""
-_THROUGHPUT = {"0.4": 1.5, "0.8": 2.39}
 _SPEED, _SECONDS, _REQUESTS = 8.0, 40.0, 600
 _OPEN_WINDOW_S, _CLOSED_WINDOW_S = 8.0, 3.0
 """Of IAM: about 40 requests, as in a minute of `mcache-policies`."""
@@ -90,7 +90,7 @@ class Figure(Experiment):
         memory, runs = (_MEMORY[:1], 1) if options.smoke else (_MEMORY, _RUNS)
         opened = cells_of("{clients}-{memory}", clients=(0,), memory=memory, run=(0,))
         clients = (options.clients,) if options.clients else _CLIENTS[: 1 if options.smoke else None]
-        throughput = [one for one in memory if one in _THROUGHPUT]
+        throughput = [one for one in memory if one in THROUGHPUT]
         return (
             *opened,
             *cells_of("{clients}-{memory}-{run}", run=range(runs), clients=clients, memory=throughput),
@@ -316,7 +316,7 @@ def _throughput(summary: Mapping[str, Any]) -> Iterator[Target]:
                 yield Target.at_least(
                     f"{float(memory):.0%} of the memory, clients: {clients}: throughput of {policy} over lfu",
                     one[EDGE]["over_lfu"],
-                    _THROUGHPUT[memory],
+                    THROUGHPUT[memory],
                     f"each {one[EDGE]['over_lfu_each']}, simulated {one[SIMULATOR]['over_lfu']:.2f}, "
                     f"the clairvoyant {best:.2f}",
                     2,
@@ -335,6 +335,6 @@ def _draw_bars(axes: Axes, by_memory: Mapping[str, Any], number: str) -> None:
                 axes.bar(x, one[EDGE][number], width, color=_COLOURS[policy], label=label)
             if SIMULATOR in one:
                 axes.plot(x, one[SIMULATOR][number], "o", color="black", markersize=4)
-        if number == "over_lfu" and memory in _THROUGHPUT:
-            axes.plot(place, _THROUGHPUT[memory], "*", color="black", markersize=8)
+        if number == "over_lfu" and memory in THROUGHPUT:
+            axes.plot(place, THROUGHPUT[memory], "*", color="black", markersize=8)
     axes.set_xticks(range(len(by_memory)), [f"{100 * float(memory):.0f}" for memory in by_memory])
