@@ -31,6 +31,7 @@ def serve_beside_loader(
     ahead: Ahead | None = None,
     *,
     cores: float = math.inf,
+    others: float = 0.0,
     clients: int = 0,
 ) -> Served:
     """Serve a trace.
@@ -46,6 +47,8 @@ def serve_beside_loader(
         Loads ahead.
     cores : float
         For the loader and all executions; with as many as there are, nothing slows anything down.
+    others : float
+        Jobs of other processes on the same cores, on average; each gets as much of them as one of ours.
     clients : int
         So many ask, each as soon as it is answered, in the order of the trace. 0: requests come at their
         times.
@@ -56,7 +59,7 @@ def serve_beside_loader(
         ``load_ms`` is the time until the model is there, the loads before it included; ``queue_ms`` what an
         execution takes longer because of others.
     """
-    edge = _Edge(requests, costs, cache, ahead, cores)
+    edge = _Edge(requests, costs, cache, ahead, _Cores(cores, others))
     if clients:
         places = iter(range(len(requests)))
 
@@ -78,8 +81,8 @@ def serve_beside_loader(
 class _Cores:
     """Jobs that get equal shares of the cores, none more than one: a heap on a clock of the work per job."""
 
-    def __init__(self, cores: float) -> None:
-        self._cores = cores
+    def __init__(self, cores: float, others: float) -> None:
+        self._cores, self._others = cores, others
         self._now_s = self._done_s = 0.0
         self._numbers = itertools.count()
         self._jobs: list[tuple[float, int, Callable[[float], None]]] = []
@@ -104,7 +107,7 @@ class _Cores:
 
     @property
     def _speed(self) -> float:
-        return min(1.0, self._cores / max(1, len(self._jobs)))
+        return min(1.0, self._cores / (max(1, len(self._jobs)) + self._others))
 
     def _reach(self, now_s: float) -> None:
         self._done_s += (now_s - self._now_s) * self._speed
@@ -120,11 +123,11 @@ class _Edge:
         costs: Mapping[str, ModelCosts],
         cache: ModelCache,
         ahead: Ahead | None,
-        cores: float,
+        cores: _Cores,
     ) -> None:
         self._names = [requests.names[model] for model in requests.models.tolist()]
         self._costs, self._cache, self._ahead = costs, cache, ahead
-        self._cores = _Cores(cores)
+        self._cores = cores
         self._loading = False
         self._waiting: dict[str, list[int]] = {}
         """Places of requests, by the model that is or will be loaded for them."""

@@ -33,7 +33,7 @@ _NOBODY = "tcp://127.0.0.1:9"
 _TIMEOUT_S = 60.0
 _IN_FLIGHT = 64
 _EXECUTIONS = 4
-_LEAST_CORES = 0.1
+CORES = os.cpu_count() or 1
 
 
 def prepared_copy(source: Path, names: Sequence[str], folder: Path) -> dict[str, int]:
@@ -85,10 +85,10 @@ class ModelEdge:
         """What networks cost at this edge: medians over rounds in which each must be loaded.
 
         A load is timed by the edge, with the unloading before it; an execution with the way to the client.
-        Times are those on a core of its own, as far as others left less than one.
+        Times are those without the processes that share the cores.
         """
         self.lead_in(sizes)  # files are read and checked
-        self.cores_left()
+        self.others()
         loads_ms: dict[str, list[float]] = {name: [] for name in sizes}
         executions_ms: dict[str, list[float]] = {name: [] for name in sizes}
         for _ in range(rounds):
@@ -98,18 +98,17 @@ class ModelEdge:
                 loads_ms[name].append(1e3 * (self._counter("load_seconds") - before_s))
                 for _ in range(_EXECUTIONS):
                     executions_ms[name].append(self._clients[name].infer(self._inputs[name]).latency_ms)
-        speed = min(1.0, self.cores_left())
+        speed = min(1.0, CORES / (1.0 + self.others()))
         return {
             name: ModelCosts(size_bytes, speed * median(loads_ms[name]), speed * median(executions_ms[name]))
             for name, size_bytes in sizes.items()
         }
 
-    def cores_left(self) -> float:
-        """How many cores other processes left to the edge since the last look, on average."""
+    def others(self) -> float:
+        """How many cores other processes used since the last look, on average."""
         (began_s, busy_s, used_s), self._looked = self._looked, self._look()
         lasted_s, others_s = self._looked[0] - began_s, self._looked[1] - busy_s - self._looked[2] + used_s
-        cores = os.cpu_count() or 1
-        return min(cores, max(_LEAST_CORES, cores - others_s / max(lasted_s, 1e-9)))
+        return min(CORES, max(0.0, others_s / max(lasted_s, 1e-9)))
 
     def _look(self) -> tuple[float, float, float]:
         """Now, busy time of all cores, and the edge's own [s]."""

@@ -4,8 +4,8 @@
 if all are there. Without it small networks are made. In each cell an edge first says what they cost. Then the
 traffic of `mcache-policies` is replayed for one policy after the other: at its times divided by eight (0
 clients), or by one and by four clients (``--clients``) that ask as soon as they are answered, for networks
-whose loads take long. No edge has a cloud, so what is absent is loaded. The simulator gets as many cores as
-other processes left to the edge during the same requests.
+whose loads take long. No edge has a cloud, so what is absent is loaded. The simulator shares the cores with
+as much as other processes used during the same requests.
 
 The load delay of a request is the time from its arrival until its network is in memory, 0 for hits; means are
 over all requests but the first tenth, since what is in memory at first is decided by ties. Before them each
@@ -45,7 +45,7 @@ from nearsight.experiments.model_serving.profiles import small_network
 from nearsight.experiments.model_serving.simulation import Served, knowledge_of
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
-from nearsight.experiments.rig.model_edge import model_edge, prepared_copy
+from nearsight.experiments.rig.model_edge import CORES, model_edge, prepared_copy
 from nearsight.experiments.studies.mcache.ablation_figure import THROUGHPUT
 from nearsight.experiments.studies.mcache.contenders import row_of
 from nearsight.experiments.traces.arrivals import FIXED
@@ -117,23 +117,23 @@ class Figure(Experiment):
             requests = _requests(costs, clients, run, options)
             rows: list[Row] = []
             simulator = _Simulator(requests, costs, budget_bytes, clients)
-            cores = []
+            others = []
             for policy in _CLOSED if clients or options.smoke else _OPEN:
                 with model_edge(
                     folder / policy, folder / "models", policy, budget_bytes, simulator.window_s
                 ) as edge:
                     edge.lead_in(costs)
-                    before, _ = edge.evictions(), edge.cores_left()
+                    before, _ = edge.evictions(), edge.others()
                     live = edge.serve(requests, clients)
-                    cores.append(edge.cores_left())
+                    others.append(edge.others())
                     evictions = edge.evictions() - before
-                shared = {**cell.parameters, "policy": policy, "cores": round(cores[-1], 2)}
+                shared = {**cell.parameters, "policy": policy, "others": round(others[-1], 2)}
                 rows.append({**shared, "where": EDGE, **_row(live, evictions)})
-                rows.append({**shared, "where": SIMULATOR, **simulator.row(policy, cores[-1])})
+                rows.append({**shared, "where": SIMULATOR, **simulator.row(policy, others[-1])})
             if clients:
-                left = float(np.median(cores))
-                shared = {**cell.parameters, "policy": _CLAIRVOYANT, "cores": round(left, 2)}
-                rows.append({**shared, "where": SIMULATOR, **simulator.row(_CLAIRVOYANT, left)})
+                usual = float(np.median(others))
+                shared = {**cell.parameters, "policy": _CLAIRVOYANT, "others": round(usual, 2)}
+                rows.append({**shared, "where": SIMULATOR, **simulator.row(_CLAIRVOYANT, usual)})
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -225,8 +225,8 @@ class _Simulator:
         """Of IAM."""
         return _CLOSED_WINDOW_S if self.clients else _OPEN_WINDOW_S
 
-    def row(self, policy: str, cores: float) -> Row:
-        """What the edge did with so many cores."""
+    def row(self, policy: str, others: float) -> Row:
+        """What the edge did while others used so many cores."""
         requests, costs, names = self.requests, self.costs, sorted(self.costs)
         takes_s = np.array([(costs[name].load_ms + costs[name].execution_ms) / 1e3 for name in names])
         places = np.array([requests.names.index(name) for name in names], np.int32)
@@ -242,7 +242,9 @@ class _Simulator:
         cache = ModelCache(self.budget_bytes, policy_of)
         serve_beside_loader(first, costs, cache)
         before = len(cache.evictions)
-        served = serve_beside_loader(following, costs, cache, cores=cores, clients=self.clients)
+        served = serve_beside_loader(
+            following, costs, cache, cores=CORES, others=others, clients=self.clients
+        )
         return _row(served, len(cache.evictions) - before)
 
 

@@ -73,6 +73,8 @@ def test_loads_and_executions_share_the_cores() -> None:
     assert (alone.load_ms[1], alone.queue_ms[0]) == pytest.approx((1000, 0))
     together = serve_beside_loader(trace, costs, cache(2), cores=1)
     assert (together.load_ms[1], together.queue_ms[0]) == pytest.approx((2000, 1000))
+    shared = serve_beside_loader(requests((0, "a")), costs, cache(2), cores=2, others=3)
+    assert shared.load_ms[0] == pytest.approx(2000), "one of four jobs on two cores"
 
 
 def test_a_model_is_not_evicted_while_it_executes() -> None:
