@@ -115,14 +115,14 @@ def group(count: int, **changes: Any) -> Iterator[Group]:
 
 
 def wait_synchronised(nodes: Sequence[PeerNode]) -> None:
-    """Wait until these nodes see each other, nobody else, and have handed over."""
+    """Wait until these nodes see each other, nobody else, and have handed over.
+
+    A node's connections follow its view; `PeerNode.peers` is a moment ahead of both.
+    """
     ids = {node.node_id for node in nodes}
 
     def synchronised() -> bool:
-        return all(
-            {peer.node_id for peer in node.peers()} == ids - {node.node_id} and node.synchronised()
-            for node in nodes
-        )
+        return all(node.route.cluster.view.nodes == ids and node.synchronised() for node in nodes)
 
     wait_until(synchronised, timeout_s=WAIT_S, what="the group synchronised")
 

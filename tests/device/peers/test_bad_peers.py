@@ -122,9 +122,7 @@ def group_with(bad: _BadPeer, count: int = 3, **changes: object) -> Iterator[Gro
         everybody = {node.node_id for node in nodes.nodes} | {bad.node_id}
 
         def complete() -> bool:
-            return all(
-                {p.node_id for p in node.peers()} | {node.node_id} == everybody for node in nodes.nodes
-            )
+            return all(node.route.cluster.view.nodes == everybody for node in nodes.nodes)
 
         wait_until(complete, what="all see each other and the bad peer")
         yield nodes

@@ -15,7 +15,7 @@ from nearsight.device.peers.presence.identity import node_id_of_key, shown
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.protos import peers_pb2
 from nearsight.protos.peers_pb2 import OfferRequest, PingRequest
-from support.peer_nodes import fast_settings
+from support.peer_nodes import fast_settings, wait_synchronised
 from support.waiting import wait_until
 
 S = 5.0
@@ -45,7 +45,7 @@ def test_with_keys_ids_follow_from_them_and_strangers_stay_out(identities: Path)
     stranger = PeerNode(with_keys(identities, "stranger", (f"a@{a.endpoint}",)), device_id="s")
     stranger.start()
     try:
-        wait_until(lambda: bool(a.peers() and b.peers() and a.synchronised() and b.synchronised()))
+        wait_synchronised((a, b))
         a.store.put("k", b"v").result(S)
         assert b.store.get_blocking("k") == b"v"
         assert [peer.node_id for peer in a.peers()] == [b.node_id]
@@ -63,7 +63,7 @@ def test_a_device_that_restarts_under_the_same_id_is_given_everything_again(iden
     b = PeerNode(with_keys(identities, "b", static), device_id="b")
     b.start()
     try:
-        wait_until(lambda: bool(a.peers() and b.peers() and a.synchronised() and b.synchronised()))
+        wait_synchronised((a, b))
         for number in range(50):
             b.store.put(f"k {number}", b"v").result(S)
         b.store.merge("c", {"x": 5}).result(S)
