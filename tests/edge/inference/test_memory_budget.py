@@ -16,6 +16,7 @@ from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.edge import memory_budget
 from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.inference.networks import EdgeNetworks
 from nearsight.edge.memory_budget import RequestRates
 from nearsight.edge.settings import CacheSettings
 from support.caching import profile_of_table_3_2
@@ -41,7 +42,11 @@ def cloud(tmp_path: Path) -> Iterator[CloudDaemon]:
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Of an edge that divides often, by the requests of the last moments."""
+    """Of an edge that divides often, by the requests of the last moments, far from its cloud.
+
+    On loopback the cloud may answer as soon as a network executes here: then its memory saves nothing.
+    """
+    monkeypatch.setattr(EdgeNetworks, "_expected_forward_ms", lambda *_: 2000.0)
     monkeypatch.setattr(memory_budget, "_EVERY_S", 0.02)
     monkeypatch.setattr(memory_budget, "RATES_OVER_S", 0.2)
     path = tmp_path / "profile.json"
