@@ -148,6 +148,10 @@ class PartialNetwork:
         """Whether `run` would reuse something of the last frame."""
         return self._segmented is not None and self._segmented.pays(changed, offset)
 
+    def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int] = UNMOVED) -> float:
+        """What `run` takes, as measured when the network was cut, if the last frame's maps are there [ms]."""
+        return 0.0 if self._segmented is None else self._segmented.expected_ms(changed, offset)
+
     def reset(self) -> None:
         """Forget the last frame: the next one begins a clip."""
         if self._segmented is not None:

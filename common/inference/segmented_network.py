@@ -161,6 +161,13 @@ class SegmentedNetwork:
         """As `PartialNetwork.pays`."""
         return bool(self._kept) and any(step.crops is not None for step in self._planned(changed, offset))
 
+    def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> float:
+        """As `PartialNetwork.expected_ms`."""
+        if self.costs is None or (offset == UNMOVED and not any(one.area for one in changed)):
+            return 0.0
+        steps = self._planned(changed, offset)
+        return sum(one.expected_ms for one in steps) + self.costs.rests_ms[len(steps)] + self.costs.tail_ms
+
     def _planned(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Step]:
         """As `plan`, which is asked once for the same changes."""
         asked = tuple(changed), offset

@@ -131,6 +131,15 @@ class Blocks:
             min(blocks.right * self.block_px, self.width),
         )
 
+    def meeting(self, regions: Iterable[Rectangle]) -> NDArray[np.bool_]:
+        """(R, C): blocks that have a pixel of one of these rectangles."""
+        found, px = np.zeros((self.rows, self.columns), np.bool_), self.block_px
+        for top, left, bottom, right in regions:
+            if top < bottom and left < right:
+                first, stop = np.maximum((top, left), 0) // px, -(-np.maximum((bottom, right), 0) // px)
+                found[first[0] : stop[0], first[1] : stop[1]] = True
+        return found
+
     def squared_errors(self, frame: Frame, reference: Frame, offset: Offset = (0, 0)) -> NDArray[np.float32]:
         """(R, C): squared differences summed over each block; infinite where it leaves the reference."""
         here, there = overlap(frame.shape, offset)

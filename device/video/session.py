@@ -8,7 +8,7 @@ of it is computed. Sources: DeepCache, sections 3 to 5; what differs is in decis
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,7 @@ from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.composite import Composite, LastFrame, Reference
 from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, Offset, ShiftMatcher
 from nearsight.common.video.regions import Rectangle, covering
+from nearsight.common.video.time_budget import LOOSEST_DB, TimeBudget
 from nearsight.device.video.drift import DriftGuard, deviation_of
 
 FIRST, EXPIRED = "first frame", "expired"
@@ -41,6 +42,8 @@ _SEARCHED_FROM_MS = 10.0
 """Looking for motion takes about 1 ms: only for networks that take longer than this."""
 _WEIGHT = 0.2
 """Of the newest whole execution in the mean of their times."""
+_FASTEST = 0.1
+"""Of the times that were measured when the network was cut, at least."""
 _PROBED_ROWS = 8
 """Every eighth row tells, in 0.01 ms, how far a frame is from the reference."""
 
@@ -54,7 +57,9 @@ class VideoSettings:
     block_px: int = 10
     """Side of a block, in pixels of the network's input."""
     expiry: int = 10
-    """N: of so many frames one is executed whole."""
+    """N: of so many frames one is executed whole; under a budget each block is computed once, at least."""
+    budget_ms: float | None = None
+    """For a frame. What hardly matches waits while it does not fit; see `TimeBudget`. None: nothing waits."""
     composite: bool = True
     """Match with the pixels that each cached value was computed from; else with the last frame, as the paper
     does: then small differences add up."""
@@ -76,6 +81,7 @@ class VideoSettings:
         wrong = [name for name, one in least.items() if getattr(self, name) < one]
         wrong += [] if math.isfinite(self.threshold_db) else ["threshold_db"]
         wrong += [] if self.most_deviation > 0 else ["most_deviation"]
+        wrong += [] if self.budget_ms is None or (self.budget_ms > 0 and self.composite) else ["budget_ms"]
         wrong += [] if self.size is None or min(self.size) >= 1 else ["size"]
         if wrong:
             given = ", ".join(f"{name} = {getattr(self, name)}" for name in wrong)
@@ -178,6 +184,10 @@ class VideoSession:
         self._matcher = matcher or self._shifts
         self._reference: Reference = Composite() if settings.composite else LastFrame()
         self._guard = DriftGuard(settings.most_deviation)
+        self._budget: TimeBudget | None = None
+        if settings.budget_ms is not None:
+            self._budget = TimeBudget(self._grid, settings.expiry, settings.regions)
+        self._pace = 1.0
         self._number = self._since_whole = self._expiries = 0
         self._misses = self._skip = 0
         self._difference = self._hopeless = 0.0
@@ -193,13 +203,15 @@ class VideoSession:
         """In force: above the setting after outputs deviated."""
         return self.settings.threshold_db + self._guard.raised_db
 
-    def run(self, frame: NDArray[np.uint8]) -> VideoResult:
+    def run(self, frame: NDArray[np.uint8], attend: Sequence[Rectangle] = ()) -> VideoResult:
         """The network's outputs for the next frame.
 
         Parameters
         ----------
         frame : ndarray, (H, W, 3), (H, W, 4) or (H, W), uint8
             Blue, green, red, as OpenCV reads it. Size and format may change from frame to frame.
+        attend : sequence of Rectangle
+            Where the application looks, in pixels of the frame: blocks there do not wait under a budget.
 
         Raises
         ------
@@ -209,11 +221,13 @@ class VideoSession:
         began_s = self._clock.monotonic()
         photo = fitted(in_colour(frame), self._grid.height, self._grid.width)
         why = self._known_before(photo)
-        found = self._match(photo) if not why or self._is_checked(why) else None
+        found = None
+        if not why or self._is_checked(why):
+            found = self._match(photo, began_s, [_scaled(one, frame.shape, self.size) for one in attend])
         matched_s = self._clock.monotonic()
         outputs, why, deviation = self._answer(photo, why, found)
         ended_s = self._clock.monotonic()
-        self._learn(why, found, 1e3 * (ended_s - began_s))
+        self._learn(why, found, 1e3 * (ended_s - began_s), 1e3 * (ended_s - matched_s))
         matched = found.match.matched if found else np.zeros((self._grid.rows, self._grid.columns), np.bool_)
         return VideoResult(
             number=self._number - 1,
@@ -260,22 +274,38 @@ class VideoSession:
         if self._skip and self._difference > self._hopeless / 2:
             self._skip -= 1
             return SKIPPED
-        return EXPIRED if self._since_whole + 1 >= self.settings.expiry else ""
+        return EXPIRED if self._since_whole + 1 >= self._whole_every() else ""
+
+    def _whole_every(self) -> float:
+        """Frames from one that expires to the next; under a budget these are for the drift guard alone."""
+        expiry, checked = self.settings.expiry, self.settings.check_every
+        if self._budget is None or expiry == 1:
+            return expiry
+        return expiry * (checked if self._expiries else 1) if checked else math.inf
 
     def _is_checked(self, why: str) -> bool:
         """Whether this frame, which expires, is executed in both ways: the first of them, and a sample."""
         if why != EXPIRED or not self.settings.check_every or self.settings.expiry == 1:
             return False
         self._expiries += 1
-        return self._expiries % self.settings.check_every == 1 % self.settings.check_every
+        sample = self._expiries % self.settings.check_every == 1 % self.settings.check_every
+        return sample or self._budget is not None
 
-    def _match(self, photo: Frame) -> _Found:
+    def _match(self, photo: Frame, began_s: float, attend: Sequence[Rectangle]) -> _Found:
         reference = self._reference.pixels
         if reference is None:
             raise InternalError("a frame was matched before the first one")
         match = self._matcher.match(photo, reference)
+        if self._budget is not None and self.settings.budget_ms is not None:
+            errors = self._grid.squared_errors(photo, reference, match.offset)
+            strict = self._grid.meeting(attend)
+            spent_ms = 1e3 * (self._clock.monotonic() - began_s)
+            left_ms = (self.settings.budget_ms - spent_ms) / self._pace
+            computed = self._budget.choose(match, errors, strict, left_ms, self.network.expected_ms)
+        else:
+            computed = covering(~match.matched, self.settings.regions)
         kept, changed = np.ones_like(match.matched), list[Rectangle]()
-        for blocks in covering(~match.matched, self.settings.regions):
+        for blocks in computed:
             kept[blocks.top : blocks.bottom, blocks.left : blocks.right] = False
             changed.append(self._grid.region(blocks))
         return _Found(match, kept, changed)
@@ -295,7 +325,7 @@ class VideoSession:
     def _reuse(self, photo: Frame, found: _Found) -> dict[str, Tensor] | None:
         """The outputs with what was computed before; None if that would not pay."""
         offset, changed = found.match.offset, found.changed
-        if not found.match.matched.any() or (found.is_other and not self.network.pays(changed, offset)):
+        if not found.kept.any() or (found.is_other and not self.network.pays(changed, offset)):
             return None
         return self.network.run(self._tensor(self._reference.update(photo, offset, changed)), changed, offset)
 
@@ -306,7 +336,7 @@ class VideoSession:
             return self.network.run(tensor, found.changed, found.match.offset)
         return self.network.run(tensor, [Rectangle(0, 0, *self.size)] if why == SKIPPED else None)
 
-    def _learn(self, why: str, found: _Found | None, took_ms: float) -> None:
+    def _learn(self, why: str, found: _Found | None, took_ms: float, network_ms: float) -> None:
         """From what became of a frame: what is worth trying with the next ones."""
         if found is None and self._number:  # the first one is slow
             known = took_ms if self._whole_ms == math.inf else self._whole_ms
@@ -320,6 +350,11 @@ class VideoSession:
             self._misses = 0 if good else self._misses + 1
             self._skip = min(2 ** max(self._misses - 1, 0) - 1, _LONGEST_SKIP)
             self._hopeless = self._difference
+        if self._budget is not None:
+            self._budget.note(~found.kept if found and not why else None)
+            if found and found.is_other and why != EXPIRED:
+                expected_ms = max(self.network.expected_ms(found.changed, found.match.offset), 1e-3)
+                self._pace += _WEIGHT * (max(network_ms / expected_ms, _FASTEST) - self._pace)
         self._since_whole = 0 if why else self._since_whole + 1
         self._number += 1
 
@@ -327,6 +362,8 @@ class VideoSession:
         deviation = deviation_of(found, expected)
         self._guard.note(deviation)
         self._shifts.threshold_db = self.threshold_db
+        if self._budget is not None:
+            self._budget.loosest_db = LOOSEST_DB + self._guard.raised_db
         return deviation
 
     def _recomputed(self) -> float:
@@ -348,6 +385,13 @@ class _Found(NamedTuple):
     def is_other(self) -> bool:
         """Whether anything changed."""
         return bool(self.changed) or self.match.offset != (0, 0)
+
+
+def _scaled(rectangle: Rectangle, shape: tuple[int, ...], size: tuple[int, int]) -> Rectangle:
+    """A rectangle of a frame as one of the network's input that holds it."""
+    down, right = size[0] / shape[0], size[1] / shape[1]
+    top, left, bottom, other = rectangle
+    return Rectangle(int(top * down), int(left * right), math.ceil(bottom * down), math.ceil(other * right))
 
 
 def in_colour(frame: Any) -> NDArray[np.uint8]:

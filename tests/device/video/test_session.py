@@ -48,6 +48,9 @@ class Mirror(PartialNetwork):
         self.asked.append(changed)
         return sum(one.area for one in changed) <= (1 - self.pays_from) * SIDE**2
 
+    def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int] = (0, 0)) -> float:
+        return sum(one.area for one in changed) / SIDE**2
+
     def run(
         self, frame: Tensor, changed: Sequence[Rectangle] | None = None, offset: tuple[int, int] = (0, 0)
     ) -> dict[str, Tensor]:
@@ -269,6 +272,7 @@ def test_the_size_of_a_network_that_leaves_it_open_may_be_given() -> None:
         ("threshold_db", float("nan")),
         ("most_deviation", 0.0),
         ("size", (0, 5)),
+        ("budget_ms", 0.0),
     ],
 )
 def test_settings_that_cannot_be_are_named(name: str, value: object) -> None:
@@ -279,3 +283,39 @@ def test_settings_that_cannot_be_are_named(name: str, value: object) -> None:
 def test_a_network_that_is_not_there_is_named() -> None:
     with pytest.raises(NotFound, match=r"there is no file 'nothing\.onnx'"):
         VideoSession("nothing.onnx")
+
+
+def test_under_a_budget_blocks_expire_and_whole_frames_are_for_the_guard_alone() -> None:
+    network, clock = Mirror(), ManualClock()
+    compute = network.run
+
+    def run(frame: Tensor, changed: Sequence[Rectangle] | None = None, *others: Offset) -> dict[str, Tensor]:
+        found = compute(frame, changed, *others)
+        clock.advance(1e-3 * network.explain()[0].share)
+        return found
+
+    network.run = run  # type: ignore[method-assign]
+    settings = VideoSettings(expiry=5, check_every=3, budget_ms=0.6)
+    session = VideoSession(network, settings=settings, clock=clock)
+    frames = [np.full((SIDE, SIDE, 3), 100 + step, np.uint8) for step in range(40)]
+    results = [session.run(frame) for frame in frames]
+    assert [one.number for one in results if one.whole] == [0, 5, 20, 35]
+    assert [one.number for one in results if one.deviation is not None] == [5, 20, 35]
+    assert all(int(shown(one).min()) > 100 + one.number - 5 for one in results)
+    assert max(one.recomputed for one in results if not one.whole) < 0.6
+
+
+def test_under_a_budget_what_hardly_matches_waits_but_not_where_the_application_looks() -> None:
+    faint = noise()  # but for two patches of 17 dB
+    for at in (0, 40):
+        patch = faint[at : at + 8, at : at + 8]
+        patch += np.where(patch < 128, 45, -45).astype(np.uint8)
+    session = session_of(Mirror(), budget_ms=0.01, check_every=0)
+    large = cv2.resize(faint, (2 * SIDE, 4 * SIDE), interpolation=cv2.INTER_NEAREST)
+    session.run(noise())
+    looked = session.run(np.asarray(large, np.uint8), attend=[Rectangle(164, 84, 166, 88)])
+    assert looked.blocks[0, 0]
+    assert not looked.blocks[4, 4]
+    session = session_of(Mirror(), check_every=0)
+    session.run(noise())
+    assert not session.run(faint).blocks[0, 0]
