@@ -1,6 +1,7 @@
 """Figures 13, 14, 16 and 17 of DeepCache: what reuse costs in accuracy, and how T, block and expiry trade it.
 
-MuseumCNN is trained, so that its labels are right or wrong: on clips of tours that it was not trained on. Of
+MuseumCNN is trained, so that its labels are right or wrong: on clips of tours that it was not trained on; of
+single frames, and of all frames of a visit to an exhibit by the mean of their outputs, as the paper does. Of
 networks with random weights the output is compared with that without a cache: the deviation is the length of
 the difference over the length of the output.
 """
@@ -8,11 +9,11 @@ the difference over the length of the output.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from statistics import mean
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
@@ -25,19 +26,10 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import grouped
-from nearsight.experiments.studies.deepcache.clips import TOURS, Clip, clip_of, names_of
-from nearsight.experiments.studies.deepcache.networks import (
-    PAPER,
-    SMALL,
-    TODAY,
-    TRAINED,
-    network_of,
-    networks_of,
-    segments_in,
-)
+from nearsight.experiments.framework.numbers import grouped, values
+from nearsight.experiments.studies.deepcache import networks
+from nearsight.experiments.studies.deepcache.clips import TOURS, clip_of, names_of
 from nearsight.experiments.studies.deepcache.ways import (
-    COLOURS,
     DEEPCACHE,
     DEEPMON,
     DEFAULT,
@@ -45,7 +37,9 @@ from nearsight.experiments.studies.deepcache.ways import (
     OURS,
     OURS_LAST,
     PLAIN,
+    Answer,
     Settings,
+    bars,
     engines_of,
     seen,
 )
@@ -56,11 +50,13 @@ _SWEEPS: Mapping[str, tuple[Any, ...]] = {
     "block_px": (4, 7, 10, 16, 28),
     "expiry": (2, 5, 10, 20, 40),
 }
-_SWEPT = (TRAINED, "GoogLeNet", SMALL)
+_SWEPT = (networks.TRAINED, "GoogLeNet", networks.SMALL)
 _SWEPT_ON = (*TOURS, "standing")
 _SAID = {"threshold_db": "T [dB] (figure 16)", "block_px": "block [px] (figure 17)", "expiry": "N [frames]"}
+_ACCURACIES = {"top1": "labelled", "top3": "labelled", "visit_top1": "visits", "visit_top3": "visits"}
+"""By column: the column with what it is a share of."""
 _TOUR_FRAMES, _CLIP_FRAMES = 600, 40
-_TOP = 3
+_TOP = {"top1": 1, "top3": 3}
 
 
 class Figure(Experiment):
@@ -72,40 +68,36 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per network and clip; tours for the network that knows the exhibits."""
+        wanted = (networks.TRAINED, *networks.PAPER, networks.TODAY)
+        clips = names_of(options)[: 1 if options.smoke else None]
         return tuple(
             Cell(f"{network}-{clip.replace(' ', '-')}", {"network": network, "clip": clip})
-            for network in networks_of(options, (TRAINED, *PAPER, TODAY))
-            for clip in (TOURS if network == TRAINED else names_of(options)[: 1 if options.smoke else None])
+            for network in networks.networks_of(options, wanted)
+            for clip in (TOURS if network == networks.TRAINED else clips)
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """A row per way and setting."""
         name, shown = cell.parameters["network"], cell.parameters["clip"]
         most = 12 if options.smoke else _TOUR_FRAMES if shown in TOURS else _CLIP_FRAMES
-        network = network_of(name, options.data)
+        network = networks.network_of(name, options.data)
         rows: list[Row] = []
-        with engines_of(network, segments_in(options)) as engines:
+        with engines_of(network, networks.segments_in(options)) as engines:
             clip = clip_of(shown, options.data, options.seed, engines.size, most)
             expected, plain_ms = seen(engines.way(PLAIN), clip.frames)
-            plain = _right(expected, clip, network.labels)
+            plain = _accuracy(expected, clip.labels, network.labels)
             for way, settings in _contenders(name, shown):
                 answers, times_ms = seen(engines.way(way, settings), clip.frames)
-                right = _right(answers, clip, network.labels)
-                apart = [_apart(one, other) for one, other in zip(answers, expected, strict=True)]
+                apart = np.array([_apart(one, other) for one, other in zip(answers, expected, strict=True)])
+                right = _accuracy(answers, clip.labels, network.labels)
                 rows.append(
                     {
-                        "network": name,
-                        "clip": shown,
-                        "way": way,
-                        **settings._asdict(),
+                        **{"network": name, "clip": shown, "way": way, **settings._asdict()},
                         "frames": len(clip.frames),
-                        "labelled": right.size // 2,
-                        "top1": round(float(right[0].mean()), 5) if right.size else "",
-                        "top3": round(float(right[1].mean()), 5) if right.size else "",
-                        "plain_top1": round(float(plain[0].mean()), 5) if right.size else "",
-                        "plain_top3": round(float(plain[1].mean()), 5) if right.size else "",
-                        "deviation": round(mean(one[0] for one in apart), 5),
-                        "mse": round(float(np.median([one[1] for one in apart])), 7),
+                        **right,
+                        **{f"plain_{column}": plain[column] for column in _ACCURACIES},
+                        "deviation": round(float(apart[:, 0].mean()), 5),
+                        "mse": round(float(np.median(apart[:, 1])), 7),
                         "frame_ms": round(float(times_ms.mean()), 4),
                         "plain_ms": round(float(plain_ms.mean()), 4),
                     }
@@ -140,7 +132,7 @@ class Figure(Experiment):
         """At most a point of accuracy; the composite keeps the output nearer than the last frame."""
         ways = summary["ways"]
         found = []
-        if trained := ways.get(TRAINED):
+        if trained := ways.get(networks.TRAINED):
             found = [
                 Target.at_least("top-1 of MuseumCNN without a cache [%]", trained[OURS]["plain_top1"], 85.0),
                 Target.at_most("top-1 lost by ours [points]", trained[OURS]["top1_lost"], 1.0),
@@ -155,30 +147,21 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per network and way, then per setting."""
-        columns = (
-            "network",
-            "way",
-            "top-1 lost",
-            "top-3 lost [points]",
-            "deviation",
-            "median MSE",
-            "saved %",
-        )
+        lost = ("top-1 lost", "top-3 lost", "of visits", "top-3 [points]")
+        columns = ("network", "way", *lost, "deviation", "median MSE", "saved %")
         lines = [
             (network, way, *_in_words(one))
             for network, found in summary["ways"].items()
             for way, one in found.items()
         ]
-        for setting, networks in summary["sweeps"].items():
-            for network, found in networks.items():
+        for setting, by_network in summary["sweeps"].items():
+            for network, found in by_network.items():
                 lines += [
                     (network, f"{_SAID[setting].partition(' (')[0]} = {value}", *_in_words(one))
                     for value, one in found.items()
                 ]
-        lines.append(
-            ("paper", "DeepCache", "≤ 3 % (relative)", "≤ 1.5 %", "", "0.00166 DET, 2.617 DRV", "18.2")
-        )
-        return columns, lines
+        paper = ("≤ 3 % (relative)", "≤ 1.5 %", "", "0.00166 DET, 2.617 DRV", "18.2")
+        return columns, [*lines, ("paper", "DeepCache", "", "", *paper)]
 
     def draw(self, results: Results) -> drawing.Picture:
         """Accuracy lost by way; deviation by network and way; time saved and deviation by three settings."""
@@ -187,49 +170,30 @@ class Figure(Experiment):
         parts: Any = picture.subfigures(2, 1)
         top, below = parts[0], parts[1].subplots(1, 3)
         lost, apart = top.subplots(1, 2, width_ratios=[1, 2.2])
-        trained = ways.get(TRAINED, {})
-        for place, column in enumerate(("top1_lost", "top3_lost")):
-            for number, way in enumerate(trained):
-                value = trained[way][column]
-                bar = lost.bar(place + 0.16 * (number - 2), value, 0.15, color=COLOURS[way])
-                lost.bar_label(bar, [f"{value:.2f}"], fontsize=7)
-        if not trained:
-            lost.text(0.5, 0.5, f"not measured: no {TRAINED}", ha="center", color="#555555")
-        lost.set_xticks((0, 1), ("top 1", "top 3"))
+        if trained := ways.get(networks.TRAINED):
+            groups = {"top 1": "top1_lost", "top 3": "top3_lost", "top 1, visits": "visit_top1_lost"}
+            points = {
+                said: {way: one[column] for way, one in trained.items()} for said, column in groups.items()
+            }
+            bars(lost, points, "%.2f")
+        else:
+            lost.text(0.5, 0.5, f"not measured: no {networks.TRAINED}", ha="center", color="#555555")
         lost.axhline(0, color="#555555", linewidth=0.8)
-        lost.set(title=f"Accuracy lost, {TRAINED} (figure 13)", ylabel="points")
-        places = np.arange(len(ways))
-        for number, way in enumerate(_WAYS):
-            values = [one[way]["deviation"] for one in ways.values()]
-            apart.bar(places + 0.16 * (number - 2), values, 0.15, color=COLOURS[way], label=way)
-        apart.set_xticks(places, [*ways])
+        lost.set(title=f"Accuracy lost, {networks.TRAINED} (figure 13)", ylabel="points")
+        bars(apart, {name: {way: one[way]["deviation"] for way in _WAYS} for name, one in ways.items()})
         apart.set(title="Deviation of the output (figure 14)", ylabel="share of its length")
         drawing.legend_below(top, apart)
-        for axes, (setting, networks) in zip(below, sweeps.items(), strict=True):
+        for axes, (setting, found) in zip(below, sweeps.items(), strict=True):
             right = axes.twinx()
+            for side, column, colour in ((axes, "saved", "#24415c"), (right, "deviation", "#c2571a")):
+                for (network, one), style in zip(found.items(), ("o-", "s--"), strict=False):
+                    x, y = [float(value) for value in one], [numbers[column] for numbers in one.values()]
+                    side.plot(x, y, style, color=colour, label=f"{network}: {column}", markersize=4)
             right.grid(visible=False)
-            for (network, found), style in zip(networks.items(), ("o-", "s--"), strict=False):
-                x = [float(value) for value in found]
-                axes.plot(
-                    x,
-                    [one["saved"] for one in found.values()],
-                    style,
-                    color="#24415c",
-                    label=f"{network}: saved",
-                    markersize=4,
-                )
-                right.plot(
-                    x,
-                    [one["deviation"] for one in found.values()],
-                    style,
-                    color="#c2571a",
-                    label=f"{network}: deviation",
-                    markersize=4,
-                )
+            right.spines["right"].set_visible(True)
             axes.set(xlabel=_SAID[setting], title=f"Ours: {_SAID[setting].partition(' ')[0]}")
             axes.set_ylabel("time saved [%]", color="#24415c")
             right.set_ylabel("deviation", color="#c2571a")
-            right.spines["right"].set_visible(True)
             if axes.get_subplotspec().is_first_col():
                 lines = [*axes.get_lines(), *right.get_lines()]
                 axes.legend(lines, [str(line.get_label()) for line in lines], fontsize=7)
@@ -249,22 +213,22 @@ def _contenders(network: str, clip: str) -> list[tuple[str, Settings]]:
     return found
 
 
-def _right(answers: Sequence[NDArray[np.float32]], clip: Clip, labels: Sequence[str]) -> NDArray[np.bool_]:
-    """(2, frames with a label): whether it is the first, and among the first three; empty without labels."""
-    pairs = [
-        (answer.ravel(), label) for answer, label in zip(answers, clip.labels, strict=True) if label in labels
+def _accuracy(answers: Sequence[Answer], shown: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+    """How many frames and visits have a label, and which share of them is named; empty if none has one."""
+    frames = [(answer, label) for answer, label in zip(answers, shown, strict=True) if label in labels]
+    visits = [
+        (np.mean([answer for answer, _ in visit], axis=0), label)
+        for label, visit in groupby(frames, key=lambda one: one[1])
     ]
-    best = [[labels[one] for one in np.argsort(-answer)[:_TOP]] for answer, _ in pairs]
-    return np.array(
-        [
-            [label == names[0] for (_, label), names in zip(pairs, best, strict=True)],
-            [label in names for (_, label), names in zip(pairs, best, strict=True)],
-        ],
-        bool,
-    )
+    found: dict[str, Any] = {"labelled": len(frames), "visits": len(visits)}
+    for column, counted in _ACCURACIES.items():
+        pairs, most = (visits if counted == "visits" else frames), _TOP[column.removeprefix("visit_")]
+        named = [labels.index(label) in np.argsort(-answer.ravel())[:most] for answer, label in pairs]
+        found[column] = round(mean(map(float, named)), 5) if named else ""
+    return found
 
 
-def _apart(answer: NDArray[np.float32], expected: NDArray[np.float32]) -> tuple[float, float]:
+def _apart(answer: Answer, expected: Answer) -> tuple[float, float]:
     """Deviation and mean squared error."""
     error = np.asarray(answer, np.float64) - expected
     return float(np.linalg.norm(error) / max(float(np.linalg.norm(expected)), 1e-9)), float(np.mean(error**2))
@@ -287,10 +251,9 @@ def _of(rows: Sequence[StoredRow]) -> dict[str, float]:
         "saved": round(100 * mean(1 - float(row["frame_ms"]) / float(row["plain_ms"]) for row in rows), 2),
     }
     if all(row["top1"] for row in rows):
-        weights = [int(row["labelled"]) for row in rows]
-        for column in ("top1", "top3"):
+        for column, counted in _ACCURACIES.items():
             plain, now = (
-                np.average([100 * float(row[name]) for row in rows], weights=weights)
+                100 * np.average(values(rows, name), weights=values(rows, counted))
                 for name in (f"plain_{column}", column)
             )
             found |= {
@@ -301,5 +264,5 @@ def _of(rows: Sequence[StoredRow]) -> dict[str, float]:
 
 
 def _in_words(one: Mapping[str, float]) -> tuple[str, ...]:
-    lost = [f"{one[name]:.2f}" if name in one else "" for name in ("top1_lost", "top3_lost")]
+    lost = [f"{one[f'{column}_lost']:.2f}" if f"{column}_lost" in one else "" for column in _ACCURACIES]
     return (*lost, f"{one['deviation']:.3f}", f"{one['mse']:.3g}", f"{one['saved']:.0f}")

@@ -1,14 +1,16 @@
 """Figures 9, 12 and 18 of DeepCache, and what reuse costs where nothing can be reused.
 
-How far into a network reuse reaches; what it would take to match internal maps, too ("MIL", section 5);
-memory beside a plain session, each in a process of its own; and frames of noise, of which no block matches.
+How far into a network reuse reaches; what is saved where one rectangle of the frame changes; what it would
+take to match internal maps, too ("MIL", section 5); memory beside a plain session, each in a process of its
+own; and frames of noise, of which no block matches.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -21,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.inference.process_memory import own_memory_bytes, return_freed_memory
-from nearsight.common.inference.runtime import Runtime
+from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.video.matching import Frame, ShiftMatcher
+from nearsight.common.video.regions import Rectangle
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
     Cell,
@@ -35,42 +38,40 @@ from nearsight.experiments.framework.experiment import (
     Target,
 )
 from nearsight.experiments.framework.numbers import grouped, values
+from nearsight.experiments.studies.deepcache import networks
 from nearsight.experiments.studies.deepcache.clips import clip_of
-from nearsight.experiments.studies.deepcache.networks import (
-    PAPER,
-    TODAY,
-    TRAINED,
-    StudyNetwork,
-    network_of,
-    networks_of,
-    plain_session,
-    segments_in,
-)
 from nearsight.experiments.studies.deepcache.ways import (
     DEFAULT,
     OURS,
     PLAIN,
+    Answer,
     Engines,
+    See,
     engines_of,
     seen,
 )
 
-SEGMENTS, MATCHES, MEMORY, NOISE = "segments", "matches", "memory", "noise"
+SEGMENTS, PARTS, MATCHES, MEMORY, NOISE = "segments", "parts", "matches", "memory", "noise"
 _NETWORKS: Mapping[str, Sequence[str]] = {
     SEGMENTS: ("GoogLeNet", "ResNet-50"),
-    MATCHES: PAPER,
-    MEMORY: (*PAPER, TODAY, "MobileNet-v1", "SqueezeNet", "DeepFace"),
-    NOISE: (*PAPER, TODAY, TRAINED),
+    PARTS: (*networks.PAPER, networks.TODAY, "MobileNet-v1"),
+    MATCHES: networks.PAPER,
+    MEMORY: (*networks.PAPER, networks.TODAY, "MobileNet-v1", "SqueezeNet", "DeepFace"),
+    NOISE: (*networks.PAPER, networks.TODAY, networks.TRAINED),
 }
 _PAPERS_MB = (2.5, 43.8)
 _MOST_EXTRA_MB = 44.0
 _BLOCKS, _BLOCK_FRAMES = 20, 8
 """Of the noise: blocks of plain and of reused frames take turns; a frame before each is not counted."""
 _SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
+_UNCHANGED = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Shares of the frame that can be reused."""
+_CENTRE, _CORNER = "centre", "corner"
+_BESIDE = "beside them"
 
 
 class Figure(Experiment):
-    """DeepCache's figures 9, 12, 18: time by segment, matching internal maps, memory, overhead on noise."""
+    """DeepCache's figures 9, 12, 18: time by segment and by what changed, matching maps, memory, noise."""
 
     name: ClassVar[str] = "deepcache-depth"
     source: ClassVar[str] = "DeepCache, 5, 7.2 and 7.7"
@@ -81,23 +82,25 @@ class Figure(Experiment):
         return tuple(
             Cell(f"{kind}-{network}", {"kind": kind, "network": network})
             for kind, wanted in _NETWORKS.items()
-            for network in networks_of(options, wanted)
+            for network in networks.networks_of(options, wanted)
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Rows of one kind; ``plain`` and ``reuse`` are ms, or MB of memory."""
-        kind, network = cell.parameters["kind"], network_of(cell.parameters["network"], options.data)
-        kept, found = segments_in(options), list[_Pair]()
+        kind, network = cell.parameters["kind"], networks.network_of(cell.parameters["network"], options.data)
+        kept, found = networks.segments_in(options), list[_Pair]()
         with engines_of(network, kept) as engines:
             frames = clip_of("standing", None, options.seed, engines.size, 12 if options.smoke else 60).frames
             tensors = [engines.tensor(frame) for frame in frames[:12]]
-            if kind == SEGMENTS:
-                found = _by_segment(engines, frames)
+            if kind == PARTS:
+                found = _by_part(engines, frames[0], options.rng(kind), 1 if options.smoke else 3)
             elif kind == MATCHES:
                 found = _by_map(network.path, engines, frames)
             elif kind == NOISE:
-                found = _by_block(engines, options.rng(kind), 4 if options.smoke else _BLOCKS)
-        if kind == MEMORY:  # weights that this process has mapped, too, would not be counted
+                found = _on_noise(engines, options.rng(kind), 4 if options.smoke else _BLOCKS)
+        if kind == SEGMENTS:
+            found = _by_segment(network, kept, frames)
+        elif kind == MEMORY:  # weights that this process has mapped, too, would not be counted
             found = _memory(network, tensors, kept, frames[:12])
         return [
             {
@@ -114,7 +117,7 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``<kind>``: ``<network>``: numbers."""
         by_kind = grouped(rows, "kind")
-        reads = {SEGMENTS: _segments, MATCHES: _matches, MEMORY: _megabytes, NOISE: _overhead}
+        reads = {SEGMENTS: _segments, PARTS: _saved, MATCHES: _matches, MEMORY: _megabytes, NOISE: _overhead}
         return {
             kind: {name: read(mine) for name, mine in grouped(by_kind.get(kind, ()), "network").items()}
             for kind, read in reads.items()
@@ -152,9 +155,15 @@ class Figure(Experiment):
         lines: list[tuple[object, ...]] = []
         for name, one in summary[SEGMENTS].items():
             pairs = [*one["segments"].values()]
-            early = len(pairs) // 3 + 1
-            said = f"{_in_sum(pairs)}; the first {early} of {len(pairs)}: {_in_sum(pairs[:early])}"
-            lines.append(("by segment, expected [ms]", name, said, "third convolution: 165 → 75 (GoogLeNet)"))
+            early = len(pairs) // 3
+            said = f"{_in_sum(pairs)}; the first {early} of {len(pairs) - 1}: {_in_sum(pairs[:early])}"
+            lines.append(("by segment [ms]", name, said, "third convolution: 165 → 75 (GoogLeNet)"))
+        for name, one in summary[PARTS].items():
+            said = ", ".join(
+                f"{share} %: {' / '.join(f'{on[share]:.0f}' for on in one.values())}"
+                for share in one[_CENTRE]
+            )
+            lines.append(("saved by what can be reused, centre / corner [%]", name, said, ""))
         for name, one in summary[MATCHES].items():
             times = ", ".join(f"{share} %: {times:.1f}" for share, times in one["times"].items())
             lines.append(("MIL-N % over one match", name, times, "up to 35 times (ResNet-50)"))
@@ -167,18 +176,28 @@ class Figure(Experiment):
         return ("what", "network", "measured", "paper"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Four panels."""
+        """Five panels."""
         found = results.metrics
-        picture = drawing.new_picture(11.5, 7.0)
-        (segments, matches), (memory, noise) = picture.subplots(2, 2)
+        picture = drawing.new_picture(14.0, 7.0)
+        panels = picture.subplot_mosaic([[SEGMENTS, SEGMENTS, PARTS], [MATCHES, MEMORY, NOISE]])
+        segments, parts, matches, memory, noise = (panels[kind] for kind in _NETWORKS)
         name, one = next(iter(found[SEGMENTS].items()))
         pairs = np.array([*one["segments"].values()])
         places = np.arange(len(pairs))
-        segments.bar(places - 0.2, pairs[:, 0], 0.38, color="#b8b8b8", label="plain")
+        segments.bar(places - 0.2, pairs[:, 0], 0.38, color="#b8b8b8", label="whole")
         segments.bar(places + 0.2, pairs[:, 1], 0.38, color="#c2571a", label="reuse")
-        segments.set_xticks(places, [str(place + 1) for place in places])
-        segments.set(title=f"{name} by segment, expected (figure 12)", ylabel="ms", xlabel="segment")
+        segments.set_xticks(places, [part.removeprefix("segment-") for part in one["segments"]], rotation=60)
+        segments.set(title=f"{name} by segment (figure 12)", ylabel="ms")
         segments.legend()
+        for number, (name, one) in enumerate(found[PARTS].items()):
+            for (place, saved), style in zip(one.items(), ("o-", "s:"), strict=True):
+                label = name if place == _CENTRE else None
+                x = [int(share) for share in saved]
+                parts.plot(x, [*saved.values()], style, color=f"C{number}", label=label, markersize=4)
+        parts.axhline(0, color="#555555", linewidth=0.8)
+        parts.set(title="One rectangle changes: centre (—), corner (···)", xlabel="reusable [%]")
+        parts.set_ylabel("saved [%]")
+        parts.legend(fontsize=7)
         for name, one in found[MATCHES].items():
             matches.plot([float(share) for share in one["times"]], [*one["times"].values()], "o-", label=name)
         matches.axhline(1, color="#555555", linewidth=0.8)
@@ -214,17 +233,69 @@ class _Pair(NamedTuple):
     reuse: float
 
 
-def _by_segment(engines: Engines, frames: Sequence[Frame]) -> list[_Pair]:
-    """Means over a clip, by the times that the engine measured for whole segments and crops."""
-    see = engines.way(OURS)
-    whole_ms: dict[str, float] = {}
-    saved_ms: dict[str, list[float]] = {}
-    for frame in frames:
-        see(frame)
-        for report in engines.partial.explain():
-            whole_ms[report.name] = report.whole_ms
-            saved_ms.setdefault(report.name, []).append(report.saved_ms)
-    return [_Pair(name, ms, ms - mean(saved_ms[name])) for name, ms in whole_ms.items()]
+class _TimedRuntime(Runtime):
+    """Adds up the CPU time that executions of each file take [ms]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spent_ms: defaultdict[str, float] = defaultdict(float)
+
+    def load(self, path: Path, name: str, **how: Any) -> Network:
+        """As `Runtime.load`."""
+        network: Any = super().load(path, name, **how)
+        run, bind = network.run, network.bind
+        network.run = partial(self._timed, path.stem, run)
+        network.bind = lambda *places: partial(self._timed, path.stem, bind(*places))
+        return network  # type: ignore[no-any-return]
+
+    def _timed(self, file: str, execute: Callable[..., Any], *inputs: Any) -> Any:
+        begun_s = time.process_time()
+        found = execute(*inputs)
+        self.spent_ms[file] += (time.process_time() - begun_s) * 1e3
+        return found
+
+
+def _by_segment(network: networks.StudyNetwork, kept: Path, frames: Sequence[Frame]) -> list[_Pair]:
+    """Means over a clip of what executions took, whole and with reuse; then of all that is beside them.
+
+    Where all segments from one on were executed as one, they share its time in proportion to their own.
+    """
+    runtime, found = _TimedRuntime(), list[dict[str, float]]()
+    with engines_of(network, kept, runtime) as engines:
+        for see in (engines.whole, engines.way(OURS)):
+            engines.partial.reset()
+            runtime.spent_ms.clear()
+            total_ms = float(seen(see, frames)[1].sum())
+            found.append({**runtime.spent_ms, _BESIDE: total_ms - sum(runtime.spent_ms.values())})
+    whole, reuse = found
+    for rest in reuse.keys() - whole.keys():
+        number = rest.partition("-")[2]
+        behind = [one for one in whole if one.startswith("segment") and one.partition("-")[2] >= number]
+        share = reuse[rest] / sum(whole[one] for one in behind)
+        reuse |= {one: reuse.get(one, 0.0) + share * whole[one] for one in behind}
+    return [_Pair(name, ms / len(frames), reuse.get(name, 0.0) / len(frames)) for name, ms in whole.items()]
+
+
+def _by_part(engines: Engines, frame: Frame, rng: np.random.Generator, blocks: int) -> list[_Pair]:
+    """Mean times where a rectangle in the middle or in a corner changes, given to the engine: no matching."""
+    width, height = engines.size
+    found = []
+    for share in _UNCHANGED:
+        size = round(height * (1 - share) ** 0.5), round(width * (1 - share) ** 0.5)
+        middle = (height - size[0]) // 2, (width - size[1]) // 2
+        for place, (top, left) in ((_CENTRE, middle), (_CORNER, (0, 0))):
+            changed = Rectangle(top, left, top + size[0], left + size[1])
+            clips = []
+            for _ in range(blocks):
+                frames = np.repeat(frame[None], _BLOCK_FRAMES + 1, axis=0)
+                within = frames[:, changed.top : changed.bottom, changed.left : changed.right]
+                within[...] = rng.integers(0, 256, within.shape, np.uint8)
+                clips.append(frames)
+            times = np.median(
+                [*_in_turn(engines.way(PLAIN), partial(engines.whole, changed=[changed]), clips)], axis=0
+            )
+            found.append(_Pair(f"{100 * share:.0f} % {place}", *times))
+    return found
 
 
 def _by_map(path: Path, engines: Engines, frames: Sequence[Frame]) -> list[_Pair]:
@@ -241,7 +312,7 @@ def _by_map(path: Path, engines: Engines, frames: Sequence[Frame]) -> list[_Pair
     return [_Pair(name, _taking(compare), input_ms) for name, compare in pairs]
 
 
-def _maps(path: Path, tensor: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+def _maps(path: Path, tensor: Answer) -> dict[str, Answer]:
     """(C, H, W): what every convolution gives."""
     import onnx  # noqa: PLC0415  optional
 
@@ -249,12 +320,12 @@ def _maps(path: Path, tensor: NDArray[np.float32]) -> dict[str, NDArray[np.float
     names = [node.output[0] for node in model.graph.node if node.op_type == "Conv"]
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    session = plain_session(model.SerializeToString())
+    session = networks.plain_session(model.SerializeToString())
     found = session.run(None, {session.get_inputs()[0].name: tensor})
     return {name: one[0] for name, one in zip(names, found, strict=True)}
 
 
-def _compared(one: NDArray[np.float32], other: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+def _compared(one: Answer, other: Answer, width: int) -> Answer:
     """Mean squared difference of each block that covers 10 px of the input."""
     apart = one - other
     squares = np.einsum("chw,chw->hw", apart, apart)
@@ -273,21 +344,25 @@ def _taking(work: Callable[[], object]) -> float:
     return median(times)
 
 
-def _by_block(engines: Engines, rng: np.random.Generator, blocks: int) -> list[_Pair]:
-    """Mean times of alternated blocks of noise; one session with reuse sees all of its frames."""
+def _on_noise(engines: Engines, rng: np.random.Generator, blocks: int) -> list[_Pair]:
+    """Mean times of blocks of noise; one session with reuse sees all of its frames."""
     width, height = engines.size
-    plain, reuse = engines.way(PLAIN), engines.way(OURS)
-    rows = []
-    for number in range(blocks):
-        noise = rng.integers(0, 256, (_BLOCK_FRAMES + 1, height, width, 3), np.uint8)
+    shape = (_BLOCK_FRAMES + 1, height, width, 3)
+    clips = (rng.integers(0, 256, shape, np.uint8) for _ in range(blocks))
+    turns = _in_turn(engines.way(PLAIN), engines.way(OURS), clips)
+    return [_Pair(f"block {number}", *times) for number, times in enumerate(turns)]
+
+
+def _in_turn(plain: See, reuse: See, clips: Iterable[NDArray[np.uint8]]) -> Iterator[tuple[float, float]]:
+    """Mean times of the frames of each clip but its first, which both see, each first half of the time."""
+    for number, frames in enumerate(clips):
         ways = (plain, reuse) if number % 2 else (reuse, plain)
-        times = {way: float(seen(way, list(noise))[1][1:].mean()) for way in ways}
-        rows.append(_Pair(f"block {number}", times[plain], times[reuse]))
-    return rows
+        times = {way: float(seen(way, list(frames))[1][1:].mean()) for way in ways}
+        yield times[plain], times[reuse]
 
 
 def _memory(
-    network: StudyNetwork, tensors: Sequence[NDArray[np.float32]], kept: Path, frames: Sequence[Frame]
+    network: networks.StudyNetwork, tensors: Sequence[Answer], kept: Path, frames: Sequence[Frame]
 ) -> list[_Pair]:
     """Memory that a process of its own takes to see a clip, with the network in it."""
     with _alone() as plain:
@@ -300,15 +375,15 @@ def _alone() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
-def _plain_mb(path: Path, tensors: Sequence[NDArray[np.float32]]) -> float:
+def _plain_mb(path: Path, tensors: Sequence[Answer]) -> float:
     with _growth() as grown_mb:
-        session = plain_session(path)
+        session = networks.plain_session(path)
         for tensor in tensors:
             session.run(None, {session.get_inputs()[0].name: tensor})
         return grown_mb()
 
 
-def _reuse_mb(network: StudyNetwork, kept: Path, frames: Sequence[Frame]) -> float:
+def _reuse_mb(network: networks.StudyNetwork, kept: Path, frames: Sequence[Frame]) -> float:
     with _growth() as grown_mb, engines_of(network, kept) as engines:
         seen(engines.way(OURS), frames)
         return grown_mb()
@@ -329,6 +404,15 @@ def _growth() -> Iterator[Callable[[], float]]:
 
 def _segments(rows: Sequence[StoredRow]) -> dict[str, Any]:
     return {"segments": {row["part"]: [float(row["plain"]), float(row["reuse"])] for row in rows}}
+
+
+def _saved(rows: Sequence[StoredRow]) -> dict[str, dict[str, float]]:
+    """In per cent, by place and share."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        share, place = row["part"].split(" % ")
+        found.setdefault(place, {})[share] = round(100 * (1 - float(row["reuse"]) / float(row["plain"])), 2)
+    return found
 
 
 def _matches(rows: Sequence[StoredRow]) -> dict[str, Any]:

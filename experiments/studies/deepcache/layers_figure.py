@@ -32,13 +32,7 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
 )
 from nearsight.experiments.framework.numbers import grouped, nested
-from nearsight.experiments.studies.deepcache.networks import (
-    PAPER,
-    TODAY,
-    network_of,
-    networks_of,
-    plain_session,
-)
+from nearsight.experiments.studies.deepcache import networks
 
 _KINDS: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(("Conv", "FusedConv"), "conv")
@@ -78,22 +72,18 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per network."""
-        return cells_of(
-            "{network}", network=networks_of(options, (*PAPER, TODAY, "MobileNet-v1", "SqueezeNet"))
-        )
+        wanted = (*networks.PAPER, networks.TODAY, "MobileNet-v1", "SqueezeNet")
+        return cells_of("{network}", network=networks.networks_of(options, wanted))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """A row per layer, in the order of execution: medians."""
-        network = network_of(cell.parameters["network"], options.data)
+        network = networks.network_of(cell.parameters["network"], options.data)
         executions = 5 if options.smoke else 30
         with TemporaryDirectory() as folder:
             plain_ms, layers = _profiled(network.path, Path(folder), executions)
             rewritten = Path(folder) / "rewritten.onnx"
-            again_ms = (
-                _profiled(rewritten, Path(folder), executions)[0]
-                if without_lrn(network.path, rewritten)
-                else 0
-            )
+            rewrites = without_lrn(network.path, rewritten)
+            again_ms = _profiled(rewritten, Path(folder), executions)[0] if rewrites else 0
         return [
             {
                 "network": network.name,
@@ -113,9 +103,8 @@ class Figure(Experiment):
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """What the paper concludes."""
-        known = {name: one["shares"] for name, one in summary.items() if name in PAPER} or {
-            name: one["shares"] for name, one in summary.items()
-        }
+        shares = {name: one["shares"] for name, one in summary.items()}
+        known = {name: one for name, one in shares.items() if name in networks.PAPER} or shares
         least = min(known, key=lambda name: known[name]["conv"] / (100 - known[name]["LRN"]))
         share = known[least]["conv"] / (100 - known[least]["LRN"]) * 100
         largest = sum(max(one, key=one.__getitem__) == "conv" for one in known.values())
@@ -133,14 +122,8 @@ class Figure(Experiment):
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per network."""
-        columns = (
-            "network",
-            "ms",
-            *(f"{kind} %" for kind in _COLOURS),
-            "paper: conv fc pool act rest",
-            "LRN as conv ms",
-        )
-        return columns, [
+        kinds = [f"{kind} %" for kind in _COLOURS]
+        return ("network", "ms", *kinds, "paper: conv fc pool act rest", "LRN as conv ms"), [
             (
                 name,
                 f"{one['plain_ms']:.1f}",
@@ -215,7 +198,7 @@ def without_lrn(source: Path, target: Path) -> bool:
 
 def _profiled(path: Path, folder: Path, executions: int) -> tuple[float, list[tuple[str, str, float]]]:
     """Milliseconds of an execution without profiling, and of each layer: name, operator, time."""
-    session = plain_session(path)
+    session = networks.plain_session(path)
     (taken,) = session.get_inputs()
     shape = [size if isinstance(size, int) else 1 for size in taken.shape]
     inputs = {taken.name: np.random.default_rng(0).random(shape, np.float32)}
@@ -224,7 +207,7 @@ def _profiled(path: Path, folder: Path, executions: int) -> tuple[float, list[tu
         begun_s = time.process_time()
         session.run(None, inputs)
         times.append((time.process_time() - begun_s) * 1e3)
-    session = plain_session(path, enable_profiling=True, profile_file_prefix=str(folder / "profile"))
+    session = networks.plain_session(path, enable_profiling=True, profile_file_prefix=str(folder / "profile"))
     for _ in range(executions + 3):
         session.run(None, inputs)
     events = json.loads(Path(session.end_profiling()).read_text())

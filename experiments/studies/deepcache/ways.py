@@ -8,7 +8,7 @@ composite by shifts of the whole frame. The drift guard, which no paper has, is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from math import lcm
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from nearsight.common.inference.classification import image_layout, scaled_tensor
@@ -23,6 +24,7 @@ from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.runtime import Runtime
 from nearsight.common.video.block_search import HistogramMatcher, SearchMatcher, diamond
 from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match
+from nearsight.common.video.regions import Rectangle
 from nearsight.device.video.session import VideoSession, VideoSettings
 from nearsight.experiments.studies.deepcache.networks import StudyNetwork, plain_session
 
@@ -97,6 +99,10 @@ class Engines:
         session = VideoSession(self.partial, settings=reuse, matcher=matcher)
         return lambda frame: next(iter(session.run(frame).outputs.values()))
 
+    def whole(self, frame: Frame, changed: Sequence[Rectangle] | None = None) -> Answer:
+        """The engine's answer where this changed since the last frame; None: all did."""
+        return next(iter(self.partial.run(self.tensor(frame), changed).values()))
+
     def _compute(self, frame: Frame) -> Answer:
         return np.asarray(self._plain.run(None, {self.partial.input.name: self.tensor(frame)})[0])
 
@@ -106,9 +112,9 @@ class Engines:
 
 
 @contextmanager
-def engines_of(network: StudyNetwork, kept: Path) -> Iterator[Engines]:
+def engines_of(network: StudyNetwork, kept: Path, runtime: Runtime | None = None) -> Iterator[Engines]:
     """Load a network in both forms; ``kept``: folder of the segments, which are found once."""
-    runtime = Runtime()
+    runtime = runtime or Runtime()
     partial = PartialNetwork(runtime, network.path, network.name, kept / network.path.stem)
     try:
         yield Engines(network, partial)
@@ -175,3 +181,16 @@ class MatcherOnGrid:
         moved = (offset[0], offset[1])
         limits = blocks.limits(self._settings.threshold_db)
         return Match(moved, blocks.squared_errors(frame, reference, moved) < limits)
+
+
+def bars(axes: Axes, found: Mapping[str, Mapping[str, float]], numbers: str = "") -> None:
+    """A group of bars by name, in it one of each way; ``numbers``: how its value stands above, if at all."""
+    names = list(dict.fromkeys(way for one in found.values() for way in one))
+    width, places = 0.85 / len(names), np.arange(len(found))
+    for number, way in enumerate(names):
+        heights = [one[way] for one in found.values()]
+        at = places + width * (number - (len(names) - 1) / 2)
+        drawn = axes.bar(at, heights, 0.94 * width, color=COLOURS[way], label=way)
+        if numbers:
+            axes.bar_label(drawn, fmt=numbers, fontsize=7)
+    axes.set_xticks(places, [*found])

@@ -1,5 +1,6 @@
 """Numbers that DeepCache's studies compute from rows."""
 
+import numpy as np
 import pytest
 
 from nearsight.experiments.studies.deepcache import accuracy_figure, depth_figure, time_figure
@@ -30,6 +31,8 @@ def test_time_saved_is_told_over_all_frames_over_changed_ones_and_against_the_ga
 def test_accuracy_lost_is_weighted_by_the_frames_that_have_a_label() -> None:
     def row(clip: str, labelled: int, top1: float) -> dict[str, str]:
         numbers = {"labelled": labelled, "top1": top1, "top3": 1.0, "plain_top1": 0.9, "plain_top3": 1.0}
+        numbers |= {"visits": 4, "visit_top1": 1.0, "visit_top3": 1.0}
+        numbers |= {"plain_visit_top1": 1.0, "plain_visit_top3": 1.0}
         numbers |= {"deviation": 0.1, "mse": 0.01, "frame_ms": 5.0, "plain_ms": 10.0}
         kept = {"network": "MuseumCNN", "clip": clip, "way": OURS, **DEFAULT._asdict()}
         return {name: str(value) for name, value in {**kept, **numbers}.items()}
@@ -39,6 +42,23 @@ def test_accuracy_lost_is_weighted_by_the_frames_that_have_a_label() -> None:
     assert found["top1_lost"] == pytest.approx(2.5)
     assert found["top3_lost"] == 0
     assert found["saved"] == pytest.approx(50)
+
+
+def test_frames_of_a_visit_are_named_by_the_mean_of_their_outputs() -> None:
+    answers = [np.array([one, 0.4, 0.3, 0.2], np.float32) for one in (0.9, 0.3, 0.0, 0.0, 0.9)]
+    found = accuracy_figure._accuracy(answers, ["a", "a", "", "b", "d"], tuple("abcd"))
+    assert (found["labelled"], found["visits"]) == (4, 3)
+    assert (found["top1"], found["top3"]) == (0.5, 0.75)
+    assert found["visit_top1"] == pytest.approx(2 / 3, abs=1e-4)
+
+
+def test_what_is_saved_is_told_by_the_place_and_the_share_that_did_not_change() -> None:
+    rows = [
+        {"kind": depth_figure.PARTS, "network": "one", "part": part, "plain": "10", "reuse": reuse}
+        for part, reuse in (("30 % centre", "9"), ("30 % corner", "8"), ("90 % centre", "5"))
+    ]
+    found = depth_figure.Figure().metrics(rows)[depth_figure.PARTS]["one"]
+    assert found == {"centre": {"30": 10, "90": 50}, "corner": {"30": 20}}
 
 
 def test_overhead_has_an_interval_and_a_limit() -> None:
