@@ -9,6 +9,7 @@ the difference over the length of the output.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from statistics import mean
 from typing import Any, ClassVar
@@ -26,7 +27,7 @@ from nearsight.experiments.framework.experiment import (
     Table,
     Target,
 )
-from nearsight.experiments.framework.numbers import grouped, values
+from nearsight.experiments.framework.numbers import leaves, nested, values
 from nearsight.experiments.studies.deepcache import networks
 from nearsight.experiments.studies.deepcache.clips import TOURS, clip_of, names_of
 from nearsight.experiments.studies.deepcache.ways import (
@@ -55,7 +56,8 @@ _SWEPT_ON = (*TOURS, "standing")
 _SAID = {"threshold_db": "T [dB] (figure 16)", "block_px": "block [px] (figure 17)", "expiry": "N [frames]"}
 _ACCURACIES = {"top1": "labelled", "top3": "labelled", "visit_top1": "visits", "visit_top3": "visits"}
 """By column: the column with what it is a share of."""
-_TOUR_FRAMES, _CLIP_FRAMES = 600, 40
+_FRAMES, _SMOKE_FRAMES = (40, 600), (12, 40)
+"""Of a clip, of a tour."""
 _TOP = {"top1": 1, "top3": 3}
 
 
@@ -79,11 +81,11 @@ class Figure(Experiment):
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """A row per way and setting."""
         name, shown = cell.parameters["network"], cell.parameters["clip"]
-        most = 12 if options.smoke else _TOUR_FRAMES if shown in TOURS else _CLIP_FRAMES
+        lengths = _SMOKE_FRAMES if options.smoke else _FRAMES
         network = networks.network_of(name, options.data)
         rows: list[Row] = []
         with engines_of(network, networks.segments_in(options)) as engines:
-            clip = clip_of(shown, options.data, options.seed, engines.size, most)
+            clip = clip_of(shown, options.data, options.seed, engines.size, lengths[shown in TOURS])
             expected, plain_ms = seen(engines.way(PLAIN), clip.frames)
             plain = _accuracy(expected, clip.labels, network.labels)
             for way, settings in _contenders(name, shown):
@@ -107,25 +109,11 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``ways``: by network, at the paper's settings; ``sweeps``: ours, by setting and network."""
         usual = [row for row in rows if _settings(row) == DEFAULT]
-        swept = [
-            row
-            for row in rows
-            if row["way"] == OURS and row["network"] in _SWEPT and row["clip"] in _SWEPT_ON
-        ]
+        ours = [row for row in rows if row["way"] == OURS]
+        swept = [row for row in ours if row["network"] in _SWEPT and row["clip"] in _SWEPT_ON]
         return {
-            "ways": {
-                network: {way: _of(lines) for way, lines in grouped(mine, "way").items()}
-                for network, mine in grouped(usual, "network").items()
-            },
-            "sweeps": {
-                name: {
-                    network: {
-                        f"{value:g}": _of(found) for value in choices if (found := _where(mine, name, value))
-                    }
-                    for network, mine in grouped(swept, "network").items()
-                }
-                for name, choices in _SWEEPS.items()
-            },
+            "ways": nested(usual, ("network", "way"), _of),
+            "sweeps": {name: nested(swept, ("network",), partial(_sweep, name)) for name in _SWEEPS},
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
@@ -149,17 +137,9 @@ class Figure(Experiment):
         """A line per network and way, then per setting."""
         lost = ("top-1 lost", "top-3 lost", "of visits", "top-3 [points]")
         columns = ("network", "way", *lost, "deviation", "median MSE", "saved %")
-        lines = [
-            (network, way, *_in_words(one))
-            for network, found in summary["ways"].items()
-            for way, one in found.items()
-        ]
-        for setting, by_network in summary["sweeps"].items():
-            for network, found in by_network.items():
-                lines += [
-                    (network, f"{_SAID[setting].partition(' (')[0]} = {value}", *_in_words(one))
-                    for value, one in found.items()
-                ]
+        lines = [(network, way, *_in_words(one)) for network, way, one in leaves(summary["ways"], 2)]
+        for setting, network, value, one in leaves(summary["sweeps"], 3):
+            lines.append((network, f"{_SAID[setting].partition(' (')[0]} = {value}", *_in_words(one)))
         paper = ("≤ 3 % (relative)", "≤ 1.5 %", "", "0.00166 DET, 2.617 DRV", "18.2")
         return columns, [*lines, ("paper", "DeepCache", "", "", *paper)]
 
@@ -172,9 +152,7 @@ class Figure(Experiment):
         lost, apart = top.subplots(1, 2, width_ratios=[1, 2.2])
         if trained := ways.get(networks.TRAINED):
             groups = {"top 1": "top1_lost", "top 3": "top3_lost", "top 1, visits": "visit_top1_lost"}
-            points = {
-                said: {way: one[column] for way, one in trained.items()} for said, column in groups.items()
-            }
+            points = {said: {way: one[at] for way, one in trained.items()} for said, at in groups.items()}
             bars(lost, points, "%.2f")
         else:
             lost.text(0.5, 0.5, f"not measured: no {networks.TRAINED}", ha="center", color="#555555")
@@ -204,11 +182,7 @@ def _contenders(network: str, clip: str) -> list[tuple[str, Settings]]:
     """Every way as in the paper; ours with one setting changed."""
     found = [(way, DEFAULT) for way in _WAYS]
     if network in _SWEPT and clip in _SWEPT_ON:
-        changed = [
-            Settings(**{**DEFAULT._asdict(), name: value})
-            for name, choices in _SWEEPS.items()
-            for value in choices
-        ]
+        changed = [DEFAULT._replace(**{name: one}) for name, choices in _SWEEPS.items() for one in choices]
         found += [(OURS, one) for one in changed if one != DEFAULT]
     return found
 
@@ -234,9 +208,11 @@ def _apart(answer: Answer, expected: Answer) -> tuple[float, float]:
     return float(np.linalg.norm(error) / max(float(np.linalg.norm(expected)), 1e-9)), float(np.mean(error**2))
 
 
-def _where(rows: Sequence[StoredRow], setting: str, value: Any) -> list[StoredRow]:
-    wanted = Settings(**{**DEFAULT._asdict(), setting: value})
-    return [row for row in rows if _settings(row) == wanted]
+def _sweep(setting: str, rows: Sequence[StoredRow]) -> dict[str, Any]:
+    """By value of one setting; the others are the paper's."""
+    wanted = {f"{value:g}": DEFAULT._replace(**{setting: value}) for value in _SWEEPS[setting]}
+    found = {value: [row for row in rows if _settings(row) == one] for value, one in wanted.items()}
+    return {value: _of(mine) for value, mine in found.items() if mine}
 
 
 def _settings(row: StoredRow) -> Settings:
@@ -250,16 +226,14 @@ def _of(rows: Sequence[StoredRow]) -> dict[str, float]:
         "mse": float(f"{mean(float(row['mse']) for row in rows):.3g}"),
         "saved": round(100 * mean(1 - float(row["frame_ms"]) / float(row["plain_ms"]) for row in rows), 2),
     }
-    if all(row["top1"] for row in rows):
+    if labelled := [row for row in rows if row["top1"]]:
         for column, counted in _ACCURACIES.items():
             plain, now = (
-                100 * np.average(values(rows, name), weights=values(rows, counted))
+                100 * np.average(values(labelled, name), weights=values(labelled, counted))
                 for name in (f"plain_{column}", column)
             )
-            found |= {
-                f"plain_{column}": round(float(plain), 2),
-                f"{column}_lost": round(float(plain - now), 3),
-            }
+            found[f"plain_{column}"] = round(float(plain), 2)
+            found[f"{column}_lost"] = round(float(plain - now), 3)
     return found
 
 

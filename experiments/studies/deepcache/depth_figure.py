@@ -59,7 +59,6 @@ _NETWORKS: Mapping[str, Sequence[str]] = {
     MEMORY: (*networks.PAPER, networks.TODAY, "MobileNet-v1", "SqueezeNet", "DeepFace"),
     NOISE: (*networks.PAPER, networks.TODAY, networks.TRAINED),
 }
-_PAPERS_MB = (2.5, 43.8)
 _MOST_EXTRA_MB = 44.0
 _BLOCKS, _BLOCK_FRAMES = 20, 8
 """Of the noise: blocks of plain and of reused frames take turns; a frame before each is not counted."""
@@ -103,15 +102,9 @@ class Figure(Experiment):
         elif kind == MEMORY:  # weights that this process has mapped, too, would not be counted
             found = _memory(network, tensors, kept, frames[:12])
         return [
-            {
-                "kind": kind,
-                "network": network.name,
-                "place": place,
-                "part": one.part,
-                "plain": round(one.plain, 5),
-                "reuse": round(one.reuse, 5),
-            }
-            for place, one in enumerate(found)
+            {"kind": kind, "network": network.name, "place": place, "part": part, **times}
+            for place, (part, plain, reuse) in enumerate(found)
+            for times in ({"plain": round(plain, 5), "reuse": round(reuse, 5)},)
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -130,24 +123,16 @@ class Figure(Experiment):
         over = {name: one["overhead_ms"] / one["limit_ms"] for name, one in noise.items()}
         worst = max(over, key=over.__getitem__)
         dearest = max(matches, key=lambda name: matches[name]["times"]["50"])
-        text = "overhead on noise over max(3 %, 0.1 ms), worst network"
         note = f"{worst}: {noise[worst]['overhead_ms']:.3f} ± {noise[worst]['interval_ms']:.3f} ms"
+        texts = (
+            "extra memory, most of the networks [MB]; 2.5 to 43.8 in the paper",
+            "overhead on noise over max(3 %, 0.1 ms), worst network",
+            "matching half of the maps over matching the input, at most; up to 35 in the paper",
+        )
         return (
-            Target.at_most(
-                "extra memory, most of the networks [MB]; 2.5 to 43.8 in the paper",
-                memory[most]["extra_mb"],
-                _MOST_EXTRA_MB,
-                most,
-                1,
-            ),
-            Target.at_most(text, over[worst], 1.0, note, 2),
-            Target.at_least(
-                "matching half of the maps over matching the input, at most; up to 35 in the paper",
-                matches[dearest]["times"]["50"],
-                1.0,
-                dearest,
-                1,
-            ),
+            Target.at_most(texts[0], memory[most]["extra_mb"], _MOST_EXTRA_MB, most, 1),
+            Target.at_most(texts[1], over[worst], 1.0, note, 2),
+            Target.at_least(texts[2], matches[dearest]["times"]["50"], 1.0, dearest, 1),
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
@@ -159,17 +144,15 @@ class Figure(Experiment):
             said = f"{_in_sum(pairs)}; the first {early} of {len(pairs) - 1}: {_in_sum(pairs[:early])}"
             lines.append(("by segment [ms]", name, said, "third convolution: 165 → 75 (GoogLeNet)"))
         for name, one in summary[PARTS].items():
-            said = ", ".join(
-                f"{share} %: {' / '.join(f'{on[share]:.0f}' for on in one.values())}"
-                for share in one[_CENTRE]
-            )
+            sides = zip(one[_CENTRE].items(), one[_CORNER].values(), strict=True)
+            said = ", ".join(f"{share} %: {centre:.0f} / {corner:.0f}" for (share, centre), corner in sides)
             lines.append(("saved by what can be reused, centre / corner [%]", name, said, ""))
         for name, one in summary[MATCHES].items():
             times = ", ".join(f"{share} %: {times:.1f}" for share, times in one["times"].items())
             lines.append(("MIL-N % over one match", name, times, "up to 35 times (ResNet-50)"))
         for name, one in summary[MEMORY].items():
             said = f"{one['plain_mb']:.1f} + {one['extra_mb']:.1f}"
-            lines.append(("memory, plain + extra [MB]", name, said, f"+ {_PAPERS_MB[0]} to {_PAPERS_MB[1]}"))
+            lines.append(("memory, plain + extra [MB]", name, said, "+ 2.5 to 43.8"))
         for name, one in summary[NOISE].items():
             said = f"{one['plain_ms']:.2f} + {one['overhead_ms']:.3f} ± {one['interval_ms']:.3f}"
             lines.append(("on noise, plain + overhead [ms]", name, said, ""))
@@ -418,14 +401,9 @@ def _saved(rows: Sequence[StoredRow]) -> dict[str, dict[str, float]]:
 def _matches(rows: Sequence[StoredRow]) -> dict[str, Any]:
     maps_ms, input_ms = values(rows, "plain"), max(float(rows[0]["reuse"]), 1e-6)
     count = len(maps_ms)
-    times = {
-        f"{100 * share:.0f}": sum(maps_ms[: max(1, round(share * count))]) / input_ms for share in _SHARES
-    }
-    return {
-        "times": {share: round(one, 2) for share, one in times.items()},
-        "input_ms": input_ms,
-        "maps": count,
-    }
+    sums_ms = {share: sum(maps_ms[: max(1, round(share * count))]) for share in _SHARES}
+    times = {f"{100 * share:.0f}": round(ms / input_ms, 2) for share, ms in sums_ms.items()}
+    return {"times": times, "input_ms": input_ms, "maps": count}
 
 
 def _megabytes(rows: Sequence[StoredRow]) -> dict[str, Any]:

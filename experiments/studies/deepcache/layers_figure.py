@@ -84,17 +84,10 @@ class Figure(Experiment):
             rewritten = Path(folder) / "rewritten.onnx"
             rewrites = without_lrn(network.path, rewritten)
             again_ms = _profiled(rewritten, Path(folder), executions)[0] if rewrites else 0
+        all_of_it = {"plain_ms": round(plain_ms, 3), "rewritten_ms": round(again_ms, 3)}
         return [
-            {
-                "network": network.name,
-                "place": place,
-                "layer": layer,
-                "operator": operator,
-                "layer_ms": round(layer_ms, 4),
-                "plain_ms": round(plain_ms, 3),
-                "rewritten_ms": round(again_ms, 3),
-            }
-            for place, (layer, operator, layer_ms) in enumerate(layers)
+            {"network": network.name, "place": place, **layer, **all_of_it}
+            for place, layer in enumerate(layers)
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -108,31 +101,22 @@ class Figure(Experiment):
         least = min(known, key=lambda name: known[name]["conv"] / (100 - known[name]["LRN"]))
         share = known[least]["conv"] / (100 - known[least]["LRN"]) * 100
         largest = sum(max(one, key=one.__getitem__) == "conv" for one in known.values())
+        longer = "networks whose convolutions take longer than any other kind; all in the paper"
+        text = "least share of convolutions, LRN left out [%]; 59 in the paper"
         return (
-            Target(
-                "networks whose convolutions take longer than any other kind; all in the paper",
-                largest,
-                largest == len(known),
-                f"of {len(known)}",
-            ),
-            Target.at_least(
-                "least share of convolutions, LRN left out [%]; 59 in the paper", share, 50.0, least, 1
-            ),
+            Target(longer, largest, largest == len(known), f"of {len(known)}"),
+            Target.at_least(text, share, 50.0, least, 1),
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per network."""
         kinds = [f"{kind} %" for kind in _COLOURS]
-        return ("network", "ms", *kinds, "paper: conv fc pool act rest", "LRN as conv ms"), [
-            (
-                name,
-                f"{one['plain_ms']:.1f}",
-                *(f"{one['shares'][kind]:.1f}" for kind in _COLOURS),
-                _TABLE_1.get(name, ""),
-                f"{one['rewritten_ms']:.1f}" if one["rewritten_ms"] else "",
-            )
-            for name, one in summary.items()
-        ]
+        lines: list[tuple[object, ...]] = []
+        for name, one in summary.items():
+            shares = [f"{one['shares'][kind]:.1f}" for kind in _COLOURS]
+            rewritten = f"{one['rewritten_ms']:.1f}" if one["rewritten_ms"] else ""
+            lines.append((name, f"{one['plain_ms']:.1f}", *shares, _TABLE_1.get(name, ""), rewritten))
+        return ("network", "ms", *kinds, "paper: conv fc pool act rest", "LRN as conv ms"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
         """Shares of all networks; the layers of the first one, in the order of execution."""
@@ -177,10 +161,10 @@ def without_lrn(source: Path, target: Path) -> bool:
             "bias": np.full(channels, given["bias"]),
             "beta": np.array(-given["beta"]),
         }
-        for part, value in weights.items():
-            model.graph.initializer.append(
-                numpy_helper.from_array(value.astype(np.float32), f"{name}.{part}")
-            )
+        model.graph.initializer.extend(
+            numpy_helper.from_array(value.astype(np.float32), f"{name}.{part}")
+            for part, value in weights.items()
+        )
         steps = (
             ("Mul", (node.input[0], node.input[0]), "squares"),
             ("Conv", (f"{name}.squares", f"{name}.band", f"{name}.bias"), "sum"),
@@ -196,8 +180,8 @@ def without_lrn(source: Path, target: Path) -> bool:
     return changed
 
 
-def _profiled(path: Path, folder: Path, executions: int) -> tuple[float, list[tuple[str, str, float]]]:
-    """Milliseconds of an execution without profiling, and of each layer: name, operator, time."""
+def _profiled(path: Path, folder: Path, executions: int) -> tuple[float, list[dict[str, Any]]]:
+    """Milliseconds of an execution without profiling, and columns of each layer."""
     session = networks.plain_session(path)
     (taken,) = session.get_inputs()
     shape = [size if isinstance(size, int) else 1 for size in taken.shape]
@@ -216,7 +200,10 @@ def _profiled(path: Path, folder: Path, executions: int) -> tuple[float, list[tu
         if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
             name = event["name"].removesuffix("_kernel_time")
             layers[name, event["args"]["op_name"]].append(event["dur"] / 1e3)
-    return median(times[3:]), [(*key, median(found[3:])) for key, found in layers.items()]
+    return median(times[3:]), [
+        {"layer": layer, "operator": operator, "layer_ms": round(median(found[3:]), 4)}
+        for (layer, operator), found in layers.items()
+    ]
 
 
 def _of_network(rows: list[StoredRow]) -> dict[str, Any]:

@@ -76,24 +76,17 @@ class Figure(Experiment):
         pin_threads()
         clip, device = int(cell.parameters["clip"]), str(cell.parameters["device"])
         museum = TaughtMuseum(options, SMOKE_MUSEUM if options.smoke else _MUSEUM)
-        frames = clip_of(
-            museum.folder / "clips", options.seed, _walk(clip, options), 1_000 * options.seed + clip
-        )
+        seeds = options.seed, 1_000 * options.seed + clip
+        frames = clip_of(museum.folder / "clips", seeds[0], _walk(clip, options), seeds[1])
         exhibits = SMOKE_MUSEUM.objects if options.smoke else _MUSEUM.objects
         walk = _WITH_UNKNOWN if clip == _LAST else _KNOWN
         rows: list[Row] = []
         with running(museum.testbed(self.name), museum.database, exhibits, options.seed) as tiers:
             for contender in np.roll([EVERY, ONE, STREAM], clip).tolist():
                 screen, cpu_ms = _played(contender, device, frames, tiers)
+                played = {"device": device, "clip": clip, "walk": walk, "contender": contender}
                 rows += [
-                    {
-                        "device": device,
-                        "clip": clip,
-                        "walk": walk,
-                        "contender": contender,
-                        **row_of(number, frame, shown),
-                        "cpu_ms": cpu_ms,
-                    }
+                    {**played, **row_of(number, frame, shown), "cpu_ms": cpu_ms}
                     for number, (frame, shown) in enumerate(zip(frames, screen.shown, strict=True))
                 ]
         return rows
@@ -154,9 +147,8 @@ class Figure(Experiment):
     def draw(self, results: Results) -> drawing.Picture:
         """Ages, recall and wrong answers, outlines and CPU time of devices as they are by default."""
         found = results.metrics["devices"][OWN][_KNOWN]
-        groups = grouped(
-            [row for row in results.rows if (row["device"], row["walk"]) == (OWN, _KNOWN)], "contender"
-        )
+        shown = [row for row in results.rows if (row["device"], row["walk"]) == (OWN, _KNOWN)]
+        groups = grouped(shown, "contender")
         picture = drawing.new_picture(13.0, 3.9)
         ages, right, outlines, cpu = picture.subplots(1, 4, width_ratios=[1.3, 1.0, 1.2, 0.8])
         for contender, colour in _COLOURS.items():
@@ -164,27 +156,20 @@ class Figure(Experiment):
             drawing.distribution(ages, _numbers(rows, "answered_ms"), color=colour, label=contender)
             drawing.distribution(outlines, _numbers(rows, "off_px"), color=colour)
         ages.axvline(_OLD_MS, color="#8a8a8a", linewidth=0.8, linestyle="--")
-        ages.set(
-            title="Age of answers when they come", xlabel="ms", ylabel="share of the answers", xscale="log"
-        )
-        drawing.plain_logarithmic(ages.xaxis)
+        ages.set(title="Age of answers when they come", xlabel="ms", ylabel="share of the answers")
         ages.tick_params(axis="x", labelsize=7)
-        outlines.set(
-            title="Corners off the true ones",
-            xlabel="pixels of the frame",
-            ylabel="share of the outlines",
-            xscale="log",
-        )
-        drawing.plain_logarithmic(outlines.xaxis)
-        places = np.arange(len(_COLOURS))
-        colours = list(_COLOURS.values())
+        outlines.set(title="Corners off the true ones", xlabel="pixels of the frame")
+        outlines.set_ylabel("share of the outlines")
+        for axes in (ages, outlines):
+            axes.set_xscale("log")
+            drawing.plain_logarithmic(axes.xaxis)
+        places, colours = np.arange(len(_COLOURS)), list(_COLOURS.values())
         bars = right.bar(places, [found[one]["recall"]["mean"] for one in _COLOURS], color=colours)
         wrong = [f"{found[one]['recall']['mean']:.1%}\n{found[one]['wrong']:.1%} wrong" for one in _COLOURS]
         right.bar_label(bars, wrong, fontsize=8)
         right.set(title="Right answer shown", ylabel="share of the frames of exhibits", ylim=(0, 1.15))
-        cpu.bar_label(
-            cpu.bar(places, [found[one]["cpu_ms"] for one in _COLOURS], color=colours), fmt="%.1f", fontsize=8
-        )
+        bars = cpu.bar(places, [found[one]["cpu_ms"] for one in _COLOURS], color=colours)
+        cpu.bar_label(bars, fmt="%.1f", fontsize=8)
         cpu.set(title="CPU time of the device", ylabel="ms per frame")
         for axes in (right, cpu):
             axes.set_xticks(places, ["each\nframe", "one at\na time", "stream"])
