@@ -50,13 +50,8 @@ def _network() -> nn.Module:
     """Five convolutions with batch normalisation, the mean of all places, one fully connected layer."""
     layers: list[nn.Module] = []
     channels = 3
-    for width, kernel, stride, pools in (
-        (24, 5, 2, 1),
-        (48, 3, 1, 1),
-        (96, 3, 1, 1),
-        (160, 3, 1, 0),
-        (192, 3, 1, 0),
-    ):
+    sizes = ((24, 5, 2, 1), (48, 3, 1, 1), (96, 3, 1, 1), (160, 3, 1, 0), (192, 3, 1, 0))
+    for width, kernel, stride, pools in sizes:
         layers += [nn.Conv2d(channels, width, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(width)]
         layers += [nn.ReLU(), *[nn.MaxPool2d(2)] * pools]
         channels = width

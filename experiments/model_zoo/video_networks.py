@@ -210,12 +210,5 @@ def _c2f(graph: Graph, x: str, channels: int, blocks: int, *, shortcut: bool = T
 def _doubled(graph: Graph, x: str) -> str:
     """Twice as high and wide, the nearest pixel repeated."""
     factors = graph.constant(np.array([1, 1, 2, 2], np.float32))
-    return graph.node(
-        "Resize",
-        x,
-        "",
-        factors,
-        mode="nearest",
-        nearest_mode="floor",
-        coordinate_transformation_mode="asymmetric",
-    )
+    how = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    return graph.node("Resize", x, "", factors, mode="nearest", **how)

@@ -231,9 +231,9 @@ class _TimedRuntime(Runtime):
         network.bind = lambda *places: partial(self._timed, path.stem, bind(*places))
         return network  # type: ignore[no-any-return]
 
-    def _timed(self, file: str, execute: Callable[..., Any], *inputs: Any) -> Any:
+    def _timed(self, file: str, execute: Callable[..., Any], *inputs: Any, **how: Any) -> Any:
         begun_s = time.process_time()
-        found = execute(*inputs)
+        found = execute(*inputs, **how)
         self.spent_ms[file] += (time.process_time() - begun_s) * 1e3
         return found
 

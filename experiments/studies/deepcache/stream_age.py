@@ -101,26 +101,16 @@ class Figure(Experiment):
         stream, one, every = (found[contender] for contender in (STREAM, ONE, EVERY))
         text = "stream, known exhibits, age of the answers that {}, p95, at most 150 ms"
         most = max(one["recall"]["mean"], every["recall"]["mean"])
+        cloud = f"unknown ones come from the cloud: p50 {stream['unknown_ms']['p50']:.0f} ms"
+        stays, single, each = (one["recall"]["each"] for one in (stream, one, every))
+        clips = f"clips: {stays}; one photo at a time: {single}, each frame: {each}"
+        right = "share of the frames of exhibits with the right answer, no less than with photos"
+        wrong = "share of the frames with a wrong answer, no more than with photos"
         return (
             Target.at_most(text.format("name an object"), stream["known_ms"]["p95"], _OLD_MS),
-            Target.at_most(
-                text.format("come into force"),
-                stream["answered_ms"]["p95"],
-                _OLD_MS,
-                f"unknown ones come from the cloud: p50 {stream['unknown_ms']['p50']:.0f} ms",
-            ),
-            Target.at_least(
-                "share of the frames of exhibits with the right answer, no less than with photos",
-                stream["recall"]["mean"],
-                most,
-                f"clips: {stream['recall']['each']}; one photo at a time: {one['recall']['each']}, "
-                f"each frame: {every['recall']['each']}",
-            ),
-            Target.at_most(
-                "share of the frames with a wrong answer, no more than with photos",
-                stream["wrong"],
-                min(one["wrong"], every["wrong"]),
-            ),
+            Target.at_most(text.format("come into force"), stream["answered_ms"]["p95"], _OLD_MS, cloud),
+            Target.at_least(right, stream["recall"]["mean"], most, clips),
+            Target.at_most(wrong, stream["wrong"], min(one["wrong"], every["wrong"])),
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from math import lcm
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from nearsight.common.inference.classification import image_layout, scaled_tenso
 from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.runtime import Runtime
 from nearsight.common.video.block_search import HistogramMatcher, SearchMatcher, diamond
-from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match
+from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, Offset
 from nearsight.common.video.regions import Rectangle
 from nearsight.device.video.session import VideoSession, VideoSettings
 from nearsight.experiments.studies.deepcache.networks import StudyNetwork, plain_session
@@ -135,11 +135,17 @@ def seen(see: See, frames: Sequence[Frame]) -> tuple[list[Answer], NDArray[np.fl
 
 def changes(frames: Sequence[Frame], settings: Settings = DEFAULT) -> NDArray[np.bool_]:
     """Which frames have a block that differs from the same block of the frame before; the first has."""
-    height, width, _ = frames[0].shape
-    blocks = Blocks(height, width, settings.block_px)
-    limits = blocks.limits(settings.threshold_db)
     pairs = zip(frames[1:], frames, strict=False)
-    return np.array([True, *((blocks.squared_errors(*pair) >= limits).any() for pair in pairs)])
+    return np.array([True, *(not _at_rest(*pair, settings).all() for pair in pairs)])
+
+
+def _at_rest(frame: Frame, other: Frame, settings: Settings, offset: Offset = (0, 0)) -> NDArray[np.bool_]:
+    """(R, C): which blocks match those at this offset."""
+    blocks = _blocks(frame.shape[0], frame.shape[1], settings.block_px)
+    return np.asarray(blocks.squared_errors(frame, other, offset) < blocks.limits(settings.threshold_db))
+
+
+_blocks = cache(Blocks)
 
 
 class Gate:
@@ -148,18 +154,14 @@ class Gate:
     def __init__(self, compute: See, settings: Settings) -> None:
         self._compute, self._settings = compute, settings
         self._known: tuple[Frame, Answer] | None = None
-        self._blocks: Blocks | None = None
         self._age = 0
 
     def __call__(self, frame: Frame) -> Answer:
         """See `See`."""
         self._age += 1
-        if self._known is not None and self._age < self._settings.expiry:
-            blocks = self._blocks = Blocks.of(frame, self._known[0], self._settings.block_px, self._blocks)
-            errors = blocks.squared_errors(frame, self._known[0])
-            if (errors < blocks.limits(self._settings.threshold_db)).all():
-                return self._known[1]
-        self._known, self._age = (frame, self._compute(frame)), 0
+        fresh = self._known is not None and self._age < self._settings.expiry
+        if self._known is None or not fresh or not _at_rest(frame, self._known[0], self._settings).all():
+            self._known, self._age = (frame, self._compute(frame)), 0
         return self._known[1]
 
 
@@ -169,18 +171,14 @@ class MatcherOnGrid:
     def __init__(self, settings: Settings, stride: int) -> None:
         self._matcher = SearchMatcher(diamond, settings.block_px, settings.threshold_db, skip=2, reuse=True)
         self._settings, self._stride = settings, stride
-        self._blocks: Blocks | None = None
 
     def match(self, frame: Frame, reference: Frame) -> Match:
         """See `BlockMatcher`."""
         found = self._matcher.match(frame, reference)
-        offset = tuple(self._stride * round(one / self._stride) for one in found.offset)
-        if offset == found.offset:
+        down, right = (self._stride * round(one / self._stride) for one in found.offset)
+        if (down, right) == found.offset:
             return found
-        blocks = self._blocks = Blocks.of(frame, reference, self._settings.block_px, self._blocks)
-        moved = (offset[0], offset[1])
-        limits = blocks.limits(self._settings.threshold_db)
-        return Match(moved, blocks.squared_errors(frame, reference, moved) < limits)
+        return Match((down, right), _at_rest(frame, reference, self._settings, (down, right)))
 
 
 def bars(axes: Axes, found: Mapping[str, Mapping[str, float]], numbers: str = "") -> None:
