@@ -79,7 +79,8 @@ class RecognitionService(Service):
     ) -> RecognizeResponse | Future[RecognizeResponse]:
         """Recognise the image in blob 0, or the features in the blobs that the message names.
 
-        No tier comes after the cloud, so it looks again at an image that is unknown at first.
+        No tier comes after the cloud, so it looks again at an image that is unknown at first, unless the
+        device will send more of the same.
         """
         name = context.catalogue
         if not self._catalogues.has(name) and self._networks.repository.has(name):
@@ -94,7 +95,7 @@ class RecognitionService(Service):
                 _image(request, context),
                 recognizer,
                 self._extractor,
-                go_on=lambda: not context.deadline.expired(),
+                go_on=lambda: not (request.image.one_look or context.deadline.expired()),
             )
         else:
             raise InvalidArgument("the request holds neither an image nor features")

@@ -128,11 +128,13 @@ class RequestEngine:
         """Requests in flight."""
         return len(self._pending)
 
-    def submit(self, source: QuerySource, deliver: Deliver, timeout_s: float) -> RequestHandle:
+    def submit(
+        self, source: QuerySource, deliver: Deliver, timeout_s: float, *, one_look: bool = False
+    ) -> RequestHandle:
         """Start a request; ``deliver`` is called exactly once, from any thread, and must not block."""
         now_s = self._clock.monotonic()
         deadline_s = now_s + timeout_s - reserve_s(timeout_s)
-        flow = RequestFlow(self._stages, self._next_tiers, DEVICE, now_s, deadline_s)
+        flow = RequestFlow(self._stages, self._next_tiers, DEVICE, now_s, deadline_s, one_look=one_look)
         number = next(self._numbers)
         # The handle knows its request by number: with a reference the two would be a cycle, and each photo
         # would stay in memory until Python looks for cycles.

@@ -408,9 +408,14 @@ class Recognizer:
         return bool(edge) or peers.enabled
 
     def _submit(
-        self, image: ImageSource | Features, deliver: Callable[[Outcome], None], timeout_s: float | None
+        self,
+        image: ImageSource | Features,
+        deliver: Callable[[Outcome], None],
+        timeout_s: float | None,
+        *,
+        one_look: bool = False,
     ) -> RequestHandle:
-        return self._engine.submit(snapshot(image), deliver, self._allowed_s(timeout_s))
+        return self._engine.submit(snapshot(image), deliver, self._allowed_s(timeout_s), one_look=one_look)
 
     def _allowed_s(self, timeout_s: float | None) -> float:
         allowed_s = self.settings.timeout_s if timeout_s is None else timeout_s

@@ -76,6 +76,8 @@ class EdgeQuery:
         """What the result cache keeps with the query."""
         self.thumbnail = b""
         """Of the image, if its device made one."""
+        self.one_look = False
+        """Nobody need look again if it is unknown at first."""
         self.only_image = False
         """A network answers it, which looks at no features."""
         self._query_features = query_features
@@ -131,7 +133,11 @@ class EdgeQuery:
             return RecognizeRequest(features=features), blobs
         if form == FEATURES or self.image is None:
             raise InternalError(f"a query is not ready to be sent as {form}")
-        image = ImageInput(size_bytes=self.image_bytes, features_unknown=again or self.asked_again)
+        image = ImageInput(
+            size_bytes=self.image_bytes,
+            features_unknown=again or self.asked_again,
+            one_look=self.one_look,
+        )
         return RecognizeRequest(image=image), [self.image]
 
 
@@ -189,7 +195,7 @@ class QueryReader:
                 limits=self._settings.limits,
                 client=client,
             )
-            query.thumbnail = thumbnail
+            query.thumbnail, query.one_look = thumbnail, request.image.one_look
             return query
         raise InvalidMessage(
             "the request brings neither features nor an image", advice="send an image as blob 0"

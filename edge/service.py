@@ -127,7 +127,8 @@ class EdgeRecognitionService(Service):
         now_s = self._clock.monotonic()
         if cache is None:
             query.extraction_ms = _EXTRACTION_MS
-        flow = RequestFlow(stages, self._next_tiers, EDGE, now_s, context.deadline.at_s)
+        deadline_s = context.deadline.at_s
+        flow = RequestFlow(stages, self._next_tiers, EDGE, now_s, deadline_s, one_look=query.one_look)
         call = _Call(query, flow, cache, context)
         try:
             finish = self._carry_out(call, flow.begin(query, now_s, now_s))

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from nearsight.protos import rpc_pb2 as nearsight_dot_protos_dot_rpc__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"nearsight/protos/recognition.proto\x12\x0cnearsight.v1\x1a\x1anearsight/protos/rpc.proto\"y\n\x10RecognizeRequest\x12)\n\x05image\x18\x01 \x01(\x0b\x32\x18.nearsight.v1.ImageInputH\x00\x12\x31\n\x08\x66\x65\x61tures\x18\x02 \x01(\x0b\x32\x1d.nearsight.v1.FeaturesMessageH\x00\x42\x07\n\x05input\"M\n\nImageInput\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\x12\x18\n\x10\x66\x65\x61tures_unknown\x18\x02 \x01(\x08\x12\x11\n\tthumbnail\x18\x03 \x01(\x0c\"\x8c\x01\n\x0f\x46\x65\x61turesMessage\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x13\n\x0bimage_width\x18\x02 \x01(\r\x12\x14\n\x0cimage_height\x18\x03 \x01(\r\x12\x14\n\x0csource_width\x18\x04 \x01(\r\x12\x15\n\rsource_height\x18\x05 \x01(\r\x12\x12\n\nfirst_blob\x18\x06 \x01(\r\"\xc0\x01\n\x11RecognizeResponse\x12\x35\n\x06object\x18\x01 \x01(\x0b\x32%.nearsight.v1.RecognizedObjectMessage\x12\x13\n\x0b\x61nswered_by\x18\x02 \x01(\t\x12\x36\n\x0cnext_objects\x18\x03 \x01(\x0b\x32 .nearsight.v1.NextObjectsMessage\x12\r\n\x05grain\x18\x04 \x01(\t\x12\x18\n\x10thumbnail_wanted\x18\x05 \x01(\x08\"d\n\x12NextObjectsMessage\x12\x12\n\nobject_ids\x18\x01 \x03(\t\x12\x15\n\rprobabilities\x18\x02 \x03(\x01\x12\x11\n\tremaining\x18\x03 \x01(\x01\x12\x10\n\x08revision\x18\x04 \x01(\x04\"\x8f\x02\n\x17RecognizedObjectMessage\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x12\n\nconfidence\x18\x04 \x01(\x01\x12\x0f\n\x07inliers\x18\x05 \x01(\r\x12$\n\x07\x63orners\x18\x06 \x03(\x0b\x32\x13.nearsight.v1.Point\x12\x45\n\x08metadata\x18\x07 \x03(\x0b\x32\x33.nearsight.v1.RecognizedObjectMessage.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1d\n\x05Point\x12\t\n\x01x\x18\x01 \x01(\x01\x12\t\n\x01y\x18\x02 \x01(\x01\x32\x64\n\x0bRecognition\x12U\n\tRecognize\x12\x1e.nearsight.v1.RecognizeRequest\x1a\x1f.nearsight.v1.RecognizeResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"nearsight/protos/recognition.proto\x12\x0cnearsight.v1\x1a\x1anearsight/protos/rpc.proto\"y\n\x10RecognizeRequest\x12)\n\x05image\x18\x01 \x01(\x0b\x32\x18.nearsight.v1.ImageInputH\x00\x12\x31\n\x08\x66\x65\x61tures\x18\x02 \x01(\x0b\x32\x1d.nearsight.v1.FeaturesMessageH\x00\x42\x07\n\x05input\"_\n\nImageInput\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\x12\x18\n\x10\x66\x65\x61tures_unknown\x18\x02 \x01(\x08\x12\x11\n\tthumbnail\x18\x03 \x01(\x0c\x12\x10\n\x08one_look\x18\x04 \x01(\x08\"\x8c\x01\n\x0f\x46\x65\x61turesMessage\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x13\n\x0bimage_width\x18\x02 \x01(\r\x12\x14\n\x0cimage_height\x18\x03 \x01(\r\x12\x14\n\x0csource_width\x18\x04 \x01(\r\x12\x15\n\rsource_height\x18\x05 \x01(\r\x12\x12\n\nfirst_blob\x18\x06 \x01(\r\"\xc0\x01\n\x11RecognizeResponse\x12\x35\n\x06object\x18\x01 \x01(\x0b\x32%.nearsight.v1.RecognizedObjectMessage\x12\x13\n\x0b\x61nswered_by\x18\x02 \x01(\t\x12\x36\n\x0cnext_objects\x18\x03 \x01(\x0b\x32 .nearsight.v1.NextObjectsMessage\x12\r\n\x05grain\x18\x04 \x01(\t\x12\x18\n\x10thumbnail_wanted\x18\x05 \x01(\x08\"d\n\x12NextObjectsMessage\x12\x12\n\nobject_ids\x18\x01 \x03(\t\x12\x15\n\rprobabilities\x18\x02 \x03(\x01\x12\x11\n\tremaining\x18\x03 \x01(\x01\x12\x10\n\x08revision\x18\x04 \x01(\x04\"\x8f\x02\n\x17RecognizedObjectMessage\x12\x11\n\tobject_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x12\n\nconfidence\x18\x04 \x01(\x01\x12\x0f\n\x07inliers\x18\x05 \x01(\r\x12$\n\x07\x63orners\x18\x06 \x03(\x0b\x32\x13.nearsight.v1.Point\x12\x45\n\x08metadata\x18\x07 \x03(\x0b\x32\x33.nearsight.v1.RecognizedObjectMessage.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1d\n\x05Point\x12\t\n\x01x\x18\x01 \x01(\x01\x12\t\n\x01y\x18\x02 \x01(\x01\x32\x64\n\x0bRecognition\x12U\n\tRecognize\x12\x1e.nearsight.v1.RecognizeRequest\x1a\x1f.nearsight.v1.RecognizeResponse\"\x07\x90\x02\x01\xf0\xe0\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,19 +39,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECOGNIZEREQUEST']._serialized_start=80
   _globals['_RECOGNIZEREQUEST']._serialized_end=201
   _globals['_IMAGEINPUT']._serialized_start=203
-  _globals['_IMAGEINPUT']._serialized_end=280
-  _globals['_FEATURESMESSAGE']._serialized_start=283
-  _globals['_FEATURESMESSAGE']._serialized_end=423
-  _globals['_RECOGNIZERESPONSE']._serialized_start=426
-  _globals['_RECOGNIZERESPONSE']._serialized_end=618
-  _globals['_NEXTOBJECTSMESSAGE']._serialized_start=620
-  _globals['_NEXTOBJECTSMESSAGE']._serialized_end=720
-  _globals['_RECOGNIZEDOBJECTMESSAGE']._serialized_start=723
-  _globals['_RECOGNIZEDOBJECTMESSAGE']._serialized_end=994
-  _globals['_RECOGNIZEDOBJECTMESSAGE_METADATAENTRY']._serialized_start=947
-  _globals['_RECOGNIZEDOBJECTMESSAGE_METADATAENTRY']._serialized_end=994
-  _globals['_POINT']._serialized_start=996
-  _globals['_POINT']._serialized_end=1025
-  _globals['_RECOGNITION']._serialized_start=1027
-  _globals['_RECOGNITION']._serialized_end=1127
+  _globals['_IMAGEINPUT']._serialized_end=298
+  _globals['_FEATURESMESSAGE']._serialized_start=301
+  _globals['_FEATURESMESSAGE']._serialized_end=441
+  _globals['_RECOGNIZERESPONSE']._serialized_start=444
+  _globals['_RECOGNIZERESPONSE']._serialized_end=636
+  _globals['_NEXTOBJECTSMESSAGE']._serialized_start=638
+  _globals['_NEXTOBJECTSMESSAGE']._serialized_end=738
+  _globals['_RECOGNIZEDOBJECTMESSAGE']._serialized_start=741
+  _globals['_RECOGNIZEDOBJECTMESSAGE']._serialized_end=1012
+  _globals['_RECOGNIZEDOBJECTMESSAGE_METADATAENTRY']._serialized_start=965
+  _globals['_RECOGNIZEDOBJECTMESSAGE_METADATAENTRY']._serialized_end=1012
+  _globals['_POINT']._serialized_start=1014
+  _globals['_POINT']._serialized_end=1043
+  _globals['_RECOGNITION']._serialized_start=1045
+  _globals['_RECOGNITION']._serialized_end=1145
 # @@protoc_insertion_point(module_scope)

@@ -16,14 +16,16 @@ class RecognizeRequest(_message.Message):
     def __init__(self, image: _Optional[_Union[ImageInput, _Mapping]] = ..., features: _Optional[_Union[FeaturesMessage, _Mapping]] = ...) -> None: ...
 
 class ImageInput(_message.Message):
-    __slots__ = ("size_bytes", "features_unknown", "thumbnail")
+    __slots__ = ("size_bytes", "features_unknown", "thumbnail", "one_look")
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     FEATURES_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     THUMBNAIL_FIELD_NUMBER: _ClassVar[int]
+    ONE_LOOK_FIELD_NUMBER: _ClassVar[int]
     size_bytes: int
     features_unknown: bool
     thumbnail: bytes
-    def __init__(self, size_bytes: _Optional[int] = ..., features_unknown: _Optional[bool] = ..., thumbnail: _Optional[bytes] = ...) -> None: ...
+    one_look: bool
+    def __init__(self, size_bytes: _Optional[int] = ..., features_unknown: _Optional[bool] = ..., thumbnail: _Optional[bytes] = ..., one_look: _Optional[bool] = ...) -> None: ...
 
 class FeaturesMessage(_message.Message):
     __slots__ = ("count", "image_width", "image_height", "source_width", "source_height", "first_blob")

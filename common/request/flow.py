@@ -18,7 +18,8 @@ under every order of events.
 
 A tier that answers last (the cloud) looks a second time at an image that it does not recognise at once, and
 features do not allow that. So features that are unknown are followed by the image. This second trip is part
-of the price of features (`forms.py`), and it happens here and nowhere else.
+of the price of features (`forms.py`), and it happens here and nowhere else. Where one look is enough, as
+more photos of the same follow, the answer to features stands.
 
 Which failures pass to the next tier: all but INVALID_ARGUMENT, because the next tier would refuse the same
 image. A wrong key or an unknown catalogue passes as well: keys and catalogues are set per tier, and a visitor
@@ -134,6 +135,8 @@ class Ask:
     """Number of the question, from 0."""
     again: bool = False
     """The tier has just said that the features are unknown."""
+    one_look: bool = False
+    """The tiers need not look again if it is unknown at first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,8 @@ class RequestFlow(Generic[Q]):
         Name of this tier, for answers of its stages.
     started_at_s, deadline_s : float
         When the request came, and when the outcome must be known, on the driver's clock.
+    one_look : bool
+        More photos of the same follow: an unknown one need not be looked at again.
     """
 
     def __init__(
@@ -193,8 +198,11 @@ class RequestFlow(Generic[Q]):
         tier: str,
         started_at_s: float,
         deadline_s: float,
+        *,
+        one_look: bool = False,
     ) -> None:
         self._query: Q
+        self._one_look = one_look
         self._stages = tuple(stages)
         self._to_look = list(stages)
         self._looking: Stage[Q] | None = None
@@ -274,7 +282,8 @@ class RequestFlow(Generic[Q]):
             question.first_ms = (now_s - question.chosen_s) * 1e3
             left_s = question.asked_s + question.timeout_s - now_s
             unknown = question.form == FEATURES and answer.found is None and self._query.has_image
-            if unknown and left_s >= LEAST_REPETITION_S:
+            stands = self._one_look and answer.grain != NETWORK  # which looks at no features
+            if unknown and not stands and left_s >= LEAST_REPETITION_S:
                 question.first, question.form = answer, IMAGE
                 return self._make_or_ask(question, now_s)
         else:
@@ -360,7 +369,8 @@ class RequestFlow(Generic[Q]):
         question.sent_s = now_s
         self.phase = Phase.ASKING
         left_s = question.asked_s + question.timeout_s - now_s
-        return Ask(question.choice.tier, question.form, left_s, len(self.attempts), again)
+        tier, attempt = question.choice.tier, len(self.attempts)
+        return Ask(tier, question.form, left_s, attempt, again, self._one_look)
 
     def _answered(self, question: _Question, answer: Answer, now_s: float, *, complete: bool) -> Finish[Q]:
         choice = question.choice

@@ -9,6 +9,7 @@ only some frames are asked for. The rules, in this order:
 - A frame that looks like the last one asked needs no question. A blurred one, or one of a fast turn, is not
   worth it: its question would hold a credit while better frames come.
 - Credits bound the questions in flight: without one the frame is superseded, and a newer one will be asked.
+- A question gets one look, which is fast: other frames follow. What stays unknown gets a second look, too.
 - After questions that failed, the stream waits longer and longer. The answer in force still holds.
 
 An answer belongs to the frame that was asked, some frames ago. It comes into force if its outline can be
@@ -37,6 +38,8 @@ _LONGEST_TURN_S = 0.3
 """A stream that moves all the time is asked for this often all the same."""
 _UNKNOWN_IN_A_ROW = 3
 """Answers that end a known one that still holds: a known picture is not recognised in each frame."""
+_SECOND_LOOK_S = 2.0
+"""While the answer is unknown, one question in this time gets a second look, which takes thrice as long."""
 _FIRST_PAUSE_S, _MOST_DOUBLINGS = 0.2, 3
 """After a question that failed; each further failure doubles it."""
 
@@ -141,7 +144,9 @@ class LiveView:
         self._tracker: OutlineTracker | None = None
         self._lost = False
         self._unknown = self._failures = 0
-        self._resume_s = -math.inf
+        self._resume_s = self._second_look_s = -math.inf
+        self.one_look = True
+        """Whether one look is enough for the frame that was asked last."""
         self.holding: Holding | None = None
         """The answer in force; None if none holds."""
         self.outline: Corners | None = None
@@ -169,6 +174,9 @@ class LiveView:
             return Done.PAUSED
         self._in_flight[number] = self._last_asked = now
         self._lost = False
+        self.one_look = not self._stays_unknown(now_s)
+        if not self.one_look:
+            self._second_look_s = now_s
         return Done.ASKED
 
     def answered(self, number: int, recognition: Recognition) -> None:
@@ -223,6 +231,11 @@ class LiveView:
 
     def _holds(self) -> bool:
         return self.holding is not None and not self._lost
+
+    def _stays_unknown(self, now_s: float) -> bool:
+        """Whether the scene is unknown at first look, and had no second one for long."""
+        unknown = self.holding is not None and not self.holding.recognition.known
+        return unknown and now_s - self._second_look_s >= _SECOND_LOOK_S
 
     def _turning(self, before: _Frame | None, now: _Frame) -> bool:
         """Whether the camera turns fast, and has not done so for long."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import Cancelled, NearsightError
@@ -28,8 +28,16 @@ _LOOK_PX = 320
 _CLOSE_TIMEOUT_S = 5.0
 
 Outcome = Recognition | NearsightError
-Ask = Callable[[ImageSource, Callable[[Outcome], None], float], RequestHandle]
-"""Puts a question: the image, who gets its outcome (at once or later, from any thread), the deadline [s]."""
+
+
+class Ask(Protocol):
+    """Puts a question: the image, who gets its outcome (at once or later, from any thread), deadline [s]."""
+
+    def __call__(
+        self, image: ImageSource, deliver: Callable[[Outcome], None], timeout_s: float, *, one_look: bool
+    ) -> RequestHandle:
+        """Returns at once. With ``one_look`` no tier looks again at what is unknown at first."""
+
 
 _log = get_logger("device.stream")
 
@@ -123,10 +131,12 @@ class LiveStream:
             except NearsightError as error:
                 return self._answer(number, now_s, Done.INVALID, error)
             if done is Done.ASKED:
-                put = self._ask(
-                    frame, lambda outcome: self._outcomes.put((number, outcome)), self._settings.timeout_s
+                self._open[number] = self._ask(
+                    frame,
+                    lambda outcome: self._outcomes.put((number, outcome)),
+                    self._settings.timeout_s,
+                    one_look=view.one_look,
                 )
-                self._open[number] = put
             return self._answer(number, now_s, done, view.error)
 
     def run(self, frames: Iterable[ImageSource], callback: Callable[[StreamAnswer], None]) -> None:

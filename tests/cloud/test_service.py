@@ -73,6 +73,7 @@ def test_an_image_that_is_unknown_at_first_is_looked_at_again(client: CloudClien
     photo = cv2.imencode(".png", wall)[1].tobytes()
     assert not client.recognize(OrbExtractor().extract(load_image(photo), 300)).HasField("object")
     assert client.shown(photo) == "p2"
+    assert not client.recognize(photo, one_look=True).HasField("object"), "more photos of it follow"
 
 
 def test_a_photo_of_something_else_is_unknown(client: CloudClient) -> None:

@@ -59,6 +59,12 @@ def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown
     assert [len(context.blobs) for context in scene.service.contexts] == [1, 1]
 
 
+def test_an_image_says_whether_one_look_is_enough(scene: Scene) -> None:
+    for one_look in (False, True):
+        scene.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, 5.0, 0, one_look=one_look))
+    assert [request.image.one_look for request in scene.service.requests] == [False, True]
+
+
 def test_photos_bring_a_thumbnail_as_long_as_the_tier_wants_them(scene: Scene) -> None:
     for wanted in (True, True, False, False):
         scene.answer.thumbnail_wanted = wanted

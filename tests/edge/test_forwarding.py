@@ -6,6 +6,7 @@ from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.request.forms import OffloadChoice
 from nearsight.edge.daemon import EdgeDaemon
+from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 from support.edge import EdgeClient, ScriptedCloud, Serve, answer_of, cache_of, features_of, photo, warm
 
 
@@ -51,6 +52,20 @@ def test_a_photo_that_a_device_sends_after_its_features_goes_on_as_an_image(
         assert answer_of(device.send(photo(0), features_unknown=True).result(30)) == ("00", "cloud")
         assert cloud.received[-1] == "image"
         assert cache_of(edge).regret.report().requests == lookups, "the cache was asked already"
+
+
+@pytest.mark.parametrize("forward", ["features", "image"])
+def test_a_photo_for_which_one_look_is_enough_makes_one_trip(
+    cloud: ScriptedCloud, serve: Serve, forward: str
+) -> None:
+    with serve(forward=forward) as (edge, device):
+        warm(edge, device, [0])
+        cloud.received.clear()
+        cloud.one_looks.clear()
+        unknown = photo(77)
+        request = RecognizeRequest(image=ImageInput(size_bytes=len(unknown), one_look=True))
+        assert answer_of(device.send_raw(request, [unknown]).result(30)) == (None, "cloud")
+        assert (cloud.received, cloud.one_looks) == ([forward], [forward == "image"])
 
 
 def test_an_unknown_photo_counts_once_however_many_messages_it_took(

@@ -73,9 +73,12 @@ class CloudClient:
     def __exit__(self, *unused: object) -> None:
         self.channel.close()
 
-    def recognize(self, query: bytes | Features, *, catalogue: str | None = None) -> RecognizeResponse:
+    def recognize(
+        self, query: bytes | Features, *, catalogue: str | None = None, one_look: bool = False
+    ) -> RecognizeResponse:
         if isinstance(query, bytes):
-            request, blobs = RecognizeRequest(image=ImageInput(size_bytes=len(query))), [query]
+            image = ImageInput(size_bytes=len(query), one_look=one_look)
+            request, blobs = RecognizeRequest(image=image), [query]
         else:
             message, blobs = features_to_proto(query, 0)
             request = RecognizeRequest(features=message)

@@ -73,6 +73,8 @@ class ScriptedCloud:
         Kind of each recognition request, "image" or "features".
     told_unknown : list of bool
         Whether it said that features were unknown before.
+    one_looks : list of bool
+        Whether it said that one look is enough.
     seconds_left : list of float
         Time left to each of them.
     recognize_error, image_error, fetch_errors, listed_error
@@ -103,6 +105,7 @@ class ScriptedCloud:
         self.fetched: list[tuple[str, ...]] = []
         self.received: list[str] = []
         self.told_unknown: list[bool] = []
+        self.one_looks: list[bool] = []
         self.seconds_left: list[float] = []
         self.recognize_error: NearsightError | None = None
         self.image_error: NearsightError | None = None
@@ -153,6 +156,7 @@ class _Recognition(Service):
         cloud = self._cloud
         cloud.received.append(str(request.WhichOneof("input")))
         cloud.told_unknown.append(request.image.features_unknown)
+        cloud.one_looks.append(request.image.one_look)
         cloud.seconds_left.append(context.deadline.remaining_s())
         assert cloud.gate.wait(20)
         if cloud.recognize_error is not None:

@@ -118,6 +118,7 @@ def new_flow(
     *stages: PlainStage,
     start_s: float = 0.0,
     timeout_s: float = 5.0,
+    one_look: bool = False,
 ) -> Flow:
     return RequestFlow(
         stages,
@@ -125,6 +126,7 @@ def new_flow(
         "device",
         start_s,
         start_s + timeout_s,
+        one_look=one_look,
     )
 
 

@@ -1,5 +1,7 @@
 """The flow of one request: who looks, who is asked, in which form, how long; one outcome in any order."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from nearsight.common.errors import (
     Unauthenticated,
     Unavailable,
 )
-from nearsight.common.request.answer import Answer
+from nearsight.common.request.answer import NETWORK, OBJECT, Answer
 from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Phase
 from nearsight.common.request.forms import FEATURES, IMAGE, OffloadChoice
 from nearsight.common.request.next_tiers import BreakerState, NextTiers
@@ -289,6 +291,15 @@ def test_features_that_are_unknown_are_followed_by_the_image() -> None:
     assert (lesson.unknown, lesson.behind_ms) == (True, 4.0)
     assert (lesson.first_ms, lesson.round_trip_ms, lesson.waited_ms) == pytest.approx((200, 300, 500))
     assert [attempt.elapsed_ms for attempt in flow.attempts] == pytest.approx([500])
+
+
+def test_where_one_look_is_enough_unknown_features_stand_but_for_a_network() -> None:
+    for grain, follows in ((OBJECT, False), (NETWORK, True)):
+        flow = new_flow(tiers("edge"), one_look=True)
+        asked = flow.begin(PlainQuery([FEATURES]), 0.0, 0.0)
+        assert asked == Ask("edge", FEATURES, 5.0, 0, one_look=True)
+        effect = flow.replied(0, replace(UNKNOWN, grain=grain), 0.2)
+        assert isinstance(effect, Ask if follows else Finish)
 
 
 def test_an_image_that_must_be_encoded_is_encoded_only_for_the_second_trip() -> None:

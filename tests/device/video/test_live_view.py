@@ -91,6 +91,15 @@ def test_a_picture_that_is_still_being_asked_for_is_not_asked_twice() -> None:
     assert [camera.shows(frame()) for _ in range(3)] == [ASKED, Done.UNCHANGED, Done.UNCHANGED]
 
 
+def test_only_what_stays_unknown_gets_a_second_look_and_not_often() -> None:
+    camera, looks = Camera(refresh_s=0.0), []
+    for step in range(60):
+        assert camera.shows(frame(left=60 + 4 * (step % 2)), after_s=0.1) is ASKED
+        looks.append(camera.view.one_look)
+        camera.answered(camera.number, UNKNOWN)
+    assert [step for step, one in enumerate(looks) if not one] == [1, 21, 41]
+
+
 def test_blurred_frames_are_not_asked() -> None:
     camera = Camera(refresh_s=0.0)
     camera.shows_known()

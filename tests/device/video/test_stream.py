@@ -34,6 +34,7 @@ class Questions:
         self.clock = ManualClock()
         self.open: list[Callable[[Recognition | NearsightError], None]] = []
         self.cancelled = 0
+        self.one_looks: list[bool] = []
         self.stream = LiveStream(self._ask, StreamSettings(**settings), ImageLimits(), self.clock)  # type: ignore[arg-type]
 
     def push(self, image: ImageSource | None = None) -> StreamAnswer:
@@ -41,9 +42,15 @@ class Questions:
         return self.stream.push(frame() if image is None else image)
 
     def _ask(
-        self, image: ImageSource, deliver: Callable[[Recognition | NearsightError], None], timeout_s: float
+        self,
+        image: ImageSource,
+        deliver: Callable[[Recognition | NearsightError], None],
+        timeout_s: float,
+        *,
+        one_look: bool,
     ) -> RequestHandle:
         assert timeout_s == 1.0
+        self.one_looks.append(one_look)
         self.open.append(deliver)
 
         def cancel() -> bool:
@@ -102,6 +109,23 @@ def test_the_error_of_a_question_is_told_until_one_is_answered() -> None:
         pass
     camera.open[1](UNKNOWN)
     assert camera.push().error is None
+
+
+def test_what_stays_unknown_gets_a_second_look() -> None:
+    camera = Questions()
+    camera.push()
+    camera.open[0](UNKNOWN)
+    camera.push(frame(left=64))
+    assert camera.one_looks == [True, False]
+
+
+def test_tiers_hear_whether_one_look_is_enough(scene: Scene) -> None:
+    service, edge = scene.tier("edge", always("edge"))
+    recognizer = scene.recognizer(edge)
+    with recognizer.stream() as stream:
+        wait_until(lambda: stream.push(frame()).recognition is not None, what="an answer")
+    recognizer.recognize_blocking(frame())
+    assert [request.image.one_look for request in service.requests] == [True, False]
 
 
 def test_closing_cancels_questions_and_refuses_frames() -> None:
