@@ -129,12 +129,22 @@ class RequestEngine:
         return len(self._pending)
 
     def submit(
-        self, source: QuerySource, deliver: Deliver, timeout_s: float, *, one_look: bool = False
+        self,
+        source: QuerySource,
+        deliver: Deliver,
+        timeout_s: float,
+        *,
+        one_look: bool = False,
+        stages: Sequence[Stage[DeviceQuery]] | None = None,
     ) -> RequestHandle:
-        """Start a request; ``deliver`` is called exactly once, from any thread, and must not block."""
+        """Start a request; ``deliver`` is called exactly once, from any thread, and must not block.
+
+        ``stages`` take the place of those of the device; ``one_look`` as in `RequestFlow`.
+        """
         now_s = self._clock.monotonic()
         deadline_s = now_s + timeout_s - reserve_s(timeout_s)
-        flow = RequestFlow(self._stages, self._next_tiers, DEVICE, now_s, deadline_s, one_look=one_look)
+        stages = self._stages if stages is None else stages
+        flow = RequestFlow(stages, self._next_tiers, DEVICE, now_s, deadline_s, one_look=one_look)
         number = next(self._numbers)
         # The handle knows its request by number: with a reference the two would be a cycle, and each photo
         # would stay in memory until Python looks for cycles.
@@ -236,7 +246,9 @@ class RequestEngine:
                 if isinstance(ended, NearsightError):
                     outcome = ended.with_traceback(None)  # its frames hold the photo
                 else:
-                    outcome = recognition_of(request.flow, ended, now_s, request.handle.trace_id)
+                    reused = request.query.reused if request.query is not None else 0.0
+                    trace_id = request.handle.trace_id
+                    outcome = recognition_of(request.flow, ended, now_s, trace_id, reused)
                 self._pending.pop(request.number, None)
                 request.handle.settle(outcome)
                 request.deliver(outcome)

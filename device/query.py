@@ -23,6 +23,7 @@ from nearsight.common.errors import InternalError, NearsightError
 from nearsight.common.recognition.extraction import OrbExtractor, side_px_for
 from nearsight.common.recognition.image_header import declared_size
 from nearsight.common.recognition.images import (
+    ColourImage,
     GrayImage,
     Image,
     ImageSource,
@@ -194,6 +195,8 @@ class DeviceQuery:
         """What an edge that was asked expects to be asked next."""
         self.result_look: Looked | None = None
         """What the result cache keeps with the query."""
+        self.reused = 0.0
+        """Share of its time that a network on the device spared."""
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms in which it could be sent; features that are not there yet have the given size."""
@@ -297,6 +300,20 @@ class DeviceQuery:
             source = source[::step, ::step]
         return load_image(source, ImageLimits(upload.max_bytes, upload.max_pixels, KEY_SIDE_PX))
 
+    def colour(self) -> ColourImage:
+        """The photo in colour, in the size in which it travels.
+
+        Raises
+        ------
+        InvalidImage, ImageTooLarge
+            As `load_image`.
+        """
+        if isinstance(self._source, Features):
+            raise InternalError("features that somebody else extracted have no pixels")
+        upload = self._context.upload
+        limits = ImageLimits(upload.max_bytes, upload.max_pixels, upload.longest_side)
+        return load_colour(self._source, limits)
+
     def _gray(self, longest_side: int) -> GrayImage:
         """The pixels; decoded once per size."""
         if isinstance(self._source, Features):
@@ -313,8 +330,7 @@ class DeviceQuery:
         if self._context.network is False or isinstance(self._source, Features):
             image: Image = self._gray(upload.longest_side)
         else:
-            limits = ImageLimits(upload.max_bytes, upload.max_pixels, upload.longest_side)
-            image = load_colour(self._source, limits)
+            image = self.colour()
         scale = (image.source_size[0] / image.size[0], image.source_size[1] / image.size[1])
         return EncodedImage(_encode(image, upload.jpeg_quality), scale)
 

@@ -37,6 +37,9 @@ class Recognition:
     grain : str
         What it was found in: "object" for models of objects, "result" for the answer to an earlier photo,
         "network" for a network that classifies.
+    reused : float
+        Share of its time that a network spared, as it was given by an earlier frame. Only in streams with a
+        network on the device; else 0.
     """
 
     object: RecognizedObject | None
@@ -48,6 +51,7 @@ class Recognition:
     sent_bytes: int = 0
     received_bytes: int = 0
     grain: str = OBJECT
+    reused: float = 0.0
 
     @property
     def known(self) -> bool:
@@ -127,7 +131,9 @@ class RequestHandle:
             self._outcome.set_exception(outcome)
 
 
-def recognition_of(flow: RequestFlow[Any], answer: Answer, now_s: float, trace_id: str = "") -> Recognition:
+def recognition_of(
+    flow: RequestFlow[Any], answer: Answer, now_s: float, trace_id: str = "", reused: float = 0.0
+) -> Recognition:
     """What the application gets of a request that ends now with this answer."""
     return Recognition(
         object=answer.found,
@@ -139,4 +145,5 @@ def recognition_of(flow: RequestFlow[Any], answer: Answer, now_s: float, trace_i
         sent_bytes=answer.sent_bytes,
         received_bytes=answer.received_bytes,
         grain=answer.grain,
+        reused=reused,
     )

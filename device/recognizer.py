@@ -9,13 +9,13 @@ import asyncio
 import math
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
@@ -26,6 +26,7 @@ from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.images import ImageSource
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits
+from nearsight.common.request.flow import Stage
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.request.next_tiers import AskRules, BreakerState, NextTiers
 from nearsight.common.result_cache.stage import ResultCacheState
@@ -45,7 +46,10 @@ from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.tiers import RemoteTier
 from nearsight.device.video.live_view import StreamSettings
-from nearsight.device.video.stream import LiveStream, StreamAnswer
+from nearsight.device.video.stream import Ask, LiveStream, StreamAnswer
+
+if TYPE_CHECKING:
+    from nearsight.device.video.session import VideoSession
 
 LONGEST_TIMEOUT_S = 86_400.0
 COMPUTING_MS = MappingProxyType({IMAGE: 8.0, FEATURES: 6.0})
@@ -260,6 +264,7 @@ class Recognizer:
         callback: Callable[[StreamAnswer], None] | None = None,
         *,
         settings: StreamSettings | None = None,
+        network: VideoSession | None = None,
     ) -> LiveStream:
         """Recognise what a camera sees, frame by frame; returns at once.
 
@@ -273,16 +278,27 @@ class Recognizer:
             is taken. An exception in it is logged.
         settings : StreamSettings, optional
             How often it asks.
+        network : VideoSession, optional
+            It answers on the device, after the result cache, and no tier is asked. It is used by this stream
+            alone; close it after the stream. Then one question is in flight by default.
 
         Raises
         ------
+        InvalidArgument
+            If the network has no labels.
         TypeError
             If only one of ``frames`` and ``callback`` is given, or ``callback`` cannot be called.
         """
         if (frames is None) != (callback is None) or not (callback is None or callable(callback)):
             raise TypeError("give frames with a callback that can be called, or neither")
         limits = ImageLimits(self.settings.upload.max_bytes, self.settings.upload.max_pixels)
-        stream = LiveStream(self._submit, settings or StreamSettings(), limits, self._clock)
+        ask: Ask = self._submit
+        if network is not None:
+            from nearsight.device.video.network_stage import stages_of  # noqa: PLC0415  only where needed
+
+            ask = partial(self._submit, stages=stages_of(network, self.settings.result_cache, self._clock))
+            settings = settings or StreamSettings(credits=1)  # it executes one frame after the other
+        stream = LiveStream(ask, settings or StreamSettings(), limits, self._clock)
         self._streams.add(stream)
         if frames is not None and callback is not None:
             stream.start(frames, callback)
@@ -414,8 +430,11 @@ class Recognizer:
         timeout_s: float | None,
         *,
         one_look: bool = False,
+        stages: Sequence[Stage[DeviceQuery]] | None = None,
     ) -> RequestHandle:
-        return self._engine.submit(snapshot(image), deliver, self._allowed_s(timeout_s), one_look=one_look)
+        return self._engine.submit(
+            snapshot(image), deliver, self._allowed_s(timeout_s), one_look=one_look, stages=stages
+        )
 
     def _allowed_s(self, timeout_s: float | None) -> float:
         allowed_s = self.settings.timeout_s if timeout_s is None else timeout_s

@@ -146,8 +146,10 @@ class VideoSession:
 
     Attributes
     ----------
+    manifest : Manifest or None
+        Of a network of a repository.
     labels : tuple of str
-        Of the network's classes, if it is of a repository that knows them.
+        Of the network's classes, if that knows them.
 
     Raises
     ------
@@ -166,11 +168,13 @@ class VideoSession:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._runtime: Runtime | None = None
+        self.manifest: Manifest | None = None
         self.labels: tuple[str, ...] = ()
         self._pixels = settings.pixels or "0..1"
         if not isinstance(model, PartialNetwork):
             path, stored = find_network(str(model), repository)
             if stored is not None:
+                self.manifest = stored
                 self.labels, self._pixels = stored.labels, settings.pixels or stored.pixels
             kept = Path(folder) if folder is not None else path.with_suffix(".segments")
             self._runtime = Runtime(settings.threads)
