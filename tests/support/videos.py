@@ -35,8 +35,13 @@ def write_video(path: Path, count: int, side: int = SIDE) -> Path:
     return path
 
 
-def convolutional_network(path: Path, side: int | None = SIDE, *, spatial: bool = True) -> Path:
-    """Three logits for photos ``(N, 3, side, side)``. Not ``spatial``: it begins with a mean."""
+def convolutional_network(
+    path: Path, side: int | None = SIDE, *, spatial: bool = True, sums_at: int | None = None
+) -> Path:
+    """Three logits for photos ``(N, 3, side, side)``. Not ``spatial``: it begins with a mean.
+
+    ``sums_at``: before this node rows are summed up, so that each cell depends on all above it.
+    """
     rng = np.random.default_rng(5)
 
     def weights(name: str, *shape: int) -> TensorProto:
@@ -57,6 +62,11 @@ def convolutional_network(path: Path, side: int | None = SIDE, *, spatial: bool 
         weights("w2", 64, 32, 3, 3),
         weights("w3", 64 if spatial else 3, 3),
     ]
+    if sums_at is not None:
+        into = nodes[sums_at].input[0]
+        nodes[sums_at].input[0] = "sums"
+        nodes.insert(sums_at, helper.make_node("CumSum", [into, "rows"], ["sums"]))
+        constants.append(numpy_helper.from_array(np.array(2, np.int64), "rows"))
     open_side: int | str = "side" if side is None else side
     graph = helper.make_graph(
         nodes if spatial else nodes[5:],

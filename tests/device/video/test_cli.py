@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 
 import cv2
+import numpy as np
 import pytest
-from tests.support.videos import convolutional_network, write_video
+from tests.support.videos import convolutional_network, frames_with_a_moving_patch, write_video
 
 from nearsight.__main__ import main
 
@@ -74,6 +75,28 @@ def test_a_video_that_ends_early_is_reported_behind_its_results(
     said = capsys.readouterr()
     assert "frames took" in said.out
     assert "of 40 frames: it may be damaged" in said.err
+
+
+def test_black_and_repeated_frames_and_one_that_is_damaged_are_frames_of_a_video(
+    network: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clip, table = tmp_path / "clip.avi", tmp_path / "out.csv"
+    writer = cv2.VideoWriter(str(clip), cv2.VideoWriter.fourcc(*"MJPG"), 10.0, (64, 64))
+    frames = list(frames_with_a_moving_patch(8))
+    black = np.zeros_like(frames[0])
+    for frame in (*frames, black, black, frames[0], frames[0], frames[3]):
+        writer.write(frame)
+    writer.release()
+    data = bytearray(clip.read_bytes())
+    second = data.index(b"\xff\xd8", data.index(b"\xff\xd9"))  # a JPEG begins where another one ended
+    data[second + 700 : second + 720] = bytes(20)
+    clip.write_bytes(data)
+    assert main(["video", str(clip), "--model", str(network), "--csv", str(table)]) == 0
+    said = capfd.readouterr()
+    assert "13 frames took" in said.out
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [int(row["frame"]) for row in rows] == list(range(13))
+    assert [row["recomputed"] for row in rows[9:12:2]] == ["0.0", "0.0"], "they are as the frame before"
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 from tests.support.videos import SIDE, convolutional_network, frames_with_a_moving_patch
 
 import nearsight
@@ -65,6 +67,56 @@ def test_a_network_without_spatial_reuse_runs_whole(tmp_path: Path) -> None:
         results = [session.run(frame) for frame in frames_with_a_moving_patch(4)]
     assert all(one.whole and one.matched == 0 for one in results)
     assert results[0].outputs["logits"].shape == (1, 3)
+
+
+@pytest.mark.parametrize(("at", "whole"), [(0, True), (3, False)], ids=["first", "in the middle"])
+def test_an_operator_that_is_unknown_ends_the_reuse_and_the_log_says_once_where_nothing_is_left(
+    tmp_path: Path, at: int, whole: bool
+) -> None:
+    path = convolutional_network(tmp_path / "sums.onnx", sums_at=at)
+    runtime = Runtime()
+    plain = runtime.load(path, "plain")
+    with capture_logs() as logs, VideoSession(path, settings=VideoSettings(threshold_db=60)) as session:
+        for frame in frames_with_a_moving_patch(20):
+            result = session.run(frame)
+            expected = plain.run({"": session.tensor(frame)})["logits"]
+            np.testing.assert_allclose(result.outputs["logits"], expected, rtol=1e-4, atol=1e-4)
+            assert ("CumSum" in result.whole) == whole
+    plain.close()
+    runtime.close()
+    said = [one["reason"] for one in logs if one["event"] == "every frame runs whole"]
+    assert len(said) == whole
+    assert all("CumSum" in one for one in said)
+
+
+def test_frames_of_a_bad_camera_are_answered_as_whole_executions_are(network: Path) -> None:
+    """Black frames, the same one twice, gaps, and another size and format for a while."""
+    clip = list(frames_with_a_moving_patch(40))
+    black = np.zeros_like(clip[0])
+    large = np.asarray(cv2.resize(clip[8], (96, 128)), np.uint8)
+    grey = np.ascontiguousarray(clip[9][:, :, 0])
+    frames = [*clip[:3], black, black, clip[3], clip[3], clip[3], clip[25], clip[39], large, grey, clip[0]]
+    runtime = Runtime()
+    plain = runtime.load(network, "plain")
+    with VideoSession(network, settings=VideoSettings(threshold_db=60)) as session:
+        for number, frame in enumerate(frames):
+            result = session.run(frame)
+            expected = plain.run({"": session.tensor(frame)})["logits"]
+            np.testing.assert_allclose(result.outputs["logits"], expected, rtol=1e-4, atol=1e-4)
+            assert result.number == number
+    plain.close()
+    runtime.close()
+
+
+def test_a_network_that_leaves_its_size_open_gets_frames_of_all_sizes_in_one(tmp_path: Path) -> None:
+    path = convolutional_network(tmp_path / "open.onnx", side=None)
+    with capture_logs() as logs, VideoSession(path, settings=VideoSettings(size=(48, 40))) as session:
+        sizes = [(64, 64), (32, 90), (48, 40), (64, 64), (300, 7)]
+        shapes = {session.tensor(np.zeros((*size, 3), np.uint8)).shape for size in sizes}
+        results = [session.run(np.full((*size, 3), 90, np.uint8)) for size in sizes]
+    assert shapes == {(1, 3, 48, 40)}
+    assert [one.whole for one in results] == ["first frame", "", "", "", ""], "it is not cut anew"
+    assert not [one for one in logs if one["log_level"] == "warning"]
 
 
 def test_a_network_that_leaves_its_size_open_takes_that_of_the_settings(tmp_path: Path) -> None:

@@ -99,6 +99,50 @@ def test_a_frame_that_is_no_image_says_so_and_the_stream_goes_on(broken: ImageSo
     assert after.recognition is not None and after.error is None
 
 
+def test_damaged_files_among_the_frames_of_an_iterable_are_passed_over() -> None:
+    camera, heard = Questions(), Listener()
+    good = jpeg(frame())
+    camera.stream.start([good, good[: len(good) // 2], b"", good, good[:-400] + bytes(400)], heard)
+    assert camera.stream.wait(30)
+    assert [one.done for one in heard.answers[:4]] == [Done.ASKED, Done.INVALID, Done.INVALID, Done.UNCHANGED]
+    assert heard.numbers == [0, 1, 2, 3, 4]
+
+
+def test_after_dropped_frames_a_picture_that_is_still_there_is_still_known() -> None:
+    camera = Questions()
+    camera.push()
+    camera.open[0](recognition(where=WHERE))
+    camera.push()
+    camera.clock.advance(5.0)
+    after = camera.push(frame(left=66))
+    assert after.recognition is not None
+    assert np.array(after.outline) == pytest.approx(np.array(corners(left=66)), abs=2)
+    assert after.done is Done.ASKED, "the answer is old"
+
+
+def test_frames_that_change_size_begin_anew_and_the_old_answer_is_not_shown() -> None:
+    camera = Questions()
+    camera.push()
+    assert camera.push(frame()[:200, :160]).done is Done.ASKED
+    camera.open[0](recognition(where=WHERE))
+    assert camera.push(frame()[:200, :160]).recognition is None
+    camera.open[1](recognition("other"))
+    assert camera.push(frame()[:200, :160]).recognition is not None
+    assert camera.push(frame()).recognition is None
+
+
+def test_black_frames_and_the_same_frame_twice_are_asked_once() -> None:
+    camera = Questions()
+    assert camera.push().done is Done.ASKED
+    assert camera.push().done is Done.UNCHANGED
+    camera.open[0](recognition(where=WHERE))
+    black = np.zeros_like(frame())
+    first = next(step for step in range(60) if camera.push(black).done is Done.ASKED)
+    assert first > 0, "the first ones are blurred, compared with the picture"
+    assert {camera.push(black).done for _ in range(5)} == {Done.UNCHANGED}
+    assert camera.push(black).recognition is None
+
+
 def test_the_error_of_a_question_is_told_until_one_is_answered() -> None:
     camera = Questions()
     camera.push()
