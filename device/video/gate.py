@@ -26,6 +26,8 @@ _SAME_LEVEL = 16.0
 """Two such pictures are the same within this difference of brightness, in grey levels."""
 _SHARP = 0.35
 """Share of the recent sharpness below which a frame is blurred."""
+_PLAIN = 10.0
+"""Sharpness of the noise of a camera: what has less, such as black frames, is taken to have so much."""
 _FORGOTTEN_S = 0.5
 """Half of the recent sharpness is forgotten in this time, so that a dull scene does not wait for ever."""
 
@@ -71,4 +73,4 @@ class BlurGate:
         """Whether this frame, the next of the stream, is much less sharp than those before it."""
         faded = self._recent * 2.0 ** ((self._at_s - now_s) / _FORGOTTEN_S)
         self._recent, self._at_s = max(faded, glance.sharpness), now_s
-        return glance.sharpness < _SHARP * self._recent
+        return max(glance.sharpness, _PLAIN) < _SHARP * self._recent

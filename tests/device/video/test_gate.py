@@ -51,3 +51,6 @@ def test_black_frames_are_not_blurred_for_ever() -> None:
     gate, black = BlurGate(), glance_at(np.zeros((240, 320), np.uint8))
     assert not gate.blurred(black, 0.0)
     assert not gate.blurred(black, 0.1)
+    gate.blurred(glance_at(gray(frame()).pixels), 0.2)
+    assert gate.blurred(black, 0.3)
+    assert not gate.blurred(black, 10.0)
