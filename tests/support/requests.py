@@ -57,6 +57,7 @@ class PlainQuery:
         self.has_image = has_image
         self.asked_again = asked_again
         self.unmade = set(unmade)
+        self.reused = 0.0
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms that there are."""
