@@ -95,7 +95,7 @@ def video(  # noqa: PLR0917  typer calls it by name
     """
     from nearsight.device.video.session import VideoSession, VideoSettings, find_network
 
-    settings = VideoSettings(threshold_db, block_px, expiry, not last_frame, pixels=_range(pixels))
+    settings = VideoSettings(threshold_db, block_px, expiry, composite=not last_frame, pixels=_range(pixels))
     for place in (table, heat_map, heat_video):
         if place is not None and not place.parent.is_dir():
             raise NotFound(f"there is no folder {str(place.parent)!r}", advice="make it first")
