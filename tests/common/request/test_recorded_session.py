@@ -65,8 +65,9 @@ class Recording:
                 tier: str,
                 started_at_s: float,
                 deadline_s: float,
+                **options: bool,
             ) -> None:
-                super().__init__(stages, tiers, tier, started_at_s, deadline_s)
+                super().__init__(stages, tiers, tier, started_at_s, deadline_s, **options)
                 self.number = len(recording.flows)
                 recording.flows.append((len(stages), started_at_s, deadline_s))
 
