@@ -19,7 +19,7 @@ import numpy as np
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NearsightError
 from nearsight.common.inference.process_memory import return_freed_memory
-from nearsight.common.inference.reuse_cost import Costs, choose_cuts
+from nearsight.common.inference.reuse_cost import Costs, choose_cuts, typical_changes
 from nearsight.common.inference.runtime import ANY_SIDE_PX, Network, Runtime
 from nearsight.common.inference.saved_graphs import SavedGraphs, being_prepared, complete, digest_of
 from nearsight.common.inference.segmented_network import UNMOVED, SegmentedNetwork, SegmentReport
@@ -43,10 +43,13 @@ class ReuseSettings:
         That one segment executes for one frame, at most.
     maps_mb : float
         Memory of the cached maps, at most, unless the network's ends need more.
+    least_saved_ms : float
+        That a frame must save of which a tenth changed; to match it, and to plan, takes about so long.
     """
 
     regions: int = 4
     maps_mb: float = 32.0
+    least_saved_ms: float = 0.3
 
 
 class PartialNetwork:
@@ -74,7 +77,7 @@ class PartialNetwork:
     stride : tuple of int
         Of rows, of columns: offsets between frames must be multiples of it.
     why_whole : str
-        Why every frame runs whole; empty if regions are reused.
+        Why every frame that changed runs whole; empty if regions are reused.
 
     Raises
     ------
@@ -97,8 +100,10 @@ class PartialNetwork:
         self._runtime, self._path, self._name, self._folder = runtime, path, name, folder
         self._settings = settings
         self._log = get_logger("models")
-        self._plain: Network | None = runtime.load(path, name)
+        self._plain: Network | None = runtime.load(path, name, pooled=True)
         self._segmented: SegmentedNetwork | None = None
+        self._answer: dict[str, Tensor] = {}
+        """Of the last frame, where every frame runs whole."""
         if len(self._plain.inputs) != 1:
             raise InvalidArgument(
                 f"{name} has {len(self._plain.inputs)} inputs", advice="frames go into one input"
@@ -130,7 +135,10 @@ class PartialNetwork:
         InternalError
             If the library fails.
         """
-        tensor = np.ascontiguousarray(check_inputs(self._name, (self.input,), {"": frame})[self.input.name])
+        tensor = frame
+        if frame.shape != self._shape or frame.dtype.name != self.input.dtype:
+            tensor = check_inputs(self._name, (self.input,), {"": frame})[self.input.name]
+        tensor = np.ascontiguousarray(tensor)
         if tensor.shape != self._shape:
             if tensor.shape[0] != 1:
                 raise InvalidArgument(f"{self._name} got {tensor.shape[0]} frames at once, expected one")
@@ -138,7 +146,11 @@ class PartialNetwork:
             self._open()
         if self._segmented is not None:
             return self._segmented.run(tensor, changed, offset)
-        return self._whole_network().run({"": tensor})
+        if changed is None or offset != UNMOVED or not self._answer or any(one.area for one in changed):
+            self._answer = self._whole_network().run({"": tensor})
+            for output in self._answer.values():
+                output.flags.writeable = False
+        return dict(self._answer)
 
     def explain(self) -> tuple[SegmentReport, ...]:
         """What was done with each segment at the last frame."""
@@ -152,8 +164,14 @@ class PartialNetwork:
         """What `run` takes, as measured when the network was cut, if the last frame's maps are there [ms]."""
         return 0.0 if self._segmented is None else self._segmented.expected_ms(changed, offset)
 
+    @property
+    def whole_ms(self) -> float:
+        """What a whole execution took when the network was cut; 0 if it runs whole always."""
+        return 0.0 if self._segmented is None else self._segmented.whole_ms
+
     def reset(self) -> None:
         """Forget the last frame: the next one begins a clip."""
+        self._answer = {}
         if self._segmented is not None:
             self._segmented.reset()
 
@@ -183,11 +201,12 @@ class PartialNetwork:
 
     def _whole_network(self) -> Network:
         if self._plain is None:
-            self._plain = self._runtime.load(self._path, self._name)
+            self._plain = self._runtime.load(self._path, self._name, pooled=True)
         return self._plain
 
     def _open(self) -> None:
         """Bring the segments for this shape into memory; make them if there are none."""
+        self._answer = {}
         if self._segmented is not None:
             self._segmented.close()
             self._segmented = None
@@ -196,7 +215,8 @@ class PartialNetwork:
         found = self._find(folder, digest) or self._prepare(folder, digest)
         self.why_whole, self.stride = str(found["why_whole"]), (1, 1)
         if self.why_whole:
-            self._log.warning("every frame runs whole", network=self._name, reason=self.why_whole)
+            say = self._log.warning if found.get("warns") else self._log.info
+            say("frames that change run whole", network=self._name, reason=self.why_whole)
             return
         segments, costs = Segments.from_json(found["segments"]), Costs.from_json(found["costs"])
         self._segmented = SegmentedNetwork(
@@ -208,12 +228,17 @@ class PartialNetwork:
             self._plain = None
         return_freed_memory()
 
+    @property
+    def _kept_settings(self) -> list[float]:
+        """Those that what is saved depends on."""
+        return [self._settings.maps_mb, self._settings.least_saved_ms]
+
     def _find(self, folder: Path, digest: str) -> Mapping[str, Any] | None:
         """What was prepared for this file; None if there is nothing that holds."""
         try:
             if SavedGraphs(self._runtime.version).find(folder) is not None:
                 found = json.loads((folder / _SEGMENTS).read_text())
-                if (found["digest"], found["maps_mb"]) == (digest, self._settings.maps_mb):
+                if (found["digest"], found["settings"]) == (digest, self._kept_settings):
                     return dict(found)
         except CorruptStore as error:
             self._log.warning("segments are made again", network=self._name, error=error.message)
@@ -223,23 +248,23 @@ class PartialNetwork:
         """Cut, measure, compare answers, and save; returns what `_find` would."""
         aside = being_prepared(folder)
         shutil.rmtree(aside, ignore_errors=True)
-        made: dict[str, Any] = {"digest": digest, "maps_mb": self._settings.maps_mb}
+        made: dict[str, Any] = {"digest": digest, "settings": self._kept_settings}
         try:
             aside.mkdir(parents=True)
             try:
                 made |= {"why_whole": "", **self._cut(aside)}
             except InvalidArgument as error:
-                made |= {"why_whole": error.message}
+                made |= {"why_whole": error.message, "warns": True}
             (aside / _SEGMENTS).write_text(json.dumps(made))
             complete(self._runtime.version, folder)
         except (NearsightError, OSError) as error:  # such as a full disk: tried again next time
-            return made | {"why_whole": f"its segments cannot be saved: {error}"}
+            return made | {"why_whole": f"its segments cannot be saved: {error}", "warns": True}
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         return made
 
     def _cut(self, aside: Path) -> dict[str, Any]:
-        """Segments and what they cost.
+        """Segments and what they cost, or why there are none because they would not pay.
 
         Raises
         ------
@@ -266,7 +291,12 @@ class PartialNetwork:
         segments = graph.write(positions)
         loaded = SegmentedNetwork(self._runtime, aside, name, segments, self._settings.regions)
         loaded.source.hold(sample)
-        costs = loaded.measured()
+        loaded.costs = costs = loaded.measured()
+        saved_ms = loaded.saved_ms(typical_changes(loaded.source.layout.size)[0])
+        if saved_ms < self._settings.least_saved_ms:
+            saved = f"{max(saved_ms, 0.0):.2f} of {loaded.whole_ms:.2f} ms"
+            loaded.close()
+            return {"why_whole": f"regions would save {saved}, less than it takes to find them"}
         self._compare(loaded, sample, rng)
         loaded.close()
         return {"segments": segments.to_json(), "costs": costs}

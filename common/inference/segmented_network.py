@@ -10,6 +10,7 @@ Source: DeepCache, section 5; how ours differs: decision 054.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from nearsight.common.inference.reuse_cost import (
     measured_ms,
     merged,
 )
-from nearsight.common.inference.runtime import Network, Runtime
+from nearsight.common.inference.runtime import SAVED_GRAPH, Network, Runtime
 from nearsight.common.inference.segment_execution import (
     CachedMap,
     Crop,
@@ -71,6 +72,11 @@ class _Step(NamedTuple):
     expected_ms: float
 
 
+_WEIGHT, _KEPT = 0.2, 0.98
+"""Of the newest measurement in a running mean; of a mean from frame to frame."""
+_SHORT_TAIL_BYTES = 8_000_000
+"""Weights may lie in memory twice; up to here a whole frame is one call for the tail, too."""
+
 _WHOLE = _Step(None, math.inf)
 
 
@@ -109,7 +115,7 @@ class SegmentedNetwork:
         costs: Costs | None = None,
     ) -> None:
         def load(file: str) -> Network:
-            return runtime.load(folder / file, f"{name} ({file})", saved=True)
+            return runtime.load(folder / file, f"{name} ({file})", saved=True, pooled=True)
 
         maps, scratch = {one: CachedMap(one, layout) for one, layout in segments.layouts.items()}, Scratch()
         self.source = maps[segments.source]
@@ -118,6 +124,8 @@ class SegmentedNetwork:
         self.rests = [LoadedWhole(one, load(one.file), maps) for one in segments.rests]
         self._outputs = [maps[one] for one in segments.outputs]
         self._tail = load(TAIL) if segments.tail_sources else None
+        short = self._tail is None or segments.tail_bytes <= _SHORT_TAIL_BYTES
+        self._uncut = load(SAVED_GRAPH) if short and costs is not None else None
         self._tail_sources = [maps[one] for one in segments.tail_sources]
         self._regions = regions
         self.reset()
@@ -128,6 +136,8 @@ class SegmentedNetwork:
         """Segments whose maps are of the last frame."""
         self._wanted = len(self.loaded)
         """Segments whose maps the last frames could use."""
+        self._more_ms = 0.0
+        """CPU time of executions in part beyond what was expected; soon forgotten where there are none."""
         self._answer: dict[str, Tensor] = {}
         self._steps: list[_Step] = []
         self._last_plan: tuple[object, list[_Step]] | None = None
@@ -139,13 +149,27 @@ class SegmentedNetwork:
         self.source.hold(frame)
         if changed is None:
             return self.execute([_WHOLE] * self._wanted, UNMOVED)
+        if _is_dirty(self.source, changed):
+            self._wanted = 0
+            return self.execute((), UNMOVED)
         if offset == UNMOVED and self._answer and not any(one.area for one in changed):
             self._steps = [_Step((), 0.0)] * len(self.loaded)
             return dict(self._answer)
         steps = self._planned(changed, offset)
         self._wanted = len(steps)
+        in_part = len(steps) <= self._kept and any(step.crops is not None for step in steps)
         steps[self._kept :] = [_WHOLE] * (len(steps) - self._kept)
-        return self.execute(steps, offset)
+        expected_ms, began_s = self._sum_ms(steps), time.thread_time()
+        answer = self.execute(steps, offset)
+        if in_part:
+            more_ms = 1e3 * (time.thread_time() - began_s) - expected_ms
+            self._more_ms += _WEIGHT * (more_ms - self._more_ms)
+        return answer
+
+    @property
+    def whole_ms(self) -> float:
+        """Of all of it."""
+        return self.costs.rests_ms[0] + self.costs.tail_ms if self.costs else 0.0
 
     @property
     def stride(self) -> tuple[int, int]:
@@ -163,10 +187,17 @@ class SegmentedNetwork:
 
     def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> float:
         """As `PartialNetwork.expected_ms`."""
-        if self.costs is None or (offset == UNMOVED and not any(one.area for one in changed)):
-            return 0.0
-        steps = self._planned(changed, offset)
-        return sum(one.expected_ms for one in steps) + self.costs.rests_ms[len(steps)] + self.costs.tail_ms
+        unchanged = offset == UNMOVED and not any(one.area for one in changed)
+        return 0.0 if unchanged else self._sum_ms(self._planned(changed, offset))
+
+    def saved_ms(self, changed: Rectangle) -> float:
+        """Of a whole execution, where this changed and nothing moved."""
+        return self.whole_ms - self._sum_ms(self.plan([changed], UNMOVED))
+
+    def _sum_ms(self, steps: Sequence[_Step]) -> float:
+        """Of a plan, with what is executed behind it."""
+        behind_ms = self.costs.rests_ms[len(steps)] + self.costs.tail_ms if self.costs else 0.0
+        return sum(one.expected_ms for one in steps) + behind_ms
 
     def _planned(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Step]:
         """As `plan`, which is asked once for the same changes."""
@@ -181,7 +212,8 @@ class SegmentedNetwork:
             return []
         regions = [one for given in changed if (one := given.intersection(self.source.whole)).area]
         found: dict[str, Sequence[Rectangle]] = {self.source.name: regions}
-        steps, spent_ms = list[_Step](), 0.0
+        self._more_ms *= _KEPT
+        steps, spent_ms = list[_Step](), max(0.0, self._more_ms)
         best_ms, best = MARGIN * self.costs.rests_ms[0], 0
         for segment, cost, rest_ms in zip(
             self.loaded, self.costs.segments, self.costs.rests_ms[1:], strict=True
@@ -229,11 +261,14 @@ class SegmentedNetwork:
                     target.shift((int(offset[0] / pitch[0]), int(offset[1] / pitch[1])))
             for crop in step.crops:
                 segment.run_crop(crop)
-        if len(steps) < len(self.loaded):
-            self.rests[len(steps)].run_whole()
-        self._kept = len(steps)
         self._steps = [*steps, *[_WHOLE] * (len(self.loaded) - len(steps))]
-        self._answer = self.run_tail() | {one.name: one.values() for one in self._outputs}
+        if not steps and self._uncut is not None:
+            self._answer = self._uncut.run({"": self.source.stored})
+        else:
+            if len(steps) < len(self.loaded):
+                self.rests[len(steps)].run_whole()
+            self._answer = self.run_tail() | {one.name: one.values() for one in self._outputs}
+        self._kept = len(steps)
         for tensor in self._answer.values():
             tensor.flags.writeable = False
         return dict(self._answer)
@@ -276,8 +311,9 @@ class SegmentedNetwork:
         """Drop it and return its memory."""
         for one in (*self.loaded, *self.rests):
             one.network.close()
-        if self._tail is not None:
-            self._tail.close()
+        for network in (self._tail, self._uncut):
+            if network is not None:
+                network.close()
 
 
 def _is_dirty(target: CachedMap, regions: Sequence[Rectangle]) -> bool:

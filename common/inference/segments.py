@@ -31,6 +31,8 @@ _BLOCKED_DOMAIN, _UNBLOCKS = "com.microsoft.nchwc", "ReorderOutput"
 _MOST_ALIVE = 4
 """Maps where the graph may be cut."""
 _PROBE_CHANNELS = 64
+_BYTES = 4
+"""Of a number."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Layout:
     @property
     def size_bytes(self) -> int:
         """Of 32-bit numbers."""
-        return 4 * math.prod(self.shape)
+        return _BYTES * math.prod(self.shape)
 
     def declared(self, rows: int, columns: int) -> tuple[int, ...]:
         """The declared shape of a crop."""
@@ -108,6 +110,8 @@ class Segments:
         Maps that the tail reads; empty if there is no tail.
     outputs : tuple of str
         Maps that are outputs of the network.
+    tail_bytes : int
+        Of its weights.
     """
 
     source: str
@@ -116,6 +120,7 @@ class Segments:
     rests: tuple[Segment, ...]
     tail_sources: tuple[str, ...]
     outputs: tuple[str, ...]
+    tail_bytes: int
 
     def to_json(self) -> dict[str, Any]:
         """For `from_json`."""
@@ -132,6 +137,7 @@ class Segments:
             "rests": self.rests,
             "tail_sources": self.tail_sources,
             "outputs": self.outputs,
+            "tail_bytes": self.tail_bytes,
         }
 
     @classmethod
@@ -149,7 +155,7 @@ class Segments:
             for kind in ("segments", "rests")
         )
         tail_sources, outputs = (tuple(values[name]) for name in ("tail_sources", "outputs"))
-        return cls(values["source"], layouts, segments, rests, tail_sources, outputs)
+        return cls(values["source"], layouts, segments, rests, tail_sources, outputs, values["tail_bytes"])
 
 
 def _node(values: Sequence[Any]) -> Node:
@@ -240,7 +246,13 @@ class OptimisedGraph:
             self._write(TAIL, self._tail, self._tail_sources, ends, fixed=True)
         used = {name for one in segments for name in (*one.sources, *one.targets)}
         layouts = {name: layout for name, layout in self.layouts.items() if name in used}
-        return Segments(self.source, layouts, tuple(segments), tuple(wholes), self._tail_sources, outputs)
+        read = {name for node in self._tail for name in node.input}
+        tail_bytes = sum(
+            math.prod(one.dims) * _BYTES for one in self._model.graph.initializer if one.name in read
+        )
+        return Segments(
+            self.source, layouts, tuple(segments), tuple(wholes), self._tail_sources, outputs, tail_bytes
+        )
 
     def _part(self, file: str, start: int, stop: int, *, fixed: bool = False) -> Segment:
         """Write the nodes between two positions; those for fixed sizes need no geometry."""

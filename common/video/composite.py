@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.video.matching import Frame, Offset, overlap
 from nearsight.common.video.regions import Rectangle
@@ -71,7 +73,7 @@ class Composite:
 
     def restart(self, frame: Frame) -> Frame:
         """See `Reference`."""
-        self._pixels = frame.copy()
+        self._pixels = _copied(frame, self._pixels)
         return self._pixels
 
     def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:
@@ -100,13 +102,21 @@ class LastFrame:
 
     def restart(self, frame: Frame) -> Frame:
         """See `Reference`."""
-        self._pixels = frame.copy()
+        self._pixels = _copied(frame, self._pixels)
         return self._pixels
 
     def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:  # noqa: ARG002
         """See `Reference`. The network reads the frame."""
         _known(self._pixels, frame)
         return self.restart(frame)
+
+
+def _copied(frame: Frame, into: Frame | None) -> Frame:
+    """In memory that is there already, if it fits: new pages take longer than the copy."""
+    if into is None or into.shape != frame.shape:
+        return frame.copy()
+    np.copyto(into, frame)
+    return into
 
 
 def _known(pixels: Frame | None, frame: Frame) -> Frame:

@@ -30,18 +30,17 @@ from nearsight.common.video.composite import Composite, LastFrame, Reference
 from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, Offset, ShiftMatcher
 from nearsight.common.video.regions import Rectangle, covering
 from nearsight.common.video.time_budget import LOOSEST_DB, TimeBudget
+from nearsight.device.video.back_off import BackOff
 from nearsight.device.video.drift import DriftGuard, deviation_of
 
 FIRST, EXPIRED = "first frame", "expired"
 PAUSED = "reuse is paused, as outputs deviated"
 UNLIKE, SKIPPED = "nothing matched", "not matched, as reuse did not pay before"
 DEAR = "reuse would not pay"
-_LONGEST_SKIP = 15
-"""So many frames are not matched, at most, where reuse did not pay."""
 _SEARCHED_FROM_MS = 10.0
 """Looking for motion takes about 1 ms: only for networks that take longer than this."""
 _WEIGHT = 0.2
-"""Of the newest whole execution in the mean of their times."""
+"""Of the newest frame in the mean of how much longer it took than expected."""
 _FASTEST = 0.1
 """Of the times that were measured when the network was cut, at least."""
 _PROBED_ROWS = 8
@@ -185,6 +184,9 @@ class VideoSession:
         size = settings.size if settings.size and None in model.input.shape[1:] else layout[:2]
         self._grid = Blocks(*size, settings.block_px)
         self._shifts = ShiftMatcher(settings.block_px, settings.threshold_db, math.lcm(*model.stride))
+        self._shifts.searches = model.whole_ms >= _SEARCHED_FROM_MS
+        self._no_blocks = np.zeros((self._grid.rows, self._grid.columns), np.bool_)
+        self._no_blocks.flags.writeable = False
         self._matcher = matcher or self._shifts
         self._reference: Reference = Composite() if settings.composite else LastFrame()
         self._guard = DriftGuard(settings.most_deviation)
@@ -193,9 +195,8 @@ class VideoSession:
             self._budget = TimeBudget(self._grid, settings.expiry, settings.regions)
         self._pace = 1.0
         self._number = self._since_whole = self._expiries = 0
-        self._misses = self._skip = 0
-        self._difference = self._hopeless = 0.0
-        self._whole_ms = math.inf
+        self._back_off = BackOff(model.whole_ms)
+        self._difference = 0.0
 
     @property
     def size(self) -> tuple[int, int]:
@@ -232,15 +233,14 @@ class VideoSession:
         outputs, why, deviation = self._answer(photo, why, found)
         ended_s = self._clock.monotonic()
         self._learn(why, found, 1e3 * (ended_s - began_s), 1e3 * (ended_s - matched_s))
-        matched = found.match.matched if found else np.zeros((self._grid.rows, self._grid.columns), np.bool_)
         return VideoResult(
             number=self._number - 1,
             outputs=outputs,
             whole=why,
-            matched=float(matched.mean()),
+            matched=float(found.match.matched.mean()) if found else 0.0,
             recomputed=1.0 if why else self._recomputed(),
             offset=found.match.offset if found else (0, 0),
-            blocks=found.kept if found and not why else np.zeros_like(matched),
+            blocks=found.kept if found and not why else self._no_blocks,
             match_ms=1e3 * (matched_s - began_s),
             network_ms=1e3 * (ended_s - matched_s),
             deviation=deviation,
@@ -270,13 +270,17 @@ class VideoSession:
     def _known_before(self, photo: Frame) -> str:
         """Why the frame must be executed whole, whatever would match; empty if nothing is known."""
         reference = self._reference.pixels
-        if self.network.why_whole or reference is None:
-            return self.network.why_whole or FIRST
+        if reference is None:
+            return FIRST
         if self._guard.pauses():
             return PAUSED
-        self._difference = cv2.norm(photo[::_PROBED_ROWS], reference[::_PROBED_ROWS])
-        if self._skip and self._difference > self._hopeless / 2:
-            self._skip -= 1
+        probed = photo[::_PROBED_ROWS]
+        self._difference = cv2.norm(probed, reference[::_PROBED_ROWS], cv2.NORM_L2SQR) / probed.size
+        if self.network.why_whole:  # only a frame without changes is worth matching
+            limit = self._grid.limits(self.threshold_db).sum() / photo.size
+            if self._difference > limit:
+                return self.network.why_whole
+        if self._back_off.skips(self._difference):
             return SKIPPED
         return EXPIRED if self._since_whole + 1 >= self._whole_every() else ""
 
@@ -306,6 +310,8 @@ class VideoSession:
             spent_ms = 1e3 * (self._clock.monotonic() - began_s)
             left_ms = (self.settings.budget_ms - spent_ms) / self._pace
             computed = self._budget.choose(match, errors, strict, left_ms, self.network.expected_ms)
+        elif self.network.why_whole and not match.matched.all():
+            computed = (Rectangle(0, 0, self._grid.rows, self._grid.columns),)
         else:
             computed = covering(~match.matched, self.settings.regions)
         kept, changed = np.ones_like(match.matched), list[Rectangle]()
@@ -320,7 +326,7 @@ class VideoSession:
         """The outputs; why all of it was computed; and how far reused outputs deviated, if that is known."""
         reused = self._reuse(photo, found) if found else None
         if found and not why and reused is None:
-            why = DEAR if found.match.matched.any() else UNLIKE
+            why = self.network.why_whole or (DEAR if found.match.matched.any() else UNLIKE)
         if reused is not None and not why:
             return reused, "", None
         outputs = self._compute(photo, why, found)
@@ -342,18 +348,15 @@ class VideoSession:
 
     def _learn(self, why: str, found: _Found | None, took_ms: float, network_ms: float) -> None:
         """From what became of a frame: what is worth trying with the next ones."""
-        if found is None and self._number:  # the first one is slow
-            known = took_ms if self._whole_ms == math.inf else self._whole_ms
-            self._whole_ms = known + _WEIGHT * (took_ms - known)
-            self._shifts.searches = self._whole_ms >= _SEARCHED_FROM_MS
-        if found and found.is_other and why != EXPIRED:
-            # After a whole execution, maps that were empty are filled if that is worth it.
-            good = took_ms <= self._whole_ms
-            if why:
-                good = why == DEAR and self.network.pays(found.changed, found.match.offset)
-            self._misses = 0 if good else self._misses + 1
-            self._skip = min(2 ** max(self._misses - 1, 0) - 1, _LONGEST_SKIP)
-            self._hopeless = self._difference
+        if why == SKIPPED:
+            self._back_off.whole(took_ms)
+        elif found and why != EXPIRED and (found.is_other or self.network.why_whole):
+            if not why:
+                self._back_off.reused(self._difference, took_ms)
+            elif why == DEAR and self.network.pays(found.changed, found.match.offset):
+                self._back_off.try_next()  # its maps were empty, and are filled now
+            else:
+                self._back_off.in_vain(self._difference, took_ms - network_ms, network_ms)
         if self._budget is not None:
             self._budget.note(~found.kept if found and not why else None)
             if found and found.is_other and why != EXPIRED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +14,15 @@ from numpy.typing import NDArray
 from tests.support.videos import SIDE, convolutional_network
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.inference.region_reuse import PartialNetwork
+from nearsight.common.inference.region_reuse import PartialNetwork, ReuseSettings
 from nearsight.common.inference.reuse_cost import Costs
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.video.regions import Rectangle
 
 Frame = NDArray[np.float32]
+
+ALWAYS = ReuseSettings(least_saved_ms=-math.inf)
+"""For networks that are too small to gain."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +47,7 @@ def plain(runtime: Runtime, path: Path) -> Iterator[Network]:
 @pytest.fixture(scope="module")
 def partial(runtime: Runtime, path: Path) -> Iterator[PartialNetwork]:
     """Reuses whatever it can, whether or not that takes longer."""
-    network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"))
+    network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), settings=ALWAYS)
     segmented = network._segmented
     assert segmented is not None, network.why_whole
     segmented.costs = Costs.that_prefer_regions(len(segmented.loaded))
@@ -118,7 +122,7 @@ def test_little_is_executed_for_a_small_change_and_nothing_for_none(partial: Par
 def test_what_was_prepared_is_found_again(runtime: Runtime, path: Path, partial: PartialNetwork) -> None:
     folder = path.with_suffix(".segments")
     before = {one: one.stat().st_mtime_ns for one in folder.rglob("*")}
-    PartialNetwork(runtime, path, "small", folder).close()
+    PartialNetwork(runtime, path, "small", folder, settings=ALWAYS).close()
     assert {one: one.stat().st_mtime_ns for one in folder.rglob("*")} == before
     assert partial.why_whole == ""
 
@@ -133,7 +137,7 @@ def test_a_network_that_leaves_its_size_open_is_cut_anew_for_another_one(
 ) -> None:
     path = convolutional_network(tmp_path / "open.onnx", side=None)
     network, plain = (
-        PartialNetwork(runtime, path, "open", tmp_path / "s", size=(48, 40)),
+        PartialNetwork(runtime, path, "open", tmp_path / "s", size=(48, 40), settings=ALWAYS),
         runtime.load(path, "o"),
     )
     for side in (48, 64):
@@ -151,4 +155,23 @@ def test_a_network_without_spatial_reuse_says_so_and_runs_whole(runtime: Runtime
     assert not network.pays([Rectangle(0, 0, 4, 4)])
     assert network.run(noise(0), [Rectangle(0, 0, 4, 4)])["logits"].shape == (1, 3)
     assert network.explain() == ()
+    network.close()
+
+
+def test_where_regions_save_less_than_finding_them_takes_only_frames_without_changes_are_reused(
+    runtime: Runtime, path: Path, plain: Network, tmp_path: Path
+) -> None:
+    network = PartialNetwork(
+        runtime, path, "small", tmp_path / "s", settings=ReuseSettings(least_saved_ms=math.inf)
+    )
+    assert "less than it takes" in network.why_whole
+    first, second = noise(0), noise(1)
+    answer = network.run(first)["logits"]
+    assert (network.run(second, [])["logits"] == answer).all()
+    assert not answer.flags.writeable
+    expected = plain.run({"": second})["logits"]
+    assert (network.run(second, [Rectangle(0, 0, 4, 4)])["logits"] == expected).all()
+    assert (network.run(first, [], (4, 0))["logits"] == answer).all()
+    network.reset()
+    assert (network.run(second, [])["logits"] == expected).all()
     network.close()

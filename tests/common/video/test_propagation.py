@@ -155,7 +155,8 @@ def test_outputs_of_a_graph_outside_of_the_changed_set_depend_on_no_changed_cell
     for rectangle in graph.changed([changed]):
         told |= mask_of(rectangle, (truth.shape[0], truth.shape[1]))
     assert not (truth & ~told).any()
-    if all(len(node.inputs) == 1 for node in nodes):
+    # Of a change that no window reads, inside of the graph, a table per axis may still tell something.
+    if truth.any() and all(len(node.inputs) == 1 for node in nodes):
         assert bounds(truth) == bounds(told)
 
 

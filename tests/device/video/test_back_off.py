@@ -1,0 +1,76 @@
+"""Which frames are worth matching."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from nearsight.device.video.back_off import BackOff
+
+NEAR, FAR = 1.0, 100.0
+
+
+def skipped(back_off: BackOff, frames: int) -> list[int]:
+    """Frames that are skipped of some that are all matched in vain otherwise."""
+    found = []
+    for number in range(frames):
+        if back_off.skips(FAR):
+            back_off.whole(5.0)
+            found.append(number)
+        else:
+            back_off.in_vain(FAR, match_ms=1.0, whole_ms=5.0)
+    return found
+
+
+def test_where_matching_is_in_vain_ever_fewer_frames_are_matched_but_always_some() -> None:
+    back_off = BackOff(5.0)
+    found = skipped(back_off, 200)
+    matched = [number for number in range(200) if number not in found]
+    gaps = [later - earlier for earlier, later in pairwise(matched)]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == 32
+
+
+def test_where_reuse_gains_every_frame_is_matched_also_after_a_miss() -> None:
+    back_off = BackOff(5.0)
+    for number in range(30):
+        assert not back_off.skips(FAR)
+        if number % 10:
+            back_off.reused(FAR, took_ms=3.0)
+        else:
+            back_off.in_vain(FAR, match_ms=0.5, whole_ms=5.0)
+
+
+def test_reuse_that_takes_longer_than_whole_frames_is_backed_off_from() -> None:
+    back_off = BackOff(5.0)
+    matched = 0
+    for _ in range(100):
+        if not back_off.skips(FAR):
+            back_off.reused(FAR, took_ms=5.5)
+            matched += 1
+    assert matched < 10
+
+
+def test_a_frame_that_is_much_nearer_is_matched_all_the_same() -> None:
+    back_off = BackOff(5.0)
+    skipped(back_off, 50)
+    assert not back_off.skips(NEAR)
+    back_off.reused(NEAR, took_ms=0.1)
+    assert not back_off.skips(FAR), "matching gained more than it had cost"
+
+
+def test_a_frame_that_only_prepared_for_reuse_is_followed_by_a_try() -> None:
+    back_off = BackOff(5.0)
+    skipped(back_off, 50)
+    back_off.try_next()
+    assert not back_off.skips(FAR)
+
+
+def test_the_time_without_reuse_is_learned_from_whole_frames() -> None:
+    back_off = BackOff(0.0)
+    back_off.reused(FAR, took_ms=9.0)
+    assert not back_off.skips(FAR), "nothing is known yet"
+    for _ in range(7):
+        back_off.whole(5.0)
+    for _ in range(4):
+        back_off.reused(FAR, took_ms=9.0)
+    assert back_off.skips(FAR)
