@@ -61,6 +61,16 @@ def video(  # noqa: PLR0917  typer calls it by name
     expiry: Annotated[
         int, typer.Option("--expiry", metavar="N", min=1, help="Every N-th frame is executed whole.")
     ] = 10,
+    margin: Annotated[
+        float,
+        typer.Option(
+            "--margin",
+            metavar="SHARE",
+            min=0.0,
+            max=1.0,
+            help="Leave a margin, so that the network's window can move with the picture, as 0.08.",
+        ),
+    ] = 0.0,
     last_frame: Annotated[
         bool, typer.Option("--last-frame", help="Match with the last frame, as the paper does.")
     ] = False,
@@ -95,7 +105,9 @@ def video(  # noqa: PLR0917  typer calls it by name
     """
     from nearsight.device.video.session import VideoSession, VideoSettings, find_network
 
-    settings = VideoSettings(threshold_db, block_px, expiry, composite=not last_frame, pixels=_range(pixels))
+    settings = VideoSettings(
+        threshold_db, block_px, expiry, composite=not last_frame, margin=margin, pixels=_range(pixels)
+    )
     for place in (table, heat_map, heat_video):
         if place is not None and not place.parent.is_dir():
             raise NotFound(f"there is no folder {str(place.parent)!r}", advice="make it first")

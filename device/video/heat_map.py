@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument, SetupError
+from nearsight.common.video.regions import Rectangle
 from nearsight.device.drawing import write
 from nearsight.device.video.session import VideoResult, in_colour
 
@@ -16,6 +17,8 @@ _LONGEST_PX, _LEAST_PX = 960, 480
 """Of the longer side of the pictures."""
 _RECOMPUTED = np.array((0, 120, 255), np.float32)
 """Orange marks blocks that were computed again."""
+_FRAMED = (255, 255, 255)
+"""A white line is around what the network was given, where that is not the whole frame."""
 _OPACITY = 0.55
 _CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
 
@@ -34,36 +37,45 @@ class HeatMap:
     def __init__(self, block_px: int, size: tuple[int, int]) -> None:
         self._block_px, self._size = block_px, size
         self.frames = 0
-        self._reused: NDArray[np.float64] | None = None
         self._sum: NDArray[np.float64] | None = None
+        # Frames in which a pixel was reused, and in which it was in the network's window.
+        self._reused = self._given = np.zeros((0, 0))
 
     def add(self, frame: NDArray[np.uint8], result: VideoResult) -> None:
         """Take up a frame and what was reused of it."""
         photo = self._shown(frame)
-        if self._sum is None or self._reused is None:
-            self._sum, self._reused = np.zeros(photo.shape), np.zeros(result.blocks.shape)
+        if self._sum is None:
+            self._sum = np.zeros(photo.shape)
+            self._reused, self._given = np.zeros(photo.shape[:2]), np.zeros(photo.shape[:2])
         height, width = self._sum.shape[:2]
         self._sum += photo if photo.shape == self._sum.shape else cv2.resize(photo, (width, height))
-        self._reused += result.blocks
+        self._reused += self._over(result.blocks.astype(np.float64), self._sum.shape, result)
+        self._given += self._over(np.ones(result.blocks.shape), self._sum.shape, result)
         self.frames += 1
 
     def picture(self) -> NDArray[np.uint8]:
         """In how many frames each block was reused, as colours over the mean frame, with a legend."""
-        if self._sum is None or self._reused is None:
+        if self._sum is None:
             raise InvalidArgument("there was no frame to draw")
         mean = np.asarray(self._sum / self.frames, np.uint8)
-        share = self._over(self._reused / self.frames, mean.shape[:2])
+        share = self._reused / np.maximum(self._given, 1)
         colours = cv2.applyColorMap(np.asarray(255 * share, np.uint8), cv2.COLORMAP_VIRIDIS)
         grey = cv2.cvtColor(cv2.cvtColor(mean, cv2.COLOR_BGR2GRAY), cv2.COLOR_GRAY2BGR)
-        return np.concatenate([_blended(colours, grey), self._legend(mean.shape[1])])
+        drawn = np.where(self._given[:, :, None] > 0, _blended(colours, grey), grey)
+        return np.concatenate([drawn, self._legend(mean.shape[1])])
 
     def frame(self, frame: NDArray[np.uint8], result: VideoResult, text: str) -> NDArray[np.uint8]:
         """The frame with the blocks marked that were computed again, and a line of text."""
         photo = self._shown(frame)
         if self._sum is not None and photo.shape != self._sum.shape:
             photo = np.asarray(cv2.resize(photo, self._sum.shape[1::-1]), np.uint8)
-        again = self._over((~result.blocks).astype(np.float64), photo.shape[:2])[:, :, None] * _OPACITY
+        again = (
+            self._over((~result.blocks).astype(np.float64), photo.shape[:2], result)[:, :, None] * _OPACITY
+        )
         drawn = np.asarray(photo * (1 - again) + _RECOMPUTED * again, np.uint8)
+        top, left, bottom, right = _window(result, drawn.shape)
+        if (bottom - top, right - left) != drawn.shape[:2]:
+            cv2.rectangle(drawn, (left, top), (right - 1, bottom - 1), _FRAMED)
         text_px = _text_px(drawn.shape[1])
         write(drawn, text, (0, drawn.shape[0]), text_px)
         return drawn
@@ -76,13 +88,17 @@ class HeatMap:
         size = [2 * max(1, round(side * scale / 2)) for side in photo.shape[1::-1]]
         return np.asarray(cv2.resize(photo, size, interpolation=cv2.INTER_AREA if scale < 1 else 1), np.uint8)
 
-    def _over(self, blocks: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Values of blocks for each pixel of a picture."""
+    def _over(
+        self, blocks: NDArray[np.float64], shape: tuple[int, ...], result: VideoResult
+    ) -> NDArray[np.float64]:
+        """Values of blocks for each pixel of a picture; 0 where the network was not given it."""
         height, width = self._size
         cells = blocks.repeat(self._block_px, 0).repeat(self._block_px, 1)[:height, :width]
-        return np.asarray(
-            cv2.resize(cells, (shape[1], shape[0]), interpolation=cv2.INTER_NEAREST), np.float64
-        )
+        top, left, bottom, right = _window(result, shape)
+        found = np.zeros(shape[:2])
+        size = right - left, bottom - top
+        found[top:bottom, left:right] = cv2.resize(cells, size, interpolation=cv2.INTER_NEAREST)
+        return found
 
     def _legend(self, width: int) -> NDArray[np.uint8]:
         """A bar of the colours from never to always."""
@@ -131,6 +147,11 @@ class HeatVideo:
         """Finish the file."""
         if self._writer is not None:
             self._writer.release()
+
+
+def _window(result: VideoResult, shape: tuple[int, ...]) -> Rectangle:
+    """What the network was given, in pixels of a picture."""
+    return Rectangle(*(round(share * side) for share, side in zip(result.window, 2 * shape[:2], strict=True)))
 
 
 def _text_px(width: int) -> int:

@@ -30,6 +30,7 @@ from nearsight.common.video.composite import Composite, LastFrame, Reference
 from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, Offset, ShiftMatcher
 from nearsight.common.video.regions import Rectangle, covering
 from nearsight.common.video.time_budget import LOOSEST_DB, TimeBudget
+from nearsight.common.video.window import MovingWindow
 from nearsight.device.video.back_off import BackOff
 from nearsight.device.video.drift import DriftGuard, deviation_of
 
@@ -64,6 +65,9 @@ class VideoSettings:
     does: then small differences add up."""
     regions: int = 4
     """Rectangles that cover what did not match, at most."""
+    margin: float = 0.0
+    """The network is given a window of the frame that moves with the picture, if looking for motion pays; the
+    frame is larger than the window by this share of its sides. 0: the whole frame."""
     check_every: int = 5
     """Of so many frames that expire, one is executed in both ways, to measure the deviation; 0: none."""
     most_deviation: float = 0.2
@@ -79,6 +83,7 @@ class VideoSettings:
         least = {"block_px": 1, "expiry": 1, "regions": 1, "check_every": 0, "threads": 1}
         wrong = [name for name, one in least.items() if getattr(self, name) < one]
         wrong += [] if math.isfinite(self.threshold_db) else ["threshold_db"]
+        wrong += [] if 0 <= self.margin <= 1 else ["margin"]
         wrong += [] if self.most_deviation > 0 else ["most_deviation"]
         wrong += [] if self.budget_ms is None or (self.budget_ms > 0 and self.composite) else ["budget_ms"]
         wrong += [] if self.size is None or min(self.size) >= 1 else ["size"]
@@ -111,6 +116,8 @@ class VideoResult:
         Making the frame ready and matching it; all the rest.
     deviation : float or None
         Of the outputs that reuse gave for this frame from these; measured on a sample of the frames.
+    window : tuple of float
+        Top, left, bottom, right of what the network was given, as shares of the frame's sides.
     """
 
     number: int
@@ -123,6 +130,7 @@ class VideoResult:
     match_ms: float
     network_ms: float
     deviation: float | None
+    window: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 
 
 class VideoSession:
@@ -185,6 +193,8 @@ class VideoSession:
         self._grid = Blocks(*size, settings.block_px)
         self._shifts = ShiftMatcher(settings.block_px, settings.threshold_db, math.lcm(*model.stride))
         self._shifts.searches = model.whole_ms >= _SEARCHED_FROM_MS
+        margin = settings.margin if self._shifts.searches else 0.0
+        self._window = MovingWindow(self._grid, math.lcm(*model.stride), margin, model.whole_ms)
         self._no_blocks = np.zeros((self._grid.rows, self._grid.columns), np.bool_)
         self._no_blocks.flags.writeable = False
         self._matcher = matcher or self._shifts
@@ -224,11 +234,13 @@ class VideoSession:
             If it is no frame. The session goes on with the next one.
         """
         began_s = self._clock.monotonic()
-        photo = fitted(in_colour(frame), self._grid.height, self._grid.width)
-        why = self._known_before(photo)
-        found = None
+        photo = fitted(in_colour(frame), *self._window.at.frame_size)
+        why, found = self._known_before(self._window.at.cut(photo)), None
         if not why or self._is_checked(why):
-            found = self._match(photo, began_s, [_scaled(one, frame.shape, self.size) for one in attend])
+            found = self._match(photo, began_s, attend, frame.shape)
+        else:
+            self._window.centre()
+        photo = self._window.at.cut(photo)
         matched_s = self._clock.monotonic()
         outputs, why, deviation = self._answer(photo, why, found)
         ended_s = self._clock.monotonic()
@@ -244,11 +256,13 @@ class VideoSession:
             match_ms=1e3 * (matched_s - began_s),
             network_ms=1e3 * (ended_s - matched_s),
             deviation=deviation,
+            window=self._window.at.shares,
         )
 
     def tensor(self, frame: NDArray[np.uint8]) -> Tensor:
         """A frame as the network's input, as `run` makes it."""
-        return self._tensor(fitted(in_colour(frame), self._grid.height, self._grid.width))
+        window = self._window.centred
+        return self._tensor(window.cut(fitted(in_colour(frame), *window.frame_size)))
 
     def close(self) -> None:
         """Drop the network, unless it is the caller's."""
@@ -299,14 +313,17 @@ class VideoSession:
         sample = self._expiries % self.settings.check_every == 1 % self.settings.check_every
         return sample or self._budget is not None
 
-    def _match(self, photo: Frame, began_s: float, attend: Sequence[Rectangle]) -> _Found:
+    def _match(
+        self, photo: Frame, began_s: float, attend: Sequence[Rectangle], shape: tuple[int, ...]
+    ) -> _Found:
         reference = self._reference.pixels
         if reference is None:
             raise InternalError("a frame was matched before the first one")
-        match = self._matcher.match(photo, reference)
+        match = self._matcher.match(self._window.at.cut(photo), reference)
+        match = self._window.follow(photo, reference, match, self.threshold_db)
         if self._budget is not None and self.settings.budget_ms is not None:
-            errors = self._grid.squared_errors(photo, reference, match.offset)
-            strict = self._grid.meeting(attend)
+            errors = self._grid.squared_errors(self._window.at.cut(photo), reference, match.offset)
+            strict = self._grid.meeting([self._window.at.seen(one, shape) for one in attend])
             spent_ms = 1e3 * (self._clock.monotonic() - began_s)
             left_ms = (self.settings.budget_ms - spent_ms) / self._pace
             computed = self._budget.choose(match, errors, strict, left_ms, self.network.expected_ms)
@@ -392,13 +409,6 @@ class _Found(NamedTuple):
     def is_other(self) -> bool:
         """Whether anything changed."""
         return bool(self.changed) or self.match.offset != (0, 0)
-
-
-def _scaled(rectangle: Rectangle, shape: tuple[int, ...], size: tuple[int, int]) -> Rectangle:
-    """A rectangle of a frame as one of the network's input that holds it."""
-    down, right = size[0] / shape[0], size[1] / shape[1]
-    top, left, bottom, other = rectangle
-    return Rectangle(int(top * down), int(left * right), math.ceil(bottom * down), math.ceil(other * right))
 
 
 def in_colour(frame: Any) -> NDArray[np.uint8]:

@@ -14,8 +14,10 @@ from nearsight.device.video.heat_map import HeatMap, HeatVideo
 from nearsight.device.video.session import VideoResult
 
 
-def result_of(reused: NDArray[np.bool_], number: int = 0) -> VideoResult:
-    return VideoResult(number, {}, "", 1.0, 0.5, (0, 0), reused, 0.1, 2.0, None)
+def result_of(
+    reused: NDArray[np.bool_], number: int = 0, window: tuple[float, float, float, float] = (0, 0, 1, 1)
+) -> VideoResult:
+    return VideoResult(number, {}, "", 1.0, 0.5, (0, 0), reused, 0.1, 2.0, None, window)
 
 
 def frame_of(value: int, height: int = 100, width: int = 200) -> NDArray[np.uint8]:
@@ -52,6 +54,18 @@ def test_in_a_frame_the_blocks_are_marked_that_were_computed_again() -> None:
     assert (drawn[10, 100] == 100).all()
     blue, _, red = drawn[10, 380].astype(int)
     assert red > blue + 50
+
+
+def test_blocks_of_a_window_are_drawn_where_it_was() -> None:
+    heat = HeatMap(block_px=10, size=(20, 20))
+    result = result_of(np.array([[True, True], [False, False]]), window=(0.0, 0.5, 1.0, 1.0))
+    heat.add(frame_of(100), result)
+    picture, drawn = heat.picture(), heat.frame(frame_of(100), result, "")
+    assert (picture[100, 100] == 100).all(), "the network was not given it"
+    assert picture[20, 400].astype(int).sum() > picture[220, 400].astype(int).sum() + 30
+    assert (drawn[200, 100] == 100).all()
+    assert drawn[200, 400, 2] > drawn[200, 400, 0] + 50
+    assert (drawn[60, 240] == 255).all(), "a line is around it"
 
 
 def test_a_map_of_no_frame_cannot_be_drawn() -> None:

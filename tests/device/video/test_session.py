@@ -134,6 +134,49 @@ def test_a_picture_that_moves_by_the_stride_is_found_where_it_was() -> None:
     assert result.recomputed < 0.4
 
 
+def test_with_a_margin_a_picture_that_moves_by_a_pixel_is_found_in_the_cells_where_it_was() -> None:
+    session = session_of(Mirror(), margin=0.25)
+    picture = noise(side=SIDE + 32)
+    for step in range(5):
+        frame = picture[step : SIDE + 16 + step, 2 * step : SIDE + 16 + 2 * step]
+        result = session.run(frame)
+        top, left = 8 - step, 8 - 2 * step
+        assert result.window == (top / 80, left / 80, (top + SIDE) / 80, (left + SIDE) / 80)
+        assert (shown(result) == frame[top : top + SIDE, left : left + SIDE]).all()
+        assert (result.offset, result.recomputed) == ((0, 0), 0.0 if step else 1.0)
+
+
+def test_with_a_margin_the_window_is_in_the_middle_again_when_a_frame_expires() -> None:
+    session = session_of(Mirror(), margin=0.25, expiry=3, check_every=0)
+    picture = noise(side=SIDE + 32)
+    tops = [session.run(picture[step : SIDE + 16 + step, : SIDE + 16]).window[0] * 80 for step in range(4)]
+    assert tops == pytest.approx([8, 7, 6, 8])
+
+
+def test_with_a_margin_size_and_format_may_change_in_mid_stream() -> None:
+    session = session_of(Mirror(), margin=0.25)
+    for shape in ((80, 80), (30, 40), (200, 90)):
+        frame = np.asarray(cv2.resize(noise(), shape[::-1]), np.uint8)
+        grey = np.asarray(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), np.uint8)
+        assert [session.run(one).outputs["photo"].shape for one in (frame, grey)] == [(1, 3, SIDE, SIDE)] * 2
+
+
+@pytest.mark.parametrize(("margin", "whole_ms"), [(0.0, 20.0), (0.25, 5.0)])
+def test_without_a_margin_or_where_looking_for_motion_does_not_pay_the_whole_frame_is_given(
+    margin: float, whole_ms: float
+) -> None:
+    network = Mirror()
+    network.whole_times_ms = whole_ms
+    session, without = session_of(network, margin=margin), session_of(Mirror())
+    picture = noise(side=SIDE + 32)
+    for step in range(12):
+        frame = picture[step : SIDE + 16 + step, : SIDE + 16]
+        result, expected = session.run(frame), without.run(frame)
+        assert result.window == (0.0, 0.0, 1.0, 1.0)
+        assert (shown(result) == shown(expected)).all()
+        assert (result.whole, result.offset) == (expected.whole, expected.offset)
+
+
 def test_every_nth_frame_is_whole() -> None:
     session = session_of(Mirror(), expiry=4)
     assert [session.run(noise()).whole for _ in range(9)] == [FIRST, "", "", "", EXPIRED, "", "", "", EXPIRED]
@@ -277,6 +320,8 @@ def test_the_size_of_a_network_that_leaves_it_open_may_be_given() -> None:
         ("threads", 0),
         ("threshold_db", float("nan")),
         ("most_deviation", 0.0),
+        ("margin", -0.1),
+        ("margin", float("nan")),
         ("size", (0, 5)),
         ("budget_ms", 0.0),
     ],

@@ -1,0 +1,175 @@
+"""The window of a frame that a network is given: it moves with the picture.
+
+Cached maps can be shifted only by multiples of a network's stride. Where a margin of the frame is left around
+the network's input, the window moves by the rest, so that what it shows stays in the cells where it was. The
+paper's input is the whole frame; see decision 056.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from nearsight.common.video.matching import Blocks, Frame, Match, Offset, ShiftMatcher
+from nearsight.common.video.regions import Rectangle
+
+_SEARCH_MS = 1.0
+"""Looking for motion at every pixel takes about so long, for inputs of 227 px."""
+_FORGOTTEN, _REGAINED = 0.25, 1.1
+"""Of what searches gained the newest counts so much; after each frame without a search more is hoped for."""
+
+
+class Window(NamedTuple):
+    """The network's input in a frame that was scaled so that ``room`` is left [pixels of the input].
+
+    Attributes
+    ----------
+    height, width : int
+        Of the input.
+    room : tuple of int
+        Rows and columns by which the scaled frame is larger.
+    top, left : int
+        First row and column of the window, at most ``room``.
+    """
+
+    height: int
+    width: int
+    room: tuple[int, int]
+    top: int
+    left: int
+
+    @classmethod
+    def centred(cls, size: tuple[int, int], margin: float) -> Window:
+        """In the middle of a frame that is larger by `margin`, a share of the input's sides."""
+        room = round(margin * size[0]), round(margin * size[1])
+        return cls(*size, room, room[0] // 2, room[1] // 2)
+
+    @property
+    def frame_size(self) -> tuple[int, int]:
+        """Rows and columns of the scaled frame."""
+        return self.height + self.room[0], self.width + self.room[1]
+
+    @property
+    def shares(self) -> tuple[float, float, float, float]:
+        """Top, left, bottom and right, as shares of the frame's sides."""
+        rows, columns = self.frame_size
+        bottom, right = self.top + self.height, self.left + self.width
+        return self.top / rows, self.left / columns, bottom / rows, right / columns
+
+    def cut(self, frame: Frame) -> Frame:
+        """(height, width, 3): what the window shows of a frame of `frame_size`; a view."""
+        return frame[self.top : self.top + self.height, self.left : self.left + self.width]
+
+    def seen(self, part: Rectangle, shape: tuple[int, ...]) -> Rectangle:
+        """A part of a frame, (H, W) before it was scaled, as pixels of the window that hold it."""
+        down, right = self.frame_size[0] / shape[0], self.frame_size[1] / shape[1]
+        return Rectangle(
+            int(part.top * down) - self.top,
+            int(part.left * right) - self.left,
+            math.ceil(part.bottom * down) - self.top,
+            math.ceil(part.right * right) - self.left,
+        )
+
+    def following(self, motion: Offset, stride: int) -> tuple[Window, Offset] | None:
+        """Where the window must be for its content to stay in the cells where it was.
+
+        Parameters
+        ----------
+        motion
+            Pixel p of what the window shows now was at p + motion in what it showed before.
+        stride
+            Of the network. At the frame's edge the window jumps back by multiples of it.
+
+        Returns
+        -------
+        The window, and the offset that is left: multiples of the stride, mostly (0, 0). None if the room is
+        too small.
+        """
+        sides = zip((self.top, self.left), self.room, motion, strict=True)
+        (top, down), (left, right) = (_along(at - moved, room, stride) for at, room, moved in sides)
+        if 0 <= top <= self.room[0] and 0 <= left <= self.room[1]:
+            return self._replace(top=top, left=left), (down, right)
+        return None
+
+
+class MovingWindow:
+    """
+    Follows the picture of one video, where that is expected to save time.
+
+    Parameters
+    ----------
+    blocks
+        Of the network's input.
+    stride
+        Of the network.
+    margin
+        See `Window.centred`; 0: the window stays.
+    whole_ms
+        The network's time. Motion is looked for where that is expected to save more than it takes.
+
+    Attributes
+    ----------
+    centred : Window
+    at : Window
+        Now.
+    """
+
+    def __init__(self, blocks: Blocks, stride: int, margin: float, whole_ms: float) -> None:
+        self._blocks, self._stride, self._whole_ms = blocks, stride, whole_ms
+        self._motions = ShiftMatcher(blocks.block_px)
+        self._gain = 1.0
+        """Share of the blocks that are not matched which a search is expected to find."""
+        self.centred = self.at = Window.centred((blocks.height, blocks.width), margin)
+
+    def centre(self) -> None:
+        """Put the window into the middle: before a frame of which nothing is reused."""
+        self.at = self.centred
+
+    def follow(self, frame: Frame, reference: Frame, still: Match, threshold_db: float) -> Match:
+        """
+        Move the window, if it then shows more of what it showed before.
+
+        Parameters
+        ----------
+        frame
+            Of `Window.frame_size`.
+        reference
+            (H, W, 3), as large as the window.
+        still
+            What was found of the frame in it with the window where it is.
+        threshold_db
+            See `ShiftMatcher`.
+
+        Returns
+        -------
+        What was found of the frame with the window where it is now.
+        """
+        missing = np.count_nonzero(~still.matched)
+        expected_ms = missing / still.matched.size * self._gain * self._whole_ms if missing else 0.0
+        if expected_ms < _SEARCH_MS or not any(self.at.room):
+            self._gain = min(1.0, self._gain * _REGAINED)
+            return still
+        self._motions.threshold_db = threshold_db
+        motion = self._motions.match(self.at.cut(frame), reference).offset
+        found, there = still, self.at.following(motion, self._stride)
+        if there is not None and there[0] != self.at:
+            window, offset = there
+            limits = self._blocks.limits(threshold_db)
+            matched = self._blocks.squared_errors(window.cut(frame), reference, offset) < limits
+            if np.count_nonzero(~matched) < missing:
+                found, self.at = Match(offset, matched), window
+        gained = 1 - np.count_nonzero(~found.matched) / missing
+        self._gain += _FORGOTTEN * (gained - self._gain)
+        return found
+
+
+def _along(start: int, room: int, stride: int) -> tuple[int, int]:
+    """The start within the room, if there is one, that is next by multiples of the stride, and these."""
+    jump = 0
+    if start < 0:
+        jump = stride * math.ceil(-start / stride)
+    elif start > room:
+        jump = -stride * math.ceil((start - room) / stride)
+    return start + jump, jump
