@@ -22,9 +22,13 @@ LOOSEST_DB = 14.0
 _PARTS = ((1, 1), (2, 1), (2, 2))
 """Rows and columns of parts that expire at once. Smaller ones save little: crops need margins, and what
 follows the convolutions is computed for each (decision 057)."""
-_SPARE_FRAMES = 5
-"""Parts are computed a fifth of N before they must be, as some frames have no time to spare."""
+_SPARE_FRAMES = 10
+"""Parts are computed a tenth of N before they must be, as some frames have no time to spare."""
+_NEARLY_WHOLE = 0.85
+"""What takes longer than this share of a whole frame is no budget's, and renews too little for its time."""
 
+Part = tuple[slice, slice]
+_NOTHING: Part = (slice(0, 0), slice(0, 0))
 ExpectedMs = Callable[[Sequence[Rectangle], Offset], float]
 """What a frame takes of which these rectangles changed [pixels], at this offset [ms]."""
 
@@ -52,6 +56,8 @@ class TimeBudget:
         self._grid, self._expiry, self._regions = grid, expiry, regions
         self._spare = -(-expiry // _SPARE_FRAMES)
         self._ages = np.zeros((grid.rows, grid.columns), np.int64)
+        self._parts = [self._divided(*sides) for sides in _PARTS]
+        self._parts_ms: list[float] = []
 
     def choose(
         self,
@@ -84,57 +90,75 @@ class TimeBudget:
         late = ~match.matched
         must = late & (strict | (errors >= self._grid.limits(self.loosest_db)))
         must |= self._ages >= self._expiry
-        boxes: tuple[Rectangle, ...] = ()
-        for chosen in self._choices(must, late, errors, self._due(budget_ms, expected_ms)):
+        due, is_last = self._due(budget_ms, expected_ms)
+        must[due] |= is_last
+
+        def fitting(chosen: NDArray[np.bool_]) -> tuple[tuple[Rectangle, ...], float]:
             boxes = covering(chosen, self._regions)
-            if expected_ms([self._grid.region(box) for box in boxes], match.offset) <= budget_ms:
-                break
-        return boxes
+            return boxes, expected_ms([self._grid.region(box) for box in boxes], match.offset)
+
+        most, *fewer = self._choices(must, late, errors, due)
+        boxes, ms = fitting(most)
+        if ms <= budget_ms:
+            return boxes
+        least, least_ms = fitting(must)
+        if least_ms > budget_ms:
+            is_dear = least_ms > _NEARLY_WHOLE * self._parts_ms[0]
+            return (Rectangle(0, 0, self._grid.rows, self._grid.columns),) if is_dear else least
+        for chosen in fewer:
+            boxes, ms = fitting(chosen)
+            if ms <= budget_ms:
+                return boxes
+        return least
 
     def note(self, computed: NDArray[np.bool_] | None = None) -> None:
         """These blocks (R, C) were computed from the newest frame; None: all of it."""
         self._ages[... if computed is None else computed] = 0
 
     def _choices(
-        self,
-        must: NDArray[np.bool_],
-        late: NDArray[np.bool_],
-        errors: NDArray[np.float32],
-        due: NDArray[np.bool_],
+        self, must: NDArray[np.bool_], late: NDArray[np.bool_], errors: NDArray[np.float32], due: Part
     ) -> Iterator[NDArray[np.bool_]]:
         """From the most blocks to the fewest."""
-        wait = late & ~must
-        if due.any():
-            yield must | wait | due
-        if wait.any():
-            yield must | wait
-            yield must | (wait & (errors >= np.median(errors[wait])))
-        yield must
+        everything = must | late
+        if not everything[due].all():
+            more = everything.copy()
+            more[due] = True
+            yield more
+        waiting = np.where(late & ~must, errors, 0)
+        if waiting.any():
+            yield everything
+            for parts in self._parts[1:]:  # scattered blocks would take as long as all of them
+                worst, fewer = max(parts, key=lambda part: float(waiting[part].sum())), must.copy()
+                fewer[worst] |= late[worst]
+                yield fewer
+        else:
+            yield must
 
-    def _due(self, budget_ms: float, expected_ms: ExpectedMs) -> NDArray[np.bool_]:
-        """The part that expires next, if one of the parts would be late otherwise; one part per frame."""
-        due = np.zeros(self._ages.shape, np.bool_)
-        if self._ages.max() + self._spare + _PARTS[-1][0] * _PARTS[-1][1] <= self._expiry:
-            return due
-        parts = self._parts(budget_ms, expected_ms)
+    def _due(self, budget_ms: float, expected_ms: ExpectedMs) -> tuple[Part, bool]:
+        """The part that expires next, and whether others would be late if it waited; one for each frame.
+
+        It is empty while there is no hurry.
+        """
+        if not self._parts_ms:
+            self._parts_ms = [expected_ms([self._region(parts[0])], (0, 0)) for parts in self._parts]
+        fitting = [parts for parts, ms in zip(self._parts, self._parts_ms, strict=True) if ms <= budget_ms]
+        parts = (fitting or self._parts[-1:])[0]
         oldest = sorted(((int(self._ages[part].max()), part) for part in parts), key=lambda one: -one[0])
-        if any(age and age + after >= self._expiry - self._spare for after, (age, _) in enumerate(oldest)):
-            due[oldest[0][1]] = True
-        return due
+        latest = max((age + after for after, (age, _) in enumerate(oldest) if age), default=0)
+        if latest < self._expiry - self._spare:
+            return _NOTHING, False
+        return oldest[0][1], latest >= self._expiry
 
-    def _parts(self, budget_ms: float, expected_ms: ExpectedMs) -> list[tuple[slice, slice]]:
-        """Of the frame: the largest that fit the budget, else the smallest."""
-        parts = list[tuple[slice, slice]]()
-        for rows, columns in _PARTS:
-            downs, rights = (
-                [slice(count * one // among, count * (one + 1) // among) for one in range(among)]
-                for count, among in zip(self._ages.shape, (rows, columns), strict=True)
-            )
-            parts = [(down, right) for down in downs for right in rights]
-            first = self._grid.region(Rectangle(0, 0, downs[0].stop, rights[0].stop))
-            if expected_ms([first], (0, 0)) <= budget_ms:
-                break
-        return parts
+    def _divided(self, rows: int, columns: int) -> list[Part]:
+        downs, rights = (
+            [slice(count * one // among, count * (one + 1) // among) for one in range(among)]
+            for count, among in zip(self._ages.shape, (rows, columns), strict=True)
+        )
+        return [(down, right) for down in downs for right in rights]
+
+    def _region(self, part: Part) -> Rectangle:
+        down, right = part
+        return self._grid.region(Rectangle(down.start, right.start, down.stop, right.stop))
 
     def _moved(self, offset: Offset) -> NDArray[np.int64]:
         """The ages at an offset: of the oldest of the blocks that a block's pixels come from."""

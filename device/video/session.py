@@ -58,8 +58,6 @@ class VideoSettings:
     """Side of a block, in pixels of the network's input."""
     expiry: int = 10
     """N: of so many frames one is executed whole; under a budget each block is computed once, at least."""
-    budget_ms: float | None = None
-    """For a frame. What hardly matches waits while it does not fit; see `TimeBudget`. None: nothing waits."""
     composite: bool = True
     """Match with the pixels that each cached value was computed from; else with the last frame, as the paper
     does: then small differences add up."""
@@ -78,6 +76,8 @@ class VideoSettings:
     """Rows and columns of the input, if the network leaves them open. None: 224, 224."""
     threads: int = 1
     """For the network."""
+    budget_ms: float | None = None
+    """For a frame. What hardly matches waits while it does not fit; see `TimeBudget`. None: nothing waits."""
 
     def __post_init__(self) -> None:
         least = {"block_px": 1, "expiry": 1, "regions": 1, "check_every": 0, "threads": 1}
@@ -359,7 +359,7 @@ class VideoSession:
     def _compute(self, photo: Frame, why: str, found: _Found | None) -> dict[str, Tensor]:
         """The outputs of a whole execution. What changed tells the network whether to keep its maps."""
         tensor = self._tensor(self._reference.restart(photo))
-        if found is not None and why != EXPIRED:
+        if found is not None and why != EXPIRED and (self._budget is None or found.kept.any()):
             return self.network.run(tensor, found.changed, found.match.offset)
         return self.network.run(tensor, [Rectangle(0, 0, *self.size)] if why == SKIPPED else None)
 
@@ -378,7 +378,8 @@ class VideoSession:
             self._budget.note(~found.kept if found and not why else None)
             if found and found.is_other and why != EXPIRED:
                 expected_ms = max(self.network.expected_ms(found.changed, found.match.offset), 1e-3)
-                self._pace += _WEIGHT * (max(network_ms / expected_ms, _FASTEST) - self._pace)
+                slower = max(network_ms / expected_ms, _FASTEST) - self._pace
+                self._pace += (_WEIGHT if slower > 0 else _WEIGHT / 8) * slower
         self._since_whole = 0 if why else self._since_whole + 1
         self._number += 1
 
