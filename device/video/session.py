@@ -201,7 +201,7 @@ class VideoSession:
         self._reference: Reference = Composite() if settings.composite else LastFrame()
         self._guard = DriftGuard(settings.most_deviation)
         self._budget: TimeBudget | None = None
-        if settings.budget_ms is not None:
+        if settings.budget_ms is not None and not model.why_whole:
             self._budget = TimeBudget(self._grid, settings.expiry, settings.regions)
         self._pace = 1.0
         self._number = self._since_whole = self._expiries = 0

@@ -31,6 +31,7 @@ from nearsight.experiments.framework.numbers import leaves, nested, values
 from nearsight.experiments.studies.deepcache import networks
 from nearsight.experiments.studies.deepcache.clips import TOURS, clip_of, names_of
 from nearsight.experiments.studies.deepcache.ways import (
+    BUDGETED,
     DEEPCACHE,
     DEEPMON,
     DEFAULT,
@@ -45,7 +46,7 @@ from nearsight.experiments.studies.deepcache.ways import (
     seen,
 )
 
-_WAYS = (DEEPMON, DEEPCACHE, OURS_LAST, OURS, GUARDED)
+_WAYS = (DEEPMON, DEEPCACHE, OURS_LAST, OURS, GUARDED, BUDGETED)
 _SWEEPS: Mapping[str, tuple[Any, ...]] = {
     "threshold_db": (14.0, 17.0, 20.0, 23.0, 26.0, 30.0),
     "block_px": (4, 7, 10, 16, 28),

@@ -34,6 +34,9 @@ See = Callable[[Frame], Answer]
 
 PLAIN, GATE, DEEPMON, DEEPCACHE = "plain", "gate", "DeepMon", "DeepCache"
 OURS_LAST, OURS, GUARDED = "ours, last frame", "ours", "ours, guarded"
+BUDGETED = "ours, budget"
+_BUDGET = 0.8
+"""Of the time of a whole frame."""
 COLOURS = {
     PLAIN: "#b8b8b8",
     GATE: "#7a9e3b",
@@ -42,6 +45,7 @@ COLOURS = {
     OURS_LAST: "#8a6d9b",
     OURS: "#c2571a",
     GUARDED: "#24415c",
+    BUDGETED: "#e58f6a",
 }
 
 
@@ -93,8 +97,9 @@ class Engines:
         reuse = VideoSettings(
             **settings._asdict(),
             pixels=self._network.pixels,
-            composite=name in {OURS, GUARDED},
+            composite=name in {OURS, GUARDED, BUDGETED},
             check_every=VideoSettings().check_every if name == GUARDED else 0,
+            budget_ms=_BUDGET * self.partial.whole_ms or None if name == BUDGETED else None,
         )
         session = VideoSession(self.partial, settings=reuse, matcher=matcher)
         return lambda frame: next(iter(session.run(frame).outputs.values()))
