@@ -163,11 +163,12 @@ class Gate:
 
     def __call__(self, frame: Frame) -> Answer:
         """See `See`."""
-        self._age += 1
-        fresh = self._known is not None and self._age < self._settings.expiry
-        if self._known is None or not fresh or not _at_rest(frame, self._known[0], self._settings).all():
-            self._known, self._age = (frame, self._compute(frame)), 0
-        return self._known[1]
+        known, self._age = self._known, self._age + 1
+        expired = self._age >= self._settings.expiry
+        if known is None or expired or not _at_rest(frame, known[0], self._settings).all():
+            known, self._age = (frame, self._compute(frame)), 0
+        self._known = known
+        return known[1]
 
 
 class MatcherOnGrid:
