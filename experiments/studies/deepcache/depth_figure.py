@@ -241,7 +241,7 @@ class _TimedRuntime(Runtime):
 def _by_segment(network: networks.StudyNetwork, kept: Path, frames: Sequence[Frame]) -> list[_Pair]:
     """Means over a clip of what executions took, whole and with reuse; then of all that is beside them.
 
-    Where all segments from one on were executed as one, they share its time in proportion to their own.
+    Where segments were executed as one, from one of them on, they share its time in proportion to their own.
     """
     runtime, found = _TimedRuntime(), list[dict[str, float]]()
     with engines_of(network, kept, runtime) as engines:
@@ -252,8 +252,9 @@ def _by_segment(network: networks.StudyNetwork, kept: Path, frames: Sequence[Fra
             found.append({**runtime.spent_ms, _BESIDE: total_ms - sum(runtime.spent_ms.values())})
     whole, reuse = found
     for rest in reuse.keys() - whole.keys():
-        number = rest.partition("-")[2]
-        behind = [one for one in whole if one.startswith("segment") and one.partition("-")[2] >= number]
+        number = rest.partition("-")[2]  # none: it is the uncut network
+        after = [one for one in whole if one.startswith("segment") and one.partition("-")[2] >= number]
+        behind = after if number else [one for one in whole if one != _BESIDE]
         share = reuse[rest] / sum(whole[one] for one in behind)
         reuse |= {one: reuse.get(one, 0.0) + share * whole[one] for one in behind}
     return [_Pair(name, ms / len(frames), reuse.get(name, 0.0) / len(frames)) for name, ms in whole.items()]
