@@ -2,7 +2,8 @@
 
 All ways that reuse regions have the same engine. They differ in what they match: DeepMon the histograms of
 blocks at the same place, the paper's DeepCache blocks of the last frame by diamond search, ours blocks of the
-composite by shifts of the whole frame. The drift guard, which no paper has, is a way of its own.
+composite by shifts of the whole frame. The drift guard, a budget of time and a window that moves with the
+picture, which no paper has, are ways of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from nearsight.common.inference.runtime import Runtime
 from nearsight.common.video.block_search import HistogramMatcher, SearchMatcher, diamond
 from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, Offset
 from nearsight.common.video.regions import Rectangle
+from nearsight.common.video.window import Window
 from nearsight.device.video.session import VideoSession, VideoSettings
 from nearsight.experiments.studies.deepcache.networks import StudyNetwork, plain_session
 
@@ -34,9 +36,11 @@ See = Callable[[Frame], Answer]
 
 PLAIN, GATE, DEEPMON, DEEPCACHE = "plain", "gate", "DeepMon", "DeepCache"
 OURS_LAST, OURS, GUARDED = "ours, last frame", "ours", "ours, guarded"
-BUDGETED = "ours, budget"
+BUDGETED, WINDOW = "ours, budget", "ours, window"
 _BUDGET = 0.8
 """Of the time of a whole frame."""
+_MARGIN = 0.08
+"""Around the window that moves with the picture: `VideoSettings.margin`."""
 COLOURS = {
     PLAIN: "#b8b8b8",
     GATE: "#7a9e3b",
@@ -46,6 +50,7 @@ COLOURS = {
     OURS: "#c2571a",
     GUARDED: "#24415c",
     BUDGETED: "#e58f6a",
+    WINDOW: "#d9b3a0",
 }
 
 
@@ -77,6 +82,9 @@ class Engines:
         layout = image_layout(partial.input)
         self.size = (layout.width, layout.height)
         """Of frames, width first."""
+        rows, columns = Window.centred(layout[:2], _MARGIN).frame_size
+        self.size_with_margin = columns, rows
+        """Of frames for the way `WINDOW`."""
 
     def tensor(self, frame: Frame) -> Answer:
         """A frame as the network takes it."""
@@ -97,7 +105,8 @@ class Engines:
         reuse = VideoSettings(
             **settings._asdict(),
             pixels=self._network.pixels,
-            composite=name in {OURS, GUARDED, BUDGETED},
+            composite=name in {OURS, GUARDED, BUDGETED, WINDOW},
+            margin=_MARGIN if name == WINDOW else 0.0,
             check_every=VideoSettings().check_every if name == GUARDED else 0,
             budget_ms=_BUDGET * self.partial.whole_ms or None if name == BUDGETED else None,
         )
