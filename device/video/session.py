@@ -44,6 +44,8 @@ _WEIGHT = 0.2
 """Of the newest frame in the mean of how much longer it took than expected."""
 _FASTEST = 0.1
 """Of the times that were measured when the network was cut, at least."""
+_HICCUP, _HOLDS = 2.0, 8.0
+"""A frame counts as this many times slower than the mean, at most; faster ones count so much less."""
 _PROBED_ROWS = 8
 """Every eighth row tells, in 0.01 ms, how far a frame is from the reference."""
 
@@ -378,8 +380,8 @@ class VideoSession:
             self._budget.note(~found.kept if found and not why else None)
             if found and found.is_other and why != EXPIRED:
                 expected_ms = max(self.network.expected_ms(found.changed, found.match.offset), 1e-3)
-                slower = max(network_ms / expected_ms, _FASTEST) - self._pace
-                self._pace += (_WEIGHT if slower > 0 else _WEIGHT / 8) * slower
+                ratio = min(max(network_ms / expected_ms, _FASTEST), _HICCUP * self._pace)
+                self._pace += _WEIGHT * (ratio - self._pace) / (1 if ratio > self._pace else _HOLDS)
         self._since_whole = 0 if why else self._since_whole + 1
         self._number += 1
 
