@@ -60,9 +60,17 @@ def test_json_has_what_was_measured(
     report = json.loads(capsys.readouterr().out)
     assert report["frames"] == 12
     assert report["whole"]["first frame"] == 1
-    assert report["ms_per_frame"] > 0
+    assert report["p95_ms"] >= report["ms_per_frame"] > 0
     assert report["whole_ms"] > 0
     assert report["same_class"] == report["sample"] == 10
+
+
+def test_a_budget_of_no_time_is_refused(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip = write_video(tmp_path / "clip.avi", 3)
+    assert main(["video", str(clip), "--model", str(network), "--budget", "0"]) != 0
+    assert "cannot have budget_ms = 0.0" in capsys.readouterr().err
 
 
 def test_a_video_that_ends_early_is_reported_behind_its_results(
