@@ -1,10 +1,10 @@
 """Which blocks of a frame are computed now and which later, so that frames keep to a budget of time.
 
 Without a budget each block that does not match is computed at once, and of N frames one is computed whole.
-Such frames are the slowest. Under a budget blocks expire a part of the frame at a time, when there is time to
-spare but before their pixels are N frames old. Where all does not fit, blocks that hardly match wait; those
-that differ most wait least. So their threshold falls, down to `LOOSEST_DB`. Where an application looks it
-never falls.
+Such frames are the slowest. Under a budget blocks expire a part of the frame at a time, so early that each is
+computed before its pixels are N frames old. Where all that changed does not fit, blocks that hardly match
+wait, except in the part of the frame that differs most. So their threshold falls, down to `LOOSEST_DB`. Where
+an application looks it never falls.
 """
 
 from __future__ import annotations
@@ -22,10 +22,6 @@ LOOSEST_DB = 14.0
 _PARTS = ((1, 1), (2, 1), (2, 2))
 """Rows and columns of parts that expire at once. Smaller ones save little: crops need margins, and what
 follows the convolutions is computed for each (decision 057)."""
-_SPARE_FRAMES = 10
-"""Parts are computed a tenth of N before they must be, as some frames have no time to spare."""
-_NEARLY_WHOLE = 0.85
-"""What takes longer than this share of a whole frame is no budget's, and renews too little for its time."""
 
 Part = tuple[slice, slice]
 _NOTHING: Part = (slice(0, 0), slice(0, 0))
@@ -54,7 +50,6 @@ class TimeBudget:
     def __init__(self, grid: Blocks, expiry: int, regions: int) -> None:
         self.loosest_db = LOOSEST_DB
         self._grid, self._expiry, self._regions = grid, expiry, regions
-        self._spare = -(-expiry // _SPARE_FRAMES)
         self._ages = np.zeros((grid.rows, grid.columns), np.int64)
         self._parts = [self._divided(*sides) for sides in _PARTS]
         self._parts_ms: list[float] = []
@@ -90,22 +85,19 @@ class TimeBudget:
         late = ~match.matched
         must = late & (strict | (errors >= self._grid.limits(self.loosest_db)))
         must |= self._ages >= self._expiry
-        due, is_last = self._due(budget_ms, expected_ms)
-        must[due] |= is_last
+        due = self._due(budget_ms, expected_ms)
+        must[due] = True
 
         def fitting(chosen: NDArray[np.bool_]) -> tuple[tuple[Rectangle, ...], float]:
             boxes = covering(chosen, self._regions)
             return boxes, expected_ms([self._grid.region(box) for box in boxes], match.offset)
 
-        most, *fewer = self._choices(must, late, errors, due)
+        most, *fewer = _choices(must, late, errors, self._parts[1:])
         boxes, ms = fitting(most)
         if ms <= budget_ms:
             return boxes
         least, least_ms = fitting(must)
-        if least_ms > budget_ms:
-            is_dear = least_ms > _NEARLY_WHOLE * self._parts_ms[0]
-            return (Rectangle(0, 0, self._grid.rows, self._grid.columns),) if is_dear else least
-        for chosen in fewer:
+        for chosen in fewer if least_ms <= budget_ms else ():
             boxes, ms = fitting(chosen)
             if ms <= budget_ms:
                 return boxes
@@ -115,39 +107,15 @@ class TimeBudget:
         """These blocks (R, C) were computed from the newest frame; None: all of it."""
         self._ages[... if computed is None else computed] = 0
 
-    def _choices(
-        self, must: NDArray[np.bool_], late: NDArray[np.bool_], errors: NDArray[np.float32], due: Part
-    ) -> Iterator[NDArray[np.bool_]]:
-        """From the most blocks to the fewest."""
-        everything = must | late
-        if not everything[due].all():
-            more = everything.copy()
-            more[due] = True
-            yield more
-        waiting = np.where(late & ~must, errors, 0)
-        if waiting.any():
-            yield everything
-            for parts in self._parts[1:]:  # scattered blocks would take as long as all of them
-                worst, fewer = max(parts, key=lambda part: float(waiting[part].sum())), must.copy()
-                fewer[worst] |= late[worst]
-                yield fewer
-        else:
-            yield must
-
-    def _due(self, budget_ms: float, expected_ms: ExpectedMs) -> tuple[Part, bool]:
-        """The part that expires next, and whether others would be late if it waited; one for each frame.
-
-        It is empty while there is no hurry.
-        """
+    def _due(self, budget_ms: float, expected_ms: ExpectedMs) -> Part:
+        """The part that expires now, as others would be late otherwise, one for each frame; may be empty."""
         if not self._parts_ms:
             self._parts_ms = [expected_ms([self._region(parts[0])], (0, 0)) for parts in self._parts]
         fitting = [parts for parts, ms in zip(self._parts, self._parts_ms, strict=True) if ms <= budget_ms]
         parts = (fitting or self._parts[-1:])[0]
         oldest = sorted(((int(self._ages[part].max()), part) for part in parts), key=lambda one: -one[0])
         latest = max((age + after for after, (age, _) in enumerate(oldest) if age), default=0)
-        if latest < self._expiry - self._spare:
-            return _NOTHING, False
-        return oldest[0][1], latest >= self._expiry
+        return oldest[0][1] if latest >= self._expiry else _NOTHING
 
     def _divided(self, rows: int, columns: int) -> list[Part]:
         downs, rights = (
@@ -173,3 +141,21 @@ class TimeBudget:
             ends = [np.clip(at // px, 0, count - 1) for at in (first, last)]
             ages = np.maximum(*(np.take(ages, at, axis) for at in ends))
         return ages
+
+
+def _choices(
+    must: NDArray[np.bool_],
+    late: NDArray[np.bool_],
+    errors: NDArray[np.float32],
+    parted: Sequence[Sequence[Part]],
+) -> Iterator[NDArray[np.bool_]]:
+    """What may be computed, from the most blocks to the fewest: those that are late in one part of the frame.
+
+    Late blocks that are scattered would take as long as all of them.
+    """
+    yield must | late
+    waiting = np.where(late & ~must, errors, 0)
+    for parts in parted if waiting.any() else ():
+        worst, fewer = max(parts, key=lambda part: float(waiting[part].sum())), must.copy()
+        fewer[worst] |= late[worst]
+        yield fewer

@@ -359,9 +359,12 @@ class VideoSession:
         return self.network.run(self._tensor(self._reference.update(photo, offset, changed)), changed, offset)
 
     def _compute(self, photo: Frame, why: str, found: _Found | None) -> dict[str, Tensor]:
-        """The outputs of a whole execution. What changed tells the network whether to keep its maps."""
+        """The outputs of a whole execution.
+
+        What changed tells the network whether to keep its maps; under a budget the next frame needs them.
+        """
         tensor = self._tensor(self._reference.restart(photo))
-        if found is not None and why != EXPIRED and (self._budget is None or found.kept.any()):
+        if found is not None and why != EXPIRED and self._budget is None:
             return self.network.run(tensor, found.changed, found.match.offset)
         return self.network.run(tensor, [Rectangle(0, 0, *self.size)] if why == SKIPPED else None)
 

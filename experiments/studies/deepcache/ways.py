@@ -37,7 +37,7 @@ See = Callable[[Frame], Answer]
 PLAIN, GATE, DEEPMON, DEEPCACHE = "plain", "gate", "DeepMon", "DeepCache"
 OURS_LAST, OURS, GUARDED = "ours, last frame", "ours", "ours, guarded"
 BUDGETED, WINDOW = "ours, budget", "ours, window"
-_BUDGET = 0.8
+_BUDGET = 0.7
 """Of the time of a whole frame."""
 _MARGIN = 0.08
 """Around the window that moves with the picture: `VideoSettings.margin`."""
