@@ -168,7 +168,7 @@ class LiveView:
             return Done.UNCHANGED
         if blurred:
             return Done.BLURRED
-        if len(self._in_flight) >= self._settings.credits:
+        if len(self._in_flight) >= self._credits():
             return Done.SUPERSEDED
         if now_s < self._resume_s:
             return Done.PAUSED
@@ -231,6 +231,11 @@ class LiveView:
 
     def _holds(self) -> bool:
         return self.holding is not None and not self._lost
+
+    def _credits(self) -> int:
+        """Questions that may be in flight: one while the scene is unknown, as two delay each other."""
+        unknown = self.holding is not None and not self.holding.recognition.known
+        return 1 if unknown else self._settings.credits
 
     def _stays_unknown(self, now_s: float) -> bool:
         """Whether the scene is unknown at first look, and had no second one for long."""

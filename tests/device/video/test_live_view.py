@@ -71,6 +71,15 @@ def test_no_more_questions_are_in_flight_than_there_are_credits() -> None:
     assert camera.shows(frame(left=80)) is ASKED
 
 
+def test_while_the_scene_is_unknown_one_question_is_in_flight() -> None:
+    camera = Camera(most=2, refresh_s=0.0)
+    camera.shows_known(None)
+    done = [camera.shows(frame(left=60 + 2 * step)) for step in range(1, 4)]
+    assert done == [ASKED, SUPERSEDED, SUPERSEDED]
+    camera.answered(1, recognition(where=corners(left=62)))
+    assert [camera.shows(frame(left=66 + 4 * step)) for step in range(1, 4)] == [ASKED, ASKED, SUPERSEDED]
+
+
 def test_an_answer_that_holds_is_asked_for_anew_when_it_is_old() -> None:
     camera = Camera(refresh_s=0.1)
     camera.shows_known()
