@@ -74,7 +74,7 @@ class StreamSettings:
     """
 
     credits: int = 2
-    """Questions in flight: one is made ready while the other one is answered. While the scene is unknown, one."""
+    """Questions in flight: one is made ready while another one is answered. While the scene is unknown: 1."""
     refresh_s: float = 0.09
     """An answer that holds is asked for anew after this time; inf: only when it is lost."""
     timeout_s: float = 1.0
