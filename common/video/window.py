@@ -147,8 +147,7 @@ class MovingWindow:
         What was found of the frame with the window where it is now.
         """
         missing = np.count_nonzero(~still.matched)
-        expected_ms = missing / still.matched.size * self._gain * self._whole_ms if missing else 0.0
-        if expected_ms < _SEARCH_MS or not any(self.at.room):
+        if missing / still.matched.size * self._gain * self._whole_ms < _SEARCH_MS or not any(self.at.room):
             self._gain = min(1.0, self._gain * _REGAINED)
             return still
         self._motions.threshold_db = threshold_db

@@ -27,6 +27,8 @@ def test_a_video_gives_a_table_two_pictures_and_a_summary(
     outputs = [
         "--threshold",
         "60",
+        "--margin",
+        "0.08",
         "--csv",
         str(table),
         "--heat-map",
