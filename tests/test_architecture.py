@@ -1,15 +1,13 @@
 """The directions of imports, held by the code itself: tiers meet on the wire, never in Python."""
 
-import ast
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from support.import_graph import ROOT, imports, reached
+
 LAYERS = {
     "protos": {"protos"},
     "common": {"common", "protos"},
@@ -38,37 +36,6 @@ ROOMS = (
 """Rooms of experiments: each may import those before it, and the tiers."""
 TIERS = ("cloud", "edge", "device")
 COMMON_ROOT = {"errors", "clock", "logging", "metrics", "text"}
-
-
-@cache
-def imports() -> Mapping[str, frozenset[str]]:
-    """Module, such as ``common.rpc.client`` → the modules of ours that it imports, anywhere in its code."""
-    modules = {_name(path): path for layer in LAYERS for path in (ROOT / layer).rglob("*.py")}
-    return {
-        name: frozenset(_target(found, modules) for found in _imported(path)) - {name}
-        for name, path in modules.items()
-    }
-
-
-def _name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-def _imported(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: import through the nearsight namespace"
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    ours = (name.removeprefix("nearsight.") for name in names if name.startswith("nearsight."))
-    return {name for name in ours if name.split(".")[0] in LAYERS}
-
-
-def _target(name: str, modules: Mapping[str, Path]) -> str:
-    """The module of an imported name: ``common.errors`` for ``common.errors.NotFound``."""
-    return name if name in modules else name.rpartition(".")[0]
 
 
 def cycle(graph: Mapping[str, frozenset[str]]) -> list[str]:
@@ -144,13 +111,6 @@ def test_rooms_of_peers_import_each_other_in_one_direction() -> None:
 
 
 def test_common_holds_only_what_two_tiers_use() -> None:
-    def reached(starts: set[str]) -> set[str]:
-        found, new = set[str](), starts
-        while new:
-            found |= new
-            new = {target for module in new for target in imports()[module]} - found
-        return found
-
     modules = {name for name in imports() if name.startswith("common.")}
     for_people = reached({name for name in modules if name.endswith(".cli")})
     of_tiers = [reached({m for m in imports() if m.split(".")[0] == tier}) for tier in TIERS]
