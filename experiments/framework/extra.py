@@ -6,8 +6,10 @@ from importlib.util import find_spec
 
 from nearsight.common.errors import MissingDependency
 
-LIBRARIES = ("jinja2", "matplotlib", "psutil", "pyroute2")
+LIBRARIES = ("jinja2", "matplotlib", "psutil", "pyroute2", "scipy", "sklearn")
 """What the extra ``experiments`` installs."""
+
+_OTHER_NAMES = {"sklearn": "scikit-learn"}
 
 
 def require_experiments(command: str, libraries: tuple[str, ...] = LIBRARIES) -> None:
@@ -18,9 +20,9 @@ def require_experiments(command: str, libraries: tuple[str, ...] = LIBRARIES) ->
     MissingDependency
         Names what is missing and how to install it.
     """
-    missing = [name for name in libraries if find_spec(name) is None]
+    missing = [_OTHER_NAMES.get(name, name) for name in libraries if find_spec(name) is None]
     if missing:
         raise MissingDependency(
-            f"`nearsight {command}` needs {' and '.join(missing)}",
+            f"`nearsight {command}` needs {', '.join(missing)}",
             advice="pip install 'nearsight[experiments]'",
         )

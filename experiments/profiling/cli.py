@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearsight.common.command_line.terminal import print_json, print_line, print_table, progress_bar
-from nearsight.common.errors import InvalidArgument, MissingDependency
+from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
@@ -58,13 +58,12 @@ def profile(
     Run it on the machine that will serve, and give the file to `nearsight edge --profile FILE`, or with
     --device to `nearsight device --profile FILE`.
     """
+    require_experiments("profile", ("matplotlib", "sklearn"))
     from nearsight.common.recognition.object_recognizer import pin_threads
     from nearsight.experiments.datasets.dataset import merge_datasets
     from nearsight.experiments.datasets.loading import load_datasets
     from nearsight.experiments.profiling.measuring import ProfilingPlan
 
-    if figure is not None:
-        require_experiments("profile --figure", ("matplotlib",))
     pin_threads()
     plan = ProfilingPlan(_parse_numbers(sizes, "--sizes"), subsets, relevant, noise, seed)
     if quick:
@@ -157,16 +156,11 @@ def _print_measurements(profile: DeviceProfile | CacheProfile, plan: ProfilingPl
 
 
 def _draw(profile: DeviceProfile | CacheProfile, figure: Path | None, out: Path) -> None:
-    """Figure 3.4, or 4.4 for a device; says so where it cannot be drawn and was not asked for."""
-    path = figure or out.with_suffix(".png")
-    try:
-        require_experiments("profile --figure", ("matplotlib",))
-    except MissingDependency as error:
-        print_line(f"no picture: {error}", err=True)
-        return
+    """Figure 3.4, or 4.4 for a device."""
     from nearsight.common.object_cache.profile import CacheProfile
     from nearsight.experiments.profiling.picture import draw_profiles
 
+    path = figure or out.with_suffix(".png")
     if isinstance(profile, CacheProfile):
         draw_profiles((profile,), path)
     else:

@@ -100,7 +100,9 @@ _PANELS = {
             "nearsight.experiments.datasets.cli:app", "Recall, precision and times on a folder of photos."
         ),
         "profile": LazyCommand(
-            "nearsight.experiments.profiling.cli:app", "Measure f(k) and recall(k) of this machine."
+            "nearsight.experiments.profiling.cli:app",
+            "Measure f(k) and recall(k) of this machine.",
+            "experiments",
         ),
         "museum": LazyCommand(
             "nearsight.experiments.museum.cli:app", "Generate a museum: exhibits, photos, visits."
