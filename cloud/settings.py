@@ -11,6 +11,7 @@ from nearsight.cloud.training import MAX_CATALOGUES
 from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
 
 
@@ -30,7 +31,7 @@ class IntakeSettings(SettingsGroup):
 class CloudSettings(DaemonSettings):
     """Settings of the cloud daemon."""
 
-    server: ServerSettings = ServerSettings(listen="tcp://127.0.0.1:7000", workers=_cores())
+    server: ServerSettings = ServerSettings(listen=DEFAULT_ENDPOINTS["cloud"], workers=_cores())
     """Where edges and devices are served; one worker per core."""
     database: UserPath = Path("cloud.db")
     """SQLite file with all catalogues."""

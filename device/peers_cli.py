@@ -5,55 +5,50 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 
 from nearsight.common.command_line.options import (
+    ConfigOption,
+    EndpointsArgument,
     JsonOption,
     KeyOption,
-    ServerKeyOption,
+    ServerKeysOption,
     TimeoutOption,
     WatchOption,
 )
 from nearsight.common.command_line.terminal import fits_terminal, print_line, print_table
-from nearsight.common.operation.cli import show_answers
+from nearsight.common.operation.cli import daemons_asked_for, show_answers
 
 if TYPE_CHECKING:
     from nearsight.device.peers.report import DevicePeers, PeersReport
 
 app = typer.Typer(add_completion=False)
 
-DEFAULT_ENDPOINT = "tcp://127.0.0.1:7200"
-
 
 @app.command()
-def peers(
-    endpoints: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ENDPOINT",
-            help=f"Local endpoints of device daemons. Default: {DEFAULT_ENDPOINT}.",
-            show_default=False,
-        ),
-    ] = None,
+def peers(  # noqa: PLR0913, PLR0917  typer calls it by name
+    ctx: typer.Context,
+    endpoints: EndpointsArgument = None,
     timeout_s: TimeoutOption = 3.0,
     key: KeyOption = None,
-    server_key: ServerKeyOption = None,
+    server_keys: ServerKeysOption = None,
+    config: ConfigOption = None,
     watch_s: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which devices are near, what each holds, and the traffic.
+    """Show which devices are near a device daemon, what each holds, and the traffic.
 
     Exit code 0 if all answered, 4 if not.
     """
-    from nearsight.common.rpc.security import client_security
     from nearsight.device.peers.report import ask_peers
 
-    security = client_security(key, server_key)
+    asked = daemons_asked_for(ctx, endpoints, config, key, server_keys, ("device",))
     show_answers(
-        lambda: ask_peers(endpoints or [DEFAULT_ENDPOINT], timeout_s=timeout_s, security=security),
+        asked,
+        partial(ask_peers, timeout_s=timeout_s),
         _print,
         lambda answer: not answer.error,
         as_json=as_json,
@@ -68,15 +63,14 @@ TABLE_COLUMNS = (
 """Headings of `table_of`."""
 
 
-def _print(answers: Sequence[DevicePeers]) -> None:
+def _print(answer: DevicePeers) -> None:
     from nearsight.device.peers.presence.identity import shown
     from nearsight.device.peers.report import HOLDS
 
-    for answer in answers:
-        report = answer.report
-        if report is None:
-            print_line(f"{answer.endpoint}: no answer: {answer.error}")
-            continue
+    report = answer.report
+    if report is None:
+        print_line(f"{answer.endpoint}: no answer: {answer.error}", hang=2)
+    else:
         name = f"{report.device_id}, node {shown(report.node_id)}, at {report.endpoint}"
         count, rows = len(report.peers), table_of(report)
         title = (
@@ -90,7 +84,7 @@ def _print(answers: Sequence[DevicePeers]) -> None:
         none = [fact for fact, value in report.facts if fact != HOLDS and not re.search("[1-9]", value)]
         for fact, value in report.facts:
             if fact not in none:
-                print_line(f"  {fact}: {value}")
+                print_line(f"  {fact}: {value}", hang=4)
         if none:
             print_line(f"  none so far: {', '.join(none)}", hang=4)
 

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from nearsight.common.config.base import DaemonSettings, SettingsGroup
+from typing import ClassVar
+
+from nearsight.common.config.base import DaemonSettings, NextTier, SettingsGroup
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.device.engine import RecognizerObserver
 from nearsight.device.recognizer import Recognizer, RecognizerSecurity
@@ -34,8 +37,17 @@ class DeviceSettings(DaemonSettings):
     """Asked if the edge cannot answer."""
     recognizer: RecognizerSettings = RecognizerSettings()
     """Deadlines, limits, image size."""
-    server: ServerSettings = ServerSettings(listen="tcp://127.0.0.1:7200")
+    server: ServerSettings = ServerSettings(listen=DEFAULT_ENDPOINTS["device"])
     """The local endpoint."""
+
+    read_by_commands: ClassVar[bool] = True
+
+    def next_tiers(self) -> tuple[NextTier, ...]:
+        """The edge and the cloud, those that are set."""
+        tiers = {"edge": self.edge, "cloud": self.cloud}
+        return tuple(
+            NextTier(name, tier.endpoint, tier.public_key) for name, tier in tiers.items() if tier.endpoint
+        )
 
     def new_recognizer(
         self, *, device_id: str | None = None, observer: RecognizerObserver | None = None

@@ -54,6 +54,11 @@ class InterArrivalTime:
         """IAT_mean in ms."""
         return self._mean.mean
 
+    @property
+    def assumed(self) -> str:
+        """As `RollingMean.assumed`."""
+        return self._mean.assumed
+
     def observe(self, now_s: float) -> None:
         """A request arrived."""
         if self._last_s is not None:
@@ -313,8 +318,8 @@ class LoadControl:
         """The load in one line, for a person."""
         with self._lock:
             every = (
-                f"a request every {self._interarrival.mean_ms:.1f} ms, "
-                f"{self._balancer.compute.mean:.1f} ms of work each"
+                f"a request every {self._interarrival.mean_ms:.1f} ms{self._interarrival.assumed}, "
+                f"{self._balancer.compute.mean:.1f} ms of work each{self._balancer.compute.assumed}"
             )
             if self._multi_user == "load-balanced":
                 probability = self._balancer.edge_probability

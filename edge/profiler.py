@@ -104,6 +104,12 @@ class Profiler:
             return self._miss_latency.mean
 
     @property
+    def miss_why(self) -> str:
+        """The same, and whether it is assumed, for a person."""
+        with self._lock:
+            return f"{self._miss_latency.mean:.1f} ms{self._miss_latency.assumed}"
+
+    @property
     def extraction_ms(self) -> float:
         """What it takes to get the features out of an image."""
         with self._lock:

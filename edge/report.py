@@ -19,7 +19,7 @@ def facts_of(cache: CatalogueCache) -> Mapping[str, str]:
         "cached objects": f"{cache.size} of {len(ranking)}, {ranking.seen} asked for",
         "hit ratio": f"{cache.hits / requests:.3f} of {requests} requests" if requests else "no request yet",
         **result,
-        "miss latency": f"{profiler.miss_ms:.1f} ms",
+        "miss latency": profiler.miss_why,
         "lookup": f"x{profiler.correction:.2f} of the profile ({profile.dataset or 'measured'})",
         "fetching": f"{supply.fetcher.in_flight} objects",
         "transitions": f"{markov.transitions} between objects, {markov.devices} devices",

@@ -8,10 +8,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
+from nearsight.common.config.base import DaemonSettings, NextTier, SettingsGroup, UserPath
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.result_cache.settings import ResultCacheSettings
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
 
 Forward = Literal["auto", "features", "image"]
@@ -119,7 +120,7 @@ class FetchSettings(SettingsGroup):
 class EdgeSettings(DaemonSettings):
     """Settings of the edge daemon."""
 
-    server: ServerSettings = ServerSettings(listen="tcp://127.0.0.1:7100")
+    server: ServerSettings = ServerSettings(listen=DEFAULT_ENDPOINTS["edge"])
     """Where devices are served."""
     cloud: str = ""
     """Endpoint of the cloud, tcp://host:port."""
@@ -158,3 +159,7 @@ class EdgeSettings(DaemonSettings):
     requests (bounded), or passing on at once what would queue up (load-balanced)."""
     load: LoadSettings = LoadSettings()
     """How load is measured."""
+
+    def next_tiers(self) -> tuple[NextTier, ...]:
+        """The cloud."""
+        return (NextTier("cloud", self.cloud, self.cloud_public_key),) if self.cloud else ()

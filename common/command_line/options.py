@@ -35,7 +35,12 @@ AnnounceOption = Annotated[
     ),
 ]
 EndpointsArgument = Annotated[
-    list[str], typer.Argument(metavar="ENDPOINT", help="For example tcp://127.0.0.1:7000.")
+    list[str] | None,
+    typer.Argument(
+        metavar="ENDPOINT",
+        help="For example tcp://127.0.0.1:7000. Default: those of the settings and of this machine.",
+        show_default=False,
+    ),
 ]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0.01, help="How long to wait for an answer.")
@@ -46,6 +51,15 @@ KeyOption = Annotated[
 ServerKeyOption = Annotated[
     str | None,
     typer.Option("--server-key", metavar="KEY", help="Public key of the daemons, or a file that holds it."),
+]
+ServerKeysOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--server-key",
+        metavar="KEY",
+        help="Public key of the daemons, or a file that holds it; once for all, or once for each ENDPOINT. "
+        "Default: those of the settings.",
+    ),
 ]
 WatchOption = Annotated[
     float | None,

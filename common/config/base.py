@@ -7,6 +7,7 @@ down; building the class directly reads nothing, so tests do not depend on the e
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -86,6 +87,17 @@ class SecuritySettings(SettingsGroup):
         return ClientSecurity(self.secret_key_file, public_key)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class NextTier:
+    """A daemon that another one asks."""
+
+    daemon: str
+    """"cloud" or "edge"."""
+    endpoint: str
+    public_key: str = ""
+    """Its public key, or a file that holds it; empty if it uses no encryption."""
+
+
 class DaemonSettings(BaseSettings):
     """What cloud, edge and device daemons have in common; each tier adds its own."""
 
@@ -106,6 +118,13 @@ class DaemonSettings(BaseSettings):
     security: SecuritySettings = SecuritySettings()
     """Keys of this daemon and of its clients."""
 
+    read_by_commands: ClassVar[bool] = False
+    """Whether commands read this table as well: then only its server's settings say that the daemon runs."""
+
+    def next_tiers(self) -> tuple[NextTier, ...]:
+        """The daemons that this one asks; none unless a daemon says otherwise."""
+        return ()
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -121,6 +140,15 @@ class DaemonSettings(BaseSettings):
 
 
 S = TypeVar("S", bound=DaemonSettings)
+
+
+def import_settings_classes(targets: Mapping[str, str]) -> dict[str, type[DaemonSettings]]:
+    """The settings class of each daemon, from its ``module:attribute``."""
+    classes = {}
+    for section, target in targets.items():
+        module, _, attribute = target.partition(":")
+        classes[section] = getattr(importlib.import_module(module), attribute)
+    return classes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -39,10 +37,10 @@ def show_config(
 
     Flags win over the environment (NEARSIGHT_CLOUD__SERVER__LISTEN), that over the file, this over defaults.
     """
-    from nearsight.common.config.base import load_settings
+    from nearsight.common.config.base import import_settings_classes, load_settings
     from nearsight.common.config.report import settings_in_force
 
-    classes = _settings_classes(ctx.obj.settings_classes)
+    classes = import_settings_classes(ctx.obj.settings_classes)
     chosen = [section.value] if section else list(classes)
     if assignments and section is None:
         raise ConfigurationError(
@@ -69,9 +67,10 @@ def init_config(
     path: Annotated[Path, typer.Argument(help="File to write; never overwritten.")] = Path(FILE_NAME),
 ) -> None:
     """Write a settings file that explains every setting and changes none."""
+    from nearsight.common.config.base import import_settings_classes
     from nearsight.common.config.report import settings_file
 
-    text = settings_file(_settings_classes(ctx.obj.settings_classes))
+    text = settings_file(import_settings_classes(ctx.obj.settings_classes))
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -80,12 +79,3 @@ def init_config(
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
     print_line(f"wrote {path}")
-
-
-def _settings_classes(targets: Mapping[str, str]) -> dict[str, type]:
-    """Import the settings class of every daemon from its ``module:attribute``."""
-    classes = {}
-    for section, target in targets.items():
-        module, _, attribute = target.partition(":")
-        classes[section] = getattr(importlib.import_module(module), attribute)
-    return classes

@@ -321,6 +321,7 @@ class RollingMean:
             )
         self.values = deque([seed] * window if full else (), maxlen=window)
         """These."""
+        self._measured = 0
         self.mean = seed
         """Of the values in the window."""
 
@@ -335,8 +336,17 @@ class RollingMean:
         if not 0 <= value < math.inf:
             raise InvalidArgument(f"expected a finite value that is not negative, got {value}")
         self.values.append(value)
+        self._measured += 1
         # Summed anew: a running sum drifts, and a hundred values are summed in a microsecond.
         self.mean = math.fsum(self.values) / len(self.values)
+
+    @property
+    def assumed(self) -> str:
+        """For a person, after the mean: whether it rests on the seed; empty if it is measured alone."""
+        if not self._measured:
+            return " (assumed)"
+        in_window = len(self.values)
+        return "" if self._measured >= in_window else f" ({self._measured} of {in_window} measured)"
 
     def refill(self, value: float) -> None:
         """Fill the window with what an earlier run measured."""

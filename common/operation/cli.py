@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NoReturn, Protocol, TypeVar
 
 import typer
 
 from nearsight.common.command_line.options import (
+    ConfigOption,
     EndpointsArgument,
     JsonOption,
     KeyOption,
-    ServerKeyOption,
+    ServerKeysOption,
     TimeoutOption,
     WatchOption,
 )
-from nearsight.common.command_line.terminal import output_console, print_json, print_line, print_table
+from nearsight.common.command_line.terminal import (
+    output_console,
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+)
 from nearsight.common.errors import PeerError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nearsight.common.operation.addresses import Address
     from nearsight.common.operation.explain import DaemonExplanations
+    from nearsight.common.operation.inquiry import Securities
     from nearsight.common.operation.status import DaemonStatus
 
 status_app = typer.Typer()
@@ -28,22 +40,27 @@ explain_app = typer.Typer()
 
 
 @status_app.command()
-def status(
-    endpoints: EndpointsArgument,
+def status(  # noqa: PLR0917  typer calls it by name
+    ctx: typer.Context,
+    endpoints: EndpointsArgument = None,
     timeout_s: TimeoutOption = 3.0,
     key: KeyOption = None,
-    server_key: ServerKeyOption = None,
+    server_keys: ServerKeysOption = None,
+    config: ConfigOption = None,
     watch_s: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask daemons how they are. Exit code 0 if all are ready, 4 if not."""
-    from nearsight.common.operation.status import ask_status
-    from nearsight.common.rpc.security import client_security
+    """Ask daemons how they are: those named, or all of the settings and of this machine.
 
-    security = client_security(key, server_key)
+    Exit code 0 if all are ready, 4 if not. A daemon that is neither named nor set need not run.
+    """
+    from nearsight.common.operation.status import ask_status
+
+    asked = daemons_asked_for(ctx, endpoints, config, key, server_keys, ctx.obj.settings_classes)
     show_answers(
-        lambda: ask_status(endpoints, timeout_s=timeout_s, security=security),
-        _print_statuses,
+        asked,
+        partial(ask_status, timeout_s=timeout_s),
+        _print_status,
         lambda status: status.ready,
         as_json=as_json,
         watch_s=watch_s,
@@ -51,65 +68,105 @@ def status(
 
 
 @explain_app.command()
-def explain(
-    endpoints: EndpointsArgument,
+def explain(  # noqa: PLR0917  typer calls it by name
+    ctx: typer.Context,
+    endpoints: EndpointsArgument = None,
     timeout_s: TimeoutOption = 3.0,
     key: KeyOption = None,
-    server_key: ServerKeyOption = None,
+    server_keys: ServerKeysOption = None,
+    config: ConfigOption = None,
     most: Annotated[int, typer.Option("--objects", metavar="N", min=0, help="Cached objects to name.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask edges and devices why they cache what they cache. Exit code 0 if all answered, 4 if not."""
+    """Ask edges and devices why they cache what they cache: those named, or those of the settings.
+
+    Exit code 0 if all answered, 4 if not. A daemon that is neither named nor set need not run.
+    """
     from nearsight.common.operation.explain import ask_explanations
-    from nearsight.common.rpc.security import client_security
 
-    def show(answers: Sequence[DaemonExplanations]) -> None:
-        for answer in answers:
-            _print_explanations(answer, most)
-
-    security = client_security(key, server_key)
+    asked = daemons_asked_for(ctx, endpoints, config, key, server_keys, ("edge", "device"))
     show_answers(
-        lambda: ask_explanations(endpoints, timeout_s=timeout_s, security=security),
-        show,
+        asked,
+        partial(ask_explanations, timeout_s=timeout_s),
+        lambda answer: _print_explanations(answer, most),
         lambda answer: not answer.error,
         as_json=as_json,
     )
 
 
 def _print_explanations(answer: DaemonExplanations, most: int) -> None:
-    from nearsight.common.operation.explain import TABLE_COLUMNS, table_of
+    from nearsight.common.operation.explain import table_of
 
     if answer.error:
-        print_line(f"{answer.endpoint}: no answer: {answer.error}")
+        print_line(f"{answer.endpoint}: no answer: {answer.error}", hang=2)
     elif not answer.decisions and not answer.networks:
-        print_line(f"{answer.endpoint}: nothing decided yet: no request was answered")
+        print_line(f"{answer.endpoint}: nothing decided yet: no request was answered", hang=2)
     for decision in answer.decisions:
         title = (
             f"{answer.endpoint}, catalogue {decision.catalogue or '(default)'}: "
             f"k = {decision.chosen.k} of at most {decision.k_max}, decided {decision.age_s:.0f} s ago"
         )
-        print_table(TABLE_COLUMNS, table_of(decision), title=title, right=TABLE_COLUMNS[1:])
-        print_line(f"  why: {decision.why}")
+        print_line(title, hang=2)
+        columns, rows = table_of(decision)
+        print_table(columns, rows, right=columns[1:])
+        print_line(f"  why: {decision.why}", hang=4)
         if decision.object_ids:
             named = ", ".join(decision.object_ids[:most])
             more = len(decision.object_ids) - most
-            print_line(f"  objects: {named}{f', and {more} more' if more > 0 else ''}")
+            print_line(f"  objects: {named}{f', and {more} more' if more > 0 else ''}", hang=4)
         for name, value in decision.facts:
-            print_line(f"  {name}: {value}")
+            print_line(f"  {name}: {value}", hang=4)
     for name, why in answer.networks:
-        print_line(f"{answer.endpoint}, network {name}: {why}")
+        print_line(f"{answer.endpoint}, network {name}: {why}", hang=2)
+
+
+def _print_status(status: DaemonStatus) -> None:
+    from nearsight.common.operation.status import format_duration
+
+    if status.error:
+        print_line(f": {status.error}", lead=f"{status.endpoint}: no answer", colour="red", hang=2)
+        return
+    state, colour = ("ready", "green") if status.ready else ("not ready", "red")
+    up = f", up {format_duration(status.uptime_s)}, version {status.version}"
+    print_line(up, lead=f"{status.daemon} {status.endpoint}: {state}", colour=colour, hang=2)
+    for name, value in status.details:
+        print_line(f"  {name}: {value}", hang=4)
+
+
+def daemons_asked_for(
+    ctx: typer.Context,
+    endpoints: Sequence[str] | None,
+    config: Path | None,
+    key: Path | None,
+    server_keys: Sequence[str] | None,
+    kinds: Collection[str],
+) -> tuple[Address, ...]:
+    """The daemons that a command is to ask, by its arguments; see `addresses`."""
+    from nearsight.common.operation.addresses import AskedFor, addresses
+
+    asked = AskedFor(endpoints or (), config, key, server_keys or ())
+    return addresses(ctx.obj.settings_classes, asked, kinds)
 
 
 class _Answer(Protocol):
+    @property
+    def error(self) -> str: ...
+
     def to_json(self) -> dict[str, object]: ...
 
 
 A = TypeVar("A", bound=_Answer)
+A_co = TypeVar("A_co", bound=_Answer, covariant=True)
+
+
+class _Question(Protocol[A_co]):
+    def __call__(self, endpoints: Sequence[str], *, security: Securities) -> Sequence[A_co]: ...
 
 
 def show_answers(
-    ask: Callable[[], Sequence[A]],
-    show: Callable[[Sequence[A]], None],
+    asked: Sequence[Address],
+    ask: _Question[A],
+    show: Callable[[A], None],
     is_fine: Callable[[A], bool],
     *,
     as_json: bool,
@@ -117,12 +174,16 @@ def show_answers(
 ) -> NoReturn:
     """Ask daemons, show what they say, and exit: with code 0 if all are fine, 4 if not.
 
+    A daemon that need not run does not count, unless it answers; but one must answer.
+
     Parameters
     ----------
+    asked : sequence of Address
+        The daemons.
     ask : callable
-        Asks all daemons.
+        Asks them, with the keys of each; answers in the same order.
     show : callable
-        Prints the answers for a person.
+        Prints an answer for a person.
     is_fine : callable
         Whether an answer is a good one.
     as_json : bool
@@ -131,28 +192,24 @@ def show_answers(
         Never exit, but ask again so often.
     """
     while True:
-        answers = ask()
+        answers = ask([one.endpoint for one in asked], security=[one.security for one in asked])
+        counted, absent = [], []
+        for address, answer in zip(asked, answers, strict=True):
+            if address.expected or not answer.error:
+                counted.append(answer)
+            else:
+                absent.append(f"{address.daemon} ({address.endpoint})")
         if as_json:
-            print_json([answer.to_json() for answer in answers])
+            print_json([answer.to_json() for answer in counted])
         else:
             if watch_s is not None:
                 output_console().clear()
-            show(answers)
+            for answer in counted:
+                show(answer)
+            if absent:
+                print_line(f"no answer, and not in the settings: {', '.join(absent)}", hang=2)
+            if not counted:
+                print_error("no daemon answers; start one, or name the ENDPOINT of one that runs")
         if watch_s is None:
-            raise typer.Exit(0 if all(map(is_fine, answers)) else PeerError.exit_code)
+            raise typer.Exit(0 if counted and all(map(is_fine, counted)) else PeerError.exit_code)
         time.sleep(watch_s)
-
-
-def _print_statuses(statuses: Sequence[DaemonStatus]) -> None:
-    from nearsight.common.operation.status import format_duration
-
-    rows: list[tuple[str | tuple[str, ...], ...]] = []
-    for status in statuses:
-        if status.error:
-            rows.append((status.endpoint, "", "", "no answer", "", status.error))
-            continue
-        state = "ready" if status.ready else "not ready"
-        details = tuple(f"{name}: {value}" for name, value in status.details)
-        up = format_duration(status.uptime_s)
-        rows.append((status.endpoint, status.daemon, status.version, state, up, details))
-    print_table(("endpoint", "daemon", "version", "state", "up", "details"), rows)

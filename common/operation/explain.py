@@ -11,8 +11,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.errors import InvalidMessage
 from nearsight.common.object_cache.expected_latency import Explanation, LatencyTerms
-from nearsight.common.operation.inquiry import ask_all
-from nearsight.common.rpc.security import ClientSecurity
+from nearsight.common.operation.inquiry import Securities, ask_all
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import explanation_pb2
 from nearsight.protos.explanation_pb2 import (
@@ -22,19 +21,6 @@ from nearsight.protos.explanation_pb2 import (
     Fact,
     LatencyTermsMessage,
 )
-
-TABLE_COLUMNS = (
-    "",
-    "k",
-    "features",
-    "lookup ms",
-    "recall",
-    "P(cached)",
-    "miss ms",
-    "expected ms",
-    "costs more",
-)
-"""Headings of `table_of`."""
 
 _ROUNDING = 1e-6
 
@@ -91,7 +77,7 @@ class DaemonExplanations:
 
 
 def ask_explanations(
-    endpoints: Sequence[str], *, timeout_s: float, security: ClientSecurity | None = None
+    endpoints: Sequence[str], *, timeout_s: float, security: Securities = None
 ) -> tuple[DaemonExplanations, ...]:
     """Ask all daemons to explain themselves; see `ask_all`."""
 
@@ -112,24 +98,29 @@ def ask_explanations(
     )
 
 
-def table_of(explanation: Explanation) -> list[tuple[str, ...]]:
-    """One row per point, by size and features, the chosen one marked: see `TABLE_COLUMNS`."""
+def table_of(explanation: Explanation) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings, and one row per point, by size and features, the chosen one marked.
+
+    Where no point says how many features it takes, as at an edge, there is no column of them.
+    """
     chosen = explanation.chosen
     points = sorted(
         [(terms, False) for terms in explanation.alternatives] + [(chosen, True)],
         key=lambda point: (point[0].features, point[0].k),
     )
-    return [
+    features = ("features",) if any(terms.features for terms, _ in points) else ()
+    ms = ("lookup ms", "recall", "P(cached)", "miss ms", "expected ms", "more ms")
+    return ("", "k", *features, *ms), [
         (
-            "chosen" if is_chosen else "",
+            "*" if is_chosen else "",
             str(terms.k),
-            str(terms.features or "-"),
+            *((str(terms.features or "-"),) if features else ()),
             f"{terms.lookup_ms:.2f}",
             f"{terms.recall:.3f}",
             f"{terms.cached_probability:.3f}",
             f"{terms.miss_ms:.1f}",
             f"{terms.expected_ms:.2f}",
-            "" if is_chosen else f"{terms.expected_ms - chosen.expected_ms:+.2f} ms",
+            "" if is_chosen else f"{terms.expected_ms - chosen.expected_ms:+.2f}",
         )
         for terms, is_chosen in points
     ]

@@ -15,6 +15,7 @@ from nearsight.common.rpc.client import Channel, Reply
 from nearsight.common.rpc.security import ClientSecurity
 
 CLIENT_ID = "nearsight-inquiry"
+Securities = ClientSecurity | Sequence[ClientSecurity | None] | None
 A = TypeVar("A")
 
 
@@ -26,7 +27,7 @@ def ask_all(
     failed: Callable[[str, NearsightError], A],
     *,
     timeout_s: float,
-    security: ClientSecurity | None = None,
+    security: Securities = None,
 ) -> tuple[A, ...]:
     """Ask all daemons at the same time; takes ``timeout_s`` at most.
 
@@ -44,7 +45,7 @@ def ask_all(
     timeout_s : float
         How long to wait for an answer.
     security : ClientSecurity, optional
-        The keys, if the daemons use encryption.
+        The keys, if the daemons use encryption: those of all, or one or None for each endpoint.
     """
 
     def value_of(endpoint: str, reply: Future[Reply]) -> A:
@@ -53,9 +54,10 @@ def ask_all(
         except NearsightError as error:
             return failed(endpoint, error)
 
+    each = [security] * len(endpoints) if isinstance(security, ClientSecurity | None) else security
     with ExitStack() as stack:
         replies = []
-        for endpoint in endpoints:
-            channel = stack.enter_context(Channel(endpoint, client_id=CLIENT_ID, security=security))
+        for endpoint, keys in zip(endpoints, each, strict=True):
+            channel = stack.enter_context(Channel(endpoint, client_id=CLIENT_ID, security=keys))
             replies.append(channel.call(method, request, timeout_s=timeout_s))
         return tuple(map(value_of, endpoints, replies))

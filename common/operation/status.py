@@ -9,8 +9,7 @@ from typing import ClassVar
 from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.operation.inquiry import ask_all
-from nearsight.common.rpc.security import ClientSecurity
+from nearsight.common.operation.inquiry import Securities, ask_all
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.protos import health_pb2
 from nearsight.protos.health_pb2 import HealthRequest, HealthResponse
@@ -91,7 +90,7 @@ class DaemonStatus:
 
 
 def ask_status(
-    endpoints: Sequence[str], *, timeout_s: float, security: ClientSecurity | None = None
+    endpoints: Sequence[str], *, timeout_s: float, security: Securities = None
 ) -> tuple[DaemonStatus, ...]:
     """Ask all daemons how they are; see `ask_all`."""
 

@@ -86,6 +86,11 @@ class LinkEstimate:
             slope, latency = xy / xx, 0.0
         self.ms_per_byte, self.latency_ms = slope, latency
 
+    @property
+    def measured(self) -> bool:
+        """Whether a transfer was observed."""
+        return bool(self._measured[0])
+
     def transfer_ms(self, size_bytes: float) -> float:
         """Expected time of a message of this size."""
         return self.latency_ms + self.ms_per_byte * size_bytes
@@ -120,6 +125,8 @@ class OffloadDecision:
     """What was known of the link."""
     unknown_share: float
     """Share of the last photos that were unknown by their features."""
+    link_measured: bool = True
+    """Whether a transfer was measured, or the link is assumed."""
 
     @property
     def why(self) -> str:
@@ -130,7 +137,8 @@ class OffloadDecision:
         )
         reason = "to measure it again" if self.explored else "expected sooner"
         mbps = 8e-3 / self.ms_per_byte if self.ms_per_byte > 0 else math.inf
-        link = f"link {self.latency_ms:.1f} ms + {mbps:.1f} Mbit/s"
+        assumed = "" if self.link_measured else " (assumed)"
+        link = f"link {self.latency_ms:.1f} ms + {mbps:.1f} Mbit/s{assumed}"
         return f"{self.form} ({reason}); {forms}; {link}, {self.unknown_share:.0%} unknown"
 
 
@@ -239,7 +247,14 @@ class OffloadChoice:
             sizes[payload.form] = payload.size_bytes
         link = self._link
         return OffloadDecision(
-            chosen, expected_ms, explored, sizes, link.latency_ms, link.ms_per_byte, self.unknown_share
+            form=chosen,
+            expected_ms=expected_ms,
+            explored=explored,
+            sizes=sizes,
+            latency_ms=link.latency_ms,
+            ms_per_byte=link.ms_per_byte,
+            unknown_share=self.unknown_share,
+            link_measured=link.measured,
         )
 
     def overhead(

@@ -9,8 +9,7 @@ from typing import ClassVar
 from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.errors import InvalidMessage, NotFound
-from nearsight.common.operation.inquiry import ask_all
-from nearsight.common.rpc.security import ClientSecurity
+from nearsight.common.operation.inquiry import Securities, ask_all
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.device.peers.presence.beacons import BeaconCounts
 from nearsight.device.peers.presence.identity import NodeId, is_node_id, shown
@@ -195,7 +194,7 @@ class DevicePeers:
 
 
 def ask_peers(
-    endpoints: Sequence[str], *, timeout_s: float, security: ClientSecurity | None = None
+    endpoints: Sequence[str], *, timeout_s: float, security: Securities = None
 ) -> tuple[DevicePeers, ...]:
     """Ask all device daemons, at the endpoints where applications connect; see `ask_all`."""
     return ask_all(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -57,17 +58,34 @@ def test_daemons_explain_their_decisions() -> None:
 
 
 def test_the_table_marks_the_choice_and_says_what_others_cost_more() -> None:
-    rows = table_of(EDGE)
-    assert [row[0] for row in rows].count("chosen") == 1
+    columns, rows = table_of(EDGE)
+    assert "features" not in columns
+    assert [row[0] for row in rows].count("*") == 1
     assert [int(row[1]) for row in rows] == [0, 19, 20, 21]
     assert all(row[-1].startswith("+") for row in rows if not row[0])
+    assert "features" in table_of(DEVICE)[0]
+
+
+@pytest.mark.parametrize("decision", [EDGE, DEVICE], ids=["edge", "device"])
+def test_an_explanation_fits_80_columns_with_every_heading_whole(
+    decision: Explanation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    long = replace(decision, why="because " * 30, facts=(("load", "much of it, " * 20),))
+    with daemon(long) as endpoint:
+        assert main(["explain", endpoint]) == 0
+    shown = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, shown.splitlines())) <= 80
+    for heading in table_of(decision)[0]:
+        assert all(word in shown for word in heading.split())
 
 
 def test_a_person_reads_terms_objects_and_facts(capsys: pytest.CaptureFixture[str]) -> None:
     with daemon(EDGE) as edge:
         assert main(["explain", edge, "--objects", "2"]) == 0
     shown = capsys.readouterr().out
-    for text in ("museum", "k = 20", "chosen", "expected ms", "regret: [2.1 ms]", "0, 1, and"):
+    for text in ("museum", "k = 20", "*", "expected ms", "regret: [2.1 ms]", "0, 1, and"):
         assert text in shown
 
 

@@ -1,6 +1,7 @@
 """`nearsight status`: real daemons' answers, silence, and the exit code that says whether all is well."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,6 +66,59 @@ def test_the_exit_code_is_0_only_if_all_are_ready(silent: str, capsys: pytest.Ca
     table = capsys.readouterr().out
     for text in ("cloud", "not ready", "no answer", "objects: 500", "[queue]: 0"):
         assert text in table
+
+
+def test_a_status_fits_80_columns_however_much_there_is_to_say(
+    silent: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    details = [("cloud", f"tcp://{'cloud.' * 20}example:7000"), ("why", "so " * 60)]
+    service = HealthService("edge", "1.2.3", lambda: True, lambda: details)
+    with RpcServer([service], tier="edge", settings=ServerSettings()) as edge, daemon("cloud") as cloud:
+        assert main(["status", edge.endpoint, cloud, silent, "--timeout", "1"]) == 4
+    shown = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, shown)) <= 80
+    heads = [line for line in shown if not line.startswith(" ")]
+    assert [head.split()[0] for head in heads] == ["edge", "cloud", f"{silent}:"]
+
+
+def test_what_a_daemon_says_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    service = HealthService("edge\x1b[2J", "1", lambda: True, lambda: [("a\x1b[31m", "b\r\x9bc")])
+    with RpcServer([service], tier="edge", settings=ServerSettings()) as edge:
+        assert main(["status", edge.endpoint]) == 0
+        assert main(["status", edge.endpoint, "--json"]) == 0
+    assert not set("\x1b\r\x9b") & set(capsys.readouterr().out)
+
+
+def test_all_daemons_of_the_settings_are_asked_each_with_its_own_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = {name: generate_keys(tmp_path, name) for name in ("cloud", "edge", "phone")}
+    for name, client in (("cloud", "edge"), ("edge", "phone")):
+        allow_client(keys[client].public_file, tmp_path / f"{name}-clients")
+    security = {name: ServerSecurity(keys[name].secret_file, tmp_path / f"{name}-clients") for name in keys}
+    with (
+        daemon("cloud", security=security["cloud"]) as cloud,
+        daemon("edge", security=security["edge"]) as edge,
+    ):
+        (tmp_path / "nearsight.toml").write_text(
+            f'[edge]\ncloud = "{cloud}"\ncloud_public_key = "cloud.key"\n'
+            f'[edge.server]\nlisten = "{edge}"\n[edge.security]\nsecret_key_file = "edge.key_secret"\n'
+            f'[device.edge]\nendpoint = "{edge}"\npublic_key = "{keys["edge"].public_key}"\n'
+            f'[device.server]\nlisten = "{silent}"\n[device.security]\nsecret_key_file = "phone.key_secret"\n'
+        )
+        assert main(["status", "--json", "--timeout", "1"]) == 4
+        answers = {one["endpoint"]: one["daemon"] for one in json.loads(capsys.readouterr().out)}
+        assert main(["status", cloud, edge]) == 0
+        mine = ["--key", str(keys["phone"].secret_file)]
+        both = ["--server-key", keys["edge"].public_key, "--server-key", str(keys["cloud"].public_file)]
+        assert main(["status", edge, cloud, *mine, *both, "--timeout", "1"]) == 4
+    assert answers == {cloud: "cloud", edge: "edge", silent: ""}
+    shown = capsys.readouterr().out
+    assert f"edge {edge}: ready" in shown
+    assert f"{cloud}: no answer" in shown
 
 
 def test_json_is_for_scripts(silent: str, capsys: pytest.CaptureFixture[str]) -> None:
