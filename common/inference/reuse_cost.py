@@ -24,6 +24,8 @@ MARGIN = 0.95
 """Crops must take less than this share of a whole execution."""
 CALL_MS = 0.04
 """Of one execution of the smallest segment on a crop, here."""
+PLANNED_MS = 0.02
+"""Of finding what to do with one segment, here."""
 _SHARES = (0.1, 0.3, 0.5, 0.7)
 """Of the frame that changes, in the middle or in a corner: what cuts are chosen for."""
 _LONGEST = 16
@@ -73,7 +75,10 @@ class Costs(NamedTuple):
 
 
 def measured_ms(runs: Sequence[Callable[[], object]], repeats: int = _REPEATS) -> list[float]:
-    """Medians of this thread's CPU time, which other work hardly changes; in turn, once more before."""
+    """Medians of this thread's CPU time, which other work hardly changes.
+
+    They take turns, so that each finds the processor's caches as in a frame, and run once more before.
+    """
     taken: list[list[float]] = [[] for _ in runs]
     for turn in range(repeats + 1):
         for run, times in zip(runs, taken, strict=True):
@@ -84,20 +89,26 @@ def measured_ms(runs: Sequence[Callable[[], object]], repeats: int = _REPEATS) -
     return [median(times) for times in taken]
 
 
-def measured_cost(segment: LoadedSegment, whole_ms: float) -> SegmentCost:
-    """Executes crops of several sizes, and lays a line through their times."""
-    rows, columns = segment.size
+def sample_crops(segment: LoadedSegment) -> list[Crop]:
+    """Of three sizes, in the middle: what `fitted_cost` needs the times of."""
     crops = []
     for share in (0.0, 0.3, 0.8):
         side = math.sqrt(share)
         wanted = tuple(_middle(one.layout.size, side) for one in segment.targets)
         parts = [segment.crop(number, one) for number, one in enumerate(wanted)]
         crops.append(parts[0] if len(parts) == 1 else _joined(segment, parts))
-    times = measured_ms([lambda crop=crop: segment.run_crop(crop) for crop in crops])  # type: ignore[misc]
+    return crops
+
+
+def fitted_cost(
+    segment: LoadedSegment, whole_ms: float, crops: Sequence[Crop], times_ms: Sequence[float]
+) -> SegmentCost:
+    """A line through the times of crops of several sizes."""
+    rows, columns = segment.size
     shares = [crop.units.area / (rows * columns) for crop in crops]
     if max(shares) - min(shares) < 0.05:
-        return SegmentCost(whole_ms, CALL_MS, max(whole_ms, median(times)))
-    slope, start = np.polyfit(shares, times, 1)
+        return SegmentCost(whole_ms, CALL_MS, max(whole_ms, median(times_ms)))
+    slope, start = np.polyfit(shares, times_ms, 1)
     return SegmentCost(whole_ms, max(CALL_MS, float(start)), max(0.0, float(slope)))
 
 

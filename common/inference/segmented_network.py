@@ -12,16 +12,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from nearsight.common.inference.reuse_cost import (
     MARGIN,
+    PLANNED_MS,
     Costs,
     SegmentCost,
-    measured_cost,
+    fitted_cost,
     measured_ms,
     merged,
+    sample_crops,
 )
 from nearsight.common.inference.runtime import SAVED_GRAPH, Network, Runtime
 from nearsight.common.inference.segment_execution import (
@@ -240,13 +243,16 @@ class SegmentedNetwork:
         reached = segment.changed(found, offset)
         crops = []
         for number, target in enumerate(segment.targets):
-            found[target.name] = _distinct([one for to, one in reached if to == number])
-            crops += [segment.crop(number, one) for one in found[target.name]]
+            changed = found[target.name] = _distinct([one for to, one in reached if to == number])
+            crops += [segment.crop(number, one) for one in changed]
         crops = merged(crops, segment, cost, self._regions)
-        expected_ms = cost.crops_ms(crops, segment.size[0] * segment.size[1])
-        return (
-            _Step(crops, expected_ms) if expected_ms < MARGIN * cost.whole_ms else _Step(None, cost.whole_ms)
-        )
+        expected_ms = cost.crops_ms(crops, segment.size[0] * segment.size[1]) + PLANNED_MS
+        if expected_ms >= MARGIN * cost.whole_ms:
+            return _Step(None, cost.whole_ms)
+        # All that a crop writes counts as changed: the next segment has as few rectangles as this one.
+        for number, target in enumerate(segment.targets):
+            found[target.name] = [wanted for one in crops if (wanted := one.wanted[number]).area]
+        return _Step(crops, expected_ms)
 
     def execute(self, steps: Sequence[_Step], offset: tuple[int, int]) -> dict[str, Tensor]:
         """Carry out a plan; where it has crops the maps must be those of the last frame."""
@@ -283,7 +289,12 @@ class SegmentedNetwork:
         """What it costs; the source must be held."""
         runs = [one.run_whole for one in (*self.loaded, *self.rests)]
         *times_ms, tail_ms = measured_ms([*runs, self.run_tail])
-        segments = tuple(map(measured_cost, self.loaded, times_ms))
+        crops = [sample_crops(one) for one in self.loaded]
+        by_size = [
+            measured_ms([partial(one.run_crop, crop) for one, crop in zip(self.loaded, same, strict=True)])
+            for same in zip(*crops, strict=True)
+        ]
+        segments = tuple(map(fitted_cost, self.loaded, times_ms, crops, zip(*by_size, strict=True)))
         return Costs(segments, (*times_ms[len(self.loaded) :], 0.0), tail_ms)
 
     def explain(self) -> tuple[SegmentReport, ...]:
@@ -322,8 +333,18 @@ def _is_dirty(target: CachedMap, regions: Sequence[Rectangle]) -> bool:
 
 def _distinct(regions: Sequence[Rectangle]) -> list[Rectangle]:
     """Without those that lie in others."""
+    if len(regions) < 2:
+        return list(regions)
     found: list[Rectangle] = []
-    for region in sorted(set(regions), key=lambda one: -one.area):
-        if not any(region == region.intersection(one) for one in found):
+    for region in sorted(set(regions), key=_negative_area):
+        top, left, bottom, right = region
+        for up, before, down, behind in found:
+            if up <= top and before <= left and bottom <= down and right <= behind:
+                break
+        else:
             found.append(region)
     return found
+
+
+def _negative_area(one: Rectangle) -> int:
+    return -(one.bottom - one.top) * (one.right - one.left)

@@ -49,13 +49,18 @@ class Rectangle(NamedTuple):
 
     def union(self, other: Rectangle) -> Rectangle:
         """The smallest rectangle that holds both; an empty one adds nothing."""
-        if not self.area or not other.area:
-            return self if self.area else other
+        top, left, bottom, right = self
+        up, before, down, behind = other
+        if up >= down or before >= behind:
+            return self
+        if top >= bottom or left >= right:
+            return other
+        # Comparisons instead of min and max: this is done for each segment of each frame.
         return Rectangle(
-            min(self.top, other.top),
-            min(self.left, other.left),
-            max(self.bottom, other.bottom),
-            max(self.right, other.right),
+            top if top < up else up,
+            left if left < before else before,
+            bottom if bottom > down else down,
+            right if right > behind else behind,
         )
 
 
