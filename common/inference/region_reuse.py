@@ -238,7 +238,7 @@ class PartialNetwork:
         try:
             if SavedGraphs(self._runtime.version).find(folder) is not None:
                 found = json.loads((folder / _SEGMENTS).read_text())
-                if (found["digest"], found["settings"]) == (digest, self._kept_settings):
+                if (found.get("digest"), found.get("settings")) == (digest, self._kept_settings):
                     return dict(found)
         except CorruptStore as error:
             self._log.warning("segments are made again", network=self._name, error=error.message)
