@@ -7,9 +7,9 @@ import pytest
 
 from nearsight.experiments.framework.registry import experiments
 
-LAYERS = ("protos", "common", "cloud", "edge", "device", "experiments", "tests", "docs")
+LAYERS = ("protos", "common", "cloud", "edge", "device", "experiments", "tests", "examples", "docs")
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
 MODULES = {path.name for layer in LAYERS for path in (ROOT / layer).rglob("*.*")}
 DECISIONS = ROOT / "docs/decisions"
 

@@ -1,21 +1,19 @@
 """The store for applications, on two devices that share, and the example of the documentation."""
 
 import asyncio
-import importlib.util
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from nearsight import ConfigurationError, InvalidArgument, Peer, PeerStore, Recognizer
 from nearsight.device.cooperation.protocol import popularity_key
+from support.examples import example
 from support.gallery import photo_features
 from support.sharing_devices import Scene, name
 from support.waiting import wait_until
 
 S = 30.0
-EXAMPLE = Path(__file__).resolve().parents[2] / "docs/examples/visitors_nearby.py"
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +107,10 @@ def test_without_sharing_it_says_what_to_set() -> None:
 
 
 def test_the_example_tells_who_is_where_and_what_is_popular() -> None:
-    spec = importlib.util.spec_from_file_location("visitors_nearby", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    visitors_nearby = example("visitors_nearby")
     with ExitStack() as stack:
         scene = Scene(stack)
-        anna, ben = (example.Visit(scene.device(), who) for who in ("anna", "ben"))
+        anna, ben = (visitors_nearby.Visit(scene.device(), who) for who in ("anna", "ben"))
         scene.meet()
         assert "answered by" in "\n".join(anna.look(photo_features(1), note="look up!"))
         said = "\n".join(ben.look(photo_features(1)))

@@ -1,6 +1,5 @@
 """A live stream: one answer per frame, whatever camera, callback and tiers do."""
 
-import importlib.util
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,13 +17,13 @@ from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.video.live_view import Done, StreamSettings
 from nearsight.device.video.stream import LiveStream, StreamAnswer
 from support.camera import UNKNOWN, corners, frame, gray, recognition
+from support.examples import example
 from support.pictures import jpeg
 from support.recognition_server import ScriptedRecognition, always, never, serve
 from support.recognizers import Scene
 from support.waiting import wait_until
 
 WHERE = corners()
-EXAMPLE = Path(__file__).resolve().parents[3] / "docs/examples/live_camera.py"
 
 
 class Questions:
@@ -341,10 +340,6 @@ def test_a_tier_that_dies_in_mid_stream_and_returns_is_asked_again(scene: Scene)
 
 
 def test_the_example_says_what_it_sees_and_draws_it(scene: Scene, tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("live_camera", EXAMPLE)
-    assert spec is not None and spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
     _, edge = scene.tier("edge", always("edge"))
     stream = scene.recognizer(edge).stream()
     wait_until(lambda: stream.push(frame()).recognition is not None, what="an answer")
@@ -353,6 +348,6 @@ def test_the_example_says_what_it_sees_and_draws_it(scene: Scene, tmp_path: Path
     for _ in range(3):
         clip.write(frame())
     clip.release()
-    lines = list(example.watch(stream, source, out))
+    lines = list(example("live_camera").watch(stream, source, out))
     assert [line.partition(": ")[2] for line in lines] == ["Night"]
     assert cv2.VideoCapture(out).get(cv2.CAP_PROP_FRAME_COUNT) == 3

@@ -1,6 +1,6 @@
 """A classifier behind a cache of approximate keys: no daemon, no network.
 
-    python docs/examples/approximate_keys.py
+    python examples/approximate_keys.py
 
 Sensors send 100 readings. What they see shows in the first ten, nearly always.
 """

@@ -1,6 +1,6 @@
 """Plan a cache of approximate keys: the size and back-off that need the fewest inferences within an error.
 
-    python docs/examples/plan_result_cache.py
+    python examples/plan_result_cache.py
 
 Counts of (key, class) from a log of the classifier are all that is needed; here they are generated.
 """

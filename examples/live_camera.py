@@ -2,7 +2,7 @@
 
 Beside an edge that serves the catalogue; SOURCE is the number of a camera, or a video file::
 
-    python docs/examples/live_camera.py --edge tcp://127.0.0.1:7100 --out seen.avi 0
+    python examples/live_camera.py --edge tcp://127.0.0.1:7100 --out seen.avi 0
 """
 # ruff: noqa: T201  it talks to a person
 

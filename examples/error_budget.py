@@ -1,6 +1,6 @@
 """A budget of wrong answers instead of a back-off, and finer keys where coarse ones are not enough.
 
-    python docs/examples/error_budget.py
+    python examples/error_budget.py
 
 A reading is a family, a kind and noise. Half of the families are one class each; in others the kind decides.
 One reading in 50 is labelled differently, which no key can tell. Half-way, other families become frequent.

@@ -3,8 +3,8 @@
 The devices share by themselves; there is no server for it. Start it in two terminals, beside an edge that
 serves the catalogue::
 
-    python docs/examples/visitors_nearby.py --edge tcp://127.0.0.1:7100 --name anna 1.jpg 2.jpg
-    python docs/examples/visitors_nearby.py --edge tcp://127.0.0.1:7100 --name ben --note "look up!" 1.jpg
+    python examples/visitors_nearby.py --edge tcp://127.0.0.1:7100 --name anna 1.jpg 2.jpg
+    python examples/visitors_nearby.py --edge tcp://127.0.0.1:7100 --name ben --note "look up!" 1.jpg
 """
 # ruff: noqa: T201  it talks to a person
 
