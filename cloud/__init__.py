@@ -1,5 +1,5 @@
-"""The cloud: owns the catalogues, trains and indexes object models, answers what the edge cannot.
+"""The cloud: owns the catalogues, takes objects in, answers what the edge cannot.
 
-Start with `daemon`, then `service`; `store` keeps what `training` makes, `catalogue` serves it.
+Start with `daemon`, then `service`; `catalogues` are those that it serves (see `common/catalogue`).
 May import: `common` and `protos`, no other tier.
 """

@@ -1,34 +1,32 @@
 """A catalogue as a person works on it: in a database file, or in a running cloud over the network.
 
-Both ways take and give the same values, so that `nearsight cloud` and `ingestion` need not know which it is.
+Both ways take and give the same values, so that `nearsight cloud` need not know which it is.
 """
 
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from nearsight.cloud.catalogue import LiveCatalogue
-from nearsight.cloud.schema import FORMAT
-from nearsight.cloud.store import CatalogueInfo, CatalogueStore, PutOutcome, RemoveOutcome, StoredObject
-from nearsight.cloud.training import (
-    NewObject,
-    ObjectTrainer,
-    Rejection,
-    SkippedImage,
-    check_catalogue_name,
-    choose_catalogue,
+from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
+from nearsight.common.catalogue.schema import FORMAT
+from nearsight.common.catalogue.store import (
+    CatalogueInfo,
+    CatalogueStore,
+    PutOutcome,
+    RemoveOutcome,
+    StoredObject,
 )
+from nearsight.common.catalogue.training import NewObject, Rejection, SkippedImage
+from nearsight.common.database.files import copy_database
+from nearsight.common.database.places import put_in_place
 from nearsight.common.errors import ConfigurationError, NotFound, Overloaded
-from nearsight.common.operation.database_files import copy_database
-from nearsight.common.operation.database_places import put_in_place
 from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.protos import catalogue_pb2 as pb
@@ -42,100 +40,6 @@ BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0)
 _TIMEOUT_S = 60.0
 """Of each call to a cloud."""
 R = TypeVar("R", bound=Message)
-
-
-class DatabaseCatalogue:
-    """A catalogue in a database file, without a daemon: the training is done here. To be closed.
-
-    A daemon that serves the file notices changes within a second or so.
-
-    Parameters
-    ----------
-    store : CatalogueStore
-        The file, opened; the caller closes it.
-    catalogue : str
-        Empty: the only one in the file.
-    trainer : ObjectTrainer
-        For what is put.
-    """
-
-    def __init__(self, store: CatalogueStore, catalogue: str, trainer: ObjectTrainer) -> None:
-        self._store = store
-        self._trainer = trainer
-        self._given_name = catalogue
-        self._opening = threading.Lock()
-        self._live: LiveCatalogue | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the catalogue.
-
-        Raises
-        ------
-        InvalidArgument, NotFound
-            If the name cannot be used; if none was given, as `choose_catalogue`.
-        """
-        if self._given_name:
-            return check_catalogue_name(self._given_name)
-        return choose_catalogue("", [info.name for info in self._store.catalogues()])
-
-    def catalogues(self) -> tuple[CatalogueInfo, ...]:
-        """All catalogues of the file."""
-        return self._store.catalogues()
-
-    def objects(self) -> tuple[StoredObject, ...]:
-        """What is in the catalogue."""
-        return self._store.objects(self.name)
-
-    def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
-        """Train, compare and store; durable on return. May be called from several threads."""
-        training = self._trainer.train(objects)
-        outcome = PutOutcome()
-        if training.trained:
-            outcome = self._loaded().put(training.trained, allow_similar=allow_similar)
-        return replace(outcome, rejected=training.rejected + outcome.rejected, skipped=training.skipped)
-
-    def _loaded(self) -> LiveCatalogue:
-        """The catalogue with its index, which new objects are compared with."""
-        with self._opening:
-            if self._live is None:
-                live = LiveCatalogue(self.name, self._store, self._trainer.settings)
-                try:
-                    live.load()
-                except NotFound:  # it begins
-                    live.start()
-                self._live = live
-            return self._live
-
-    def close(self) -> None:
-        """Let go of the index; the file stays open."""
-        if self._live is not None:
-            self._live.stop()
-
-    def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
-        """Remove objects."""
-        return self._store.remove(self.name, object_ids)
-
-    def remove_catalogue(self) -> int:
-        """Remove the catalogue, which must have been named; returns how many objects it had."""
-        return self._store.remove_catalogue(self._given_name)
-
-    def stored(self) -> Mapping[str, str]:
-        """Content hash by id of what need not be trained again; empty if there is no such catalogue yet."""
-        name, current = self.name, self._trainer.fingerprint
-        try:
-            objects = self._store.objects(name)
-        except NotFound:
-            return {}
-        damaged = self._store.damaged(name)
-        return {
-            item.object_id: item.content_hash
-            for item in objects
-            if item.training == current and item.object_id not in damaged
-        }
-
-    def finish(self) -> None:
-        """Nothing to do: what was put is on disk."""
 
 
 class RemoteCatalogue:

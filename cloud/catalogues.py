@@ -9,9 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from nearsight.cloud.catalogue import LiveCatalogue, Progress
-from nearsight.cloud.store import LOCAL_AUTHOR, Author, CatalogueStore, PutOutcome
-from nearsight.cloud.training import TrainedObject, check_catalogue_name, check_room, choose_catalogue
+from nearsight.common.catalogue.live_catalogue import LiveCatalogue, Progress
+from nearsight.common.catalogue.store import LOCAL_AUTHOR, Author, CatalogueStore, PutOutcome
+from nearsight.common.catalogue.training import (
+    TrainedObject,
+    check_catalogue_name,
+    check_room,
+    choose_catalogue,
+)
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.logging import get_logger

@@ -27,9 +27,9 @@ from nearsight.common.errors import INTERRUPTED, InvalidArgument
 
 if TYPE_CHECKING:
     from nearsight.cloud.access import CatalogueAccess
-    from nearsight.cloud.ingestion import IngestionReport
     from nearsight.cloud.settings import CloudSettings
-    from nearsight.cloud.store import CatalogueStore
+    from nearsight.common.catalogue.ingestion import IngestionReport
+    from nearsight.common.catalogue.store import CatalogueStore
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -124,7 +124,7 @@ def ingest(
     as_json: JsonOption = False,
 ) -> None:
     """Put a folder of images into a catalogue."""
-    from nearsight.cloud.ingestion import ingest_folder
+    from nearsight.common.catalogue.ingestion import ingest_folder
 
     started = time.perf_counter()
     settings = _load(config, assignments, database)
@@ -221,8 +221,8 @@ def backup(
 
     The copy has all that was acknowledged. `cp` may miss what is in the log beside the database.
     """
-    from nearsight.cloud.schema import FORMAT
-    from nearsight.common.operation.database_files import copy_database
+    from nearsight.common.catalogue.schema import FORMAT
+    from nearsight.common.database.files import copy_database
     from nearsight.common.operation.status import format_bytes
 
     source = _load(config, None, database).database
@@ -290,7 +290,7 @@ def add_object(
     config: ConfigOption = None,
 ) -> None:
     """Add one object, or replace the one of the same id. In a running cloud it is recognised on return."""
-    from nearsight.cloud.training import NewObject, check_object
+    from nearsight.common.catalogue.training import NewObject, check_object
     from nearsight.common.recognition.images import read_image_file
 
     object_id = object_id or images[0].stem
@@ -358,8 +358,9 @@ class _Place:
 def _open(
     settings: CloudSettings, place: _Place, catalogue: str, *, create: bool = False
 ) -> Iterator[CatalogueAccess]:
-    from nearsight.cloud.access import DatabaseCatalogue, RemoteCatalogue
-    from nearsight.cloud.training import ObjectTrainer
+    from nearsight.cloud.access import RemoteCatalogue
+    from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
+    from nearsight.common.catalogue.training import ObjectTrainer
     from nearsight.common.recognition.object_recognizer import pin_threads
     from nearsight.common.rpc.client import Channel
     from nearsight.common.rpc.security import ClientSecurity
@@ -385,7 +386,7 @@ def _open(
 
 
 def _open_store(settings: CloudSettings, *, create: bool) -> CatalogueStore:
-    from nearsight.cloud.store import CatalogueStore
+    from nearsight.common.catalogue.store import CatalogueStore
 
     return CatalogueStore(
         settings.database, create=create, or_read_only=not create, max_catalogues=settings.max_catalogues

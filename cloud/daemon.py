@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 from prometheus_client.core import GaugeMetricFamily
 
 from nearsight import __version__
-from nearsight.cloud.catalogue import IndexState
 from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.intake import ObjectIntake
 from nearsight.cloud.network_intake import NetworkIntake
 from nearsight.cloud.networks import CloudNetworks
 from nearsight.cloud.service import CatalogueService, RecognitionService
 from nearsight.cloud.settings import CloudSettings
-from nearsight.cloud.store import CatalogueStore
-from nearsight.cloud.training import ObjectTrainer
+from nearsight.common.catalogue.live_catalogue import IndexState
+from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.catalogue.training import ObjectTrainer
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.inference.metrics import model_metrics

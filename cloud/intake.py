@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from nearsight.cloud.catalogue import LiveCatalogue
 from nearsight.cloud.catalogues import Catalogues
-from nearsight.cloud.store import LOCAL_AUTHOR, Author, PutOutcome
-from nearsight.cloud.training import NewObject, ObjectTrainer, Rejection
 from nearsight.common.background.futures import flat, pending, then
+from nearsight.common.catalogue.live_catalogue import LiveCatalogue
+from nearsight.common.catalogue.store import LOCAL_AUTHOR, Author, PutOutcome
+from nearsight.common.catalogue.training import NewObject, ObjectTrainer, Rejection
 from nearsight.common.errors import DeadlineExceeded, NotFound, Overloaded, Unavailable
 
 

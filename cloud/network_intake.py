@@ -20,9 +20,9 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.cloud.access import BACK_OFF_S
 from nearsight.cloud.networks import CloudNetworks
-from nearsight.cloud.store import Author, CatalogueStore
 from nearsight.common.background.futures import pending
 from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.catalogue.store import Author, CatalogueStore
 from nearsight.common.clock import Clock
 from nearsight.common.errors import (
     CorruptStore,

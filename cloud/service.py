@@ -12,14 +12,14 @@ from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.cloud.catalogue import Content
 from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.intake import ObjectIntake
 from nearsight.cloud.networks import CloudNetworks
-from nearsight.cloud.store import Author, PutOutcome, StoredObject
-from nearsight.cloud.training import MAX_IMAGES_PER_OBJECT, NewObject
 from nearsight.common.background.futures import then
 from nearsight.common.catalogue.answers import add_models
+from nearsight.common.catalogue.live_catalogue import Content
+from nearsight.common.catalogue.store import Author, PutOutcome, StoredObject
+from nearsight.common.catalogue.training import MAX_IMAGES_PER_OBJECT, NewObject
 from nearsight.common.errors import InvalidArgument, InvalidMessage
 from nearsight.common.inference.classification import classify
 from nearsight.common.inference.leases import Absent, Lease

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from nearsight.cloud.training import MAX_CATALOGUES
+from nearsight.common.catalogue.training import MAX_CATALOGUES
 from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.recognition.settings import RecognitionSettings

@@ -22,12 +22,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from nearsight.common.clock import Clock
+from nearsight.common.database.database_file import DatabaseFile
+from nearsight.common.database.files import DatabaseFormat
+from nearsight.common.database.places import set_aside
 from nearsight.common.errors import CorruptStore, ForeignStore
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.markov import MarkovChanges, TransitionCount
-from nearsight.common.operation.database import DatabaseFile
-from nearsight.common.operation.database_files import DatabaseFormat
-from nearsight.common.operation.database_places import set_aside
 from nearsight.edge.profiler import Measured
 from nearsight.edge.request_distribution import PopularityChanges, StoredCount
 

@@ -1,4 +1,6 @@
-"""Listings and object models of a catalogue, fetched from the next tier and checked.
+"""A catalogue: objects that were trained from images, kept in a database, and indexed while they change.
 
-May import `background`, `recognition` and `rpc`.
+`database_catalogue` is the front door of a catalogue in a file; `live_catalogue` is one in service. What the
+next tier has of a catalogue comes through `answers` and `model_fetcher`.
+May import `background`, `database`, `recognition` and `rpc`.
 """

@@ -1,4 +1,4 @@
-"""How daemons are run and looked after: start and clean end, database files, health, status and explanations.
+"""How daemons are run and looked after: start and clean end, health, status and explanations.
 
 The topmost subject of `nearsight.common`: may import all others.
 """

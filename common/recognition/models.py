@@ -93,7 +93,7 @@ class ObjectModel:
     """Free-form, handed to the application with the answer."""
     rivals: Mapping[str, int] = field(default_factory=dict)
     """Other objects of the catalogue that could be mistaken for this one: id → inliers that their pictures
-    give with it, or `TWIN`. The cloud finds them when either object is added (`cloud/look_alikes.py`)."""
+    give with it, or `TWIN`. They are found as objects are added (`common/catalogue/look_alikes.py`)."""
 
     def __post_init__(self) -> None:
         if not self.object_id:

@@ -26,7 +26,7 @@ from typing import Any
 import psutil
 
 from nearsight.cloud.access import RemoteCatalogue
-from nearsight.cloud.training import NewObject
+from nearsight.common.catalogue.training import NewObject
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.rpc.client import Channel

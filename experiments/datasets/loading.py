@@ -22,7 +22,7 @@ import os
 import re
 from pathlib import Path
 
-from nearsight.cloud.ingestion import Reference, read_reference_folder
+from nearsight.common.catalogue.ingestion import Reference, read_reference_folder
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.experiments.datasets.dataset import Dataset, Query, listed
 from nearsight.experiments.datasets.tables import read_rows

@@ -21,11 +21,11 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from nearsight.cloud.access import DatabaseCatalogue
-from nearsight.cloud.ingestion import ingest_folder
 from nearsight.cloud.settings import CloudSettings
-from nearsight.cloud.store import CatalogueStore
-from nearsight.cloud.training import ObjectTrainer
+from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
+from nearsight.common.catalogue.ingestion import ingest_folder
+from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.catalogue.training import ObjectTrainer
 from nearsight.common.errors import InternalError, Unavailable
 from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.experiments.links.link import UNSHAPED, LinkShape

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from nearsight.cloud.schema import FORMAT
-from nearsight.cloud.store import CatalogueStore
+from nearsight.common.catalogue.schema import FORMAT
+from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.database.files import copy_database
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.operation.database_files import copy_database
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.rig.rows import RequestRow, write_rows
 from nearsight.experiments.rig.sequence import play

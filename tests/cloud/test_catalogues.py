@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.cloud.catalogues import Catalogues
-from nearsight.cloud.store import CatalogueStore
-from nearsight.cloud.training import TrainedObject
+from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.catalogue.training import TrainedObject
 from nearsight.common.errors import InvalidArgument, NotFound, Overloaded, Unavailable
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.objects import random_model

@@ -6,9 +6,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from nearsight.__main__ import main
-from nearsight.cloud import ingestion
 from nearsight.cloud.daemon import CloudDaemon
-from nearsight.cloud.store import CatalogueStore
+from nearsight.common.catalogue import ingestion
+from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.config.base import SecuritySettings
 from nearsight.common.rpc.allow_list import Role, allow_client
 from nearsight.common.rpc.security import generate_keys

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from nearsight.__main__ import main
 from nearsight.cloud.daemon import CloudDaemon
-from nearsight.cloud.store import CatalogueStore
+from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.errors import AddressInUse, CorruptStore, NotFound, PeerError, Unavailable
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.extraction import OrbExtractor

@@ -6,8 +6,8 @@ import pytest
 
 from nearsight.cloud.catalogues import Catalogues
 from nearsight.cloud.intake import ObjectIntake
-from nearsight.cloud.store import CatalogueStore
-from nearsight.cloud.training import NewObject, ObjectTrainer, TrainingOutcome
+from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.catalogue.training import NewObject, ObjectTrainer, TrainingOutcome
 from nearsight.common.errors import DeadlineExceeded, NotFound, Overloaded, Unavailable
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.pictures import picture_jpeg

@@ -10,7 +10,7 @@ import pytest
 
 from nearsight.cloud import service
 from nearsight.cloud.daemon import CloudDaemon
-from nearsight.cloud.store import CatalogueStore, StoredObject
+from nearsight.common.catalogue.store import CatalogueStore, StoredObject
 from nearsight.common.errors import (
     ImageTooLarge,
     InvalidArgument,

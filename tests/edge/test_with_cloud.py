@@ -9,8 +9,8 @@ import pytest
 
 from nearsight.cloud.daemon import CloudDaemon
 from nearsight.cloud.service import CatalogueService
-from nearsight.cloud.store import CatalogueStore
 from nearsight.common.catalogue.answers import FetchedModels, models_of
+from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.errors import Unavailable
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.rpc.server import ServerSettings

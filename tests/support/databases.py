@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from nearsight.common.operation.database_files import DatabaseFormat, open_database
+from nearsight.common.database.files import DatabaseFormat, open_database
 
 FORMAT = DatabaseFormat(
     application_id=1,

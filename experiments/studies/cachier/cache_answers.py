@@ -24,10 +24,10 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from nearsight.cloud.access import DatabaseCatalogue
-from nearsight.cloud.ingestion import BATCH_OBJECTS, Reference
-from nearsight.cloud.store import CatalogueStore
-from nearsight.cloud.training import NewObject, ObjectTrainer
+from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
+from nearsight.common.catalogue.ingestion import BATCH_OBJECTS, Reference
+from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.catalogue.training import NewObject, ObjectTrainer
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image, read_image_file
 from nearsight.common.recognition.models import Features, ObjectModel

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nearsight.cloud.store import CatalogueStore
+from nearsight.common.catalogue.store import CatalogueStore
 from nearsight.common.clock import ManualClock
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.recognition.models import ObjectModel

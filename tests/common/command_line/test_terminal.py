@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.cloud.store import CatalogueStore
-from nearsight.cloud.training import TrainedObject
+from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.catalogue.training import TrainedObject
 from nearsight.common.command_line import terminal
 from nearsight.common.command_line.terminal import (
     print_error,

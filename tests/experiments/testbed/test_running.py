@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from nearsight.__main__ import main
-from nearsight.cloud.store import CatalogueStore, TrainedObject
+from nearsight.common.catalogue.store import CatalogueStore, TrainedObject
 from nearsight.common.errors import ConfigurationError, InvalidArgument, SetupError, Unavailable
 from nearsight.experiments.rig import sequence
 from nearsight.experiments.rig.rows import read_request_rows, summarise

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from nearsight.common.database.database_file import DatabaseFile
 from nearsight.common.errors import Unavailable
-from nearsight.common.operation.database import DatabaseFile
 from support.databases import FORMAT
 
 

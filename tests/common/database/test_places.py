@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from nearsight.common.database.files import copy_database
+from nearsight.common.database.places import put_in_place
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.operation.database_files import copy_database
-from nearsight.common.operation.database_places import put_in_place
 from support.databases import FORMAT, database_with_a_row, rows, used_by_another_process
 
 

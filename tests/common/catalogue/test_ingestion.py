@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.cloud import ingestion
-from nearsight.cloud.access import DatabaseCatalogue
-from nearsight.cloud.ingestion import IngestionReport, ingest_folder
-from nearsight.cloud.store import CatalogueStore, PutOutcome
-from nearsight.cloud.training import NewObject, ObjectTrainer
+from nearsight.common.catalogue import ingestion
+from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
+from nearsight.common.catalogue.ingestion import IngestionReport, ingest_folder
+from nearsight.common.catalogue.store import CatalogueStore, PutOutcome
+from nearsight.common.catalogue.training import NewObject, ObjectTrainer
 from nearsight.common.errors import InvalidArgument, NotFound, Unavailable
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.pictures import broken_images, picture_jpeg

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.cloud import store as cloud_store
-from nearsight.cloud.store import Author, CatalogueStore
-from nearsight.cloud.training import TrainedObject
+from nearsight.common.catalogue import store as catalogue_store
+from nearsight.common.catalogue.store import Author, CatalogueStore
+from nearsight.common.catalogue.training import TrainedObject
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArgument, NotFound, Overloaded
 from support.objects import random_model, same_model
@@ -114,7 +114,7 @@ def test_every_change_is_in_the_log_and_nothing_else(path: Path) -> None:
 
 
 def test_the_log_keeps_the_newest_entries(store: CatalogueStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cloud_store, "KEPT_LOG_ENTRIES", 3)
+    monkeypatch.setattr(catalogue_store, "KEPT_LOG_ENTRIES", 3)
     for number in range(5):
         store.put("museum", [trained(f"{number}")])
     assert [entry.object_id for entry in store.log()] == ["2", "3", "4"]
@@ -349,8 +349,8 @@ def test_own_commits_do_not_look_like_those_of_others(store: CatalogueStore) -> 
 def test_a_writer_that_does_not_finish_is_reported_as_overload(
     store: CatalogueStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hasty = dataclasses.replace(cloud_store.FORMAT, busy_timeout_s=0.01)
-    monkeypatch.setattr(cloud_store, "FORMAT", hasty)
+    hasty = dataclasses.replace(catalogue_store.FORMAT, busy_timeout_s=0.01)
+    monkeypatch.setattr(catalogue_store, "FORMAT", hasty)
     with CatalogueStore(path) as impatient:
         blocker = sqlite3.connect(path, isolation_level=None)
         blocker.execute("BEGIN IMMEDIATE")
@@ -366,8 +366,8 @@ import sys
 import threading
 from pathlib import Path
 from support.objects import random_model
-from nearsight.cloud.store import CatalogueStore
-from nearsight.cloud.training import TrainedObject
+from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.catalogue.training import TrainedObject
 store = CatalogueStore(Path(sys.argv[1]))
 for n in range(100_000):
     name = f"killed{n:06}"
@@ -378,7 +378,7 @@ for n in range(100_000):
 
 def kill_writer_after(path: Path, *, acknowledged: int) -> list[str]:
     """Run a process that puts objects one by one and kill it in full flight; the ids that it confirmed."""
-    tests = str(Path(__file__).resolve().parents[1])
+    tests = str(Path(__file__).resolve().parents[2])
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path)],
         stdout=subprocess.PIPE,

@@ -6,7 +6,7 @@
     DIR/references/mona-lisa__2.jpg    a second view of the same object
     DIR/objects.csv                    optional, here or beside the images: object_id,label and any columns
 
-The way is the same whether the objects go into a database or to a running cloud: batches of files are read,
+The way is the same whatever the target is, a database or a running cloud: batches of files are read,
 what the target already has is passed over, the rest is handed to the target. Each batch is durable when it is
 done. A crash loses at most the batches in flight, and running again goes on from there.
 """
@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from nearsight.cloud.access import CatalogueAccess
-from nearsight.cloud.store import PutOutcome
-from nearsight.cloud.training import NewObject, check_object
+from nearsight.common.catalogue.store import PutOutcome
+from nearsight.common.catalogue.training import NewObject, check_object
 from nearsight.common.errors import ImageTooLarge, InvalidArgument, NotFound
 from nearsight.common.recognition.images import read_image_file
 
@@ -80,9 +80,22 @@ class IngestionReport:
         self.unchanged += other.unchanged
 
 
+class IngestionTarget(Protocol):
+    """A catalogue that objects can be put into, wherever it is."""
+
+    def stored(self) -> Mapping[str, str]:
+        """Content hash by id of what need not be put again."""
+
+    def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
+        """Train and store objects. Called from several threads."""
+
+    def finish(self) -> None:
+        """Return when everything that was put is stored for good."""
+
+
 def ingest_folder(
     folder: Path,
-    target: CatalogueAccess,
+    target: IngestionTarget,
     *,
     threads: int,
     allow_similar: bool = False,
@@ -94,7 +107,7 @@ def ingest_folder(
     ----------
     folder : Path
         In the layout that this module states.
-    target : CatalogueAccess
+    target : IngestionTarget
         The database or the running cloud that they go to.
     threads : int
         Batches in work at the same time.
@@ -189,7 +202,7 @@ def _size_bytes(path: Path) -> int:
 
 
 def _ingest_batch(
-    batch: Sequence[Reference], target: CatalogueAccess, stored: Mapping[str, str], allow_similar: bool
+    batch: Sequence[Reference], target: IngestionTarget, stored: Mapping[str, str], allow_similar: bool
 ) -> IngestionReport:
     report = IngestionReport(0)
     new: list[NewObject] = []

@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from nearsight.common.database.places import beside, free_name, log_of, sync_folder
 from nearsight.common.errors import (
     ConfigurationError,
     CorruptStore,
@@ -27,7 +28,6 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.logging import get_logger
-from nearsight.common.operation.database_places import beside, free_name, log_of, sync_folder
 
 _SWITCH_RETRY_S = 0.005
 

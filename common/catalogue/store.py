@@ -1,4 +1,4 @@
-"""The cloud's durable memory: catalogues of trained objects in one SQLite file.
+"""Durable memory: catalogues of trained objects in one SQLite file.
 
 Why SQLite: one file to copy and back up, transactions, and a second process (an ingestion beside a running
 daemon) is safe. Write-ahead logging lets readers go on while one writer commits; ``synchronous=FULL`` makes
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearsight.cloud.schema import FORMAT
-from nearsight.cloud.training import (
+from nearsight.common.catalogue.schema import FORMAT
+from nearsight.common.catalogue.training import (
     MAX_CATALOGUES,
     Rejection,
     SkippedImage,
@@ -26,8 +26,8 @@ from nearsight.cloud.training import (
     unknown_catalogue,
 )
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.database.database_file import DatabaseFile
 from nearsight.common.errors import CorruptStore
-from nearsight.common.operation.database import DatabaseFile
 from nearsight.common.recognition.codec import object_model_from_bytes, object_model_to_bytes
 from nearsight.common.recognition.models import ObjectModel
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from nearsight.cloud.look_alikes import compare
-from nearsight.cloud.store import (
+from nearsight.common.background.futures import pending
+from nearsight.common.catalogue.look_alikes import compare
+from nearsight.common.catalogue.store import (
     LOCAL_AUTHOR,
     Author,
     CatalogueChanged,
@@ -24,8 +25,7 @@ from nearsight.cloud.store import (
     PutOutcome,
     RemoveOutcome,
 )
-from nearsight.cloud.training import TrainedObject
-from nearsight.common.background.futures import pending
+from nearsight.common.catalogue.training import TrainedObject
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, NearsightError, Unavailable
 from nearsight.common.logging import get_logger

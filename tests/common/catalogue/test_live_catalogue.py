@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.cloud.catalogue import LiveCatalogue
-from nearsight.cloud.store import CatalogueStore
-from nearsight.cloud.training import NewObject, ObjectTrainer, TrainedObject
+from nearsight.common.catalogue.live_catalogue import LiveCatalogue
+from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.catalogue.training import NewObject, ObjectTrainer, TrainedObject
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InternalError, NotFound, Unavailable
 from nearsight.common.recognition.extraction import OrbExtractor
@@ -152,7 +152,7 @@ def test_indexes_that_nobody_waits_for_leave_time_for_other_work(store: Catalogu
 def test_a_replaced_snapshot_is_freed_by_the_builder_after_a_while(
     store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nearsight.cloud.catalogue.RETIREMENT_S", 0.05)
+    monkeypatch.setattr("nearsight.common.catalogue.live_catalogue.RETIREMENT_S", 0.05)
     freed: list[str] = []
     catalogue = LiveCatalogue("museum", store, SETTINGS)
     catalogue.start()

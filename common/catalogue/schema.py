@@ -1,4 +1,4 @@
-"""The tables of the cloud's database, version by version.
+"""The tables of a database of catalogues, version by version.
 
 A change of the tables is a further step at the end: files of older versions are upgraded by the steps that
 they lack. So a step that was released is never edited.
@@ -6,7 +6,7 @@ they lack. So a step that was released is never edited.
 
 from __future__ import annotations
 
-from nearsight.common.operation.database_files import DatabaseFormat
+from nearsight.common.database.files import DatabaseFormat
 
 _VERSION_1 = """
 CREATE TABLE catalogues (

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from nearsight.common.errors import ConfigurationError, CorruptStore, NearsightError, Unavailable
-from nearsight.common.operation.database_files import (
+from nearsight.common.database.files import (
     DatabaseFormat,
     corrupt,
     empty_database,
@@ -25,7 +24,8 @@ from nearsight.common.operation.database_files import (
     version_of,
     write_copy,
 )
-from nearsight.common.operation.database_places import free_name, log_of
+from nearsight.common.database.places import free_name, log_of
+from nearsight.common.errors import ConfigurationError, CorruptStore, NearsightError, Unavailable
 
 
 class DatabaseFile:

@@ -10,11 +10,11 @@ import cv2
 import numpy as np
 import pytest
 
-from nearsight.cloud.access import DatabaseCatalogue
-from nearsight.cloud.catalogue import LiveCatalogue
-from nearsight.cloud.look_alikes import compare
-from nearsight.cloud.store import CatalogueStore, PutOutcome
-from nearsight.cloud.training import NewObject, ObjectTrainer, TrainedObject
+from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
+from nearsight.common.catalogue.live_catalogue import LiveCatalogue
+from nearsight.common.catalogue.look_alikes import compare
+from nearsight.common.catalogue.store import CatalogueStore, PutOutcome
+from nearsight.common.catalogue.training import NewObject, ObjectTrainer, TrainedObject
 from nearsight.common.recognition.codec import object_model_to_bytes
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
@@ -221,7 +221,7 @@ def test_what_is_taken_over_during_a_comparison_is_compared_with(
         live.refresh()
         return found
 
-    monkeypatch.setattr("nearsight.cloud.catalogue.compare", interrupted)
+    monkeypatch.setattr("nearsight.common.catalogue.live_catalogue.compare", interrupted)
     outcome = live.put(trained(*images(copy=SMALLER)))
     assert [one.object_id for one in outcome.rejected] == ["copy"]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nearsight.cloud.training import Rejection, TrainedObject
+from nearsight.common.catalogue.training import Rejection, TrainedObject
 from nearsight.common.recognition.models import TWIN, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, Resemblance
 from nearsight.common.recognition.settings import RecognitionSettings

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from nearsight.common.database.files import DatabaseFormat, copy_database, open_database
 from nearsight.common.errors import CorruptStore, ForeignStore, InvalidArgument, Overloaded
-from nearsight.common.operation.database_files import DatabaseFormat, copy_database, open_database
 from support.databases import FORMAT, database_with_a_row, rows, used_by_another_process
 
 

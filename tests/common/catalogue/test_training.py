@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nearsight.cloud.training import MAX_IMAGES_PER_OBJECT, NewObject, ObjectTrainer
+from nearsight.common.catalogue.training import MAX_IMAGES_PER_OBJECT, NewObject, ObjectTrainer
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.pictures import broken_images, picture_jpeg
 

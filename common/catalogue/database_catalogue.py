@@ -1,0 +1,117 @@
+"""A catalogue in a database file, as a person or a program works on it without a daemon."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from nearsight.common.catalogue.live_catalogue import LiveCatalogue
+from nearsight.common.catalogue.store import (
+    CatalogueInfo,
+    CatalogueStore,
+    PutOutcome,
+    RemoveOutcome,
+    StoredObject,
+)
+from nearsight.common.catalogue.training import (
+    NewObject,
+    ObjectTrainer,
+    check_catalogue_name,
+    choose_catalogue,
+)
+from nearsight.common.errors import NotFound
+
+
+class DatabaseCatalogue:
+    """A catalogue in a database file, without a daemon: the training is done here. To be closed.
+
+    A daemon that serves the file notices changes within a second or so.
+
+    Parameters
+    ----------
+    store : CatalogueStore
+        The file, opened; the caller closes it.
+    catalogue : str
+        Empty: the only one in the file.
+    trainer : ObjectTrainer
+        For what is put.
+    """
+
+    def __init__(self, store: CatalogueStore, catalogue: str, trainer: ObjectTrainer) -> None:
+        self._store = store
+        self._trainer = trainer
+        self._given_name = catalogue
+        self._opening = threading.Lock()
+        self._live: LiveCatalogue | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the catalogue.
+
+        Raises
+        ------
+        InvalidArgument, NotFound
+            If the name cannot be used; if none was given, as `choose_catalogue`.
+        """
+        if self._given_name:
+            return check_catalogue_name(self._given_name)
+        return choose_catalogue("", [info.name for info in self._store.catalogues()])
+
+    def catalogues(self) -> tuple[CatalogueInfo, ...]:
+        """All catalogues of the file."""
+        return self._store.catalogues()
+
+    def objects(self) -> tuple[StoredObject, ...]:
+        """What is in the catalogue."""
+        return self._store.objects(self.name)
+
+    def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
+        """Train, compare and store; durable on return. May be called from several threads."""
+        training = self._trainer.train(objects)
+        outcome = PutOutcome()
+        if training.trained:
+            outcome = self._loaded().put(training.trained, allow_similar=allow_similar)
+        return replace(outcome, rejected=training.rejected + outcome.rejected, skipped=training.skipped)
+
+    def _loaded(self) -> LiveCatalogue:
+        """The catalogue with its index, which new objects are compared with."""
+        with self._opening:
+            if self._live is None:
+                live = LiveCatalogue(self.name, self._store, self._trainer.settings)
+                try:
+                    live.load()
+                except NotFound:  # it begins
+                    live.start()
+                self._live = live
+            return self._live
+
+    def close(self) -> None:
+        """Let go of the index; the file stays open."""
+        if self._live is not None:
+            self._live.stop()
+
+    def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
+        """Remove objects."""
+        return self._store.remove(self.name, object_ids)
+
+    def remove_catalogue(self) -> int:
+        """Remove the catalogue, which must have been named; returns how many objects it had."""
+        return self._store.remove_catalogue(self._given_name)
+
+    def stored(self) -> Mapping[str, str]:
+        """Content hash by id of what need not be trained again; empty if there is no such catalogue yet."""
+        name, current = self.name, self._trainer.fingerprint
+        try:
+            objects = self._store.objects(name)
+        except NotFound:
+            return {}
+        damaged = self._store.damaged(name)
+        return {
+            item.object_id: item.content_hash
+            for item in objects
+            if item.training == current and item.object_id not in damaged
+        }
+
+    def finish(self) -> None:
+        """Nothing to do: what was put is on disk."""
