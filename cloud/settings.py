@@ -8,11 +8,12 @@ from pathlib import Path
 from pydantic import Field
 
 from nearsight.common.catalogue.training import MAX_CATALOGUES
-from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
+from nearsight.common.config.base import DaemonSettings, UserPath
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
+from nearsight.common.settings import SettingsGroup
 
 
 def _cores() -> int:

@@ -5,23 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.next_tiers import BreakerSettings
 from nearsight.common.result_cache.settings import ResultCacheSettings
+from nearsight.common.settings import SettingsGroup
 from nearsight.device.peers.settings import PeerSettings
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class _Group(BaseModel):
-    """Frozen, no unknown keys; the text below each field is its description in ``nearsight config show``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class UploadSettings(_Group):
+class UploadSettings(SettingsGroup):
     """How a photo is made ready for the network."""
 
     longest_side: int = Field(default=640, ge=160, le=4096)
@@ -39,7 +34,7 @@ class UploadSettings(_Group):
     """Most pixels that an image may declare; larger ones are refused without decoding."""
 
 
-class PrefetchSettings(_Group):
+class PrefetchSettings(SettingsGroup):
     """The recognition cache of the device, filled ahead of what the edge or the devices nearby predict."""
 
     enabled: bool = True
@@ -73,7 +68,7 @@ class PrefetchSettings(_Group):
     """Models per request: one that never comes must not hold up another."""
 
 
-class RecognizerSettings(_Group):
+class RecognizerSettings(SettingsGroup):
     """Settings of one `Recognizer`."""
 
     timeout_s: Seconds = 5.0

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from nearsight.common.config.base import DaemonSettings, NextTier, SettingsGroup
+from nearsight.common.config.base import DaemonSettings, NextTier
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
+from nearsight.common.settings import SettingsGroup
 from nearsight.device.engine import RecognizerObserver
 from nearsight.device.recognizer import Recognizer, RecognizerSecurity
 from nearsight.device.recognizer_settings import RecognizerSettings

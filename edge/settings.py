@@ -8,12 +8,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from nearsight.common.config.base import DaemonSettings, NextTier, SettingsGroup, UserPath
+from nearsight.common.config.base import DaemonSettings, NextTier, UserPath
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
+from nearsight.common.settings import SettingsGroup
 
 Forward = Literal["auto", "features", "image"]
 MultiUser = Literal["none", "bounded", "load-balanced"]

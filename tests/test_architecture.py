@@ -35,7 +35,7 @@ ROOMS = (
 )
 """Rooms of experiments: each may import those before it, and the tiers."""
 TIERS = ("cloud", "edge", "device")
-COMMON_ROOT = {"errors", "clock", "logging", "metrics", "text"}
+COMMON_ROOT = {"errors", "clock", "logging", "metrics", "settings", "text"}
 
 
 def cycle(graph: Mapping[str, frozenset[str]]) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 import typer
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -28,6 +28,7 @@ from nearsight.common.config.schema import Setting, check_key, flatten, nest, se
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.rpc.security import ClientSecurity, ServerSecurity
 from nearsight.common.rpc.settings import ServerSettings
+from nearsight.common.settings import SettingsGroup, first_complaint
 
 SECTIONS = ("cloud", "edge", "device")
 """The daemons, each with its table in ``nearsight.toml``."""
@@ -37,12 +38,6 @@ FLAG_ORIGIN = "command line"
 
 UserPath = Annotated[Path, AfterValidator(Path.expanduser)]
 """A path in which ``~`` is the home folder; a relative one starts from the working directory."""
-
-
-class SettingsGroup(BaseModel):
-    """Base of the groups of settings nested in a daemon's settings: frozen, no unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class SecuritySettings(SettingsGroup):
@@ -252,15 +247,10 @@ def _parsed(settings_class: type[DaemonSettings], keys: Collection[str], key: st
 
 def _one_line(error: ValidationError, section: str, origins: Mapping[str, str]) -> ConfigurationError:
     """The first complaint of the validation with the origin of the value, not pydantic's block of text."""
-    complaints = error.errors(include_url=False)
-    first = complaints[0]
-    path = [str(part) for part in first["loc"]]
+    path, text = first_complaint(error)
     key = next((joined for end in range(len(path), 0, -1) if (joined := ".".join(path[:end])) in origins), "")
     origin = origins.get(key, section)
-    message = first["msg"].removeprefix("Value error, ")
-    shown = f" (given: {first['input']!r})" if key and not isinstance(first["input"], Mapping) else ""
-    more = f", and {len(complaints) - 1} more" if len(complaints) > 1 else ""
     return ConfigurationError(
-        f"{origin}: {key or '.'.join(path) or section}: {message[:1].lower()}{message[1:]}{shown}{more}",
+        f"{origin}: {key or '.'.join(path) or section}: {text}",
         advice=f"see `nearsight config show {section}`",
     )

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from nearsight.common.config.base import SettingsGroup, UserPath
+from nearsight.common.config.base import UserPath
 from nearsight.common.model_cache.policy import Knowledge
 from nearsight.common.model_cache.registry import policy_names
+from nearsight.common.settings import SettingsGroup
 
 
 class ModelSettings(SettingsGroup):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from nearsight.common.settings import SettingsGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class ImageLimits:
     """Longest side in pixels of the processed image; smaller images are not enlarged."""
 
 
-class RecognitionSettings(BaseModel):
+class RecognitionSettings(SettingsGroup):
     """Settings of the whole pipeline, from the image to the verified answer.
 
     The defaults are for serving: 800 query and 1000 training features. More query features find more of the
@@ -28,8 +30,6 @@ class RecognitionSettings(BaseModel):
     1.00 with 2000), for 2 ms more per lookup and twice the bytes on the wire: only the second look has
     them.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     backend: str = "auto"
     """Classifier backend; 'auto' picks by size."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from nearsight.common.errors import (
     DeadlineExceeded,
@@ -36,6 +36,7 @@ from nearsight.common.errors import (
 from nearsight.common.request.answer import Lesson
 from nearsight.common.request.forms import FEATURES, LinkEstimate, OffloadChoice, OffloadDecision, Payload
 from nearsight.common.rpc.envelope import Hop
+from nearsight.common.settings import SettingsGroup
 
 BYTES_PER_FEATURE = 38
 """On the network: position, descriptor and strength."""
@@ -45,10 +46,8 @@ _NEWEST_WEIGHT = 0.1
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class BreakerSettings(BaseModel):
+class BreakerSettings(SettingsGroup):
     """When a tier that keeps failing is asked last instead of first."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     failures: int = Field(default=3, ge=1)
     """Failures in a row after which a tier cools down."""

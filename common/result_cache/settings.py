@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from nearsight.common.settings import SettingsGroup
 
 
-class ResultCacheSettings(BaseModel):
+class ResultCacheSettings(SettingsGroup):
     """Answers that are used again for photos that are nearly the same: approximate-key caching."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     enabled: bool = False
     """Look for an earlier answer before anything else. It stops where that does not pay."""

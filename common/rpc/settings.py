@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+from nearsight.common.settings import SettingsGroup
 
 MEBIBYTE = 2**20
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(SettingsGroup):
     """How a daemon serves its calls."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     listen: str = "tcp://127.0.0.1:0"
     """tcp://address:port (port 0: any free one), ipc://path, or inproc://name."""
@@ -52,10 +52,8 @@ class ServerSettings(BaseModel):
     """Share of the requests that get one; chosen by trace_id, so all tiers choose the same."""
 
 
-class ChannelSettings(BaseModel):
+class ChannelSettings(SettingsGroup):
     """How a client reaches a server."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     connect_grace_s: NonNegativeFloat = 0.5
     """How long calls wait for a server that is not there (it may be restarting)."""

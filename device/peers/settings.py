@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+
+from nearsight.common.settings import SettingsGroup
 
 MEBIBYTE = 2**20
 NO_BROADCAST = "off"
@@ -28,10 +30,8 @@ class StaticPeer(NamedTuple):
     endpoint: str
 
 
-class PeerSettings(BaseModel):
+class PeerSettings(SettingsGroup):
     """Sharing with devices nearby: presence, and the key-value store that the devices host themselves."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     enabled: bool = False
     """Look for devices nearby, and share with them."""

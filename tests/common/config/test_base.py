@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from nearsight.common.command_line.options import flag_overrides
-from nearsight.common.config.base import DaemonSettings, Loaded, SettingsGroup, load_settings
+from nearsight.common.config.base import DaemonSettings, Loaded, load_settings
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.settings import SettingsGroup
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from nearsight.common.config.base import DaemonSettings, SettingsGroup, load_settings
+from nearsight.common.config.base import DaemonSettings, load_settings
 from nearsight.common.config.report import settings_file, settings_in_force, toml_value
+from nearsight.common.settings import SettingsGroup
 
 
 class Inner(SettingsGroup):
