@@ -1,10 +1,15 @@
-"""Structured logs: console for people, JSON lines for machines, always on standard error."""
+"""Structured logs: daemons and commands write them to standard error, text for people or JSON for machines.
+
+A program that embeds the SDK sets nothing of this up. There, lines go to Python's ``logging``, to the loggers
+below ``nearsight``, and nothing is printed unless the program asks for it. One that configures structlog gets
+them from structlog.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
+from typing import Any, Literal, cast
 
 import structlog
 
@@ -69,12 +74,35 @@ def _printable_values(
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    """A logger whose lines carry ``component=name``."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
-    return logger
+    """A logger whose lines carry ``component=name``; in ``logging`` it is called ``nearsight.NAME``."""
+    decides = cast("type[structlog.typing.BindableLogger]", _bound_logger)
+    return cast(
+        "structlog.typing.FilteringBoundLogger",
+        structlog.wrap_logger(None, wrapper_class=decides, component=name),
+    )
 
 
-# An application that embeds the SDK must not find our lines on its standard output, where structlog prints by
-# default. One that configures structlog itself, before or after this import, keeps what it chose.
-if not structlog.is_configured():
-    configure_logging(level="WARNING")
+def _bound_logger(logger: object, processors: Any, context: dict[str, Any]) -> object:
+    """Where a line goes: structlog if it is configured by then, else ``logging``. Asked for each line."""
+    if structlog.is_configured():
+        return structlog.get_config()["wrapper_class"](logger, processors=processors, context=context)
+    values = dict(context)
+    standard = logging.getLogger(f"nearsight.{values.pop('component')}")
+    return structlog.stdlib.BoundLogger(standard, [structlog.stdlib.filter_by_level, _as_text], values)
+
+
+def _as_text(
+    logger: object, method: str, event: structlog.typing.EventDict
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """A line as ``logging`` takes it: its values in the text, the exception apart."""
+    del logger, method
+    text, exc_info = event.pop("event"), event.pop("exc_info", None)
+    shown = f" ({', '.join(f'{name}={value!r}' for name, value in event.items())})" if event else ""
+    return (printable(f"{text}{shown}"),), {"exc_info": exc_info, "stacklevel": _CALLER}
+
+
+_CALLER = 4
+"""Frames from ``logging`` to whoever logs: structlog's are between them."""
+
+# Without this, ``logging`` prints warnings of libraries on its own.
+logging.getLogger("nearsight").addHandler(logging.NullHandler())

@@ -55,15 +55,36 @@ def test_a_traceback_stays_within_its_line(capsys: pytest.CaptureFixture[str]) -
     assert "KeyError: 'x'" in str(line["exception"])
 
 
-def test_a_program_that_sets_nothing_up_sees_warnings_on_standard_error_only() -> None:
-    code = (
-        "from nearsight.common.logging import get_logger; log = get_logger('sdk'); "
-        "log.info('quiet'); log.warning('loud')"
+def output_of(code: str) -> subprocess.CompletedProcess[str]:
+    """What a program of its own prints, in which nothing is configured."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+def test_the_sdk_prints_nothing_by_itself() -> None:
+    shown = output_of("from nearsight.common.logging import get_logger; get_logger('sdk').error('loud')")
+    assert (shown.stdout, shown.stderr) == ("", "")
+
+
+def test_a_program_that_configures_logging_sees_our_lines_under_nearsight() -> None:
+    shown = output_of(
+        "import logging; from nearsight.common.logging import get_logger; log = get_logger('device.tier')\n"
+        "logging.basicConfig(level='INFO', format='%(name)s|%(levelname)s|%(funcName)s|%(message)s')\n"
+        "def ask():\n"
+        "    log.debug('quiet'); log.info('asked 100 %', tier='edge', label='a\\x1b[2J')\n"
+        "    try: 1 / 0\n"
+        "    except ZeroDivisionError: log.bind(frame=3).exception('a callback raised')\n"
+        "ask()\n"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second, *traceback = shown.stderr.splitlines()
+    assert first == "nearsight.device.tier|INFO|ask|asked 100 % (tier='edge', label='a\\x1b[2J')"
+    assert second == "nearsight.device.tier|ERROR|ask|a callback raised (frame=3)"
+    assert traceback[-1] == "ZeroDivisionError: division by zero"
     assert shown.stdout == ""
-    assert "loud" in shown.stderr
-    assert "quiet" not in shown.stderr
+
+
+def test_a_program_that_uses_structlog_unconfigured_keeps_its_own_lines() -> None:
+    code = "import structlog; import nearsight.common.logging; structlog.get_logger().info('mine')"
+    assert "mine" in output_of(code).stdout
 
 
 def test_a_program_that_uses_structlog_keeps_its_own_set_up() -> None:
@@ -71,8 +92,7 @@ def test_a_program_that_uses_structlog_keeps_its_own_set_up() -> None:
         "import structlog; structlog.configure(processors=[structlog.processors.JSONRenderer()]); "
         "from nearsight.common.logging import get_logger; get_logger('sdk').info('mine')"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(shown.stdout) == {"component": "sdk", "event": "mine"}
+    assert json.loads(output_of(code).stdout) == {"component": "sdk", "event": "mine"}
 
 
 def test_the_console_form_is_text_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
