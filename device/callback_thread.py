@@ -1,16 +1,79 @@
-"""One thread that runs the application's callbacks, in the order in which the requests were completed."""
+"""One thread that runs the application's callbacks, in the order in which the requests were completed.
+
+A callback may be ``async``. What it returns is awaited before the next one runs: on the event loop that ran
+where the callback was given, since the objects of an asyncio application belong to that loop; else on a loop
+of its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
+from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import wait
+from typing import TypeVar
 
+from nearsight.common.errors import Cancelled
 from nearsight.common.logging import get_logger
 
-Job = Callable[[], None]
+T = TypeVar("T")
+
+Callback = Callable[[T], Awaitable[object] | None]
+"""What an application gives; plain or ``async``."""
+Job = Callable[[], object]
+"""What it returns is awaited if it can be."""
+
+_LOOP_CHECK_S = 0.2
+"""How soon it is noticed that an event loop was closed without finishing a callback."""
 
 _log = get_logger("device.callbacks")
+
+
+def running_loop() -> AbstractEventLoop | None:
+    """The event loop that runs in this thread; None if there is none."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def await_result(result: object, loop: AbstractEventLoop | None) -> None:
+    """Wait for what a callback returned, if that can be awaited: on ``loop``, or on a new one if None.
+
+    Not to be called in the thread of ``loop``.
+
+    Raises
+    ------
+    Cancelled
+        If the loop is closed before the end.
+    Exception
+        What the callback raised.
+    """
+    if not inspect.isawaitable(result):
+        return
+    coroutine = _awaited(result)
+    if loop is None:
+        asyncio.run(coroutine)
+        return
+    closed = Cancelled("the event loop of a callback was closed before the callback ended")
+    try:
+        running = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError as error:
+        coroutine.close()
+        if inspect.iscoroutine(result):
+            result.close()
+        raise closed from error
+    while not wait([running], _LOOP_CHECK_S).done:
+        if loop.is_closed():
+            raise closed
+    running.result()
+
+
+async def _awaited(result: Awaitable[object]) -> None:
+    await result
 
 
 class CallbackThread:
@@ -22,15 +85,16 @@ class CallbackThread:
     """
 
     def __init__(self) -> None:
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[tuple[Job, AbstractEventLoop | None]] = deque()
+        self._runs_on: AbstractEventLoop | None = None
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def submit(self, job: Job) -> None:
-        """Run ``job`` after all jobs submitted before."""
+    def submit(self, job: Job, loop: AbstractEventLoop | None = None) -> None:
+        """Run ``job`` after all jobs submitted before; what it returns is awaited on ``loop``."""
         with self._changed:
-            self._jobs.append(job)
+            self._jobs.append((job, loop))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="nearsight-callbacks", daemon=True)
                 self._thread.start()
@@ -47,27 +111,33 @@ class CallbackThread:
         Returns
         -------
         bool
-            Whether everything has run. Called from within a job it cannot wait for itself: False.
+            Whether everything has run. Called from within a job, or in the thread of an event loop on which
+            one is to be awaited, it cannot wait: False.
         """
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            if threading.current_thread() is self._thread:
+            own = running_loop()
+            loops = {self._runs_on, *(loop for _, loop in self._jobs)}
+            if threading.current_thread() is self._thread or (own is not None and own in loops):
                 return False
             return self._changed.wait_for(lambda: self._thread is None, timeout_s)
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
             try:
-                job()
-            except Exception:  # noqa: BLE001  the application's code may raise anything; others still get theirs
+                await_result(job(), self._runs_on)
+            # The application's code may raise anything, and cancel itself; others still get theirs.
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001
                 _log.exception("a callback raised")
 
     def _next(self) -> Job | None:
         with self._changed:
+            self._runs_on = None
             self._changed.wait_for(lambda: bool(self._jobs) or self._closed)
             if self._jobs:
-                return self._jobs.popleft()
+                job, self._runs_on = self._jobs.popleft()
+                return job
             self._thread = None
             self._changed.notify_all()
             return None

@@ -19,14 +19,14 @@ from functools import partial
 from typing import Protocol
 
 from nearsight.common.clock import Clock
-from nearsight.common.errors import Cancelled, DeadlineExceeded, InternalError, NearsightError, Overloaded
+from nearsight.common.errors import Cancelled, InternalError, NearsightError, Overloaded
 from nearsight.common.logging import get_logger
 from nearsight.common.request.answer import Answer, Attempt
 from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Look, RequestFlow, Stage
 from nearsight.common.request.next_tiers import BreakerState, NextTiers
 from nearsight.device.query import DeviceQuery, QuerySource
 from nearsight.device.recognition import Recognition, RequestHandle, recognition_of
-from nearsight.device.recognizer_settings import RecognizerSettings
+from nearsight.device.recognizer_settings import RequestSettings
 
 Outcome = Recognition | NearsightError
 Deliver = Callable[[Outcome], None]
@@ -85,7 +85,7 @@ class RequestEngine:
         Turns what the application gave into a query; runs on the pool; raises NearsightError.
     stages : sequence of Stage
         What may answer on the device itself.
-    settings : RecognizerSettings
+    settings : RequestSettings
         Deadlines, limits, number of workers.
     clock : Clock
         Must run in real time: the timer thread sleeps by it.
@@ -100,7 +100,7 @@ class RequestEngine:
         tiers: Mapping[str, Tier],
         make_query: Callable[[QuerySource], DeviceQuery],
         stages: Sequence[Stage[DeviceQuery]],
-        settings: RecognizerSettings,
+        settings: RequestSettings,
         clock: Clock,
         next_tiers: NextTiers,
         observer: RecognizerObserver | None = None,
@@ -151,7 +151,7 @@ class RequestEngine:
         handle = RequestHandle(uuid.uuid4().hex[:16], partial(self._cancel, number))
         request = _Request(number, flow, deliver, handle, source)
         with self._lock:
-            refusal = self._refusal(timeout_s)
+            refusal = self._refusal()
             if refusal is None:
                 self._pending[request.number] = request
                 heapq.heappush(self._deadlines, (deadline_s, request.number))
@@ -177,11 +177,9 @@ class RequestEngine:
         if threading.current_thread() is not self._timer:
             self._timer.join()
 
-    def _refusal(self, timeout_s: float) -> NearsightError | None:
+    def _refusal(self) -> NearsightError | None:
         if self._closed:
             return Cancelled("the recognizer is closed", advice="create a new Recognizer")
-        if timeout_s <= 0:
-            return DeadlineExceeded(f"the deadline had passed before the request began ({timeout_s:g} s)")
         if len(self._pending) >= self._settings.max_pending:
             return Overloaded(
                 f"{len(self._pending)} requests are in flight already",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from urllib.parse import quote
 
 from nearsight.common.background.futures import then
+from nearsight.device.callback_thread import Callback, Job, running_loop
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.peer import Peer
 
-Watcher = Callable[[tuple[Peer, ...]], None]
+Watcher = Callback[tuple[Peer, ...]]
+Deliver = Callable[[Job, AbstractEventLoop | None], None]
 LONGEST_TTL_S = 366 * 86_400.0
 
 
@@ -36,14 +39,14 @@ class PeerStore:
     catalogue : str
         Whose application it is.
     deliver : callable
-        Runs callbacks, one after another.
+        Runs callbacks, one after another, as `CallbackThread.submit`.
     """
 
-    def __init__(self, node: PeerNode, catalogue: str, deliver: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, node: PeerNode, catalogue: str, deliver: Deliver) -> None:
         self._node = node
         self._prefix = f"app/{quote(catalogue, safe=' ')}/"
         self._deliver = deliver
-        self._watchers: dict[object, Watcher] = {}
+        self._watchers: dict[object, tuple[Watcher, AbstractEventLoop | None]] = {}
         node.watch(self._changed)
 
     def put(self, key: str, value: bytes | str, *, ttl_s: float | None = None) -> Future[None]:
@@ -121,9 +124,9 @@ class PeerStore:
         callable
             Call it to end the watch.
         """
-        watch = object()
-        self._watchers[watch] = changed
-        self._deliver(lambda: changed(self.peers()))
+        watch, loop = object(), running_loop()
+        self._watchers[watch] = changed, loop
+        self._deliver(lambda: changed(self.peers()), loop)
 
         def end() -> None:
             self._watchers.pop(watch, None)
@@ -131,8 +134,8 @@ class PeerStore:
         return end
 
     def _changed(self, peers: tuple[Peer, ...]) -> None:
-        for changed in list(self._watchers.values()):
-            self._deliver(partial(changed, peers))
+        for changed, loop in list(self._watchers.values()):
+            self._deliver(partial(changed, peers), loop)
 
     def _key(self, key: str) -> str:
         return self._prefix + key if key else key  # an empty one is refused

@@ -1,61 +1,42 @@
-"""The front door of the SDK: an image goes in, what it shows comes out.
-
-Three ways to ask, one engine behind them. See ``docs/sdk.md`` for outcomes, threads and deadlines.
-"""
+"""The front door of the SDK: a device recognises what it can itself, and asks edge and cloud for the rest."""
 
 from __future__ import annotations
 
-import asyncio
-import math
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Self
-from weakref import WeakSet
+from types import MappingProxyType
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import ConfigurationError, NearsightError
+from nearsight.common.errors import ConfigurationError
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.expected_latency import Explanation
-from nearsight.common.recognition.images import ImageSource
-from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits
-from nearsight.common.request.flow import Stage
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.request.next_tiers import AskRules, BreakerState, NextTiers
 from nearsight.common.result_cache.stage import ResultCacheState
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.security import ClientSecurity
-from nearsight.device.callback_thread import CallbackThread
+from nearsight.device.base_recognizer import BaseRecognizer
 from nearsight.device.cooperation.account import CooperationState
-from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine, Tier
+from nearsight.device.engine import RecognizerObserver, RequestEngine, Tier
 from nearsight.device.inference import Inference, infer
 from nearsight.device.local_recognition import LocalRecognition
 from nearsight.device.model_providers import ModelProviders
 from nearsight.device.peer_store import PeerStore
 from nearsight.device.peers.report import PeersReport
 from nearsight.device.prefetching.controller import PrefetchState
-from nearsight.device.query import DeviceQuery, QueryContext, snapshot
-from nearsight.device.recognition import Recognition, RequestHandle
+from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.tiers import RemoteTier
-from nearsight.device.video.live_view import StreamSettings
-from nearsight.device.video.stream import Ask, LiveStream, StreamAnswer
 
-if TYPE_CHECKING:
-    from nearsight.device.video.session import VideoSession
-
-LONGEST_TIMEOUT_S = 86_400.0
 COMPUTING_MS = MappingProxyType({IMAGE: 8.0, FEATURES: 6.0})
 """What tiers are assumed to compute on a photo, until they answer."""
-CLOSE_TIMEOUT_S = 5.0
-"""How long `Recognizer.close` waits for callbacks that do not return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +58,10 @@ class RecognizerSecurity:
         return next((keys.secret_key_file for keys in (self.edge, self.cloud) if keys is not None), None)
 
 
-class Recognizer:
+class Recognizer(BaseRecognizer):
     """Recognises objects of one catalogue: on the device if it can, else it asks the edge, then the cloud.
 
-    Every request ends with exactly one outcome before its deadline: a `Recognition` (which may say "unknown")
-    or a `NearsightError`. Safe to use from several threads. Close it, or use it in a ``with`` block.
+    How to ask is in `BaseRecognizer`.
 
     Parameters
     ----------
@@ -136,7 +116,6 @@ class Recognizer:
             address, own = used[name]
             return Channel(address, client_id=self.device_id, security=own, clock=clock)
 
-        self._clock = clock
         self._local: LocalRecognition | None = None
         recognition = self.settings.prefetch.recognition
         rules = AskRules(self.settings.tier_share, self.settings.breaker)
@@ -156,7 +135,7 @@ class Recognizer:
                 undo.callback(tier.close)
             tiers: dict[str, Tier] = {**self._tiers}
             stages = self._local.stages if self._local else ()
-            self._engine = RequestEngine(
+            engine = RequestEngine(
                 tiers,
                 partial(DeviceQuery, context=context),
                 stages,
@@ -166,143 +145,15 @@ class Recognizer:
                 observer,
             )
             undo.pop_all()
+        limits = ImageLimits(self.settings.upload.max_bytes, self.settings.upload.max_pixels)
+        super().__init__(engine, self.settings, limits, clock)
         if self._local is None and self.settings.result_cache.enabled:
             get_logger("device").warning(
                 "no answer is used again, as this device does not follow the catalogue",
                 advice="give an edge and set prefetch.enabled, or set result_cache.enabled = false",
             )
-        self._callbacks = CallbackThread()
-        self._streams: WeakSet[LiveStream] = WeakSet()
         nearby = self._local.cooperation if self._local else None
         self._store = PeerStore(nearby.node, catalogue, self._callbacks.submit) if nearby else None
-
-    def recognize(
-        self,
-        image: ImageSource | Features,
-        callback: Callable[[Recognition | NearsightError], None],
-        *,
-        timeout_s: float | None = None,
-    ) -> RequestHandle:
-        """Ask what an image shows; returns at once.
-
-        Parameters
-        ----------
-        image : bytes, path or ndarray
-            A JPEG, PNG or WebP file as bytes; the path of one; or pixels ``(H, W)`` or ``(H, W, 3)`` uint8 in
-            OpenCV's order (blue, green, red). Buffers are copied: reuse them as soon as this returns.
-            `Features` that were extracted elsewhere are accepted as well.
-        callback : callable
-            Called exactly once, with a `Recognition` or a `NearsightError`, on the callback thread. Callbacks
-            run one after another in the order in which requests were completed, so a slow one delays the
-            rest. An exception in it is logged.
-        timeout_s : float, optional
-            Seconds until the outcome must be there. Default: ``settings.timeout_s``.
-
-        Raises
-        ------
-        TypeError
-            If ``image`` is of a type that is no image, or ``callback`` cannot be called.
-        ValueError
-            If ``timeout_s`` is not finite or over a day.
-        """
-        if not callable(callback):
-            raise TypeError(f"callback must be callable, not {type(callback).__name__}")
-        return self._submit(
-            image, lambda outcome: self._callbacks.submit(partial(callback, outcome)), timeout_s
-        )
-
-    async def recognize_async(
-        self, image: ImageSource | Features, *, timeout_s: float | None = None
-    ) -> Recognition:
-        """Await what an image shows. Cancelling the task cancels the request.
-
-        Raises
-        ------
-        NearsightError
-            If the request failed.
-        TypeError, ValueError
-            As `recognize`.
-        """
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Outcome] = loop.create_future()
-
-        def settle(value: Outcome) -> None:
-            if not outcome.done():
-                outcome.set_result(value)
-
-        def deliver(value: Outcome) -> None:
-            with suppress(RuntimeError):  # the loop was closed: nobody awaits any more
-                loop.call_soon_threadsafe(settle, value)
-
-        handle = self._submit(image, deliver, timeout_s)
-        try:
-            value = await outcome
-        except asyncio.CancelledError:
-            handle.cancel()
-            raise
-        if isinstance(value, NearsightError):
-            raise value
-        return value
-
-    def recognize_blocking(
-        self, image: ImageSource | Features, *, timeout_s: float | None = None
-    ) -> Recognition:
-        """Wait for what an image shows. May be used inside a callback.
-
-        Raises
-        ------
-        NearsightError
-            If the request failed.
-        TypeError, ValueError
-            As `recognize`.
-        """
-        return self._submit(image, _ignore, timeout_s).result()
-
-    def stream(
-        self,
-        frames: Iterable[ImageSource] | None = None,
-        callback: Callable[[StreamAnswer], None] | None = None,
-        *,
-        settings: StreamSettings | None = None,
-        network: VideoSession | None = None,
-    ) -> LiveStream:
-        """Recognise what a camera sees, frame by frame; returns at once.
-
-        Parameters
-        ----------
-        frames : iterable of images, optional
-            Taken one after another on a thread of the stream. Without it, give each frame to
-            `LiveStream.push`, which returns its answer.
-        callback : callable, optional
-            With ``frames``: called on that thread with the `StreamAnswer` of each frame, before the next one
-            is taken. An exception in it is logged.
-        settings : StreamSettings, optional
-            How often it asks.
-        network : VideoSession, optional
-            It answers on the device, after the result cache, and no tier is asked. It is used by this stream
-            alone; close it after the stream. Then one question is in flight by default.
-
-        Raises
-        ------
-        InvalidArgument
-            If the network has no labels.
-        TypeError
-            If only one of ``frames`` and ``callback`` is given, or ``callback`` cannot be called.
-        """
-        if (frames is None) != (callback is None) or not (callback is None or callable(callback)):
-            raise TypeError("give frames with a callback that can be called, or neither")
-        limits = ImageLimits(self.settings.upload.max_bytes, self.settings.upload.max_pixels)
-        ask: Ask = self._submit
-        if network is not None:
-            from nearsight.device.video.network_stage import stages_of  # noqa: PLC0415  only where needed
-
-            ask = partial(self._submit, stages=stages_of(network, self.settings.result_cache, self._clock))
-            settings = settings or StreamSettings(credits=1)  # it executes one frame after the other
-        stream = LiveStream(ask, settings or StreamSettings(), limits, self._clock)
-        self._streams.add(stream)
-        if frames is not None and callback is not None:
-            stream.start(frames, callback)
-        return stream
 
     def infer(
         self,
@@ -383,34 +234,9 @@ class Recognizer:
             )
         return self._store
 
-    @property
-    def pending(self) -> int:
-        """Requests in flight."""
-        return self._engine.pending
-
-    def close(self) -> None:
-        """End requests in flight with `Cancelled`, run the callbacks that are left, free all resources.
-
-        Called from a callback it does not wait for the callbacks. Requests that come later are answered
-        `Cancelled`. May be called twice.
-        """
-        for stream in list(self._streams):
-            stream.close()
-        self._engine.close()
+    def _close_more(self) -> None:
         if self._local is not None:
             self._local.close()
-        self._callbacks.close(CLOSE_TIMEOUT_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _recognizes_itself(self, edge: str | None) -> bool:
         prefetch, peers = self.settings.prefetch, self.settings.peers
@@ -422,27 +248,3 @@ class Recognizer:
                 )
             return False
         return bool(edge) or peers.enabled
-
-    def _submit(
-        self,
-        image: ImageSource | Features,
-        deliver: Callable[[Outcome], None],
-        timeout_s: float | None,
-        *,
-        one_look: bool = False,
-        stages: Sequence[Stage[DeviceQuery]] | None = None,
-    ) -> RequestHandle:
-        return self._engine.submit(
-            snapshot(image), deliver, self._allowed_s(timeout_s), one_look=one_look, stages=stages
-        )
-
-    def _allowed_s(self, timeout_s: float | None) -> float:
-        allowed_s = self.settings.timeout_s if timeout_s is None else timeout_s
-        if not math.isfinite(allowed_s) or allowed_s > LONGEST_TIMEOUT_S:
-            raise ValueError(f"timeout_s must be at most {LONGEST_TIMEOUT_S:g} seconds, got {allowed_s}")
-        return allowed_s
-
-
-def _ignore(outcome: Outcome) -> None:
-    """Deliver to nobody: the handle holds the outcome."""
-    del outcome

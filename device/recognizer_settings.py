@@ -68,24 +68,29 @@ class PrefetchSettings(SettingsGroup):
     """Models per request: one that never comes must not hold up another."""
 
 
-class RecognizerSettings(SettingsGroup):
-    """Settings of one `Recognizer`."""
+class RequestSettings(SettingsGroup):
+    """What every recognizer has to know of requests, wherever they are answered."""
 
     timeout_s: Seconds = 5.0
     """Deadline in seconds of a request that brings none of its own."""
-    tier_share: float = Field(default=0.6, gt=0, lt=1)
-    """Share of the time left that a tier may use while another healthy one could still be asked."""
     max_pending: int = Field(default=64, ge=1)
     """Requests in flight; more are answered OVERLOADED at once."""
     image_workers: int = Field(default=2, ge=1, le=64)
-    """Threads that read, scale and encode images."""
+    """Threads that read, scale and encode images, and look at them."""
+    result_cache: ResultCacheSettings = ResultCacheSettings()
+    """Answers that are used again. Needs the recognition cache, which keeps up with the catalogue."""
+
+
+class RecognizerSettings(RequestSettings):
+    """Settings of one `Recognizer`."""
+
+    tier_share: float = Field(default=0.6, gt=0, lt=1)
+    """Share of the time left that a tier may use while another healthy one could still be asked."""
     upload: UploadSettings = UploadSettings()
     """How a photo is made ready for the network."""
     breaker: BreakerSettings = BreakerSettings()
     """When a tier that keeps failing is asked last."""
     prefetch: PrefetchSettings = PrefetchSettings()
     """The recognition cache of the device."""
-    result_cache: ResultCacheSettings = ResultCacheSettings()
-    """Answers that are used again. Needs the recognition cache, which keeps up with the catalogue."""
     peers: PeerSettings = PeerSettings()
     """Sharing with devices nearby."""

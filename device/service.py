@@ -16,6 +16,9 @@ from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer import Recognizer
 from nearsight.protos.recognition_pb2 import DESCRIPTOR, RecognizeRequest, RecognizeResponse
 
+_SHORTEST_S = 0.001
+"""A request whose time has just passed gets this: it ends with the error that says so."""
+
 
 class DeviceRecognitionService(Service):
     """Answers as the SDK does; no worker waits meanwhile.
@@ -56,9 +59,8 @@ class DeviceRecognitionService(Service):
             else:
                 answer.set_exception(outcome)
 
-        self._recognizer.recognize(
-            _content(request, context), deliver, timeout_s=context.deadline.remaining_s()
-        )
+        left_s = max(_SHORTEST_S, context.deadline.remaining_s())
+        self._recognizer.recognize(_content(request, context), deliver, timeout_s=left_s)
         return answer
 
 

@@ -8,6 +8,7 @@ so all decisions of a stream are made by one thread at a time (`live_view`).
 from __future__ import annotations
 
 import threading
+from asyncio import AbstractEventLoop, CancelledError
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
@@ -20,6 +21,7 @@ from nearsight.common.logging import get_logger
 from nearsight.common.recognition.images import ImageSource, load_image
 from nearsight.common.recognition.results import Corners
 from nearsight.common.recognition.settings import ImageLimits
+from nearsight.device.callback_thread import Callback, await_result, running_loop
 from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.video.live_view import Done, LiveView, StreamSettings
 
@@ -104,6 +106,7 @@ class LiveStream:
         self._outcomes: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+        self._loop: AbstractEventLoop | None = None
         self._failure: Exception | None = None
 
     def push(self, frame: ImageSource) -> StreamAnswer:
@@ -139,11 +142,17 @@ class LiveStream:
                 )
             return self._answer(number, now_s, done, view.error)
 
-    def run(self, frames: Iterable[ImageSource], callback: Callable[[StreamAnswer], None]) -> None:
+    def run(
+        self,
+        frames: Iterable[ImageSource],
+        callback: Callback[StreamAnswer],
+        loop: AbstractEventLoop | None = None,
+    ) -> None:
         """Push all frames of an iterable; ``callback`` gets the answer to each, before the next is taken.
 
-        An exception in the callback is logged, and the stream goes on; one of the iterable ends it and is
-        raised here. Ends after the last frame, or when the stream is closed.
+        What an ``async`` callback returns is awaited on ``loop``, or on a loop of its own if None. An
+        exception in the callback is logged, and the stream goes on; one of the iterable ends it and is raised
+        here. Ends after the last frame, or when the stream is closed.
         """
         for frame in frames:
             try:
@@ -153,16 +162,18 @@ class LiveStream:
             if self._closed.is_set():
                 return
             try:
-                callback(answer)
-            except Exception:  # noqa: BLE001  the application's code may raise anything; the stream goes on
+                await_result(callback(answer), loop)
+            # The application's code may raise anything, and cancel itself; the stream goes on.
+            except (Exception, CancelledError):  # noqa: BLE001
                 _log.exception("the callback of a stream raised", frame=answer.number)
 
-    def start(self, frames: Iterable[ImageSource], callback: Callable[[StreamAnswer], None]) -> None:
+    def start(self, frames: Iterable[ImageSource], callback: Callback[StreamAnswer]) -> None:
         """`run` on a thread of its own, which ends the stream after the last frame. Once per stream."""
+        loop = self._loop = running_loop()
 
         def run() -> None:
             try:
-                self.run(frames, callback)
+                self.run(frames, callback, loop)
             except Exception as error:  # noqa: BLE001  a camera may raise anything; `wait` hands it on
                 self._failure = error
                 _log.warning("the frames of a stream ended with an error", error=repr(error))
@@ -184,10 +195,13 @@ class LiveStream:
     def close(self) -> None:
         """End questions in flight and take no more frames; no callback runs afterwards. May be called twice.
 
-        Waits for a callback that runs, not longer than 5 s, and from within one not at all.
+        Waits for a callback that runs, not longer than 5 s, and from within one not at all, nor in the thread
+        of the event loop on which it is awaited.
         """
         self._end()
-        if self._thread is not None and threading.current_thread() is not self._thread:
+        own = running_loop()
+        awaited_here = own is not None and own is self._loop
+        if self._thread is not None and threading.current_thread() is not self._thread and not awaited_here:
             self._thread.join(_CLOSE_TIMEOUT_S)
 
     def __enter__(self) -> Self:

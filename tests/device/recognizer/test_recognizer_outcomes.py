@@ -91,7 +91,7 @@ def test_cancel_gives_the_callback_its_error_once(scene: Scene) -> None:
         handle.result(0)
 
 
-@pytest.mark.parametrize("timeout_s", [-1.0, 0.0, 1e-6, 0.001, 0.05])
+@pytest.mark.parametrize("timeout_s", [1e-6, 0.001, 0.05])
 def test_a_deadline_shorter_than_the_round_trip_is_a_typed_error(scene: Scene, timeout_s: float) -> None:
     _, edge = scene.tier("edge", never())
     scene.recognizer(edge).recognize(PHOTO, scene.callbacks, timeout_s=timeout_s)

@@ -1,0 +1,256 @@
+"""What every recognizer offers an application: three ways to ask, live streams, and a clean end.
+
+Who answers is up to the engine that a subclass composes: tiers and a cache ahead of them (`Recognizer`), or a
+whole catalogue in this process (`LocalRecognizer`). See ``docs/sdk.md`` for outcomes, threads and deadlines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
+
+from nearsight.common.clock import Clock
+from nearsight.common.errors import NearsightError
+from nearsight.common.recognition.images import ImageSource
+from nearsight.common.recognition.models import Features
+from nearsight.common.recognition.settings import ImageLimits
+from nearsight.common.request.flow import Stage
+from nearsight.device.callback_thread import Callback, CallbackThread, running_loop
+from nearsight.device.engine import Outcome, RequestEngine
+from nearsight.device.query import DeviceQuery, snapshot
+from nearsight.device.recognition import Recognition, RequestHandle
+from nearsight.device.recognizer_settings import RequestSettings
+from nearsight.device.video.live_view import StreamSettings
+from nearsight.device.video.stream import Ask, LiveStream, StreamAnswer
+
+if TYPE_CHECKING:
+    from nearsight.device.video.session import VideoSession
+
+LONGEST_TIMEOUT_S = 86_400.0
+CLOSE_TIMEOUT_S = 5.0
+"""How long `BaseRecognizer.close` waits for callbacks that do not return."""
+
+
+class BaseRecognizer:
+    """Asks an engine in the application's words. Safe to use from several threads.
+
+    Every request ends with exactly one outcome before its deadline: a `Recognition` (which may say "unknown")
+    or a `NearsightError`. Close it, or use it in a ``with`` block.
+
+    Parameters
+    ----------
+    engine : RequestEngine
+        Owned: closed with this.
+    settings : RequestSettings
+        Deadlines, limits.
+    limits : ImageLimits
+        Of the frames of streams.
+    clock : Clock
+        Must run in real time.
+    """
+
+    def __init__(
+        self,
+        engine: RequestEngine,
+        settings: RequestSettings,
+        limits: ImageLimits,
+        clock: Clock,
+    ) -> None:
+        self._engine = engine
+        self._callbacks = CallbackThread()
+        self._settings = settings
+        self._limits = limits
+        self._clock = clock
+        self._streams: WeakSet[LiveStream] = WeakSet()
+
+    def recognize(
+        self,
+        image: ImageSource | Features,
+        callback: Callback[Recognition | NearsightError],
+        *,
+        timeout_s: float | None = None,
+    ) -> RequestHandle:
+        """Ask what an image shows; returns at once.
+
+        Parameters
+        ----------
+        image : bytes, path or ndarray
+            A JPEG, PNG or WebP file as bytes; the path of one; or pixels ``(H, W)`` or ``(H, W, 3)`` uint8 in
+            OpenCV's order (blue, green, red). Buffers are copied: reuse them as soon as this returns.
+            `Features` that were extracted elsewhere are accepted as well.
+        callback : callable
+            Called exactly once, with a `Recognition` or a `NearsightError`, on the callback thread. Callbacks
+            run one after another in the order in which requests were completed, so a slow one delays the
+            rest. An ``async`` function is awaited before the next one: on the event loop that runs where
+            this is called, if one does, else on a loop of the callback thread. An exception is logged.
+        timeout_s : float, optional
+            Seconds until the outcome must be there. Default: ``settings.timeout_s``.
+
+        Raises
+        ------
+        TypeError
+            If ``image`` is of a type that is no image, or ``callback`` cannot be called.
+        ValueError
+            If ``timeout_s`` is not above 0, or over a day.
+        """
+        if not callable(callback):
+            raise TypeError(f"callback must be callable, not {type(callback).__name__}")
+        loop = running_loop()
+        return self._submit(
+            image, lambda outcome: self._callbacks.submit(partial(callback, outcome), loop), timeout_s
+        )
+
+    async def recognize_async(
+        self, image: ImageSource | Features, *, timeout_s: float | None = None
+    ) -> Recognition:
+        """Await what an image shows. Cancelling the task cancels the request.
+
+        Raises
+        ------
+        NearsightError
+            If the request failed.
+        TypeError, ValueError
+            As `recognize`.
+        """
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Outcome] = loop.create_future()
+
+        def settle(value: Outcome) -> None:
+            if not outcome.done():
+                outcome.set_result(value)
+
+        def deliver(value: Outcome) -> None:
+            with suppress(RuntimeError):  # the loop was closed: nobody awaits any more
+                loop.call_soon_threadsafe(settle, value)
+
+        handle = self._submit(image, deliver, timeout_s)
+        try:
+            value = await outcome
+        except asyncio.CancelledError:
+            handle.cancel()
+            raise
+        if isinstance(value, NearsightError):
+            raise value
+        return value
+
+    def recognize_blocking(
+        self, image: ImageSource | Features, *, timeout_s: float | None = None
+    ) -> Recognition:
+        """Wait for what an image shows. May be used inside a callback.
+
+        Raises
+        ------
+        NearsightError
+            If the request failed.
+        TypeError, ValueError
+            As `recognize`.
+        """
+        return self._submit(image, _ignore, timeout_s).result()
+
+    def stream(
+        self,
+        frames: Iterable[ImageSource] | None = None,
+        callback: Callback[StreamAnswer] | None = None,
+        *,
+        settings: StreamSettings | None = None,
+        network: VideoSession | None = None,
+    ) -> LiveStream:
+        """Recognise what a camera sees, frame by frame; returns at once.
+
+        Parameters
+        ----------
+        frames : iterable of images, optional
+            Taken one after another on a thread of the stream. Without it, give each frame to
+            `LiveStream.push`, which returns its answer.
+        callback : callable, optional
+            With ``frames``: called on that thread with the `StreamAnswer` of each frame, before the next one
+            is taken. May be ``async``, as that of `recognize`. An exception in it is logged.
+        settings : StreamSettings, optional
+            How often it asks.
+        network : VideoSession, optional
+            It answers on the device, after the result cache, and no tier is asked. It is used by this stream
+            alone; close it after the stream. Then one question is in flight by default.
+
+        Raises
+        ------
+        InvalidArgument
+            If the network has no labels.
+        TypeError
+            If only one of ``frames`` and ``callback`` is given, or ``callback`` cannot be called.
+        """
+        if (frames is None) != (callback is None) or not (callback is None or callable(callback)):
+            raise TypeError("give frames with a callback that can be called, or neither")
+        ask: Ask = self._submit
+        if network is not None:
+            from nearsight.device.video.network_stage import stages_of  # noqa: PLC0415  only where needed
+
+            ask = partial(self._submit, stages=stages_of(network, self._settings.result_cache, self._clock))
+            settings = settings or StreamSettings(credits=1)  # it executes one frame after the other
+        stream = LiveStream(ask, settings or StreamSettings(), self._limits, self._clock)
+        self._streams.add(stream)
+        if frames is not None and callback is not None:
+            stream.start(frames, callback)
+        return stream
+
+    @property
+    def pending(self) -> int:
+        """Requests in flight."""
+        return self._engine.pending
+
+    def close(self) -> None:
+        """End requests in flight with `Cancelled`, run the callbacks that are left, free all resources.
+
+        Called from a callback it does not wait for the callbacks; nor for those that are to be awaited on the
+        event loop in which it is called. Requests that come later are answered `Cancelled`. May be called
+        twice.
+        """
+        for stream in list(self._streams):
+            stream.close()
+        self._engine.close()
+        self._close_more()
+        self._callbacks.close(CLOSE_TIMEOUT_S)
+
+    def _close_more(self) -> None:
+        """What a subclass has to free, after the last request and before the last callback."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _submit(
+        self,
+        image: ImageSource | Features,
+        deliver: Callable[[Outcome], None],
+        timeout_s: float | None,
+        *,
+        one_look: bool = False,
+        stages: Sequence[Stage[DeviceQuery]] | None = None,
+    ) -> RequestHandle:
+        return self._engine.submit(
+            snapshot(image), deliver, self._allowed_s(timeout_s), one_look=one_look, stages=stages
+        )
+
+    def _allowed_s(self, timeout_s: float | None) -> float:
+        allowed_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        if not 0 < allowed_s <= LONGEST_TIMEOUT_S:
+            raise ValueError(
+                f"timeout_s must be above 0 and at most {LONGEST_TIMEOUT_S:g} seconds, got {allowed_s}"
+            )
+        return allowed_s
+
+
+def _ignore(outcome: Outcome) -> None:
+    """Deliver to nobody: the handle holds the outcome."""
+    del outcome
