@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -32,6 +35,13 @@ class IntakeSettings(SettingsGroup):
 class CloudSettings(DaemonSettings):
     """Settings of the cloud daemon."""
 
+    changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType(
+        {
+            "database": ("cloud.db", "File with all catalogues; `nearsight cloud ingest` fills it."),
+            "create": (True, "Begin an empty database if there is no such file."),
+            "server.listen": (DEFAULT_ENDPOINTS["cloud"], "Where edges ask. Other machines need keys."),
+        }
+    )
     server: ServerSettings = ServerSettings(listen=DEFAULT_ENDPOINTS["cloud"], workers=_cores())
     """Where edges and devices are served; one worker per core."""
     database: UserPath = Path("cloud.db")

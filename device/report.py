@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from nearsight.common.errors import NearsightError, StatusCode
@@ -45,6 +47,26 @@ def text_report(photo: str, recognition: Recognition) -> list[str]:
     if recognition.corners is not None:
         lines.append("  outline: " + " ".join(f"({x:.0f}, {y:.0f})" for x, y in recognition.corners))
     return [*lines, f"  {took}", f"  {traffic}"]
+
+
+def line_report(photo: str, recognition: Recognition) -> list[str]:
+    """One line for a person, where there are many photos."""
+    return [f"{photo}: {_headline(recognition)} ({recognition.answered_by}, {recognition.latency_ms:.1f} ms)"]
+
+
+def summary(outcomes: Sequence[Recognition | NearsightError]) -> str:
+    """What came of several photos, in one line."""
+    answers = [one for one in outcomes if not isinstance(one, NearsightError)]
+    known = sum(answer.known for answer in answers)
+    line = (
+        f"{len(outcomes)} photos: {known} known, {len(answers) - known} unknown, "
+        f"{len(outcomes) - len(answers)} failed"
+    )
+    if not answers:
+        return line
+    p50_ms = statistics.median(answer.latency_ms for answer in answers)
+    tiers = Counter(answer.answered_by for answer in answers).most_common()
+    return f"{line}; p50 {p50_ms:.1f} ms; {', '.join(f'{tier} answered {count}' for tier, count in tiers)}"
 
 
 def _headline(recognition: Recognition) -> str:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from nearsight.common.config.base import DaemonSettings, NextTier
@@ -41,6 +43,13 @@ class DeviceSettings(DaemonSettings):
     server: ServerSettings = ServerSettings(listen=DEFAULT_ENDPOINTS["device"])
     """The local endpoint."""
 
+    changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType(
+        {
+            "catalogue": ("museum", "What `nearsight recognize` and `nearsight device` recognise."),
+            "edge.endpoint": (DEFAULT_ENDPOINTS["edge"], "Asked first."),
+            "cloud.endpoint": (DEFAULT_ENDPOINTS["cloud"], "Asked if the edge cannot answer."),
+        }
+    )
     read_by_commands: ClassVar[bool] = True
 
     def next_tiers(self) -> tuple[NextTier, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -121,6 +123,14 @@ class FetchSettings(SettingsGroup):
 class EdgeSettings(DaemonSettings):
     """Settings of the edge daemon."""
 
+    changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType(
+        {
+            "cloud": (DEFAULT_ENDPOINTS["cloud"], "Where the cloud listens."),
+            "state": ("edge.db", "Keeps what the edge learnt over restarts."),
+            "memory_mb": (2048, "Most MB for recognition caches and networks."),
+            "server.listen": (DEFAULT_ENDPOINTS["edge"], "Where devices ask. Other machines need keys."),
+        }
+    )
     server: ServerSettings = ServerSettings(listen=DEFAULT_ENDPOINTS["edge"])
     """Where devices are served."""
     cloud: str = ""

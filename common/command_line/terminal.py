@@ -147,7 +147,8 @@ def print_line(text: str, *, err: bool = False, lead: str = "", colour: str = ""
         folded = wrap(text, width, initial_indent=before, subsequent_indent=after, break_on_hyphens=False)
         text = "\n".join(folded).removeprefix(before)
     lead = typer.style(printable(lead), fg=colour) if lead else ""
-    typer.echo(lead + text, err=err)  # noqa: TID251
+    # The stream by its name: typer would find the one behind it, and write into a progress bar.
+    typer.echo(lead + text, file=sys.stderr if err else sys.stdout)  # noqa: TID251
 
 
 def print_json(value: object) -> None:
@@ -179,6 +180,8 @@ def progress_bar(description: str, total: int | None = None) -> Iterator[Callabl
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=False) as progress:
+    # What is printed meanwhile goes above the bar, if both are on one terminal; else it stays where it goes.
+    shared = sys.stdout.isatty()
+    with Progress(*columns, console=Console(stderr=True), redirect_stdout=shared) as progress:
         task = progress.add_task(printable(description), total=total)
         yield lambda steps: progress.advance(task, steps)

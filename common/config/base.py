@@ -11,6 +11,7 @@ import importlib
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 import typer
@@ -113,6 +114,9 @@ class DaemonSettings(BaseSettings):
     security: SecuritySettings = SecuritySettings()
     """Keys of this daemon and of its clients."""
 
+    changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType({})
+    """What `nearsight config init --short` writes: the keys that people change first, each with a value on
+    which the daemon starts and a comment of one line."""
     read_by_commands: ClassVar[bool] = False
     """Whether commands read this table as well: then only its server's settings say that the daemon runs."""
 

@@ -65,12 +65,14 @@ def show_config(
 def init_config(
     ctx: typer.Context,
     path: Annotated[Path, typer.Argument(help="File to write; never overwritten.")] = Path(FILE_NAME),
+    short: Annotated[bool, typer.Option("--short", help="Only what people change first.")] = False,
 ) -> None:
-    """Write a settings file that explains every setting and changes none."""
+    """Write a settings file that explains every setting and changes none, or a short one."""
     from nearsight.common.config.base import import_settings_classes
-    from nearsight.common.config.report import settings_file
+    from nearsight.common.config.report import settings_file, short_settings_file
 
-    text = settings_file(import_settings_classes(ctx.obj.settings_classes))
+    write = short_settings_file if short else settings_file
+    text = write(import_settings_classes(ctx.obj.settings_classes))
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

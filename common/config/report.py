@@ -49,6 +49,23 @@ def settings_file(sections: Mapping[str, type[DaemonSettings]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def short_settings_file(sections: Mapping[str, type[DaemonSettings]]) -> str:
+    """A ``nearsight.toml`` of what people change first; the daemons start with it as it is."""
+    lines = [
+        "# What one changes first. `nearsight config init` writes every setting.",
+        "# Relative paths start from the folder in which a daemon is started.",
+    ]
+    for section, settings_class in sections.items():
+        table = ""
+        for key, (value, comment) in settings_class.changed_first.items():
+            group, _, name = f"{section}.{key}".rpartition(".")
+            if group != table:
+                lines += [*([] if table else [""]), f"[{group}]"]
+                table = group
+            lines += [f"# {comment}", f"{name} = {toml_value(value)}"]
+    return "\n".join(lines) + "\n"
+
+
 def _section_lines(section: str, settings_class: type[DaemonSettings]) -> Iterator[str]:
     descriptions = setting_keys(settings_class)
     values = settings_class().model_dump(mode="json")

@@ -74,7 +74,7 @@ _PANELS = {
         "keys": LazyCommand("nearsight.common.rpc.cli:app", "Make the keys of daemons and clients."),
     },
     "Ask it": {
-        "recognize": LazyCommand("nearsight.device.cli:recognize_app", "Say what a photo shows."),
+        "recognize": LazyCommand("nearsight.device.recognize_cli:app", "Say what photos show."),
         "video": LazyCommand(
             "nearsight.device.video.cli:app",
             "Run a network over a video; compute again only what changes.",

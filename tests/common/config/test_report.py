@@ -3,10 +3,12 @@
 import tomllib
 from pathlib import Path
 
+import pytest
 from pydantic import Field
 
-from nearsight.common.config.base import DaemonSettings, load_settings
-from nearsight.common.config.report import settings_file, settings_in_force, toml_value
+from nearsight.__main__ import SETTINGS_CLASSES
+from nearsight.common.config.base import DaemonSettings, import_settings_classes, load_settings
+from nearsight.common.config.report import settings_file, settings_in_force, short_settings_file, toml_value
 from nearsight.common.settings import SettingsGroup
 
 
@@ -59,6 +61,26 @@ def test_the_written_file_with_its_comments_removed_holds_the_defaults(tmp_path:
         load_settings(ExampleSettings, "edge", path).settings.model_copy(update={"absent": None})
         == ExampleSettings()
     )
+
+
+def test_the_short_file_has_a_line_of_comment_for_each_setting_and_at_most_40_lines() -> None:
+    classes = import_settings_classes(SETTINGS_CLASSES)
+    lines = short_settings_file(classes).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    for place, line in enumerate(lines):
+        assert (" = " not in line) or lines[place - 1].startswith("# ")
+    assert tomllib.loads("\n".join(lines)).keys() == classes.keys()
+
+
+@pytest.mark.parametrize("section", SETTINGS_CLASSES)
+def test_the_short_file_is_read_by_each_daemon(section: str, tmp_path: Path) -> None:
+    classes = import_settings_classes(SETTINGS_CLASSES)
+    path = tmp_path / "nearsight.toml"
+    path.write_text(short_settings_file(classes))
+    loaded = load_settings(classes[section], section, path)
+    given = {key for key, origin in loaded.origins.items() if origin != "default"}
+    assert given == set(classes[section].changed_first)
 
 
 def test_descriptions_stand_above_their_setting() -> None:

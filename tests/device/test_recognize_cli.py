@@ -1,0 +1,177 @@
+"""``nearsight recognize`` as a person types it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.errors import Overloaded
+from nearsight.common.object_cache.expected_latency import Explanation, LatencyTerms
+from nearsight.common.operation.explain import ExplanationService
+from nearsight.common.operation.status import HealthService
+from nearsight.common.rpc.server import RpcServer, ServerSettings
+from support.pictures import broken_images, jpeg, picture
+from support.recognition_server import EXHIBIT, ScriptedRecognition, always, failing, response, serve
+
+
+@pytest.fixture
+def edge() -> Iterator[ScriptedRecognition]:
+    service = ScriptedRecognition(always("edge"))
+    server = serve(service, "edge")
+    service.endpoint = server.endpoint
+    yield service
+    server.stop(0.0)
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> str:
+    (tmp_path / "photo.jpg").write_bytes(jpeg(picture(1)))
+    return str(tmp_path / "photo.jpg")
+
+
+def test_a_photo_is_described(
+    edge: ScriptedRecognition, photo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["recognize", photo, "--edge", edge.endpoint]) == 0
+    output = capsys.readouterr().out
+    headline, *lines = output.splitlines()
+    assert headline == f"{photo}: Night [0042], confidence 90%"
+    assert "  artist: R." in lines
+    assert any(line.startswith("  edge answered in") and "network device-edge" in line for line in lines)
+
+
+def test_several_photos_as_json(
+    edge: ScriptedRecognition, photo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.jpg").write_bytes(broken_images()["truncated"])
+    code = main(["recognize", photo, str(tmp_path / "broken.jpg"), "--json", "--edge", edge.endpoint])
+    found, broken = json.loads(capsys.readouterr().out)
+    assert code == 2
+    assert (found["object_id"], found["answered_by"], found["known"]) == ("0042", "edge", True)
+    assert broken["code"] == "INVALID_ARGUMENT"
+    assert broken["advice"]
+
+
+def test_unknown_has_an_exit_code_of_its_own(
+    edge: ScriptedRecognition, photo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edge.answer = lambda: response("cloud", None)
+    assert main(["recognize", photo, "--edge", edge.endpoint]) == 6
+    assert "unknown" in capsys.readouterr().out
+
+
+def test_errors_are_one_line_with_the_next_step(
+    edge: ScriptedRecognition, photo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edge.answer = failing(Overloaded("busy", advice="come back later"))
+    assert main(["recognize", photo, "--edge", edge.endpoint]) == 4
+    assert main(["recognize", "none.jpg", "--edge", edge.endpoint]) == 2
+    assert main(["recognize", photo]) == 5
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("error: ") and "; " in line for line in lines)
+    assert "come back later" in lines[0]
+    assert "check the path" in lines[1]
+    assert "tcp://" in lines[2]
+
+
+def test_the_photo_is_drawn(edge: ScriptedRecognition, photo: str, tmp_path: Path) -> None:
+    assert main(["recognize", photo, "--edge", edge.endpoint, "--draw", str(tmp_path / "out.png")]) == 0
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["recognize", photo, photo, "--edge", edge.endpoint, "--draw", str(tmp_path / "new")]) == 0
+    assert len(list((tmp_path / "new").iterdir())) == 2
+    assert main(["recognize", photo, photo, "--edge", edge.endpoint, "--draw", str(tmp_path / "o.png")]) == 2
+
+
+def test_the_tiers_may_come_from_the_settings_file(
+    edge: ScriptedRecognition, photo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "nearsight.toml"
+    config.write_text(f'[device]\ncatalogue = "zoo"\n[device.edge]\nendpoint = "{edge.endpoint}"\n')
+    assert main(["recognize", photo, "--config", str(config)]) == 0
+    assert edge.contexts[0].catalogue == "zoo"
+    assert EXHIBIT.label in capsys.readouterr().out
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three photos, one in a folder inside; a broken one; and what is no photo."""
+    photos = tmp_path / "photos"
+    (photos / "more").mkdir(parents=True)
+    for name in ("a.jpg", "b.JPG", "more/c.jpeg"):
+        (photos / name).write_bytes(jpeg(picture(1)))
+    (photos / "d.png").write_bytes(broken_images()["truncated"])
+    for name in ("notes.txt", ".hidden.jpg"):
+        (photos / name).write_text("not a photo")
+    return photos
+
+
+def test_a_folder_is_a_line_for_each_photo_and_a_summary(
+    edge: ScriptedRecognition, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = [response("edge"), response("cloud", None), response("cloud")]
+    edge.answer = lambda: answers.pop(0)
+    assert main(["recognize", str(folder), "--edge", edge.endpoint]) == 2
+    shown = capsys.readouterr()
+    first, second, third, last = shown.out.splitlines()
+    assert first.startswith(f"{folder}/a.jpg: Night [0042], confidence 90% (edge, ")
+    assert second.startswith(f"{folder}/b.JPG: unknown (cloud, ")
+    assert third.startswith(f"{folder}/more/c.jpeg: ")
+    assert last.startswith("4 photos: 2 known, 1 unknown, 1 failed; p50 ")
+    assert last.endswith(" ms; cloud answered 2, edge answered 1")
+    assert shown.err.startswith(f"error: {folder}/d.png: ")
+
+
+def test_photos_and_folders_mix_and_json_has_an_entry_for_each(
+    edge: ScriptedRecognition, photo: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "d.png").unlink()
+    assert main(["recognize", photo, str(folder), "--json", "--edge", edge.endpoint]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert [entry["photo"] for entry in entries] == [
+        photo,
+        *(f"{folder}/{name}" for name in ("a.jpg", "b.JPG", "more/c.jpeg")),
+    ]
+
+
+def test_a_folder_without_photos_is_an_error(
+    edge: ScriptedRecognition, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["recognize", str(tmp_path / "empty"), "--edge", edge.endpoint]) == 2
+    assert "there are no photos in" in capsys.readouterr().err
+
+
+def test_labels_do_not_steer_the_terminal(
+    edge: ScriptedRecognition, photo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = replace(EXHIBIT, label="Night\x1b[2J\r\x9b31m", metadata={"by\x07": "R.\n\x1b]0;title\x07"})
+    edge.answer = lambda: response("edge", bad)
+    for arguments in ([photo], [photo, photo], [photo, "--json"]):
+        assert main(["recognize", *arguments, "--edge", edge.endpoint]) == 0
+    shown = capsys.readouterr()
+    assert not set("\x1b\r\x9b\x07") & set(shown.out + shown.err)
+    assert "Night\\x1b[2J" in shown.out
+
+
+WHY = "no lookup here is as fast as the cloud"
+
+
+@pytest.mark.parametrize("decided", [True, False])
+@pytest.mark.parametrize(("answered_by", "says"), [("cloud", 1), ("edge", 0)])
+def test_the_edge_is_asked_why_it_holds_nothing_where_the_cloud_answered(
+    answered_by: str, says: int, decided: bool, photo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terms = LatencyTerms(0, 11.0, 0.9, 0.0, 12.0, 23.0)
+    decision = Explanation("museum", 1.0, terms, facts=(("why empty", WHY),))
+    services = [
+        ScriptedRecognition(always(answered_by)),
+        ExplanationService(lambda: (decision,) if decided else ()),
+        HealthService("edge", "1", lambda: True, lambda: (("museum: why empty", WHY),)),
+    ]
+    with RpcServer(services, tier="edge", settings=ServerSettings()) as edge:
+        assert main(["recognize", photo, "--edge", edge.endpoint]) == 0
+    assert capsys.readouterr().out.count(f"why not the edge: {WHY}") == says
