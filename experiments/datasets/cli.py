@@ -22,7 +22,8 @@ def evaluate(
         list[Path],
         typer.Argument(
             metavar="FOLDER...",
-            help="references/, queries/ and labels.csv, or Stanford Mobile Visual Search.",
+            help="references/ and queries/ with labels.csv or photos named after their objects; "
+            "references alone; or Stanford Mobile Visual Search.",
         ),
     ],
     backend: Annotated[str, typer.Option("--backend", help="Classifier backend.")] = "auto",
@@ -61,6 +62,9 @@ def evaluate(
         settings = settings.model_copy(update={"query_features": query_features})
     with progress_bar("recognising", steps(datasets)) as advance:
         reports = evaluate_together(datasets, settings, progress=advance)
+    for dataset in datasets:
+        if dataset.remark:
+            print_line(f"note: {dataset.remark}", err=True, hang=2)
     for line in dict.fromkeys(line for report in reports for line in report.unreadable):
         print_line(f"left out: {line}", err=True)
     if failures:

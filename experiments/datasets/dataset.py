@@ -35,6 +35,8 @@ class Dataset:
     name: str
     references: tuple[Reference, ...]
     queries: tuple[Query, ...]
+    remark: str = ""
+    """What a person should know about the labels, in one line; empty if somebody wrote them down."""
 
     def __post_init__(self) -> None:
         counts = Counter(reference.object_id for reference in self.references)
@@ -58,10 +60,10 @@ class Dataset:
 
     def with_prefix(self, prefix: str) -> Dataset:
         """The same data set with ``prefix/`` before every object id, so that several fit in one catalogue."""
-        return Dataset(
-            self.name,
-            tuple(replace(ref, object_id=f"{prefix}/{ref.object_id}") for ref in self.references),
-            tuple(
+        return replace(
+            self,
+            references=tuple(replace(ref, object_id=f"{prefix}/{ref.object_id}") for ref in self.references),
+            queries=tuple(
                 query if query.object_id is None else replace(query, object_id=f"{prefix}/{query.object_id}")
                 for query in self.queries
             ),

@@ -8,6 +8,10 @@ The plain layout, which `nearsight museum` writes, too::
     DIR/labels.csv                  columns query,object_id; an empty id: not in the catalogue
     DIR/objects.csv                 optional: object_id,label and any further columns
 
+Without ``labels.csv`` the names say what photos show: ``0001.jpg``, ``0001_02.jpg`` or ``0001/any.jpg`` shows
+0001, and ``unknown_01.jpg`` what is not in the catalogue. Without photos, or in a folder of pictures, the
+references themselves are asked.
+
 The layout of Stanford Mobile Visual Search (Chandrasekhar et al., MMSys 2011) is one folder per category.
 ``Reference/`` holds the clean images; every other sub-folder holds photos of one camera (``Query/``,
 ``E63/``, ``Canon/``, …). The same file number means the same object. A photo whose number has no reference
@@ -20,6 +24,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Set
 from pathlib import Path
 
 from nearsight.common.catalogue.ingestion import Reference, read_reference_folder
@@ -28,8 +33,13 @@ from nearsight.experiments.datasets.dataset import Dataset, Query, listed
 from nearsight.experiments.datasets.tables import read_rows
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-_PLAIN = "references/*.jpg, queries/*.jpg and labels.csv with the columns query,object_id"
+_PLAIN = "references/*.jpg, queries/*.jpg and perhaps labels.csv with the columns query,object_id"
 _STANFORD = "Reference/001.jpg and photos of the same number in Query/, Canon/, Droid/, E63/, Palm/, …"
+_HOW_TO_LABEL = (
+    "labels.csv beside references/ and queries/, with the columns query,object_id, says it for all"
+)
+_SEPARATORS = "_-. "
+_UNKNOWN = "unknown"
 _EXPECTED = f"expected {_PLAIN}; or {_STANFORD}"
 _STANFORD_PHOTOS = frozenset({"query", "queries", "canon", "droid", "e63", "palm", "5800", "iphone", "nexus"})
 _NUMBER = re.compile(r"\d+")
@@ -50,6 +60,8 @@ def load_dataset(folder: str | os.PathLike[str]) -> Dataset:
     if _is_stanford(path):
         return _load_stanford(path)
     inside = _members(path)
+    if not inside and _images(path):
+        return _load_plain(path)
     if inside:
         raise InvalidArgument(
             f"{path} holds several data sets: {listed(sub.name for sub in inside)}",
@@ -71,11 +83,9 @@ def load_datasets(folder: str | os.PathLike[str]) -> tuple[Dataset, ...]:
     """
     path = Path(folder)
     _require_folder(path)
-    if _is_plain(path) or _is_stanford(path):
-        return (load_dataset(path),)
     members = _members(path)
-    if not members:
-        raise NotFound(f"{path} holds no known data set", advice=_EXPECTED)
+    if _is_plain(path) or _is_stanford(path) or not members:
+        return (load_dataset(path),)
     return tuple(load_dataset(member).with_prefix(member.name) for member in members)
 
 
@@ -85,21 +95,59 @@ def _members(folder: Path) -> tuple[Path, ...]:
 
 def _is_plain(folder: Path) -> bool:
     """Whether ``folder`` seems meant to have this layout, complete or not."""
-    return _child(folder, "labels.csv") is not None or _child(folder, "references") is not None
+    return any(_child(folder, name) is not None for name in ("labels.csv", "references"))
 
 
 def _load_plain(folder: Path) -> Dataset:
-    parts = {}
-    for name in ("references", "queries", "labels.csv"):
-        part = _child(folder, name)
-        if part is None or part.is_dir() != (name != "labels.csv"):
-            raise NotFound(f"{folder} has no {name}", advice=f"expected {_PLAIN}")
-        parts[name] = part
+    photos, labels = _child(folder, "queries"), _child(folder, "labels.csv")
+    needed = ("references", "queries") if labels is not None else ("references",) if photos else ()
+    for part in needed:
+        found = _child(folder, part)
+        if found is None or not found.is_dir():
+            raise NotFound(f"{folder} has no {part}", advice=f"expected {_PLAIN}")
+    name, references = folder.resolve().name, read_reference_folder(folder)[0]
+    if photos is not None and labels is not None:
+        return Dataset(name, references, _queries(photos, labels))
+    if photos is not None and photos.is_dir():
+        return Dataset(name, references, *_named_queries(photos, {ref.object_id for ref in references}))
     return Dataset(
-        folder.resolve().name,
-        read_reference_folder(folder)[0],
-        _queries(parts["queries"], parts["labels.csv"]),
+        name,
+        references,
+        tuple(Query(path, reference.object_id) for reference in references for path in reference.paths),
+        f"{folder} has no photos: each reference is asked itself, which finds pictures with too little to "
+        f"recognise and pairs that look alike; {_HOW_TO_LABEL}",
     )
+
+
+def _named_queries(folder: Path, object_ids: Set[str]) -> tuple[tuple[Query, ...], str]:
+    """Photos whose names say what they show, and a remark about them.
+
+    Raises
+    ------
+    InvalidArgument
+        If no name says it.
+    """
+    subfolders = [sub for sub in _subfolders(folder) if sub.name in object_ids]
+    found = [Query(path, sub.name) for sub in subfolders for path in _images(sub)]
+    nameless = 0
+    for path in _images(folder):
+        object_id = _named_object(path.stem, object_ids)
+        if object_id is None and not path.stem.lower().startswith(_UNKNOWN):
+            nameless += 1
+        else:
+            found.append(Query(path, object_id))
+    if not any(query.object_id for query in found):
+        raise InvalidArgument(f"no photo in {folder} has the name of an object", advice=_HOW_TO_LABEL)
+    remark = f"no labels.csv: the names of {len(found)} photos say what they show"
+    if nameless:
+        remark += f", {nameless} others are left out"
+    return tuple(found), f"{remark}; {_HOW_TO_LABEL}"
+
+
+def _named_object(stem: str, object_ids: Set[str]) -> str | None:
+    """The object that a photo is named after: the longest id that the name is, or begins with."""
+    ends = [len(stem), *(place for place, letter in enumerate(stem) if letter in _SEPARATORS)]
+    return next((stem[:end] for end in sorted(ends, reverse=True) if stem[:end] in object_ids), None)
 
 
 def _queries(folder: Path, labels_csv: Path) -> tuple[Query, ...]:

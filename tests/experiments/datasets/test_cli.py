@@ -1,6 +1,7 @@
 """``nearsight evaluate`` as a person or a script uses it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,20 @@ def test_an_unknown_backend_is_refused_before_any_work(
     error = capsys.readouterr().err
     assert "no classifier backend 'magic'" in error
     assert "recognising" not in error
+
+
+def test_without_labels_there_is_a_note_apart_from_the_table_which_fits_80_columns(
+    museum: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearsight.common.command_line.terminal.PIPED_WIDTH", 80)
+    alone = tmp_path / "references"
+    shutil.copytree(museum / "references", alone)
+    assert main(["evaluate", str(alone)]) == 0
+    shown = capsys.readouterr()
+    assert "note: " in shown.err
+    assert "labels.csv" in shown.err
+    for heading in ("objects", "photos", "recall", "precision", "wrong", "extract"):
+        assert heading in shown.out
 
 
 def test_a_folder_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Both layouts, several data sets in one folder, and what is said when something is missing."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -95,12 +96,47 @@ def test_labels_that_are_not_utf8_are_refused(labelled: Path) -> None:
         load_dataset(labelled)
 
 
-@pytest.mark.parametrize("part", ["references", "labels.csv"])
+@pytest.mark.parametrize("part", ["references", "queries"])
 def test_a_missing_part_is_named(labelled: Path, part: str) -> None:
     (labelled / part).rename(labelled / "elsewhere")
     with pytest.raises(NotFound, match=f"has no {part}") as caught:
         load_dataset(labelled)
     assert "labels.csv" in caught.value.advice
+
+
+def test_without_labels_the_names_of_photos_say_what_they_show(labelled: Path) -> None:
+    (labelled / "labels.csv").unlink()
+    touch(labelled, "references/a_1.jpg", "queries/a_1_02.jpg", "queries/a-2.jpg", "queries/b.jpg")
+    touch(labelled, "queries/unknown_01.jpg", "queries/b/any.jpg", "queries/ab.jpg")
+    dataset = load_dataset(labelled)
+    assert by_name(dataset) == {
+        "queries/a_1_02.jpg": "a_1",
+        "queries/a-2.jpg": "a",
+        "queries/b.jpg": "b",
+        "queries/unknown_01.jpg": None,
+        "b/any.jpg": "b",
+    }
+    assert "3 others are left out" in dataset.remark  # 1.JPG, 2.jpg, ab.jpg
+    assert "labels.csv" in dataset.with_prefix("p").remark
+
+
+def test_photos_that_no_name_explains_need_labels(labelled: Path) -> None:
+    (labelled / "labels.csv").unlink()
+    with pytest.raises(InvalidArgument, match="has the name of an object") as caught:
+        load_dataset(labelled)
+    assert "query,object_id" in caught.value.advice
+
+
+@pytest.mark.parametrize("folder", ["plain", "plain/references"])
+def test_without_photos_the_references_are_asked_and_the_remark_says_how_to_add_labels(
+    labelled: Path, folder: str
+) -> None:
+    shutil.rmtree(labelled / "queries")
+    (labelled / "labels.csv").unlink()
+    (dataset,) = load_datasets(labelled.parent / folder)
+    assert by_name(dataset) == {"references/a.jpg": "a", "references/b.PNG": "b", "references/b__2.jpeg": "b"}
+    assert "each reference is asked itself" in dataset.remark
+    assert "labels.csv" in dataset.remark
 
 
 def test_two_files_of_one_view_are_refused(labelled: Path) -> None:
