@@ -1,6 +1,7 @@
-"""Recognise what a camera sees, and draw it: a line whenever the answer changes, and a video with outlines.
+"""Recognise what a camera sees: a line whenever the answer changes, and the frames with outlines.
 
-Beside an edge that serves the catalogue; SOURCE is the number of a camera, or a video file::
+Beside an edge that serves the catalogue. SOURCE is the number of a camera, or a clip. The frames go to a
+window, where there is a display, or with --out to a video::
 
     python examples/live_camera.py --edge tcp://127.0.0.1:7100 --out seen.avi 0
 """
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 import cv2
 import numpy as np
@@ -19,6 +21,9 @@ from nearsight import LiveStream, Recognizer, StreamAnswer
 
 _GREEN = (60, 220, 60)
 _FRAMES_PER_S = 30.0
+
+Show = Callable[[np.ndarray], None]
+"""Takes a frame with what is drawn on it."""
 
 
 def frames_of(source: str) -> Iterator[np.ndarray]:
@@ -50,36 +55,72 @@ def drawn(frame: np.ndarray, answer: StreamAnswer) -> np.ndarray:
     return picture
 
 
-def watch(stream: LiveStream, source: str, out: str) -> Iterator[str]:
+def watch(stream: LiveStream, frames: Iterable[np.ndarray], show: Show | None) -> Iterator[str]:
     """A line whenever what is seen changes."""
-    video, last = None, ""
-    for frame in frames_of(source):
+    last = ""
+    for frame in frames:
         answer = stream.push(frame)
-        if out:
-            if video is None:
-                size = (frame.shape[1], frame.shape[0])
-                video = cv2.VideoWriter(out, cv2.VideoWriter.fourcc(*"MJPG"), _FRAMES_PER_S, size)
-            video.write(drawn(frame, answer))
+        if show is not None:
+            show(drawn(frame, answer))
         if (words := in_words(answer)) != last:
             last = words
             yield f"frame {answer.number}: {words}"
-    if video is not None:
-        video.release()
+
+
+def video_file(path: str) -> Show:
+    """Write the frames to a video, which ends with the last reference to this."""
+    video = cv2.VideoWriter()
+
+    def show(frame: np.ndarray) -> None:
+        if not video.isOpened():
+            video.open(path, cv2.VideoWriter.fourcc(*"MJPG"), _FRAMES_PER_S, (frame.shape[1], frame.shape[0]))
+        video.write(frame)
+
+    return show
+
+
+def window() -> Show | None:
+    """Show the frames in a window; None where there is no display. Closing it is as Ctrl-C."""
+    try:
+        import tkinter  # noqa: PLC0415  not part of every Python; OpenCV's headless build has no windows
+    except ImportError:
+        return None
+    try:
+        label = tkinter.Label()
+    except tkinter.TclError:
+        return None
+    image = tkinter.PhotoImage()
+    label.configure(image=image)
+    label.pack()
+
+    def show(frame: np.ndarray) -> None:
+        try:
+            image.configure(data=cv2.imencode(".ppm", frame)[1].tobytes())
+            label.update()
+        except tkinter.TclError:
+            raise KeyboardInterrupt from None
+
+    return show
 
 
 def main() -> None:
-    """Watch until the video ends, or Ctrl-C."""
+    """Watch until the clip ends, or Ctrl-C."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--edge", default="tcp://127.0.0.1:7100")
     parser.add_argument("--catalogue", default="museum")
-    parser.add_argument("--out", default="", help="write a video with the outlines")
+    parser.add_argument("--out", default="", help="write a video instead of showing a window")
     parser.add_argument("source")
     arguments = parser.parse_args()
-    with Recognizer(arguments.edge, None, arguments.catalogue) as recognizer, recognizer.stream() as stream:
-        for line in watch(stream, arguments.source, arguments.out):
-            print(line)
+    show = video_file(arguments.out) if arguments.out else window()
+    with (
+        suppress(KeyboardInterrupt),
+        Recognizer(arguments.edge, None, arguments.catalogue) as recognizer,
+        recognizer.stream() as stream,
+    ):
+        for line in watch(stream, frames_of(arguments.source), show):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -348,6 +348,14 @@ def test_the_example_says_what_it_sees_and_draws_it(scene: Scene, tmp_path: Path
     for _ in range(3):
         clip.write(frame())
     clip.release()
-    lines = list(example("live_camera").watch(stream, source, out))
+    live_camera = example("live_camera")
+    lines = list(live_camera.watch(stream, live_camera.frames_of(source), live_camera.video_file(out)))
     assert [line.partition(": ")[2] for line in lines] == ["Night"]
     assert cv2.VideoCapture(out).get(cv2.CAP_PROP_FRAME_COUNT) == 3
+
+
+def test_the_example_goes_on_where_there_is_no_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    live_camera = example("live_camera")
+    assert live_camera.window() is None
+    assert "looking" in live_camera.in_words(StreamAnswer(0, 0.0, Done.ASKED))

@@ -1,0 +1,95 @@
+"""An audio guide: it speaks when the camera shows another exhibit.
+
+The columns of the catalogue's objects.csv say what: ``audio`` is a file in --sounds, ``text`` is read out.
+Without both it names the exhibit. What no program can play is printed. SOURCE is the number of a camera, or a
+clip::
+
+    python examples/audio_guide.py --edge tcp://127.0.0.1:7100 --sounds sounds 0
+"""
+# ruff: noqa: T201  it talks to a person
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import cv2
+
+from nearsight import Recognition, Recognizer, StreamAnswer
+
+PLAYERS = (["mpv", "--no-video"], ["ffplay", "-nodisp", "-autoexit"], ["paplay"], ["aplay"])
+READERS = (["espeak-ng"], ["spd-say", "--wait"])
+
+
+class Guide:
+    """Speaks about the exhibit that a stream shows; another exhibit ends what it says.
+
+    Parameters
+    ----------
+    sounds : Path
+        Folder of the files that the metadata names.
+    """
+
+    def __init__(self, sounds: Path) -> None:
+        self._sounds = sounds
+        self._last = ""
+        self._playing: subprocess.Popen[bytes] | None = None
+
+    def hear(self, answer: StreamAnswer) -> None:
+        """Take the answer to one frame; a stream holds an answer as long as its picture is seen."""
+        found = answer.recognition
+        if found is None or found.object_id is None or found.object_id == self._last:
+            return
+        self._last = found.object_id
+        self.stop()
+        self._speak(found)
+
+    def _speak(self, found: Recognition) -> None:
+        text = found.metadata.get("text") or found.label or self._last
+        # Only the name counts: metadata must not lead out of the folder.
+        sound = self._sounds / Path(found.metadata.get("audio", "")).name
+        programs, content = (PLAYERS, str(sound.absolute())) if sound.is_file() else (READERS, text)
+        print(f"{found.label or self._last}: {sound.name if sound.is_file() else text}", flush=True)
+        if program := next((one for one in programs if shutil.which(one[0])), None):
+            silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            self._playing = subprocess.Popen([*program, "--", content], **silent)
+
+    def stop(self) -> None:
+        """End what is playing."""
+        if self._playing is not None:
+            self._playing.terminate()
+            self._playing.wait()
+            self._playing = None
+
+
+def main() -> None:
+    """Guide until the clip ends, or Ctrl-C."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--edge", default="tcp://127.0.0.1:7100")
+    parser.add_argument("--catalogue", default="museum")
+    parser.add_argument("--sounds", type=Path, default=Path("sounds"))
+    parser.add_argument("source")
+    arguments = parser.parse_args()
+    camera = cv2.VideoCapture(int(arguments.source) if arguments.source.isdigit() else arguments.source)
+    # A clip comes faster than it was taken.
+    pause_s = 0.0 if arguments.source.isdigit() else 1 / (camera.get(cv2.CAP_PROP_FPS) or 30.0)
+    guide = Guide(arguments.sounds)
+    with (
+        suppress(KeyboardInterrupt),
+        Recognizer(arguments.edge, None, arguments.catalogue) as recognizer,
+        recognizer.stream() as stream,
+    ):
+        while (read := camera.read())[0]:
+            guide.hear(stream.push(read[1]))
+            time.sleep(pause_s)
+    guide.stop()
+
+
+if __name__ == "__main__":
+    main()
