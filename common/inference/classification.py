@@ -76,6 +76,7 @@ class _Layout(NamedTuple):
     channels_first: bool
 
 
+@cache
 def image_layout(spec: TensorSpec) -> _Layout:
     """How an input takes a photo: ``(N, 3, H, W)`` or ``(N, H, W, 3)``, or with one channel.
 

@@ -190,7 +190,9 @@ class Network:
             If the library fails.
         """
         checked = check_inputs(self.name, self.inputs, inputs)
-        names, options = [spec.name for spec in self.outputs], self._options()
+        names = [spec.name for spec in self.outputs]
+        # With options it looks for one of GPUs, for 0.05 ms.
+        options = self._options() if within_s < math.inf else None
         with self._stopper.after(within_s, options) as limit:
             try:
                 values = self._session.run(names, checked, options)
@@ -216,7 +218,7 @@ class Network:
 
         def run() -> None:
             try:
-                session.run_with_iobinding(binding)  # with options it looks for one of GPUs, for 0.05 ms
+                session.run_with_iobinding(binding)  # without options, as in run
             except Exception as error:  # as above
                 raise InternalError(f"{self.name} failed in execution: {_first_line(error)}") from error
 
