@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 _RESULTS = Path("results/experiments")
+_VERDICTS = MappingProxyType(
+    {True: ("reached", "green"), False: ("MISSED ", "red"), None: ("       ", "")},
+)
+"""Whether a target was reached → what is said about it, in which colour; the last line says: not judged."""
 _INDENT = len("reached  ")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="See `nearsight experiment list`.")]
 OutOption = Annotated[
@@ -155,13 +160,12 @@ def report(
     collection, counted = written.collection, written.collection.counted
     for one in collection.unusable:
         print_line(f"{one.folder.name}: {one.why}" + (f": {one.command}" if one.command else ""), err=True)
-    missing = len(entries) - len({result.experiment for result in counted})
-    print_line(
-        f"{reached_in_words(counted)} targets reached, by {len(counted)} results; "
-        f"{missing} experiments without results"
-    )
+    if counted:
+        print_line(f"{reached_in_words(counted)} targets reached, by {len(counted)} results")
     if smoke := len(collection.results) - len(counted):
-        print_line(f"{smoke} smoke runs are shown, but not counted")
+        print_line(f"{smoke} smoke runs are shown, not judged")
+    measured = len({result.experiment for result in collection.results})
+    print_line(f"{measured} of {len(entries)} experiments are measured; the others stand at the end")
     print_line(f"Report: {written.path}, {written.size_bytes / 1e6:.1f} MB")
 
 
@@ -216,8 +220,6 @@ def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> N
     keys = _keys(rows)
     print_table(columns, rows, title=found.name, right=columns[keys:], keys=keys)
     _show_targets(outcome.targets)
-    if outcome.summary["configuration"]["smoke"]:
-        print_line("A smoke run measures too little to judge by.")
     print_line(f"Results: {folder}/rows.csv, summary.json, {outcome.picture.name}")
 
 
@@ -230,10 +232,12 @@ def _keys(rows: Sequence[Sequence[object]]) -> int:
 def _show_targets(targets: Sequence[Target]) -> None:
     """One line per target; missed targets last, as a terminal shows the end."""
     for target in sorted(targets, key=lambda target: not target.reached):
-        verdict, colour = ("reached", "green") if target.reached else ("MISSED ", "red")
+        verdict, colour = _VERDICTS[target.reached]
         print_line(f"  {target.text}: {target.value:.3f}", lead=verdict, colour=colour, hang=_INDENT)
         if target.note:
             print_line(" " * _INDENT + target.note, hang=_INDENT)
-    if targets:
-        reached = sum(target.reached for target in targets)
-        print_line(f"Targets: {reached} of {len(targets)} reached")
+    judged = [target for target in targets if target.reached is not None]
+    if judged:
+        print_line(f"Targets: {sum(bool(target.reached) for target in judged)} of {len(judged)} reached")
+    elif targets:
+        print_line(f"Targets: {len(targets)}, not judged (smoke run)")

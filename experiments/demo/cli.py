@@ -84,7 +84,7 @@ def demo(  # noqa: PLR0917  typer calls it by name
     except KeyboardInterrupt:
         print_line(f"interrupted; all processes have been stopped, what is done is in {out}", err=True)
         raise
-    _print_demo(result)
+    _print_demo(scenario, result)
 
 
 def _announce_demo(scenario: Scenario) -> None:
@@ -104,15 +104,17 @@ def _announce_demo(scenario: Scenario) -> None:
         print_line(f"{COMPARED} is edge-cache with {', '.join(scenario.compared)}.", err=True)
 
 
-def _print_demo(result: DemoResult) -> None:
+def _print_demo(scenario: Scenario, result: DemoResult) -> None:
     from nearsight.experiments.demo.report import describe_link, describe_target, table, targets, warnings
 
     columns, rows = table(result.results)
     print_table(columns, rows, title="Latency, accuracy and cost", right=columns[1:])
     for one in result.results:
         print_line(describe_link(one))
-    for target in targets({one.name: one for one in result.results}):
+    for target in targets(scenario, {one.name: one for one in result.results}):
         print_line(describe_target(target))
+    if not scenario.judged:
+        print_line("A small demo is not judged: the targets are those of `nearsight demo`.")
     for warning in warnings(result.results):
         print_line(f"warning  {warning}")
     answered = sum(len(one.rows) for one in result.results)

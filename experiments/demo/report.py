@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from nearsight.common.errors import Unavailable
 from nearsight.common.request.answer import RESULT
@@ -47,11 +47,11 @@ class Target:
     """As measured."""
     limit: float
     """Limit with which it is compared."""
-    reached: bool
-    """Whether it is on the right side."""
+    reached: bool | None
+    """Whether it is on the right side; None: not judged, as the demo was a small one."""
 
 
-def targets(results: Mapping[str, ConfigurationResult]) -> list[Target]:
+def targets(scenario: Scenario, results: Mapping[str, ConfigurationResult]) -> list[Target]:
     """The demo's targets, as far as the configurations that ran decide them."""
     found = []
     metrics = {name: summarise(result.rows) for name, result in results.items()}
@@ -64,7 +64,7 @@ def targets(results: Mapping[str, ConfigurationResult]) -> list[Target]:
     for name, metric in metrics.items():
         for what, value, limit in (("recall", metric.recall, 0.90), ("precision", metric.precision, 0.98)):
             found.append(Target(f"{what} of {name}", value, limit, value is not None and value >= limit))
-    return found
+    return found if scenario.judged else [replace(target, reached=None) for target in found]
 
 
 def warnings(results: Sequence[ConfigurationResult]) -> list[str]:
@@ -111,11 +111,12 @@ def summary(
     timings_s: Mapping[str, float],
 ) -> dict[str, object]:
     """The content of ``summary.json``."""
+    by_name = {one.name: one for one in results}
     return {
         "scenario": asdict(scenario),
         "seed": scenario.seed,
         "configurations": {result.name: result.as_dict() for result in results},
-        "targets": [_rounded(asdict(target)) for target in targets({one.name: one for one in results})],
+        "targets": [_rounded(asdict(target)) for target in targets(scenario, by_name)],
         "warnings": warnings(results),
         "timings_s": {name: round(seconds, 1) for name, seconds in timings_s.items()},
         "environment": dict(environment),
@@ -168,7 +169,7 @@ def describe_target(target: Target) -> str:
     """One target, in one line."""
     value = "-" if target.value is None else f"{target.value:.3f}"
     sign = "≤" if "/" in target.name else "≥"
-    verdict = "reached" if target.reached else "MISSED "
+    verdict = {True: "reached", False: "MISSED ", None: "not judged"}[target.reached]
     return f"{verdict}  {target.name}: {value} (target {sign} {target.limit:g})"
 
 

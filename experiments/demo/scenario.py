@@ -60,6 +60,13 @@ class Scenario:
         return (*CONFIGURATIONS, COMPARED) if self.compared else CONFIGURATIONS
 
     @property
+    def judged(self) -> bool:
+        """Whether it is as large as the one that the targets were set for."""
+        return (
+            self.seconds >= FULL.seconds and self.objects >= FULL.objects and self.visitors >= FULL.visitors
+        )
+
+    @property
     def on_show(self) -> int:
         """Exhibits that visitors can stand before."""
         return self.sections * self.exhibits_per_section

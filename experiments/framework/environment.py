@@ -11,8 +11,9 @@ from pathlib import Path
 
 import psutil
 
+from nearsight import __version__
+
 _PACKAGES = (
-    "nearsight",
     "numpy",
     "opencv-python-headless",
     "faiss-cpu",
@@ -35,7 +36,10 @@ def describe_environment() -> dict[str, object]:
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "versions": {name: found for name in _PACKAGES if (found := _version(name))},
+        "versions": {
+            "nearsight": __version__,
+            **{name: found for name in _PACKAGES if (found := _version(name))},
+        },
         "commit": _commit(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
@@ -115,8 +115,8 @@ class Target:
     """What, in words."""
     value: float
     """What was measured."""
-    reached: bool
-    """Whether that is enough."""
+    reached: bool | None
+    """Whether that is enough; None: not judged, as the run was too small."""
     note: str = ""
     """Remarks, such as why it was missed."""
 
@@ -131,6 +131,11 @@ class Target:
     ) -> Self:
         """Reached if the value is not smaller; as `at_most`."""
         return cls(text, value if digits is None else round(value, digits), value >= least, note)
+
+
+def not_judged(targets: Iterable[Target]) -> tuple[Target, ...]:
+    """Targets of a smoke run: they were set for a run of full size."""
+    return tuple(replace(target, reached=None) for target in targets)
 
 
 @dataclass(frozen=True, slots=True)

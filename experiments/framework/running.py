@@ -28,6 +28,7 @@ from nearsight.experiments.framework.experiment import (
     RunOptions,
     StoredRow,
     Target,
+    not_judged,
 )
 from nearsight.experiments.framework.result_files import ResultFolder
 
@@ -203,9 +204,12 @@ def conclude(experiment: Experiment, out: Path) -> Outcome:
     folder = ResultFolder(out)
     rows = folder.rows()
     metrics = experiment.metrics(rows)
+    information = folder.run_information()
     targets = experiment.targets(metrics)
+    if information["configuration"]["smoke"]:
+        targets = not_judged(targets)
     summary = {
-        **folder.run_information(),
+        **information,
         "metrics": metrics,
         "targets": [asdict(target) for target in targets],
     }

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from nearsight.common.errors import CorruptStore, NotFound
-from nearsight.experiments.framework.experiment import Target
+from nearsight.experiments.framework.experiment import Target, not_judged
 from nearsight.experiments.framework.registry import Entry, natural
 from nearsight.experiments.framework.result_files import ResultFolder
 from nearsight.experiments.report.settings_of_runs import command
@@ -78,7 +78,7 @@ class Result(_Run):
     @property
     def reached(self) -> int:
         """How many of its targets were."""
-        return sum(target.reached for target in self.targets)
+        return sum(bool(target.reached) for target in self.targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def distinct_targets(results: Iterable[Result]) -> list[tuple[Target, list[Resul
 def reached_in_words(results: Iterable[Result]) -> str:
     """How many of their targets were reached, such as "3 of 4"."""
     targets = distinct_targets(results)
-    return f"{sum(target.reached for target, _ in targets)} of {len(targets)}"
+    return f"{sum(bool(target.reached) for target, _ in targets)} of {len(targets)}"
 
 
 def _read(folder: Path, entries: Mapping[str, Entry]) -> Result | Unusable:
@@ -176,6 +176,8 @@ def _read(folder: Path, entries: Mapping[str, Entry]) -> Result | Unusable:
         return _without_result(stored, entries, damaged=True)
     if result.experiment not in entries:
         return Unusable(folder, "", f"this version knows no experiment {result.experiment!r}")
+    if result.smoke:  # earlier versions judged smoke runs, too
+        result = result.model_copy(update={"targets": not_judged(result.targets)})
     return _with_picture(result)
 
 

@@ -134,7 +134,9 @@ def chapters(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
 
 def _page(collection: Collection, entries: Mapping[str, Entry], begin: Callable[[str], None]) -> str:
     counted = [result for name in entries for result in collection.of(name) if not result.smoke]
+    smoke = [result for name in entries for result in collection.of(name) if result.smoke]
     first = {result.experiment: result for result in reversed(counted)}
+    begun = {name for name in entries if collection.of(name) or collection.unusable_of(name)}
 
     def section_of(name: str) -> dict[str, Any]:
         begin(name)
@@ -146,38 +148,34 @@ def _page(collection: Collection, entries: Mapping[str, Entry], begin: Callable[
         .render(
             collection=collection,
             entries=entries,
-            chapters=chapters(entries),
+            chapters=chapters({name: entry for name, entry in entries.items() if name in begun}),
+            lacking=[name for name in entries if name not in begun],
             made=Environment.model_validate(describe_environment()),
             machines=sorted(
                 {f"{one.environment.machine} with {one.environment.cores} cores" for one in counted}
             ),
             counted=counted,
+            smoke=smoke,
             first=first,
-            facts=_facts(collection, counted, len(first), len(entries)),
+            facts=_facts(collection, counted, len(first)),
             targets=distinct_targets(counted),
-            lacking={name: _mends(name, collection) for name in entries if name not in first},
             section_of=section_of,
         )
     )
 
 
-def _facts(collection: Collection, counted: Sequence[Result], first: int, known: int) -> list[str]:
+def _facts(collection: Collection, counted: Sequence[Result], first: int) -> list[str]:
     """Facts below the headline."""
     counts = {
         f"{reached_in_words(counted)} with {{}} further results: other seeds, machines, data": len(counted)
         - first,
-        "{} experiments without results": known - first,
-        "{} smoke runs, not counted": len(collection.results) - len(collection.counted),
+        "{} smoke runs, not judged": len(collection.results) - len(collection.counted),
         "{} folders without a usable result": len(collection.unusable),
     }
     facts = [text.format(count) for text, count in counts.items() if count]
-    return [*facts, "a target that several experiments have for the same run counts once"]
-
-
-def _mends(name: str, collection: Collection) -> str:
-    """The command that continues a run that was begun, or starts one."""
-    begun = (one.command for one in collection.unusable_of(name) if one.command)
-    return next(begun, command(name, {}))
+    if counted:
+        facts.append("a target that several experiments have for the same run counts once")
+    return facts
 
 
 def _section(name: str, figure: Experiment, collection: Collection) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """``nearsight experiment run`` as a person uses it: stop it, start it again, read what was reached."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,23 +43,33 @@ def test_a_stopped_run_goes_on_after_its_finished_parts(
     assert "has all measurements already" in capsys.readouterr().err
 
 
-def test_what_was_missed_stands_last_and_a_smoke_run_is_called_one(
+TARGETS = (Target("the moon", 0.25, reached=False), Target("the hill", 2.0, reached=True))
+
+
+def test_what_was_missed_stands_last(capsys: pytest.CaptureFixture[str]) -> None:
+    experiment_cli._show_targets(TARGETS)
+    assert capsys.readouterr().out.splitlines() == [
+        "reached  the hill: 2.000",
+        "MISSED   the moon: 0.250",
+        "Targets: 1 of 2 reached",
+    ]
+
+
+def test_a_smoke_run_is_not_judged(
     smoke_runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def targets(_figure: fig6_3.Figure, _summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        return (Target("the moon", 0.25, reached=False), Target("the hill", 2.0, reached=True))
+        return TARGETS
 
     folder = smoke_runs.copy("fig6.3", tmp_path)
     capsys.readouterr()
     monkeypatch.setattr(fig6_3.Figure, "targets", targets)
     assert main(["experiment", "plot", "fig6.3", "--out", str(folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-5:-1] == [
-        "reached  the hill: 2.000",
-        "MISSED   the moon: 0.250",
-        "Targets: 1 of 2 reached",
-        "A smoke run measures too little to judge by.",
-    ]
+    assert "MISSED" not in "".join(lines)
+    assert lines[-2] == "Targets: 2, not judged (smoke run)"
+    stored = json.loads((folder / "summary.json").read_text())["targets"]
+    assert [target["reached"] for target in stored] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,24 @@ def test_summary_holds_what_programs_read() -> None:
 
 @pytest.mark.parametrize(("edge_ms", "reached"), [(49.0, True), (51.0, False)])
 def test_the_edge_cache_must_halve_the_median(edge_ms: float, reached: bool) -> None:
-    found = targets({one.name: one for one in both(edge_ms)})
+    found = targets(FULL, {one.name: one for one in both(edge_ms)})
     assert found[0].reached is reached
     assert describe_target(found[0]).startswith("reached" if reached else "MISSED")
 
 
+@pytest.mark.parametrize("small", [QUICK, replace(FULL, objects=200), replace(FULL, seconds=10.0)])
+def test_a_small_demo_is_not_judged(small: Scenario) -> None:
+    found = targets(small, {one.name: one for one in both(99.0)})
+    assert {target.reached for target in found} == {None}
+    assert all(describe_target(target).startswith("not judged") for target in found)
+
+
 def test_low_recall_and_precision_miss_their_targets() -> None:
     results = {"only-cloud": result("only-cloud", 100.0, answered="b")}
-    assert [(target.value, target.reached) for target in targets(results)] == [(0.0, False), (0.0, False)]
+    assert [(target.value, target.reached) for target in targets(FULL, results)] == [
+        (0.0, False),
+        (0.0, False),
+    ]
 
 
 def test_the_table_has_a_column_per_configuration_and_marks_what_is_missing() -> None:

@@ -98,19 +98,19 @@ def test_a_target_that_two_experiments_share_counts_once(tmp_path: Path) -> None
 
 def test_an_experiment_without_results_is_listed_with_its_command(tmp_path: Path) -> None:
     write_result(tmp_path / "queue")
-    page = page_of(tmp_path)
-    assert "Experiments without results (1)othernearsight experiment run other" in page.text.replace(
-        "experimentmade by", ""
-    )
-    assert "They are made by nearsight experiment run other" in page.text
+    text = page_of(tmp_path).text
+    before, found, after = text.partition("Not measured yet1 experiments")
+    assert found
+    assert "nearsight experiment run other" not in before
+    assert "No results yet. Results are made by nearsight experiment run other" in after
 
 
 def test_a_smoke_run_is_shown_as_one_and_not_counted(tmp_path: Path) -> None:
     write_result(tmp_path / "queue-smoke", options={"smoke": True})
     text = page_of(tmp_path).text
-    assert "0 of 0 targets reached by 0 experiments" in text
-    assert "smoke run: not counted" in text
-    assert "Only a smoke run is here" in text
+    assert "Only smoke runs are here" in text
+    assert "smoke run: not judged" in text
+    assert not re.search("missed|reached by", text)
 
 
 def test_damaged_and_unfinished_folders_have_a_line(tmp_path: Path) -> None:
