@@ -11,7 +11,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from nearsight.common.catalogue.training import MAX_CATALOGUES
-from nearsight.common.config.base import DaemonSettings, UserPath
+from nearsight.common.config.base import RpcDaemonSettings, UserPath
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
@@ -32,7 +32,7 @@ class IntakeSettings(SettingsGroup):
     """AddObjects calls accepted at a time; more are answered OVERLOADED."""
 
 
-class CloudSettings(DaemonSettings):
+class CloudSettings(RpcDaemonSettings):
     """Settings of the cloud daemon."""
 
     changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType(

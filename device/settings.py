@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from nearsight.common.config.base import DaemonSettings, NextTier
+from nearsight.common.config.base import RpcDaemonSettings, NextTier
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.common.settings import SettingsGroup
@@ -27,7 +27,7 @@ class TierSettings(SettingsGroup):
     """Public key of the tier, or a file that holds it; needed if the tier uses encryption."""
 
 
-class DeviceSettings(DaemonSettings):
+class DeviceSettings(RpcDaemonSettings):
     """The device daemon: the SDK with a local endpoint for applications in other languages."""
 
     catalogue: str = "museum"

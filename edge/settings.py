@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from nearsight.common.config.base import DaemonSettings, NextTier, UserPath
+from nearsight.common.config.base import RpcDaemonSettings, NextTier, UserPath
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.result_cache.settings import ResultCacheSettings
@@ -120,7 +120,7 @@ class FetchSettings(SettingsGroup):
     """How long models that are here wait, in an answer to a device, for others that are on their way."""
 
 
-class EdgeSettings(DaemonSettings):
+class EdgeSettings(RpcDaemonSettings):
     """Settings of the edge daemon."""
 
     changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType(

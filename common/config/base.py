@@ -31,7 +31,7 @@ from nearsight.common.rpc.security import ClientSecurity, ServerSecurity
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.settings import SettingsGroup, first_complaint
 
-SECTIONS = ("cloud", "edge", "device")
+SECTIONS = ("cloud", "edge", "device", "gateway")
 """The daemons, each with its table in ``nearsight.toml``."""
 
 DEFAULT_ORIGIN = "default"
@@ -95,7 +95,7 @@ class NextTier:
 
 
 class DaemonSettings(BaseSettings):
-    """What cloud, edge and device daemons have in common; each tier adds its own."""
+    """What all daemons have in common; each adds its own."""
 
     model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True
@@ -109,20 +109,10 @@ class DaemonSettings(BaseSettings):
     """Address of the Prometheus endpoint, unencrypted: keep it on loopback or a trusted net. Empty: off."""
     stop_grace_s: float = Field(default=5.0, ge=0, le=600)
     """Seconds that requests in progress get to finish after SIGTERM or SIGINT."""
-    server: ServerSettings = ServerSettings()
-    """Where and how this daemon serves requests."""
-    security: SecuritySettings = SecuritySettings()
-    """Keys of this daemon and of its clients."""
 
     changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType({})
     """What `nearsight config init --short` writes: the keys that people change first, each with a value on
     which the daemon starts and a comment of one line."""
-    read_by_commands: ClassVar[bool] = False
-    """Whether commands read this table as well: then only its server's settings say that the daemon runs."""
-
-    def next_tiers(self) -> tuple[NextTier, ...]:
-        """The daemons that this one asks; none unless a daemon says otherwise."""
-        return ()
 
     @classmethod
     def settings_customise_sources(
@@ -136,6 +126,22 @@ class DaemonSettings(BaseSettings):
         """Only arguments: `load_settings` merges the other sources, so that it can name their origins."""
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
+
+
+class RpcDaemonSettings(DaemonSettings):
+    """What cloud, edge and device daemons have in common: they serve calls."""
+
+    server: ServerSettings = ServerSettings()
+    """Where and how this daemon serves requests."""
+    security: SecuritySettings = SecuritySettings()
+    """Keys of this daemon and of its clients."""
+
+    read_by_commands: ClassVar[bool] = False
+    """Whether commands read this table as well: then only its server's settings say that the daemon runs."""
+
+    def next_tiers(self) -> tuple[NextTier, ...]:
+        """The daemons that this one asks; none unless a daemon says otherwise."""
+        return ()
 
 
 S = TypeVar("S", bound=DaemonSettings)

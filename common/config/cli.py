@@ -23,6 +23,7 @@ class Section(StrEnum):
     CLOUD = "cloud"
     EDGE = "edge"
     DEVICE = "device"
+    GATEWAY = "gateway"
 
 
 @app.command("show")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from nearsight.common.config.base import (
     DEFAULT_ORIGIN,
-    DaemonSettings,
     Loaded,
+    RpcDaemonSettings,
     import_settings_classes,
     load_settings,
 )
@@ -63,7 +63,11 @@ def addresses(targets: Mapping[str, str], asked: AskedFor, kinds: Collection[str
         If the settings or keys cannot be used, or endpoints and keys do not go together.
     """
     classes = import_settings_classes(targets)
-    loaded = {name: load_settings(one, name, asked.config) for name, one in classes.items()}
+    loaded = {
+        name: load_settings(one, name, asked.config)
+        for name, one in classes.items()
+        if issubclass(one, RpcDaemonSettings)
+    }
     known = _merged(_of_settings(loaded, asked.key))
     if not asked.endpoints:
         if asked.server_keys:
@@ -99,7 +103,7 @@ def _apart() -> ConfigurationError:
     )
 
 
-def _of_settings(loaded: Mapping[str, Loaded[DaemonSettings]], key: Path | None) -> Iterator[Address]:
+def _of_settings(loaded: Mapping[str, Loaded[RpcDaemonSettings]], key: Path | None) -> Iterator[Address]:
     """What each daemon's settings say about others, then about itself."""
     named = set()
     for one in loaded.values():
@@ -118,7 +122,7 @@ def _of_settings(loaded: Mapping[str, Loaded[DaemonSettings]], key: Path | None)
             yield Address(endpoint, name, _towards(one.settings, key), expected=runs)
 
 
-def _towards(settings: DaemonSettings, key: Path | None) -> ClientSecurity | None:
+def _towards(settings: RpcDaemonSettings, key: Path | None) -> ClientSecurity | None:
     """Keys to ask a daemon of this machine, whose public key is in its secret file."""
     server = settings.security.for_server()
     if server is None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from nearsight.common.command_line.options import flag_overrides
-from nearsight.common.config.base import DaemonSettings, Loaded, load_settings
+from nearsight.common.config.base import RpcDaemonSettings, Loaded, load_settings
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.settings import SettingsGroup
 
@@ -36,7 +36,7 @@ class Foreign(BaseModel):
     ratio: float = 0.8
 
 
-class ExampleSettings(DaemonSettings):
+class ExampleSettings(RpcDaemonSettings):
     """Every kind of setting."""
 
     name: str = "example"

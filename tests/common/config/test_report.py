@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field
 
 from nearsight.__main__ import SETTINGS_CLASSES
-from nearsight.common.config.base import DaemonSettings, import_settings_classes, load_settings
+from nearsight.common.config.base import RpcDaemonSettings, import_settings_classes, load_settings
 from nearsight.common.config.report import settings_file, settings_in_force, short_settings_file, toml_value
 from nearsight.common.settings import SettingsGroup
 
@@ -19,7 +19,7 @@ class Inner(SettingsGroup):
     """How many."""
 
 
-class ExampleSettings(DaemonSettings):
+class ExampleSettings(RpcDaemonSettings):
     """Settings with a group and an absent one."""
 
     inner: Inner = Inner()
