@@ -18,11 +18,12 @@ from nearsight.common.catalogue.answers import Listing, listing_of
 from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded
 from nearsight.common.logging import get_logger
 from nearsight.edge.catalogue_cache import CatalogueCache
-from nearsight.edge.cloud_client import revisions_of, when_done
+from nearsight.edge.cloud_client import catalogues_of, when_done
 from nearsight.edge.profiler import Measured
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.state_store import Changes, StateStore
+from nearsight.protos.catalogue_pb2 import CatalogueSummary
 
 _NOT_ASKED = "not asked yet"
 _POLL_LOST_CLOUD_S = 1.0
@@ -51,6 +52,8 @@ class CatalogueCaches:
         self._admitting: dict[str, list[Future[CatalogueCache]]] = {}
         self.cloud_problem = _NOT_ASKED
         """Why the cloud cannot be reached; empty if it can."""
+        self.listed: Mapping[str, CatalogueSummary] = {}
+        """What the cloud had when it was asked last, by name."""
         self._journal = (
             Journal(services.store, self.all, services.background, settings.state_every_s)
             if services.store is not None
@@ -178,23 +181,24 @@ class CatalogueCaches:
 
     def _poll(self) -> None:
         future = self.services.cloud.list_catalogues(_POLL_TIMEOUT_S)
-        when_done(future, self.services.background, revisions_of, self._polled)
+        when_done(future, self.services.background, catalogues_of, self._polled)
 
-    def _polled(self, revisions: Mapping[str, int] | NearsightError) -> None:
-        lost = isinstance(revisions, NearsightError)
-        self._note_cloud(str(revisions) if lost else "")
+    def _polled(self, listed: Mapping[str, CatalogueSummary] | NearsightError) -> None:
+        lost = isinstance(listed, NearsightError)
+        self._note_cloud(str(listed) if lost else "")
         pause_s = min(self._settings.poll_s, _POLL_LOST_CLOUD_S) if lost else self._settings.poll_s
         self.services.background.submit(self._poll, name="poll", after_s=pause_s)
-        if isinstance(revisions, NearsightError):
+        if isinstance(listed, NearsightError):
             return
+        self.listed = listed
         for catalogue in self._remembered[: self._settings.catalogues_max]:
-            if catalogue in revisions:
+            if catalogue in listed:
                 self.admit(catalogue)
         self._remembered = ()
         for cache in self.all():
-            if cache.name not in revisions:
+            if cache.name not in listed:
                 self._drop_if_gone(cache.name)
-            elif revisions[cache.name] != cache.listing.revision:
+            elif listed[cache.name].revision != cache.listing.revision:
                 cache.sync()
 
     def _note_cloud(self, problem: str) -> None:

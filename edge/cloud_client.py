@@ -16,6 +16,7 @@ from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.protos import catalogue_pb2, inference_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import (
+    CatalogueSummary,
     GetObjectModelsRequest,
     ListCataloguesRequest,
     ListCataloguesResponse,
@@ -45,7 +46,7 @@ class CloudClient:
         self._models = Stub(background, inference_pb2.DESCRIPTOR.services_by_name["Models"])
 
     def list_catalogues(self, timeout_s: float) -> Future[Reply]:
-        """Ask which catalogues there are: see `revisions_of`."""
+        """Ask which catalogues there are: see `catalogues_of`."""
         return self._catalogue.list_catalogues.future(ListCataloguesRequest(), timeout_s=timeout_s)
 
     def list_objects(self, catalogue: str, timeout_s: float) -> Future[Reply]:
@@ -73,10 +74,10 @@ class CloudClient:
             channel.close()
 
 
-def revisions_of(reply: Reply) -> dict[str, int]:
-    """Catalogue → revision."""
+def catalogues_of(reply: Reply) -> dict[str, CatalogueSummary]:
+    """What the cloud has, by name."""
     response = message_of(reply, ListCataloguesResponse)
-    return {catalogue.name: catalogue.revision for catalogue in response.catalogues}
+    return {catalogue.name: catalogue for catalogue in response.catalogues}
 
 
 def outcome_of(future: Future[Reply]) -> Reply | NearsightError:

@@ -82,18 +82,16 @@ class EdgeCatalogueService(Service):
         return then(self._caches.admit(context.catalogue), respond)
 
     def list_catalogues(self, request: ListCataloguesRequest, context: CallContext) -> ListCataloguesResponse:
-        """The catalogues that somebody asked this edge about, and that the caller may use."""
+        """The catalogues of the cloud that the caller may use, those with a cache as this edge knows them."""
         del request
-        known = (cache for cache in self._caches.all() if context.caller.sees(cache.name))
-        caches = sorted(known, key=lambda cache: cache.name)
-        return ListCataloguesResponse(
-            catalogues=[
-                CatalogueSummary(
-                    name=cache.name, objects=len(cache.listing.versions), revision=cache.listing.revision
-                )
-                for cache in caches
-            ]
-        )
+        known = dict(self._caches.listed)
+        for cache in self._caches.all():
+            listing = cache.listing
+            known[cache.name] = CatalogueSummary(
+                name=cache.name, objects=len(listing.versions), revision=listing.revision
+            )
+        names = filter(context.caller.sees, sorted(known))
+        return ListCataloguesResponse(catalogues=[known[name] for name in names])
 
     def add_objects(self, request: AddObjectsRequest, context: CallContext) -> AddObjectsResponse:
         """Refuse: an edge has copies."""

@@ -15,16 +15,16 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.rpc.client import Reply
-from nearsight.edge.cloud_client import outcome_of, revisions_of
+from nearsight.edge.cloud_client import catalogues_of, outcome_of
 from nearsight.protos import catalogue_pb2 as pb
 
 
 def test_catalogues_have_revisions() -> None:
     summary = pb.CatalogueSummary(name="museum", revision=3)
     reply = Reply(pb.ListCataloguesResponse(catalogues=[summary]), (), (), 10, 20)
-    assert revisions_of(reply) == {"museum": 3}
+    assert catalogues_of(reply)["museum"].revision == 3
     with pytest.raises(InvalidMessage):
-        revisions_of(Reply(pb.ListObjectsResponse(), (), (), 10, 20))
+        catalogues_of(Reply(pb.ListObjectsResponse(), (), (), 10, 20))
 
 
 @pytest.mark.parametrize(

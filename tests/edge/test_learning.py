@@ -52,9 +52,9 @@ def last_decision(edge: DaemonProcess) -> Explanation | None:
     return answer.decisions[0] if answer.decisions else None
 
 
-def catalogues(device: EdgeClient) -> list[str]:
-    reply = device.catalogues.list_catalogues(pb.ListCataloguesRequest(), timeout_s=5.0)
-    return [one.name for one in reply.message.catalogues]
+def wait_for_cache(device: EdgeClient) -> None:
+    """The edge lists objects as soon as the catalogue has a cache."""
+    device.catalogues.list_objects(pb.ListObjectsRequest(), timeout_s=20.0, catalogue=CATALOGUE)
 
 
 def decided(edge: DaemonProcess) -> Explanation:
@@ -76,7 +76,7 @@ def test_an_edge_that_was_killed_chooses_the_same_size_and_predicts_the_same(tmp
         with edge_process(cloud.endpoint, tmp_path) as edge:
             with EdgeClient(edge.endpoint, device_id="visitor") as device:
                 device.report("000")
-                wait_until(lambda: bool(catalogues(device)), what="a cache", timeout_s=20)
+                wait_for_cache(device)
                 for number in popular:
                     device.report(f"{number:03d}")
                 for _ in range(30):
@@ -113,7 +113,7 @@ def test_an_edge_that_is_killed_while_it_is_asked_forgets_the_last_moments_only(
     try:
         with edge_process(cloud.endpoint, tmp_path) as edge, EdgeClient(edge.endpoint) as device:
             device.report("001")
-            wait_until(lambda: bool(catalogues(device)), what="a cache", timeout_s=20)
+            wait_for_cache(device)
             for _ in range(10):  # one write may be seen as several changes
                 due.append(asked)
                 before = written()

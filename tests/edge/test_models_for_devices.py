@@ -203,6 +203,17 @@ def test_the_catalogue_is_listed_as_the_cloud_lists_it(device: EdgeClient, model
     assert [(one.name, one.objects) for one in catalogues.catalogues] == [(CATALOGUE, EXHIBITS)]
 
 
+def test_an_edge_that_nobody_asked_yet_lists_the_catalogues_of_its_cloud(
+    edge: EdgeDaemon, device: EdgeClient
+) -> None:
+    def listed() -> list[tuple[str, int]]:
+        reply = device.catalogues.list_catalogues(pb.ListCataloguesRequest(), timeout_s=10.0)
+        return [(one.name, one.objects) for one in reply.message.catalogues]
+
+    wait_until(lambda: listed() == [(CATALOGUE, EXHIBITS)], what="the listing of the cloud")
+    assert edge.caches.all() == ()
+
+
 def test_made_up_catalogues_are_not_found(edge: EdgeDaemon) -> None:
     with EdgeClient(edge.endpoint, catalogue="no-such") as device, pytest.raises(NotFound):
         models_for(device, ["00"])
