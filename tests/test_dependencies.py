@@ -29,6 +29,7 @@ NEEDS_MORE = {
         ("testbed", "run", "testbed.toml"),
     ),
     "zoo": (("models", "build", "MobileNetV2"),),
+    "web": (("gateway",),),
 }
 """Extra → commands that end at once without it."""
 

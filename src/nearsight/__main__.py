@@ -64,6 +64,9 @@ _PANELS = {
         "edge": LazyCommand(
             "nearsight.edge.cli:app", "Run the edge daemon, the recognition cache near its users."
         ),
+        "gateway": LazyCommand(
+            "nearsight.edge.gateway.cli:app", "Let browsers and HTTP clients ask an edge.", "web"
+        ),
         "models": LazyCommand(
             "nearsight.experiments.model_zoo.cli:app", "Manage the neural networks of a cloud.", "inference"
         ),
@@ -136,6 +139,7 @@ SETTINGS_CLASSES = MappingProxyType(
         "cloud": "nearsight.cloud.settings:CloudSettings",
         "edge": "nearsight.edge.settings:EdgeSettings",
         "device": "nearsight.device.settings:DeviceSettings",
+        "gateway": "nearsight.edge.gateway.settings:GatewaySettings",
     }
 )
 """Section of ``nearsight.toml`` → settings class, for `nearsight config`: common may not know tiers."""

@@ -1,0 +1,205 @@
+"""Who may ask the gateway, for what, from which pages and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.requests import HTTPConnection
+
+from nearsight.common.clock import Clock
+from nearsight.common.errors import (
+    ConfigurationError,
+    Overloaded,
+    PermissionDenied,
+    Unauthenticated,
+)
+from nearsight.common.logging import get_logger
+from nearsight.edge.gateway.errors import TooFast
+from nearsight.edge.gateway.settings import LimitSettings
+from nearsight.edge.gateway.tokens import Token, TokenFile, digest_of
+
+SUBPROTOCOL_OF_TOKEN = "token."
+"""A browser cannot set headers of a WebSocket; it offers its token as a subprotocol with this beginning."""
+_MOST_RATES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who asks: the holder of a token or, without tokens, an address."""
+
+    name: str
+    token: Token | None = None
+
+    def sees(self, catalogue: str) -> bool:
+        """Whether it may know of a catalogue."""
+        return self.token is None or self.token.sees(catalogue)
+
+
+class Access:
+    """Lets in whom the settings and the file of tokens allow. For the event loop.
+
+    Parameters
+    ----------
+    tokens : TokenFile or None
+        Those in force; None: nobody needs one.
+    origins : sequence of str
+        Other sites whose pages may ask; "*": all.
+    limits : LimitSettings
+        Rate and memory.
+    clock : Clock
+        For the rates.
+    """
+
+    def __init__(
+        self, tokens: TokenFile | None, origins: Sequence[str], limits: LimitSettings, clock: Clock
+    ) -> None:
+        self._tokens = tokens
+        self._origins = frozenset(origin.rstrip("/") for origin in origins)
+        self._limits = limits
+        self._clock = clock
+        self._rates: dict[str, tuple[float, float]] = {}
+        self.held_bytes = 0
+        """Images in memory, of all requests."""
+        self._log = get_logger("gateway.access")
+
+    def identify(self, connection: HTTPConnection) -> Visitor:
+        """Who asks, if its page and its token may.
+
+        Raises
+        ------
+        PermissionDenied
+            If the request comes from a page of another site.
+        Unauthenticated
+            If it has no token that is in force.
+        """
+        self.check_origin(connection)
+        if self._tokens is None:
+            return Visitor(connection.client.host if connection.client else "local")
+        given = _token_of(connection)
+        if not given:
+            raise Unauthenticated(
+                "a token is needed",
+                advice="send the header Authorization: Bearer TOKEN, or open the whole link",
+            )
+        token = self._tokens.by_digest.get(digest_of(given))
+        if token is None:
+            raise Unauthenticated(
+                "this token is not, or no longer, allowed",
+                advice="ask who runs this gateway for a new one: nearsight gateway tokens add NAME",
+            )
+        return Visitor(token.name, token)
+
+    def check(self, visitor: Visitor, catalogue: str) -> None:
+        """Whether a visitor may use a catalogue.
+
+        Raises
+        ------
+        PermissionDenied
+            If not.
+        """
+        if not visitor.sees(catalogue):
+            raise PermissionDenied(
+                f"the token {visitor.name!r} may not use the catalogue {catalogue!r}",
+                advice="ask who runs this gateway for a token of this catalogue",
+            )
+
+    def still_allows(self, visitor: Visitor) -> bool:
+        """Whether a visitor's token is as it was when it was let in."""
+        if self._tokens is None or visitor.token is None:
+            return self._tokens is None
+        return self._tokens.by_digest.get(visitor.token.sha256) == visitor.token
+
+    def refresh(self) -> None:
+        """Notice tokens that were added or revoked."""
+        if self._tokens is None:
+            return
+        try:
+            self._tokens.refresh()
+        except ConfigurationError as error:
+            self._log.error("the tokens stay as they were", reason=str(error))
+
+    def charge(self, visitor: Visitor) -> None:
+        """Count one photo of a visitor.
+
+        Raises
+        ------
+        TooFast
+            If it sends more than it may: a bucket that holds what may come in a second.
+        """
+        own = visitor.token.rate_per_s if visitor.token is not None else None
+        rate_per_s = own or self._limits.rate_per_s
+        size = max(1.0, rate_per_s)
+        now_s = self._clock.monotonic()
+        left, then_s = self._rates.pop(visitor.name, (size, now_s))
+        left = min(size, left + (now_s - then_s) * rate_per_s)
+        if len(self._rates) >= _MOST_RATES:
+            del self._rates[next(iter(self._rates))]
+        self._rates[visitor.name] = (left if left < 1 else left - 1, now_s)
+        if left < 1:
+            raise TooFast(visitor.name, rate_per_s, (1 - left) / rate_per_s)
+
+    def hold(self, size_bytes: int) -> None:
+        """Account for an image in memory, until `release`.
+
+        Raises
+        ------
+        Overloaded
+            If all images together have more bytes than they may.
+        """
+        if self.held_bytes + size_bytes > self._limits.memory_bytes:
+            raise Overloaded("the gateway holds as many images as it may", advice="try again later")
+        self.held_bytes += size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """The image is no longer needed."""
+        self.held_bytes -= size_bytes
+
+    @contextmanager
+    def holding(self) -> Iterator[Callable[[int], None]]:
+        """Hold what comes piece by piece, and release all of it; the function yielded takes the bytes."""
+        held = 0
+
+        def hold(size_bytes: int) -> None:
+            nonlocal held
+            self.hold(size_bytes)
+            held += size_bytes
+
+        try:
+            yield hold
+        finally:
+            self.release(held)
+
+    def check_origin(self, connection: HTTPConnection) -> None:
+        """Browsers say whose page asks; other programs do not, and could say anything.
+
+        Raises
+        ------
+        PermissionDenied
+            If it is a page of another site that is not listed.
+        """
+        headers = connection.headers
+        origin = headers.get("origin", "")
+        if not origin or self._origins & {origin, "*"} or urlsplit(origin).netloc == headers.get("host"):
+            return
+        raise PermissionDenied(
+            f"pages of {origin} may not ask this gateway",
+            advice="add this origin to cors_origins of the gateway, if they should",
+        )
+
+
+def _token_of(connection: HTTPConnection) -> str:
+    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return token.strip()
+    offered: Sequence[str] = connection.scope.get("subprotocols", ())
+    return next(
+        (
+            name.removeprefix(SUBPROTOCOL_OF_TOKEN)
+            for name in offered
+            if name.startswith(SUBPROTOCOL_OF_TOKEN)
+        ),
+        "",
+    )

@@ -1,0 +1,165 @@
+"""The routes of the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, NotFound
+from nearsight.edge.gateway.bodies import image_of
+from nearsight.edge.gateway.edge_client import Photo
+from nearsight.edge.gateway.errors import error_response
+from nearsight.edge.gateway.openapi import openapi_document
+from nearsight.edge.gateway.page_files import PageFiles
+from nearsight.edge.gateway.services import GatewayServices
+from nearsight.edge.gateway.streams import Streams
+
+_HEALTH_TIMEOUT_S = 2.0
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Api:
+    """Answers HTTP requests, for the event loop.
+
+    Parameters
+    ----------
+    services : GatewayServices
+        Shared parts.
+    """
+
+    def __init__(self, services: GatewayServices) -> None:
+        self._services = services
+        self._openapi = JSONResponse(openapi_document(services.limits))
+
+    def routes(self) -> list[BaseRoute]:
+        """Of everything but streams."""
+        page = PageFiles()
+        named = {
+            "/v1/catalogues": ("catalogues", self.catalogues),
+            "/healthz": ("healthz", self.healthz),
+            "/readyz": ("readyz", self.readyz),
+            "/openapi.json": ("openapi", self.openapi),
+            **dict.fromkeys(page.paths, ("page", page.serve)),
+        }
+        return [
+            Route(
+                "/v1/catalogues/{name}/recognize",
+                self._counted("recognize", self.recognize),
+                methods=["POST"],
+            ),
+            *(Route(path, self._counted(name, handler)) for path, (name, handler) in named.items()),
+        ]
+
+    async def recognize(self, request: Request) -> Response:
+        """Say what one image shows."""
+        services, catalogue = self._services, request.path_params["name"]
+        visitor = services.access.identify(request)
+        services.access.check(visitor, catalogue)
+        services.access.charge(visitor)
+        with services.access.holding() as hold:
+            image = await image_of(request, services.limits, hold)
+            photo = Photo(image, catalogue, f"{services.client_id}/{visitor.name}")
+            outcome = await services.edge.ask(photo)
+        services.metrics.asked("recognize", outcome.latency_ms)
+        return JSONResponse(outcome.to_json())
+
+    async def catalogues(self, request: Request) -> Response:
+        """The catalogues that the caller may use."""
+        visitor = self._services.access.identify(request)
+        names = await self._services.edge.catalogues()
+        return JSONResponse({"catalogues": [{"name": name} for name in names if visitor.sees(name)]})
+
+    async def healthz(self, request: Request) -> Response:
+        """Say that this process lives."""
+        del request
+        return JSONResponse({"alive": True})
+
+    async def readyz(self, request: Request) -> Response:
+        """Whether the edge answers."""
+        del request
+        await self._services.edge.health(_HEALTH_TIMEOUT_S)
+        return JSONResponse({"ready": True})
+
+    async def openapi(self, request: Request) -> Response:
+        """Describe the HTTP part of this interface."""
+        del request
+        return self._openapi
+
+    def _counted(self, name: str, handler: Handler) -> Handler:
+        """The handler with its answers counted, and errors as responses."""
+        metrics = self._services.metrics
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                response = await handler(request)
+            except NearsightError as error:
+                metrics.answered(name, error.code.name)
+                return error_response(error)
+            metrics.answered(name, "OK")
+            return response
+
+        return endpoint
+
+
+def build_app(services: GatewayServices, streams: Streams, cors_origins: Sequence[str]) -> Starlette:
+    """The whole application, HTTP and streams."""
+    middleware = [Middleware(_WithHeaders)]
+    if cors_origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(cors_origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["Authorization", "Content-Type"],
+                expose_headers=["Retry-After"],
+            )
+        )
+    return Starlette(
+        routes=[WebSocketRoute("/v1/catalogues/{name}/stream", streams.serve), *Api(services).routes()],
+        middleware=middleware,
+        exception_handlers={HTTPException: _no_route, Exception: _bug},
+    )
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """Tell errors of the router as all others are told."""
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        response = error_response(InvalidArgument(f"{request.method} is not for this address"))
+        response.status_code = 405
+        response.headers.update(error.headers or {})
+        return response
+    return error_response(NotFound("there is nothing at this address", advice="see /openapi.json"))
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    """Starlette raises it again, for the log."""
+    del request, error
+    return error_response(InternalError("the request failed inside the gateway", advice="see its log"))
+
+
+class _WithHeaders:
+    """Adds headers to each HTTP response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)

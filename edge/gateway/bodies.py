@@ -1,0 +1,109 @@
+"""The image in an HTTP request: the body itself, or the field of a form; bounded in size and time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from nearsight.common.errors import Cancelled, ImageTooLarge, InvalidArgument, InvalidImage
+from nearsight.edge.gateway.errors import TooSlow
+from nearsight.edge.gateway.settings import LimitSettings
+
+FIELD = "image"
+"""Of a form."""
+IMAGE_TYPES = ("image/jpeg", "image/png", "image/webp", "application/octet-stream")
+FORM = "multipart/form-data"
+
+
+async def image_of(request: Request, limits: LimitSettings, hold: Callable[[int], None]) -> bytes:
+    """Read the image of a request.
+
+    Parameters
+    ----------
+    request : Request
+        Its body is not read yet.
+    limits : LimitSettings
+        Bounds of size and time.
+    hold : callable
+        Takes the bytes that came; see `Access.holding`.
+
+    Raises
+    ------
+    ImageTooLarge
+        If the body has, or declares, more bytes than it may.
+    InvalidArgument
+        If it is of no type that can hold an image, or has none.
+    TooSlow
+        If it does not come in time.
+    Cancelled
+        If the client went away.
+    """
+    kind = request.headers.get("content-type", IMAGE_TYPES[-1]).partition(";")[0].strip().lower()
+    if kind not in (*IMAGE_TYPES, FORM):
+        raise InvalidArgument(
+            f"a body of type {kind!r} is no image",
+            advice=f"send {', '.join(IMAGE_TYPES)}, or {FORM} with a field {FIELD!r}",
+        )
+    declared = request.headers.get("content-length", "0")
+    _check_size(int(declared) if declared.isdecimal() else 0, limits)
+    chunks = _chunks(request, limits, hold)
+    try:
+        async with asyncio.timeout(limits.body_timeout_s):
+            image = await (_of_form(request, chunks) if kind == FORM else _joined(chunks))
+    except TimeoutError as error:
+        raise TooSlow(
+            f"the request did not arrive within {limits.body_timeout_s:g} s", advice="send a smaller image"
+        ) from error
+    except ClientDisconnect as error:
+        raise Cancelled("the client went away") from error
+    if not image:
+        raise InvalidImage("the image is empty", advice="send a JPEG, PNG or WebP file")
+    return image
+
+
+def _check_size(size_bytes: int, limits: LimitSettings) -> None:
+    if size_bytes > limits.max_bytes:
+        raise ImageTooLarge(
+            f"the request has more than {limits.max_bytes} bytes", advice="send a smaller image"
+        )
+
+
+async def _chunks(
+    request: Request, limits: LimitSettings, hold: Callable[[int], None]
+) -> AsyncGenerator[bytes, None]:
+    size_bytes = 0
+    async for chunk in request.stream():
+        size_bytes += len(chunk)
+        _check_size(size_bytes, limits)
+        hold(len(chunk))
+        yield chunk
+
+
+async def _joined(chunks: AsyncGenerator[bytes, None]) -> bytes:
+    return b"".join([chunk async for chunk in chunks])
+
+
+class _Parser(MultiPartParser):
+    spool_max_size = 1 << 62  # no files on disk: the size is bounded already
+
+
+async def _of_form(request: Request, chunks: AsyncGenerator[bytes, None]) -> bytes:
+    try:
+        form = await _Parser(request.headers, chunks, max_files=1, max_fields=8).parse()
+    except (MultiPartException, KeyError) as error:
+        raise InvalidArgument(
+            f"the form cannot be read: {error}", advice="send multipart/form-data"
+        ) from error
+    try:
+        field = form.get(FIELD)
+        if not isinstance(field, UploadFile):
+            raise InvalidArgument(
+                f"the form has no file called {FIELD!r}", advice=f"curl -F {FIELD}=@photo.jpg"
+            )
+        return await field.read()
+    finally:
+        await form.close()

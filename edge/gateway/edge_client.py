@@ -1,0 +1,193 @@
+"""The gateway's view of the edge, for an event loop: a call takes no thread, its answer comes to the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
+from nearsight.common.request.answer import Answer, answer_of
+from nearsight.common.rpc.call import message_of
+from nearsight.common.rpc.client import Channel, Reply, Stub
+from nearsight.common.rpc.envelope import Buffer, told_to_peer
+from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2
+from nearsight.protos.catalogue_pb2 import ListCataloguesRequest, ListCataloguesResponse
+from nearsight.protos.health_pb2 import HealthRequest, HealthResponse
+from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
+
+_EDGE = "edge"
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    """An image, and who asks about it."""
+
+    image: Buffer
+    """The file."""
+    catalogue: str
+    """Whose objects it may show."""
+    client_id: str
+    """Whose history it belongs to, at the edge."""
+    one_look: bool = False
+    """More of the same follow, as in a stream: an unknown one need not be looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a photo."""
+
+    answer: Answer | NearsightError
+    """What it shows, or why nobody knows."""
+    latency_ms: float
+    """From the question to the answer, as the gateway saw it."""
+    trace_id: str
+    """Of the question, at all tiers."""
+
+    def to_json(self) -> dict[str, object]:
+        """An answer as clients get it.
+
+        Raises
+        ------
+        NearsightError
+            If there is none.
+        """
+        answer = self.answer
+        if isinstance(answer, NearsightError):
+            raise answer
+        found = answer.found
+        return {
+            "known": found is not None,
+            "object_id": found.object_id if found else None,
+            "label": found.label if found else None,
+            "metadata": dict(found.metadata) if found else {},
+            "confidence": found.confidence if found else None,
+            "corners": found.corners if found else None,
+            "answered_by": answer.answered_by,
+            "grain": answer.grain,
+            "latency_ms": self.latency_ms,
+            "hops": [asdict(hop) for hop in answer.hops],
+            "trace_id": self.trace_id,
+        }
+
+
+class EdgeClient:
+    """Asks the edge. To be used on the event loop.
+
+    Parameters
+    ----------
+    channel : Channel
+        To the edge; owned.
+    timeout_s : float
+        How long an answer may take.
+    """
+
+    def __init__(self, channel: Channel, timeout_s: float) -> None:
+        self._channel = channel
+        self._timeout_s = timeout_s
+        self._recognition = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+        self._catalogue = Stub(channel, catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"])
+        self._health = Stub(channel, health_pb2.DESCRIPTOR.services_by_name["Health"])
+        self._trace_prefix = os.urandom(6).hex()
+        self._asked = 0
+
+    def recognize(self, photo: Photo, done: Callable[[Outcome], None]) -> None:
+        """Ask what a photo shows; ``done`` is called once, on the loop."""
+        loop = asyncio.get_running_loop()
+        self._asked += 1
+        trace_id = f"{self._trace_prefix}-{self._asked:x}"
+        begun_s = time.perf_counter()
+        reply: Future[Reply] = self._recognition.recognize.future(
+            RecognizeRequest(image=ImageInput(size_bytes=len(photo.image), one_look=photo.one_look)),
+            timeout_s=self._timeout_s,
+            blobs=[photo.image],
+            catalogue=photo.catalogue,
+            trace_id=trace_id,
+            client_id=photo.client_id,
+        )
+
+        def replied(future: Future[Reply]) -> None:
+            outcome = Outcome(_answer_of(future), (time.perf_counter() - begun_s) * 1000, trace_id)
+            _on(loop, partial(done, outcome))
+
+        reply.add_done_callback(replied)
+
+    async def ask(self, photo: Photo) -> Outcome:
+        """The same, waiting for the answer."""
+        waiting: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Outcome) -> None:
+            if not waiting.done():
+                waiting.set_result(outcome)
+
+        self.recognize(photo, done)
+        return await waiting
+
+    async def catalogues(self) -> list[str]:
+        """Names of the catalogues of the edge.
+
+        Raises
+        ------
+        NearsightError
+            If it does not answer.
+        """
+        asked = self._catalogue.list_catalogues.future(ListCataloguesRequest(), timeout_s=self._timeout_s)
+        reply = await _reply_of(asked)
+        return [catalogue.name for catalogue in message_of(reply, ListCataloguesResponse).catalogues]
+
+    async def health(self, timeout_s: float) -> HealthResponse:
+        """How the edge is.
+
+        Raises
+        ------
+        NearsightError
+            If it does not answer.
+        """
+        reply = await _reply_of(self._health.check.future(HealthRequest(), timeout_s=timeout_s))
+        return message_of(reply, HealthResponse)
+
+    def close(self) -> None:
+        """End the connection; open questions fail."""
+        self._channel.close()
+
+
+def _on(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:  # the loop has ended: nobody waits any more
+        return
+
+
+async def _reply_of(future: Future[Reply]) -> Reply:
+    try:
+        return await asyncio.wrap_future(future)
+    except NearsightError as error:
+        raise _as_told(error) from error
+
+
+def _answer_of(future: Future[Reply]) -> Answer | NearsightError:
+    error = future.exception()
+    if error is not None:
+        return _as_told(told_to_peer(error, "")).with_traceback(None)
+    reply = future.result()
+    try:
+        return answer_of(reply, _EDGE, reply.sent_bytes)[0]
+    except NearsightError as broken:
+        return broken
+
+
+def _as_told(error: NearsightError) -> NearsightError:
+    """An error of the edge, told from the gateway's point of view."""
+    if isinstance(error, Unauthenticated):
+        # The client's token is fine: it is between gateway and edge that something must be set up.
+        return Unavailable(
+            f"the edge refuses this gateway: {error.message}",
+            advice="check secret_key_file and edge_public_key of the gateway, and the edge's list of clients",
+        )
+    if isinstance(error, Unavailable):
+        return Unavailable(f"the gateway cannot reach the edge: {error.message}", advice=error.advice)
+    return error

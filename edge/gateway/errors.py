@@ -1,0 +1,76 @@
+"""Errors as HTTP and WebSocket clients see them; the only place that maps them."""
+
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+
+from starlette.responses import JSONResponse
+
+from nearsight.common.errors import (
+    DeadlineExceeded,
+    ImageTooLarge,
+    NearsightError,
+    Overloaded,
+    StatusCode,
+    Unavailable,
+)
+from nearsight.common.rpc.envelope import told_to_peer
+
+_HTTP_STATUS = MappingProxyType(
+    {
+        StatusCode.INVALID_ARGUMENT: 400,
+        StatusCode.UNAUTHENTICATED: 401,
+        StatusCode.PERMISSION_DENIED: 403,
+        StatusCode.NOT_FOUND: 404,
+        StatusCode.OVERLOADED: 503,
+        StatusCode.UNAVAILABLE: 503,
+        StatusCode.DEADLINE_EXCEEDED: 504,
+        StatusCode.INTERNAL: 500,
+    }
+)
+_RETRY_AFTER_S = 1.0
+
+
+class TooFast(Overloaded):
+    """A client sends more than its rate allows."""
+
+    def __init__(self, who: str, rate_per_s: float, retry_after_s: float) -> None:
+        super().__init__(
+            f"{who} may send {rate_per_s:g} images per second",
+            advice=f"send the next one in {max(retry_after_s, 0.1):.1f} s",
+        )
+        self.retry_after_s = retry_after_s
+
+
+class TooSlow(DeadlineExceeded):
+    """A client did not send its request in time."""
+
+
+def http_status(error: NearsightError) -> int:
+    """The status of a response with this error."""
+    if isinstance(error, ImageTooLarge):
+        return 413
+    if isinstance(error, TooFast):
+        return 429
+    if isinstance(error, TooSlow):
+        return 408
+    return _HTTP_STATUS[error.code]
+
+
+def error_json(error: NearsightError) -> dict[str, str]:
+    """What a client learns of an error."""
+    return {"code": error.code.name, "message": error.message, "advice": error.advice}
+
+
+def error_response(failure: BaseException, trace_id: str = "") -> JSONResponse:
+    """The response with an error; bugs stay in the log."""
+    error = told_to_peer(failure, trace_id)
+    status = http_status(error)
+    headers = {}
+    if isinstance(error, Overloaded | Unavailable):
+        after_s = error.retry_after_s if isinstance(error, TooFast) else _RETRY_AFTER_S
+        headers["Retry-After"] = str(max(1, math.ceil(after_s)))
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse({"error": error_json(error)}, status, headers)

@@ -1,0 +1,64 @@
+"""What the gateway counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class GatewayMetrics:
+    """Prometheus metrics of the gateway.
+
+    Parameters
+    ----------
+    registry : CollectorRegistry
+        That of the daemon.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "nearsight_gateway_requests",
+            "Requests and frames answered.",
+            ("route", "code"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "nearsight_gateway_edge_seconds",
+            "Time from the question to the edge to its answer.",
+            ("route",),
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._closed = Counter(
+            "nearsight_gateway_closed_streams", "Streams that this side closed.", ("code",), registry=registry
+        )
+        self._dropped = Counter(
+            "nearsight_gateway_dropped_connections",
+            "Connections that this side closed: too many, or too slow.",
+            ("reason",),
+            registry=registry,
+        )
+        self._registry = registry
+
+    def answered(self, route: str, code: str) -> None:
+        """Count one answer, or error."""
+        self._requests.labels(route, code).inc()
+
+    def asked(self, route: str, edge_ms: float) -> None:
+        """Count one question to the edge that has ended."""
+        self._seconds.labels(route).observe(edge_ms / 1000)
+
+    def closed(self, code: int) -> None:
+        """Count a stream that this side closed."""
+        self._closed.labels(str(code)).inc()
+
+    def dropped(self, reason: str) -> None:
+        """Count a connection that this side closed."""
+        self._dropped.labels(reason).inc()
+
+    def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Report a value as it is when it is asked for."""
+        Gauge(f"nearsight_gateway_{name}", text, registry=self._registry).set_function(value)

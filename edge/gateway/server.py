@@ -1,0 +1,155 @@
+"""The HTTP server: uvicorn on a thread and event loop of its own, and an end for what uvicorn lets live."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from nearsight.common.errors import AddressInUse, ConfigurationError
+from nearsight.common.logging import get_logger
+from nearsight.common.metrics import parse_listen
+from nearsight.edge.gateway.settings import GatewaySettings
+from nearsight.edge.gateway.streams import Streams
+
+_SWEEP_S = 0.5
+_BACKLOG = 1024
+
+
+class _ToOurLog(logging.Handler):
+    """Warnings of uvicorn and the libraries below it, as lines of the daemon's log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        get_logger("gateway.http").log(
+            record.levelno, record.getMessage().strip().lower(), exc_info=record.exc_info
+        )
+
+
+class GatewayServer:
+    """Runs an ASGI application.
+
+    Parameters
+    ----------
+    settings : GatewaySettings
+        Address and limits.
+    app : callable
+        The application.
+    streams : Streams
+        Ended first when the server stops.
+    sweep : callable
+        Called every half second, on the loop.
+    """
+
+    def __init__(
+        self, settings: GatewaySettings, app: Any, streams: Streams, sweep: Callable[[], None]
+    ) -> None:
+        self._settings = settings
+        self._streams = streams
+        self._sweep = sweep
+        limits = settings.limits
+        self._uvicorn = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http=HttpToolsProtocol,
+                ws="websockets-sansio",
+                ws_max_size=limits.max_frame_bytes,
+                ws_ping_interval=limits.ping_s,
+                ws_ping_timeout=limits.ping_s,
+                ws_per_message_deflate=False,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=bool(settings.trusted_proxies),
+                forwarded_allow_ips=list(settings.trusted_proxies),
+            )
+        )
+        self._listening: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event
+        self._grace_s = 0.0
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._uvicorn.server_state.connections)
+
+    @property
+    def url(self) -> str:
+        """Where browsers find it, the port resolved."""
+        if self._listening is None:
+            return ""
+        host, port = self._listening.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def start(self) -> None:
+        """Bind the address and serve.
+
+        Raises
+        ------
+        AddressInUse, ConfigurationError
+            If the address is taken, or not ours.
+        """
+        self._uvicorn.config.load()
+        logger = logging.getLogger("uvicorn")
+        logger.handlers, logger.propagate, logger.level = [_ToOurLog()], False, logging.WARNING
+        self._listening = _listen(self._settings.listen)
+        started = threading.Event()
+        serve = self._serve(self._listening, started)
+        self._thread = threading.Thread(target=asyncio.run, args=(serve,), name="gateway", daemon=True)
+        self._thread.start()
+        started.wait()
+
+    def stop(self, grace_s: float) -> None:
+        """Finish requests and streams within ``grace_s`` seconds."""
+        if self._thread is None or self._loop is None:
+            return
+        self._grace_s = grace_s
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    async def _serve(self, listening: socket.socket, started: threading.Event) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        started.set()
+        serving = asyncio.create_task(self._uvicorn.serve([listening]))
+        sweeping = asyncio.create_task(self._sweep_always())
+        await self._stop.wait()
+        sweeping.cancel()
+        until_s = time.monotonic() + self._grace_s
+        await self._streams.stop(self._grace_s)
+        self._uvicorn.config.timeout_graceful_shutdown = max(0, int(until_s - time.monotonic()))
+        self._uvicorn.should_exit = True
+        await serving
+
+    async def _sweep_always(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self._sweep()
+
+
+def _listen(address: str) -> socket.socket:
+    host, port = parse_listen(address)
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG
+        )
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise AddressInUse(
+                f"{address} is in use",
+                advice="stop the program that listens there, or choose another address",
+            ) from error
+        raise ConfigurationError(
+            f"cannot listen on {address}: {error.strerror}",
+            advice="listen on an address of this machine, e.g. 127.0.0.1:8080",
+        ) from error

@@ -1,0 +1,95 @@
+"""All streams of a gateway: how many there may be, and when this side ends one."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.websockets import WebSocket
+
+from nearsight.common.errors import NearsightError
+from nearsight.edge.gateway.services import GatewayServices
+from nearsight.edge.gateway.stream import GOING_AWAY, NORMAL, REFUSED, SUBPROTOCOL, TRY_LATER, Stream
+
+_CLOSE_TIMEOUT_S = 5.0
+"""How long a client may take to read what it gets before its stream is closed."""
+_TICK_S = 0.02
+
+
+class Streams:
+    """Opens streams and looks after them. For the event loop.
+
+    Parameters
+    ----------
+    services : GatewayServices
+        Shared parts.
+    """
+
+    def __init__(self, services: GatewayServices) -> None:
+        self._services = services
+        self._open: set[Stream] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """Serve a WebSocket until it is closed."""
+        services = self._services
+        catalogue = websocket.path_params["name"]
+        offered = websocket.scope["subprotocols"]
+        try:
+            services.access.check_origin(websocket)
+        except NearsightError:
+            # Before the handshake: a page of another site gets status 403, and no open connection.
+            await websocket.close()
+            return
+        # A browser shows a page no status of a refused handshake; so others are refused after it.
+        await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+        try:
+            visitor = services.access.identify(websocket)
+            services.access.check(visitor, catalogue)
+        except NearsightError as error:
+            services.metrics.closed(REFUSED)
+            await websocket.close(REFUSED, _reason(error))
+            return
+        if len(self._open) >= services.limits.streams_max:
+            services.metrics.closed(TRY_LATER)
+            await websocket.close(TRY_LATER, "too many streams; try again later")
+            return
+        stream = Stream(websocket, visitor, catalogue, services)
+        self._open.add(stream)
+        try:
+            await stream.run()
+        finally:
+            self._open.discard(stream)
+
+    def sweep(self) -> None:
+        """End streams whose token was revoked, that are idle, or that do not close."""
+        services = self._services
+        now_s = services.clock.monotonic()
+        for stream in self._open:
+            if stream.closing_since_s is not None:
+                if now_s > stream.closing_since_s + _CLOSE_TIMEOUT_S:
+                    stream.abort()
+            elif not services.access.still_allows(stream.visitor):
+                stream.close(REFUSED, "this token is no longer allowed")
+            elif now_s > stream.last_frame_s + services.limits.idle_s:
+                stream.close(NORMAL, "no frame came for a long time")
+
+    async def stop(self, grace_s: float) -> None:
+        """Answer the frames that are here within ``grace_s`` seconds, and close all streams."""
+        until_s = self._services.clock.monotonic() + grace_s
+        for stream in self._open:
+            stream.leaving = True
+        while any(stream.unanswered for stream in self._open) and self._services.clock.monotonic() < until_s:
+            await asyncio.sleep(_TICK_S)
+        for stream in self._open:
+            stream.close(GOING_AWAY, "the gateway stops")
+        while self._open and self._services.clock.monotonic() < until_s:
+            await asyncio.sleep(_TICK_S)
+        for stream in self._open:
+            stream.abort()
+
+
+def _reason(error: NearsightError) -> str:
+    """At most 123 bytes, as the protocol demands."""
+    return error.message.encode()[:120].decode(errors="ignore")

@@ -1,0 +1,176 @@
+"""Tokens of browsers and other HTTP clients: a file that keeps only their hashes.
+
+A token has 192 random bits, so a plain SHA-256 of it cannot be guessed back. Its holder is a reader (see
+`allow_list`) of all catalogues or of those named. The file is replaced as a whole; a gateway that runs reads
+it again when it changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.rpc.security import KEY_NAME
+
+DEFAULT_FILE = Path("gateway-tokens.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What the holder of a token may do; the token itself is nowhere."""
+
+    name: str
+    """Of who or what holds it."""
+    sha256: str
+    """Of the token, in hexadecimal digits."""
+    catalogues: tuple[str, ...] = ()
+    """Which ones may be used; empty: all."""
+    rate_per_s: float | None = None
+    """Photos per second; None: that of the settings."""
+
+    def sees(self, catalogue: str) -> bool:
+        """Whether its holder may know of a catalogue."""
+        return not self.catalogues or catalogue in self.catalogues
+
+
+_FILE = TypeAdapter(tuple[Token, ...])
+
+
+def digest_of(token: str) -> str:
+    """What the file keeps of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def read_tokens(path: Path) -> tuple[Token, ...]:
+    """The tokens of a file; none if there is no file.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be read, or is no file of tokens.
+    """
+    try:
+        return _FILE.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the tokens in {path}: {error.strerror}") from error
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"{path} is no file of tokens", advice="move it away, and add the tokens again"
+        ) from error
+
+
+def add_token(path: Path, name: str, catalogues: Sequence[str] = (), rate_per_s: float | None = None) -> str:
+    """Make a token and keep its hash.
+
+    Returns
+    -------
+    str
+        The token. It cannot be shown again.
+
+    Raises
+    ------
+    ConfigurationError
+        If the name is taken or none, no catalogue can have one of the names, or the file cannot be written.
+    """
+    tokens = read_tokens(path)
+    for text, what in ((name, "a token"), *((catalogue, "a catalogue") for catalogue in catalogues)):
+        if not KEY_NAME.fullmatch(text):
+            raise ConfigurationError(
+                f"{text!r} cannot name {what}", advice="use letters, digits, dots, dashes and underscores"
+            )
+    if any(token.name == name for token in tokens):
+        raise ConfigurationError(
+            f"there is a token called {name} already",
+            advice=f"choose another name, or run `nearsight gateway tokens revoke {name}` first",
+        )
+    secret = secrets.token_urlsafe(24)
+    _write(path, (*tokens, Token(name, digest_of(secret), tuple(catalogues), rate_per_s)))
+    return secret
+
+
+def revoke_token(path: Path, name: str) -> None:
+    """Remove a token; a gateway that runs ends its streams within seconds.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none of this name.
+    """
+    tokens = read_tokens(path)
+    kept = tuple(token for token in tokens if token.name != name)
+    if len(kept) == len(tokens):
+        raise ConfigurationError(
+            f"there is no token called {name!r} in {path}", advice="see `nearsight gateway tokens list`"
+        )
+    _write(path, kept)
+
+
+def _write(path: Path, tokens: Sequence[Token]) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.unlink(missing_ok=True)
+        aside.touch(mode=0o600, exist_ok=False)
+        aside.write_text(json.dumps([asdict(token) for token in tokens], indent=1) + "\n", encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
+
+
+class _Signature(NamedTuple):
+    changed_ns: int
+    inode: int
+    size: int
+
+
+class TokenFile:
+    """The tokens in force, as a file has them now.
+
+    Parameters
+    ----------
+    path : Path
+        The file. If it is removed, no token is left.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: _Signature | None = None
+        self.by_digest: Mapping[str, Token] = {}
+        """Hash → token."""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the file if it has changed.
+
+        Raises
+        ------
+        ConfigurationError
+            If it is damaged; the tokens stay as they were.
+        """
+        seen = self._look()
+        if seen != self._seen:
+            self._seen = seen
+            self.by_digest = {token.sha256: token for token in read_tokens(self._path)}
+
+    def _look(self) -> _Signature | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return _Signature(status.st_ctime_ns, status.st_ino, status.st_size)

@@ -1,0 +1,160 @@
+"""A real gateway in this process, in front of an edge whose answers a test decides."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from google.protobuf.descriptor import ServiceDescriptor
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from nearsight.common.errors import InvalidArgument
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.operation.status import HealthService
+from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.common.rpc.service import CallContext, Service
+from nearsight.edge.gateway.daemon import GatewayDaemon
+from nearsight.edge.gateway.settings import GatewaySettings, LimitSettings
+from nearsight.protos import catalogue_pb2 as pb
+from support.recognition_server import ScriptedRecognition, always
+
+CATALOGUE = "museum"
+OTHER = "library"
+RECOGNIZE = f"/v1/catalogues/{CATALOGUE}/recognize"
+STREAM = f"/v1/catalogues/{CATALOGUE}/stream"
+
+
+class _Catalogues(Service):
+    descriptor: ClassVar[ServiceDescriptor] = pb.DESCRIPTOR.services_by_name["Catalogue"]
+
+    def list_catalogues(
+        self, request: pb.ListCataloguesRequest, context: CallContext
+    ) -> pb.ListCataloguesResponse:
+        return pb.ListCataloguesResponse(
+            catalogues=[pb.CatalogueSummary(name=name) for name in (OTHER, CATALOGUE)]
+        )
+
+    def _refuse(self, request: object, context: CallContext) -> object:
+        raise InvalidArgument("not in this test")
+
+    get_object_models = list_objects = add_objects = remove_objects = remove_catalogue = _refuse
+
+
+class ScriptedEdge:
+    """An edge that answers as a test says, and may go away and come back at the same address.
+
+    Attributes
+    ----------
+    recognition : ScriptedRecognition
+        Holds the questions; its ``answer`` may be replaced.
+    """
+
+    def __init__(self) -> None:
+        self.recognition = ScriptedRecognition(always("edge"))
+        self.endpoint = "tcp://127.0.0.1:0"
+        self._server: RpcServer | None = None
+        self.start()
+
+    def start(self) -> None:
+        services = [self.recognition, _Catalogues(), HealthService("edge", "1", lambda: True)]
+        settings = ServerSettings(listen=self.endpoint)
+        self._server = RpcServer(services, tier="edge", settings=settings)
+        self._server.start()
+        self.endpoint = self._server.endpoint
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop(0.1)
+            self._server = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An HTTP response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        """Code of the error."""
+        return str(self.json["error"]["code"])
+
+
+class Browser:
+    """Asks a gateway over real sockets."""
+
+    def __init__(self, gateway: GatewayDaemon) -> None:
+        self.gateway = gateway
+        self.host = urlsplit(gateway.endpoint).netloc
+
+    def request(self, method: str, path: str, body: bytes = b"", /, **headers: str) -> Reply:
+        """One request on a connection of its own; ``content_type`` is the header Content-Type."""
+        connection = http.client.HTTPConnection(self.host, timeout=20)
+        try:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body or None, named)
+            answer = connection.getresponse()
+            named = {name.lower(): value for name, value in answer.headers.items()}
+            return Reply(answer.status, named, answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, /, **headers: str) -> Reply:
+        return self.request("GET", path, **headers)
+
+    def recognize(self, image: bytes, /, path: str = RECOGNIZE, **headers: str) -> Reply:
+        return self.request("POST", path, image, **({"content_type": "image/jpeg"} | headers))
+
+    @contextmanager
+    def stream(self, path: str = STREAM, *, token: str = "", **options: Any) -> Iterator[LiveStream]:
+        """Open a stream."""
+        offered = [Subprotocol("nearsight.v1"), *([Subprotocol(f"token.{token}")] if token else [])]
+        with connect(f"ws://{self.host}{path}", subprotocols=offered, **options) as connection:
+            yield LiveStream(connection)
+
+
+class LiveStream:
+    """The client's end of a stream."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+
+    def send(self, number: int, image: bytes) -> None:
+        self.connection.send(number.to_bytes(4) + image)
+
+    def read(self) -> Any:
+        """The next text, as a value."""
+        return json.loads(self.connection.recv(timeout=20))
+
+    def close_code(self) -> int | None:
+        """With which code the gateway closes it; waits for that."""
+        with suppress(ConnectionClosed):
+            while True:
+                self.connection.recv(timeout=20)
+        return self.connection.close_code
+
+
+@contextmanager
+def running_gateway(edge: str, metrics: DaemonMetrics | None = None, **changes: Any) -> Iterator[Browser]:
+    """A gateway in front of this edge, and a browser at it; ``limits`` is a mapping of what differs."""
+    limits = LimitSettings(**changes.pop("limits", {}))
+    settings = GatewaySettings(edge=edge, listen="127.0.0.1:0", limits=limits, **changes)
+    daemon = GatewayDaemon(settings, metrics or DaemonMetrics("gateway"))
+    daemon.start()
+    try:
+        yield Browser(daemon)
+    finally:
+        daemon.stop(2.0)
