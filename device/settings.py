@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from nearsight.common.config.base import RpcDaemonSettings, NextTier
+from nearsight.common.config.base import NextTier, RpcDaemonSettings
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.common.settings import SettingsGroup

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from nearsight.common.config.base import RpcDaemonSettings, NextTier, UserPath
+from nearsight.common.config.base import NextTier, RpcDaemonSettings, UserPath
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.result_cache.settings import ResultCacheSettings

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar
 
 from pydantic import Field
 
-from nearsight.common.config.base import DaemonSettings, SettingsGroup, UserPath
+from nearsight.common.config.base import DaemonSettings, UserPath
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.settings import MEBIBYTE
+from nearsight.common.settings import SettingsGroup
 
 
 class TlsSettings(SettingsGroup):
@@ -54,9 +59,15 @@ class LimitSettings(SettingsGroup):
 class GatewaySettings(DaemonSettings):
     """Settings of the gateway daemon."""
 
+    changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType(
+        {
+            "edge": (DEFAULT_ENDPOINTS["edge"], "Where the edge listens."),
+            "listen": ("127.0.0.1:8080", "Where browsers ask. Other machines need tokens."),
+        }
+    )
     listen: str = "127.0.0.1:8080"
     """Where browsers are served, address:port. Beyond this machine it needs tokens."""
-    edge: str = "tcp://127.0.0.1:7100"
+    edge: str = DEFAULT_ENDPOINTS["edge"]
     """Endpoint of the edge, tcp://host:port."""
     edge_public_key: str = ""
     """Public key of the edge, or a file that holds it; needed if the edge uses encryption."""

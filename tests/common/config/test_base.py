@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from nearsight.common.command_line.options import flag_overrides
-from nearsight.common.config.base import RpcDaemonSettings, Loaded, load_settings
+from nearsight.common.config.base import Loaded, RpcDaemonSettings, load_settings
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.settings import SettingsGroup
 
