@@ -27,7 +27,7 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
-from nearsight.common.request.flow import Stage
+from nearsight.common.request.effects import Stage
 from nearsight.common.request.forms import FEATURES
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.edge.cloud_client import when_done

@@ -17,7 +17,8 @@ from nearsight.common.inference.leases import Lease
 from nearsight.common.object_cache.next_objects import next_objects_to_proto
 from nearsight.common.recognition.codec import recognized_object_to_proto
 from nearsight.common.request.answer import NETWORK, Answer, answer_of
-from nearsight.common.request.flow import Ask, Effect, Finish, Look, RequestFlow, Stage
+from nearsight.common.request.effects import Ask, Effect, Finish, Look, Stage
+from nearsight.common.request.flow import RequestFlow
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.service import CallContext, Service

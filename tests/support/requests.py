@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
-from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, RequestFlow, Work
+from nearsight.common.request.effects import Ask, Effect, Encode, Extract, Finish, Work
+from nearsight.common.request.flow import RequestFlow
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import AskRules, BreakerSettings, NextTiers
 from nearsight.common.rpc.envelope import Hop

@@ -4,7 +4,7 @@ import pytest
 
 from nearsight.common.errors import DeadlineExceeded
 from nearsight.common.request.answer import NETWORK, Answer
-from nearsight.common.request.flow import Ask, Extract, Finish, Look
+from nearsight.common.request.effects import Ask, Extract, Finish, Look
 from nearsight.common.request.forms import FEATURES
 from support.recognition_server import EXHIBIT
 from support.requests import FOUND, PlainQuery, PlainStage, new_flow, outcome, tiers
