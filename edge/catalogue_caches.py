@@ -7,6 +7,7 @@ not wait.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -20,7 +21,7 @@ from nearsight.common.logging import get_logger
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import catalogues_of, when_done
 from nearsight.edge.profiler import Measured
-from nearsight.edge.services import EdgeServices
+from nearsight.edge.services import CLOUD, EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.state_store import Changes, StateStore
 from nearsight.protos.catalogue_pb2 import CatalogueSummary
@@ -54,6 +55,7 @@ class CatalogueCaches:
         """Why the cloud cannot be reached; empty if it can."""
         self.listed: Mapping[str, CatalogueSummary] = {}
         """What the cloud had when it was asked last, by name."""
+        self._lost_at_s = math.nan
         self._journal = (
             Journal(services.store, self.all, services.background, settings.state_every_s)
             if services.store is not None
@@ -82,6 +84,11 @@ class CatalogueCaches:
     def cloud_lost(self) -> bool:
         """Whether the cloud did not answer when it was asked last."""
         return self.cloud_problem not in ("", _NOT_ASKED)
+
+    @property
+    def cloud_away_s(self) -> float | None:
+        """For how long it has not answered; None if it did when it was asked last."""
+        return self.services.clock.monotonic() - self._lost_at_s if self.cloud_lost else None
 
     def all(self) -> tuple[CatalogueCache, ...]:
         """All caches, the least recently used first."""
@@ -206,7 +213,10 @@ class CatalogueCaches:
             if problem:
                 self._log.warning("cloud lost", error=problem)
             else:
+                self.services.next_tiers.came_back(CLOUD)
                 self._log.info("cloud reached", endpoint=self._settings.cloud)
+        if problem and not self.cloud_lost:
+            self._lost_at_s = self.services.clock.monotonic()
         self.cloud_problem = problem
 
 

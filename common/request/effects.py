@@ -71,6 +71,14 @@ class Stage(Protocol[Q_contra]):
         """An answer came from elsewhere: from the next tier, or (no lesson) from a stage behind this one."""
 
 
+class Standby(Stage[Q_contra], Protocol[Q_contra]):
+    """A stage that looks only while no tier answers."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has all that the tiers have: then its unknown is an answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Look(Generic[Q]):
     """Effect: let this stage look at the query; the event is `RequestFlow.looked`."""

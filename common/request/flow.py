@@ -26,6 +26,10 @@ image. A wrong key or an unknown catalogue passes as well: keys and catalogues a
 should not go without an answer because of a mistake in the set-up of the edge. The log names it, and if no
 tier answers, this is the error that the application gets, since only a person can repair it.
 
+A tier may have a standby, a stage that looks where its next tier fails. While one is there, that tier does
+not get all of the time that is left, and is not asked while it cools down. An error of the caller (there is
+no such catalogue) is the answer of a tier that lives: no standby looks then.
+
 A refusal because of overload says which tier refused. An edge passes on that of its cloud; the device then
 does not ask the cloud again, which would double the load of an overloaded cloud.
 """
@@ -48,7 +52,7 @@ from nearsight.common.errors import (
 )
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import NETWORK, Answer, Attempt, Lesson
-from nearsight.common.request.effects import Ask, Effect, Finish, Look, Q, Stage, Work
+from nearsight.common.request.effects import Ask, Effect, Finish, Look, Q, Stage, Standby, Work
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.request.next_tiers import Choice, NextTiers
 from nearsight.common.rpc.envelope import Hop
@@ -99,6 +103,8 @@ class RequestFlow(Generic[Q]):
         When the request came, and when the outcome must be known, on the driver's clock.
     one_look : bool
         More photos of the same follow: an unknown one need not be looked at again.
+    standby : Standby, optional
+        Looks where no tier answers.
     """
 
     def __init__(
@@ -110,11 +116,13 @@ class RequestFlow(Generic[Q]):
         deadline_s: float,
         *,
         one_look: bool = False,
+        standby: Standby[Q] | None = None,
     ) -> None:
         self._query: Q
         self._one_look = one_look
         self._stages = tuple(stages)
         self._to_look = list(stages)
+        self._standby, self._standby_left = standby, standby is not None
         self._looking: Stage[Q] | None = None
         self._work: Work | None = None
         self._tiers = tiers
@@ -174,11 +182,13 @@ class RequestFlow(Generic[Q]):
         if self.phase is not Phase.LOOKING or stage is not self._looking:
             return None
         self._looking = None
-        if found is None and stage.grain != NETWORK:  # the next tier has the same network
+        final = stage.grain == NETWORK  # the next tier has the same network
+        if stage is self._standby and self._standby is not None:
+            final = self._standby.complete
+        if found is None and not final:
             return self._look_next(now_s)
         self._computed_ms += (now_s - self._working_since_s) * 1000
-        number = self._stages.index(stage)
-        learners = self._stages[:number] + self._stages[number + 1 :]
+        learners = tuple(one for one in self._stages if one is not stage)
         return self._finish(Answer(found, self._tier, stage.grain), learners=learners)
 
     def replied(self, attempt: int, answer: Answer, now_s: float) -> Effect[Q] | None:
@@ -251,9 +261,18 @@ class RequestFlow(Generic[Q]):
 
     def _ask_next(self, now_s: float) -> Effect[Q]:
         """Choose a tier and a form; both at once, and once per question."""
-        if not self._left or self.deadline_s - now_s < SMALLEST_TRY_S:
+        in_time = self.deadline_s - now_s >= SMALLEST_TRY_S
+        standby = self._standby if self._standby_left else None
+        refused = any(isinstance(error, CallerError) for error in self._errors)
+        if standby is not None and not (refused or (in_time and self._tiers.any_healthy(self._left, now_s))):
+            self._standby_left = False
+            self.phase = Phase.LOOKING
+            self._to_look.append(standby)
+            return self._look_next(now_s)
+        if not self._left or not in_time:
             return self._finish(self._no_tier_left(now_s))
-        choice = self._tiers.choose(self._left, self._query.payloads(self._tiers.features_bytes), now_s)
+        payloads = self._query.payloads(self._tiers.features_bytes)
+        choice = self._tiers.choose(self._left, payloads, now_s, standby=standby is not None)
         self._left.remove(choice.tier)
         self._question = _Question(choice, choice.form, now_s)
         return self._make_or_ask(self._question, now_s)
