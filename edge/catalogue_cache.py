@@ -422,11 +422,11 @@ class CatalogueCache:
         elif not (self._listing_asked or self._closed):
             self._listing_asked = True
             future = self._services.cloud.list_objects(self.name, self._settings.fetch.timeout_s)
-            when_done(future, self._services.background, listing_of, self._listed)
+            when_done(future, self._services.background, listing_of, self.listed)
 
-    def _listed(self, listing: Listing | NearsightError) -> None:
-        self._listing_asked = False
-        self._listed_s = self.clock.monotonic()
+    def listed(self, listing: Listing | NearsightError) -> None:
+        """The cloud listed them, or did not."""
+        self._listing_asked, self._listed_s = False, self.clock.monotonic()
         if isinstance(listing, NearsightError):
             self._log.warning("objects not listed", error=str(listing))
             return

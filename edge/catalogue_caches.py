@@ -56,6 +56,7 @@ class CatalogueCaches:
         self.listed: Mapping[str, CatalogueSummary] = {}
         """What the cloud had when it was asked last, by name."""
         self._lost_at_s = math.nan
+        self._unconfirmed: set[str] = set()  # caches of listings that an earlier run stored
         self._journal = (
             Journal(services.store, self.all, services.background, settings.state_every_s)
             if services.store is not None
@@ -125,6 +126,31 @@ class CatalogueCaches:
                 lambda listing: self._create(catalogue, listing),
             )
         return admitted
+
+    def adopt(self, catalogue: str, listing: Listing) -> None:
+        """Give a catalogue a cache by the listing of an earlier run, until the cloud confirms it.
+
+        In the background thread.
+        """
+        if self.get(catalogue) is None:
+            self._unconfirmed.add(catalogue)
+            self._create(catalogue, listing)
+
+    def _confirm(self, cache: CatalogueCache) -> None:
+        """Compare the stored listing of a cache with that of the cloud."""
+
+        def listed(outcome: Listing | NearsightError) -> None:
+            if isinstance(outcome, NearsightError) or cache.name not in self._unconfirmed:
+                return
+            self._unconfirmed.discard(cache.name)
+            if outcome.contradicts(cache.listing):
+                self._drop(cache.name, "the cloud has another catalogue of this name")
+                self.admit(cache.name)
+            else:
+                cache.listed(outcome)
+
+        listing = self.services.cloud.list_objects(cache.name, self._settings.fetch.timeout_s)
+        when_done(listing, self.services.background, listing_of, listed)
 
     def _create(self, catalogue: str, listing: Listing | NearsightError) -> None:
         try:
@@ -205,6 +231,8 @@ class CatalogueCaches:
         for cache in self.all():
             if cache.name not in listed:
                 self._drop_if_gone(cache.name)
+            elif cache.name in self._unconfirmed:
+                self._confirm(cache)
             elif listed[cache.name].revision != cache.listing.revision:
                 cache.sync()
 

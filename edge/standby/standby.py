@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable
 
 from nearsight.common.catalogue.answers import Listing
+from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 from nearsight.common.operation.status import format_duration
 from nearsight.common.recognition.classifiers.registry import bytes_per_descriptor
@@ -28,6 +29,7 @@ from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.query import EdgeQuery
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.standby.choice import FetchPace, choose, worth_building
+from nearsight.edge.standby.store import StandbyStore
 
 BACKEND = "smallhash"
 _FEATURE_BYTES = 44
@@ -54,6 +56,8 @@ class Standby:
         For a second look.
     services : EdgeServices
         Shared parts.
+    store : StandbyStore, optional
+        Keeps the models over restarts.
     """
 
     grain = OBJECT
@@ -64,8 +68,14 @@ class Standby:
         settings: RecognitionSettings,
         extractor: FeatureExtractor,
         services: EdgeServices,
+        store: StandbyStore | None = None,
     ) -> None:
         self.cache = cache
+        self._store = store
+        self._stored = store.versions(cache.name) if store is not None else {}
+        self._stored_revision = -1
+        self.problem = ""
+        """Why models cannot be stored; empty if they can, or are not to be."""
         self.models = cache.supply.standby
         self._settings = settings.model_copy(update={"backend": BACKEND})
         self._extractor = extractor
@@ -101,7 +111,8 @@ class Standby:
     def why(self) -> str:
         """In one line, for a person."""
         of = f"{len(self)} of {len(self.cache.listing.versions)} objects"
-        return f"{of}, {self.size_bytes / 1e6:.1f} MB; asked only while the cloud is away"
+        stored = f"; not stored: {self.problem}" if self.problem else ""
+        return f"{of}, {self.size_bytes / 1e6:.1f} MB; asked only while the cloud is away{stored}"
 
     def why_away(self, away_s: float) -> str:
         """The same while the cloud is away for so long."""
@@ -139,9 +150,11 @@ class Standby:
 
     # In the thread of the standbys
 
-    def restore(self, models: Iterable[ObjectModel]) -> None:
-        """Begin with models that an earlier run kept."""
-        self.models.put(models)
+    def restore(self) -> None:
+        """Begin with the models that an earlier run stored."""
+        if self._store is not None:
+            self.models.put(self._store.models(self.cache.name, self.cache.listing))
+            self._log.info("restored", objects=len(self.models.all()))
 
     def work(self, budget_bytes: float, *, cloud_lost: bool) -> float:
         """Do what is due: drop, fetch, build. Returns the seconds after which there may be more to do."""
@@ -154,6 +167,7 @@ class Standby:
         chosen = choose(self.cache.estimator.ranking(), sizes, budget_bytes, self._typical_bytes)
         self.models.remove(sizes.keys() - chosen.keep)
         missing = self._adopt(chosen.missing, now_s)
+        self._keep(listing)
         wait_s = math.inf if cloud_lost else self._fetch(missing, now_s)
         return min(wait_s, self._build(listing, more_come=bool(missing) and not cloud_lost))
 
@@ -187,6 +201,25 @@ class Standby:
         self._asked_s = now_s if batch else math.nan
         self._services.background.submit(lambda: self.cache.supply.want_for_standby(batch))
         return _ANSWER_WITHIN_S if batch else math.inf
+
+    def _keep(self, listing: Listing) -> None:
+        """Store what changed; what cannot be written now comes again."""
+        if self._store is None:
+            return
+        models = self.models.all()
+        put = {name: model for name, model in models.items() if self._stored.get(name) != model.version}
+        removed = self._stored.keys() - models.keys()
+        if not (put or removed or listing.revision != self._stored_revision):
+            return
+        try:
+            self._store.write(self.cache.name, listing, put.values(), removed)
+        except NearsightError as error:
+            if not self.problem:
+                self._log.warning("the standby cannot be stored", error=str(error))
+            self.problem = str(error)
+            return
+        self.problem, self._stored_revision = "", listing.revision
+        self._stored = {name: model.version for name, model in models.items()}
 
     def _build(self, listing: Listing, *, more_come: bool) -> float:
         models = self.models.all()

@@ -15,12 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.catalogue.answers import Listing
 from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.standby.standby import Standby
+from nearsight.edge.standby.store import StandbyStore
 
 _EVERY_S = 1.0
 _LEAST_S = 0.01
@@ -40,6 +42,11 @@ class Standbys:
         Shared parts.
     extractor : FeatureExtractor
         For second looks.
+
+    Raises
+    ------
+    ForeignStore, Overloaded, ConfigurationError
+        As `StandbyStore.beside`, if the settings name a file for the state.
     """
 
     def __init__(
@@ -59,17 +66,23 @@ class Standbys:
         self._worker = BackgroundWorker(services.clock, "nearsight-standby")
         self._lookers = ThreadPoolExecutor(settings.server.workers, "edge-standby")
         self._standbys: dict[str, Standby] = {}
+        self._known: set[str] = set()  # catalogues that have a standby, in memory or in the file
+        state = settings.state if self.budget_bytes else None
+        self._store = StandbyStore.beside(state) if state is not None else None
 
     def start(self) -> None:
         """Begin to fill them."""
         if self.budget_bytes:
             self._worker.start()
+            self._worker.submit(self._restore)
             self._worker.submit(self._round, name="round")
 
     def stop(self, grace_s: float) -> None:
         """Stop; who waits for a look still gets it."""
         self._worker.stop(grace_s)
         self._lookers.shutdown()
+        if self._store is not None:
+            self._store.close()
 
     def run(self, look: Callable[[], None]) -> None:
         """Carry out a look that must not keep the caller's thread."""
@@ -101,19 +114,34 @@ class Standbys:
         away_s = self._caches.cloud_away_s
         return standby.why if away_s is None else standby.why_away(away_s)
 
+    def _restore(self) -> None:
+        """Give the catalogues of an earlier run their caches, whether the cloud is there or not."""
+        listings = self._store.listings() if self._store is not None else {}
+        for name, listing in listings.items():
+            self._services.background.submit(partial(self._adopt, name, listing))
+
+    def _adopt(self, catalogue: str, listing: Listing) -> None:
+        self._caches.adopt(catalogue, listing)
+        self._known.add(catalogue)
+
     def _round(self) -> None:
         """Look after each standby, and come back."""
         self._worker.submit(self._round, name="round", after_s=_EVERY_S)
         caches = {cache.name: cache for cache in self._caches.all()}
-        for name in self._standbys.keys() - caches.keys():
-            del self._standbys[name]
+        for name in self._known - caches.keys():
+            self._known.discard(name)
+            self._standbys.pop(name, None)
+            if self._store is not None:
+                self._store.forget(name)
         for name, cache in caches.items():
             if name not in self._standbys or self._standbys[name].cache is not cache:
                 self._standbys[name] = self._begin(cache)
+                self._known.add(name)
             self._work(self._standbys[name])
 
     def _begin(self, cache: CatalogueCache) -> Standby:
-        standby = Standby(cache, self._settings, self._extractor, self._services)
+        standby = Standby(cache, self._settings, self._extractor, self._services, self._store)
+        standby.restore()
         work = partial(self._work, standby)
         standby.models.changed = lambda: self._worker.submit(work, name=f"work {cache.name}")
         return standby
