@@ -21,7 +21,7 @@ from nearsight.experiments.links.namespaces import why_not
 from nearsight.experiments.rig.agent import cgroup_version
 
 # A test with one of these is a system test, too.
-SYSTEM_NEEDS = frozenset({"cgroups", "mounts", "namespaces", "sshd", "tap"})
+SYSTEM_NEEDS = frozenset({"cgroups", "chromium", "mounts", "namespaces", "sshd", "tap"})
 _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -37,6 +37,12 @@ def _missing_falconn() -> str:
 def _missing_libcachesim() -> str:
     found = importlib.util.find_spec("libcachesim")
     return "" if found else "libcachesim is not installed: run `pip install libcachesim`"
+
+
+def _missing_chromium() -> str:
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is not installed: run `pip install 'nearsight[dev]'`"
+    return "" if program("chromium") else "chromium is not installed: run `apt-get install chromium`"
 
 
 def _missing_namespaces() -> str:
@@ -89,6 +95,7 @@ def _missing_zoo() -> str:
 
 _MISSING: dict[str, Callable[[], str]] = {
     "cgroups": _missing_cgroups,
+    "chromium": _missing_chromium,
     "falconn": _missing_falconn,
     "libcachesim": _missing_libcachesim,
     "ipv6": _missing_ipv6,

@@ -1,0 +1,155 @@
+/** The visitor's page: begins and ends camera and photo, and hands what comes of them to the panel and the outline. */
+import { Recognizer } from "./nearsight.js";
+import { Outline } from "./outline.js";
+import { Panel } from "./panel.js";
+
+const CAMERA = { facingMode: { ideal: "environment" }, width: { ideal: 1280 }, height: { ideal: 960 } };
+/** @type {Record<string, "denied" | "missing">} */
+const CAMERA_TROUBLES = { NotAllowedError: "denied", NotFoundError: "missing", OverconstrainedError: "missing" };
+/** So many in a row end the answer that is shown: one blurred frame says nothing. */
+/** @type {Record<string, number>} */
+const PATIENCE = { unknown: 3, failing: 2 };
+
+/** @param {string} id  @returns {any} */
+const part = (id) => document.getElementById(id);
+const [video, photo, camera, choose, file, collection] = ["video", "photo", "camera", "choose", "file", "collection"].map(part);
+const panel = new Panel();
+const outline = new Outline(part("overlay"));
+const token = takeToken();
+let catalogue = new URLSearchParams(location.search).get("catalogue") ?? "";
+/** Aborted when the visitor begins something else. */
+let running = new AbortController();
+/** @type {{close: () => void} | null} */
+let stream = null;
+
+/** The token comes in the fragment, which no server sees; it leaves the address and stays in this tab. */
+function takeToken() {
+    const given = new URLSearchParams(location.hash.slice(1)).get("token");
+    if (given !== null) {
+        sessionStorage.setItem("token", given);
+        history.replaceState(null, "", location.pathname + location.search);
+    }
+    return sessionStorage.getItem("token") ?? "";
+}
+
+const recognizer = () => new Recognizer(".", { token, catalogue });
+
+/** Where there are several catalogues, the visitor chooses. If they cannot be listed, the next question says why. */
+async function offerCatalogues() {
+    if (catalogue) return;
+    const names = await recognizer().catalogues().catch(() => []);
+    collection.lastElementChild.replaceChildren(...names.map((name) => new Option(name)));
+    collection.hidden = names.length < 2;
+    catalogue = names[0] ?? "";
+}
+
+/** End what runs. The signal is aborted when the visitor begins something else again. */
+function begin() {
+    running.abort();
+    running = new AbortController();
+    stream?.close();
+    stream = null;
+    for (const track of video.srcObject?.getTracks() ?? []) track.stop();
+    video.srcObject = null;
+    URL.revokeObjectURL(photo.src);
+    photo.removeAttribute("src");
+    video.hidden = photo.hidden = true;
+    labelCamera(false);
+    outline.hide();
+    panel.begin();
+    return running.signal;
+}
+
+/** @param {boolean} runs */
+function labelCamera(runs) {
+    camera.textContent = runs ? "Stop camera" : "Start camera";
+    camera.classList.toggle("main", !runs);
+}
+
+/** @param {Parameters<Panel["say"]>[0]} state */
+function end(state) {
+    begin();
+    panel.say(state);
+}
+
+async function startCamera() {
+    const signal = begin();
+    labelCamera(true);
+    panel.say("starting");
+    let media;
+    try {
+        media = await navigator.mediaDevices.getUserMedia({ video: CAMERA });
+    } catch (error) {
+        // Without https there is no mediaDevices at all.
+        const trouble = CAMERA_TROUBLES[/** @type {Error} */ (error).name] ?? "taken";
+        if (!signal.aborted) end(navigator.mediaDevices ? trouble : "insecure");
+        return;
+    }
+    if (signal.aborted) {
+        for (const track of media.getTracks()) track.stop();
+        return;
+    }
+    video.srcObject = media;
+    video.hidden = false;
+    await offerCatalogues();
+    if (!signal.aborted) stream = recognizer().stream(video, follower());
+}
+
+/** What takes the events of a stream. */
+function follower() {
+    let before = "";
+    let inARow = 0;
+    return (/** @type {import("./nearsight.js").StreamEvent} */ { state, answer, error }) => {
+        inARow = state === before ? inARow + 1 : 1;
+        before = state;
+        if (answer?.corners) outline.show(answer.corners, video.videoWidth, video.videoHeight, true);
+        else outline.hide();
+        if (answer?.known) panel.show(answer);
+        else if (state === "ended") end("unplugged");
+        else if (state === "refused") end("refused");
+        else if (inARow < (PATIENCE[state] ?? 1)) return;
+        else if (error) panel.explain(error, "The camera goes on by itself.");
+        else panel.say(/** @type {"connecting" | "looking" | "unknown"} */ (state));
+    };
+}
+
+/** @param {Blob} image */
+async function askPhoto(image) {
+    const signal = begin();
+    photo.src = URL.createObjectURL(image);
+    photo.hidden = false;
+    panel.say("asking");
+    try {
+        await offerCatalogues();
+        const answer = await recognizer().recognize(image, { signal });
+        if (!answer.known) {
+            panel.say("unknownPhoto");
+            return;
+        }
+        panel.show(answer);
+        const readable = await photo.decode().then(() => true, () => false); // not always by this browser
+        if (answer.corners && readable && !signal.aborted) outline.show(answer.corners, photo.naturalWidth, photo.naturalHeight, false);
+    } catch (error) {
+        const reason = /** @type {import("./nearsight.js").NearsightError} */ (error);
+        if (!signal.aborted) panel.explain(reason, "Choose the photo again in a moment.");
+    }
+}
+
+camera.addEventListener("click", () => (camera.classList.contains("main") ? startCamera() : end("idle")));
+choose.addEventListener("click", () => file.click());
+file.addEventListener("change", () => {
+    if (file.files[0]) askPhoto(file.files[0]);
+    file.value = ""; // the same photo may be chosen again
+});
+collection.addEventListener("change", () => {
+    catalogue = collection.lastElementChild.value;
+    if (!video.hidden) startCamera();
+});
+addEventListener("hashchange", () => location.reload()); // another token
+photo.addEventListener("error", () => (photo.hidden = true));
+// Not where the certificate is unknown to the browser: the page works without it, but cannot be installed.
+addEventListener("load", () => navigator.serviceWorker?.register("sw.js").catch(() => {}));
+
+offerCatalogues();
+camera.disabled = choose.disabled = false;
+performance.mark("usable");

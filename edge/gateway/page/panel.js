@@ -1,0 +1,120 @@
+/** What the page says of every state, on the screen and to a screen reader. Text of others is set as text, never as HTML. */
+
+/** Headline and sentence of each state that is no answer. */
+const SAYINGS = {
+    idle: ["Point the camera at an exhibit", "Pictures go to the museum's server, which says what they show."],
+    starting: ["Starting the camera …", "If the browser asks, allow the camera."],
+    connecting: ["Connecting …", "This takes a moment."],
+    looking: ["Looking …", "Hold the camera so that the whole exhibit is in the picture."],
+    unknown: ["Nothing known here", "Go nearer, and hold the camera so that the whole exhibit is in the picture."],
+    asking: ["Looking at the photo …", "This takes a moment."],
+    unknownPhoto: ["Nothing known in this photo", "Take one from nearer that shows the whole exhibit."],
+    denied: ["The camera is not allowed", "Allow it for this page in the browser's settings and start it again, or choose a photo."],
+    missing: ["No camera was found", "Connect one and start it again, or choose a photo."],
+    taken: ["The camera does not start", "Close other applications that use it and start it again, or choose a photo."],
+    insecure: ["The camera needs https", "Open this page with https:// before its address, or choose a photo."],
+    unplugged: ["The camera is gone", "Connect it and start it again, or choose a photo."],
+    offline: ["You are offline", "Connect to the museum's network."],
+    away: ["The museum's server is away", "It does not answer at the moment."],
+    busy: ["Many visitors are asking", "Answers take longer at the moment."],
+    refused: ["This page has no access", "Scan the museum's QR code to open it again."],
+};
+/** These come and go while a visitor walks: a screen reader hears each of them once per start. */
+const ORDINARY = ["starting", "connecting", "looking", "unknown"];
+
+/** Errors of which a visitor need not know more than the state.  @type {Record<string, "away" | "busy" | "refused">} */
+const STATES_OF_ERRORS = {
+    UNAVAILABLE: "away",
+    DEADLINE_EXCEEDED: "away",
+    OVERLOADED: "busy",
+    UNAUTHENTICATED: "refused",
+    PERMISSION_DENIED: "refused",
+};
+
+/** @param {string} id  @returns {HTMLElement} */
+const part = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
+export class Panel {
+    /** @type {string | null} Id of the object that is shown. */
+    #shown = null;
+    /** The label that a screen reader heard last. */
+    #label = "";
+    #heard = new Set();
+
+    /** A visitor began something new. */
+    begin() {
+        this.#heard.clear();
+        this.#label = "";
+    }
+
+    /** @param {keyof typeof SAYINGS} state */
+    say(state) {
+        const [headline, sentence] = SAYINGS[state];
+        this.#state(headline, sentence, ORDINARY.includes(state));
+    }
+
+    /** @param {import("./nearsight.js").NearsightError} error  @param {string} next  what happens then, a sentence */
+    explain(error, next) {
+        const state = STATES_OF_ERRORS[error.code];
+        if (state === "refused") {
+            this.say(state);
+            return;
+        }
+        if (state) {
+            const [headline, sentence] = SAYINGS[navigator.onLine ? state : "offline"];
+            this.#state(headline, `${sentence} ${next}`, false);
+            return;
+        }
+        const text = error.advice ? `${error.message}; ${error.advice}` : error.message;
+        this.#state("No answer", `${text[0].toUpperCase()}${text.slice(1)}.`, false);
+    }
+
+    /** @param {import("./nearsight.js").Answer} answer  that is known */
+    show(answer) {
+        if (this.#shown === answer.object_id) return;
+        const label = answer.label || answer.object_id || "";
+        this.#write(label, "");
+        this.#shown = answer.object_id;
+        for (const [name, value] of Object.entries(answer.metadata).sort()) {
+            part("metadata").append(textual("dt", name), textual("dd", value));
+        }
+        part("metadata").hidden = !part("metadata").childElementCount;
+        const sure = answer.confidence === null ? "" : `${Math.round(answer.confidence * 100)} % sure, `;
+        part("footnote").textContent = `${sure}answered by the ${answer.answered_by} in ${Math.round(answer.latency_ms)} ms`;
+        part("footnote").hidden = false;
+        if (label !== this.#label) this.#announce(label);
+        this.#label = label;
+    }
+
+    /** @param {string} headline  @param {string} sentence  @param {boolean} ordinary */
+    #state(headline, sentence, ordinary) {
+        if (this.#shown === null && part("headline").textContent === headline) return;
+        this.#write(headline, sentence);
+        if (ordinary && this.#heard.has(headline)) return;
+        this.#heard.add(headline);
+        this.#announce(`${headline}. ${sentence}`);
+        if (!ordinary) this.#label = ""; // after trouble the same label is news
+    }
+
+    /** @param {string} headline  @param {string} sentence */
+    #write(headline, sentence) {
+        this.#shown = null;
+        part("headline").textContent = headline;
+        part("sentence").textContent = sentence;
+        part("metadata").replaceChildren();
+        part("metadata").hidden = part("footnote").hidden = true;
+        part("answer").scrollTop = 0;
+    }
+
+    /** @param {string} text */
+    #announce(text) {
+        part("announcement").textContent = text;
+    }
+}
+
+/** @param {string} tag  @param {string} text */
+function textual(tag, text) {
+    const element = document.createElement(tag);
+    element.textContent = text;
+    return element;
+}

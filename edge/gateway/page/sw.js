@@ -1,0 +1,34 @@
+/**
+ * Keeps the files of the page, so that it opens without a network and says so. The network comes first: the page
+ * is never older than its gateway. Answers, and whatever else is not one of these files, never pass through here.
+ */
+const SHELL = "nearsight-shell";
+const FILES = ["./", "page.css", "page.js", "nearsight.js", "outline.js", "panel.js", "manifest.webmanifest", "icon.svg"];
+const ADDRESSES = FILES.map((name) => new URL(name, self.location.href).href);
+const LONGEST_WAIT_MS = 2000;
+
+self.addEventListener("install", (event) => {
+    event.waitUntil(caches.open(SHELL).then((shell) => shell.addAll(FILES)));
+    self.skipWaiting();
+});
+
+self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
+
+self.addEventListener("fetch", (event) => {
+    const address = new URL(event.request.url);
+    address.search = address.hash = ""; // one page for all catalogues
+    if (event.request.method === "GET" && ADDRESSES.includes(address.href)) event.respondWith(answered(address.href));
+});
+
+async function answered(address) {
+    const shell = await caches.open(SHELL);
+    try {
+        const response = await fetch(address, { cache: "no-cache", signal: AbortSignal.timeout(LONGEST_WAIT_MS) });
+        if (response.ok) await shell.put(address, response.clone());
+        return response;
+    } catch (error) {
+        const kept = await shell.match(address);
+        if (kept) return kept;
+        throw error;
+    }
+}

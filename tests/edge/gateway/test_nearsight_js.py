@@ -1,0 +1,451 @@
+"""`nearsight.js` in Chromium: what it sends, and what it makes of gateways that answer late or wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("chromium")]
+playwright = pytest.importorskip("playwright.sync_api")
+from playwright.sync_api import Browser, Page  # noqa: E402
+
+from support.browsers import ORIGIN, UNKNOWN, Connection, ScriptedGateway, answer, chromium, failure, until  # noqa: E402
+
+INTERVAL_MS = 200
+"""Between two frames, if nothing else is asked for."""
+SET_UP = """async () => {
+    Object.assign(globalThis, await import("/nearsight.js"));
+    Math.random = () => 1; // a wait is as long as it may be
+    globalThis.photo = (width, height, type = "image/png") => new Promise((done) =>
+        Object.assign(document.createElement("canvas"), {width, height}).toBlob(done, type));
+    globalThis.told = (error) => error &&
+        {name: error.name, code: error.code, message: error.message, advice: error.advice};
+    globalThis.outcome = (promise) => promise.then((answer) => ({answer}), told);
+    globalThis.recognizer = (more) => new Recognizer("/", {catalogue: "museum", ...more});
+}"""
+FILM = """async () => {
+    const canvas = document.createElement("canvas");
+    const context = canvas.getContext("2d");
+    globalThis.video = document.createElement("video");
+    Object.assign(video, {muted: true, srcObject: canvas.captureStream(0)});
+    globalThis.show = async (colour, width = 1280) => {
+        Object.assign(canvas, {width, height: 960});
+        context.fillStyle = colour;
+        context.fillRect(0, 0, width, 960);
+        const shown = new Promise((done) => video.requestVideoFrameCallback(done));
+        video.srcObject.getVideoTracks()[0].requestFrame();
+        await shown;
+    };
+    globalThis.events = [];
+    globalThis.heard = ({state, answer, ageMs, error}) =>
+        events.push({state, corners: answer?.corners, ageMs, error: told(error)});
+    globalThis.begin = (more) => { globalThis.stream = recognizer(more).stream(video, heard); };
+    video.play();
+    await show("red");
+}"""
+BLUE = (255, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page()
+    page.set_default_timeout(30_000)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def gateway(page: Page) -> ScriptedGateway:
+    """Beside an application's page that has imported the module."""
+    gateway = ScriptedGateway(page)
+    page.goto(f"{ORIGIN}/blank")
+    page.evaluate(SET_UP)
+    return gateway
+
+
+class Film:
+    """A video on a page whose clock stands still, and the stream of its frames."""
+
+    def __init__(self, page: Page, gateway: ScriptedGateway) -> None:
+        self.page, self.gateway = page, gateway
+        page.evaluate(FILM)
+        page.clock.install()
+        page.clock.pause_at(page.evaluate("Date.now()") + 1000)
+
+    def begin(self, **options: Any) -> Connection:
+        """A stream whose gateway is ready."""
+        self.page.evaluate("begin", options)
+        connection = self.connection(1)
+        connection.ready()
+        self.wait_for("looking")
+        return connection
+
+    def connection(self, number: int) -> Connection:
+        """The n-th of the page, from 1."""
+        connections = self.gateway.connections
+        until(self.page, lambda: len(connections) >= number, f"connection {number}")
+        assert len(connections) == number
+        return connections[-1]
+
+    def pass_time(self, duration_ms: float) -> None:
+        self.page.clock.run_for(duration_ms)
+
+    def next_frame(self, connection: Connection) -> tuple[int, np.ndarray]:
+        count = len(connection.frames)
+        self.pass_time(INTERVAL_MS)
+        until(self.page, lambda: len(connection.frames) > count, "a frame")
+        assert len(connection.frames) == count + 1
+        return connection.frames[-1]
+
+    def events(self) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = self.page.evaluate("events")
+        return events
+
+    def wait_for(self, *states: str) -> dict[str, Any]:
+        """Until these are the states that were told last; the last event."""
+        self.page.wait_for_function(
+            "states => events.slice(-states.length).map(({state}) => state).join() === states.join()",
+            arg=states,
+        )
+        return self.events()[-1]
+
+
+@pytest.fixture
+def film(page: Page, gateway: ScriptedGateway) -> Film:
+    return Film(page, gateway)
+
+
+def sent_image(gateway: ScriptedGateway) -> np.ndarray:
+    data = gateway.requests[-1].request.post_data_buffer
+    return cv2.imdecode(np.frombuffer(data or b"", np.uint8), cv2.IMREAD_COLOR)
+
+
+# One photo
+
+
+def test_a_large_photo_is_scaled_and_its_corners_come_back_in_its_own_pixels(
+    page: Page, gateway: ScriptedGateway
+) -> None:
+    gateway.replies = [(200, answer(corners=[[0, 0], [640, 0], [640, 480], [0, 480]]))]
+    found = page.evaluate("photo(1600, 1200).then((one) => recognizer().recognize(one))")
+    assert gateway.requests[0].request.url == f"{ORIGIN}/v1/catalogues/museum/recognize"
+    assert gateway.requests[0].request.headers["content-type"] == "image/jpeg"
+    assert sent_image(gateway).shape == (480, 640, 3)
+    assert found == answer(corners=[[0, 0], [1600, 0], [1600, 1200], [0, 1200]])
+
+
+def test_a_small_photo_travels_as_it_is(page: Page, gateway: ScriptedGateway) -> None:
+    gateway.replies = [(200, answer())]
+    found = page.evaluate("photo(320, 240).then((one) => recognizer().recognize(one))")
+    request = gateway.requests[0].request
+    assert request.headers["content-type"] == "image/png"
+    assert (request.post_data_buffer or b"")[:4] == b"\x89PNG"
+    assert found == answer()
+
+
+def test_what_the_browser_cannot_read_is_left_to_the_gateway(page: Page, gateway: ScriptedGateway) -> None:
+    gateway.replies = [(400, failure("INVALID_ARGUMENT", "the bytes are no image", "send a photo"))]
+    found = page.evaluate("outcome(recognizer().recognize(new Blob(['text'])))")
+    assert gateway.requests[0].request.post_data_buffer == b"text"
+    assert found == {
+        "name": "NearsightError",
+        "code": "INVALID_ARGUMENT",
+        "message": "the bytes are no image",
+        "advice": "send a photo",
+    }
+
+
+@pytest.mark.parametrize(("status", "code"), [(502, "UNAVAILABLE"), (404, "INTERNAL"), (200, "INTERNAL")])
+def test_an_address_that_is_no_gateway_is_named_as_that(
+    page: Page, gateway: ScriptedGateway, status: int, code: str
+) -> None:
+    page.route(f"{ORIGIN}/v1/**", lambda route: route.fulfill(status=status, body="<html>a proxy</html>"))
+    found = page.evaluate("outcome(recognizer().recognize(new Blob(['text'])))")
+    assert (found["code"], found["advice"]) == (code, "check the address of the gateway")
+    assert str(status) in found["message"]
+
+
+def test_a_gateway_that_cannot_be_reached_is_unavailable(page: Page, gateway: ScriptedGateway) -> None:
+    page.route(f"{ORIGIN}/v1/**", lambda route: route.abort())
+    found = page.evaluate("outcome(recognizer().recognize(new Blob(['text'])))")
+    assert (found["name"], found["code"]) == ("NearsightError", "UNAVAILABLE")
+
+
+def test_a_question_ends_at_its_deadline(page: Page, gateway: ScriptedGateway) -> None:
+    gateway.replies = [None]
+    found = page.evaluate("outcome(recognizer().recognize(new Blob(['text']), {timeoutMs: 50}))")
+    assert (found["code"], found["message"]) == ("DEADLINE_EXCEEDED", "no answer within 50 ms")
+
+
+def test_a_signal_aborts_a_question_before_and_while_it_is_asked(
+    page: Page, gateway: ScriptedGateway
+) -> None:
+    gateway.replies = [None]
+    page.evaluate(
+        """() => {
+            globalThis.abort = new AbortController();
+            globalThis.asked = outcome(recognizer().recognize(new Blob(['text']), {signal: abort.signal}));
+        }"""
+    )
+    until(page, lambda: len(gateway.requests) == 1, "the question")
+    page.evaluate("abort.abort()")
+    assert page.evaluate("asked")["name"] == "AbortError"
+    again = "outcome(recognizer().recognize(new Blob(['text']), {signal: abort.signal}))"
+    assert page.evaluate(again)["name"] == "AbortError"
+    assert len(gateway.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("recognizer().recognize('photo.jpg')", "TypeError"),
+        ("recognizer().recognize(new Blob([]), {timeoutMs: -1})", "RangeError"),
+        ("(async () => recognizer({timeoutMs: Infinity}))()", "RangeError"),
+        ("(async () => recognizer().stream(document.createElement('video')))()", "TypeError"),
+        ("(async () => recognizer().stream({}, () => {}, {framesPerSecond: 0}))()", "RangeError"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(
+    page: Page, gateway: ScriptedGateway, call: str, name: str
+) -> None:
+    assert page.evaluate(f"outcome({call})")["name"] == name
+    assert gateway.requests == gateway.connections == []
+
+
+def test_without_a_name_the_only_catalogue_is_asked(page: Page, gateway: ScriptedGateway) -> None:
+    gateway.replies = [(200, {"catalogues": [{"name": "a/b"}]}), (200, answer())]
+    page.evaluate("new Recognizer('/').recognize(new Blob(['text']))")
+    assert gateway.requests[-1].request.url == f"{ORIGIN}/v1/catalogues/a%2Fb/recognize"
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "advice"),
+    [
+        (["east", "west"], "INVALID_ARGUMENT", "choose one of east, west"),
+        ([], "NOT_FOUND", "add one at the cloud"),
+    ],
+)
+def test_without_a_name_several_catalogues_or_none_are_an_error(
+    page: Page, gateway: ScriptedGateway, names: list[str], code: str, advice: str
+) -> None:
+    gateway.replies = [(200, {"catalogues": [{"name": name} for name in names]})]
+    found = page.evaluate("outcome(new Recognizer('/').recognize(new Blob(['text'])))")
+    assert (found["code"], found["advice"]) == (code, advice)
+
+
+def test_the_token_travels_in_the_header(page: Page, gateway: ScriptedGateway) -> None:
+    assert page.evaluate("recognizer({token: 'se-cret'}).catalogues()") == ["museum"]
+    assert gateway.requests[0].request.headers["authorization"] == "Bearer se-cret"
+
+
+def test_a_token_that_cannot_be_one_is_not_sent(page: Page, gateway: ScriptedGateway) -> None:
+    found = page.evaluate("outcome(recognizer({token: 'a b'}).catalogues())")
+    assert (found["code"], gateway.requests) == ("UNAUTHENTICATED", [])
+
+
+# A stream
+
+
+def test_frames_are_scaled_and_corners_come_back_in_the_pixels_of_the_video(film: Film) -> None:
+    connection = film.begin()
+    number, image = film.next_frame(connection)
+    assert image.shape == (480, 640, 3)
+    film.pass_time(30)
+    connection.answers(number, answer(corners=[[0, 0], [640, 0], [640, 480], [0, 480]]))
+    event = film.wait_for("connecting", "looking", "known")
+    assert event["corners"] == [[0, 0], [1280, 0], [1280, 960], [0, 960]]
+    assert 30 <= event["ageMs"] <= 30 + INTERVAL_MS
+
+
+def test_at_most_as_many_frames_are_in_flight_as_there_are_credits(film: Film) -> None:
+    connection = film.begin()
+    film.next_frame(connection), film.next_frame(connection)
+    film.pass_time(10 * INTERVAL_MS)
+    film.page.evaluate("show('blue')")
+    connection.answers(0, UNKNOWN)
+    film.wait_for("unknown")
+    number, image = film.next_frame(connection)
+    assert number == 2
+    np.testing.assert_allclose(
+        image.mean(axis=(0, 1)), BLUE, atol=3
+    )  # what is seen now, not what was due then
+
+
+def test_an_answer_that_a_later_one_has_overtaken_is_not_told(film: Film) -> None:
+    connection = film.begin()
+    film.next_frame(connection), film.next_frame(connection)
+    connection.answers(1, answer())
+    connection.answers(0, UNKNOWN)
+    film.next_frame(connection)
+    connection.answers(2, answer())
+    film.wait_for("looking", "known", "known")
+
+
+def test_corners_in_a_video_that_has_turned_since_are_not_told(film: Film) -> None:
+    connection = film.begin()
+    film.next_frame(connection)
+    film.page.evaluate("show('red', 720)")
+    connection.answers(0, answer())
+    film.next_frame(connection)
+    connection.answers(1, answer(corners=[[0, 0], [480, 0], [480, 640], [0, 640]]))
+    event = film.wait_for("looking", "known")
+    assert event["corners"] == [[0, 0], [720, 0], [720, 960], [0, 960]]
+
+
+def test_after_a_frame_that_failed_the_stream_pauses_longer_each_time_and_goes_on(film: Film) -> None:
+    connection = film.begin()
+    for pause_ms in (200, 400, 800, 1600, 1600):
+        number, _ = film.next_frame(connection)
+        connection.answers(number, failure("UNAVAILABLE", "the edge is away"))
+        event = film.wait_for("failing")
+        assert event["error"] == {
+            "name": "NearsightError",
+            "code": "UNAVAILABLE",
+            "message": "the edge is away",
+            "advice": "wait",
+        }
+        film.pass_time(pause_ms - INTERVAL_MS)
+        assert len(connection.frames) == number + 1
+        film.page.evaluate("events.length = 0")
+    number, _ = film.next_frame(connection)
+    connection.answers(number, answer())
+    film.wait_for("known")
+
+
+def test_a_gateway_that_says_how_long_to_wait_gets_no_frame_before(film: Film) -> None:
+    connection = film.begin()
+    film.next_frame(connection)
+    connection.answers(0, {**failure("OVERLOADED"), "retry_after_s": 5})
+    film.wait_for("failing")
+    film.pass_time(5000 - INTERVAL_MS)
+    assert len(connection.frames) == 1
+    film.next_frame(connection)
+
+
+def test_a_frame_of_more_bytes_than_the_gateway_takes_is_not_sent(film: Film) -> None:
+    film.page.evaluate("begin()")
+    connection = film.connection(1)
+    connection.ready(max_bytes=100)
+    film.wait_for("looking")
+    film.pass_time(INTERVAL_MS)
+    assert film.wait_for("failing")["error"]["code"] == "INVALID_ARGUMENT"
+    assert connection.frames == []
+
+
+def test_the_stream_reconnects_after_growing_waits_until_an_answer_comes(film: Film) -> None:
+    connection = film.begin()
+    for number, wait_ms in enumerate((500, 1000, 2000, 4000, 8000, 8000), start=1):
+        connection.route.close(code=1001)
+        assert film.wait_for("reconnecting")["error"]["code"] == "UNAVAILABLE"
+        film.pass_time(wait_ms - 10)
+        assert len(film.gateway.connections) == number
+        film.pass_time(10)
+        connection = film.connection(number + 1)
+        connection.ready()
+        film.wait_for("looking")
+    number, _ = film.next_frame(connection)
+    connection.answers(number, answer())
+    film.wait_for("known")
+    connection.route.close(code=1001)
+    film.wait_for("reconnecting")
+    film.pass_time(500)
+    film.connection(8)
+
+
+@pytest.mark.parametrize("silent", ["before it is ready", "about a frame"])
+def test_a_gateway_that_falls_silent_is_left_after_the_timeout(film: Film, silent: str) -> None:
+    if silent == "about a frame":
+        film.next_frame(film.begin(timeoutMs=3000))
+    else:
+        film.page.evaluate("begin({timeoutMs: 3000})")
+        film.connection(1)
+    film.pass_time(3000 + INTERVAL_MS)
+    assert film.wait_for("reconnecting")["error"]["code"] == "DEADLINE_EXCEEDED"
+    until(film.page, lambda: film.gateway.connections[0].closed, "the end of the first connection")
+    film.pass_time(500)
+    film.connection(2).ready()
+    film.wait_for("looking")
+
+
+def test_a_refused_token_ends_the_stream(film: Film) -> None:
+    connection = film.begin(token="abc")
+    connection.route.close(code=1008, reason="the token was revoked")
+    event = film.wait_for("looking", "refused")
+    assert (event["error"]["code"], event["error"]["message"]) == ("UNAUTHENTICATED", "the token was revoked")
+    film.pass_time(60_000)
+    assert len(film.gateway.connections) == 1
+
+
+def test_a_refusal_while_the_catalogue_is_looked_up_ends_the_stream(film: Film) -> None:
+    film.gateway.replies = [(401, failure("UNAUTHENTICATED"))]
+    film.page.evaluate("begin({catalogue: ''})")
+    film.wait_for("connecting", "refused")
+    film.pass_time(60_000)
+    assert film.gateway.connections == [] and len(film.gateway.requests) == 1
+
+
+def test_a_camera_that_is_unplugged_ends_the_stream(film: Film) -> None:
+    connection = film.begin()
+    film.page.evaluate("video.srcObject.getVideoTracks()[0].stop()")
+    film.pass_time(INTERVAL_MS)
+    film.wait_for("looking", "ended")
+    until(film.page, lambda: connection.closed, "the end of the connection")
+
+
+def test_a_closed_stream_is_silent_and_leaves_no_connection(film: Film) -> None:
+    connection = film.begin()
+    film.page.evaluate("stream.close()")
+    until(film.page, lambda: connection.closed, "the end of the connection")
+    film.page.evaluate("dispatchEvent(new Event('offline')), dispatchEvent(new Event('online'))")
+    film.pass_time(60_000)
+    assert [event["state"] for event in film.events()] == ["connecting", "looking"]
+    assert len(film.gateway.connections) == 1 and connection.frames == []
+
+
+def test_a_stream_that_is_closed_while_it_waits_does_not_connect_again(film: Film) -> None:
+    film.begin().route.close(code=1001)
+    film.wait_for("reconnecting")
+    film.page.evaluate("stream.close()")
+    film.pass_time(60_000)
+    assert len(film.gateway.connections) == 1
+
+
+def test_offline_is_told_at_once_and_online_reconnects_at_once(film: Film) -> None:
+    film.begin()
+    film.page.context.set_offline(True)
+    film.wait_for("looking", "offline")
+    film.page.context.set_offline(False)
+    film.connection(2).ready()
+    film.wait_for("offline", "looking")
+
+
+def test_an_exception_in_the_callback_is_reported_and_the_stream_goes_on(film: Film) -> None:
+    errors: list[str] = []
+    film.page.on("pageerror", lambda error: errors.append(str(error)))
+    film.page.evaluate(
+        "() => { events.push = (event) => { events[events.length] = event; throw Error('mine'); }; }"
+    )
+    connection = film.begin()
+    number, _ = film.next_frame(connection)
+    connection.answers(number, answer())
+    film.wait_for("connecting", "looking", "known")
+    assert len(errors) == 3 and all("mine" in error for error in errors)
+
+
+def test_a_page_in_the_background_sends_no_frames(film: Film) -> None:
+    connection = film.begin()
+    film.page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    film.pass_time(20 * INTERVAL_MS)
+    film.page.evaluate("delete document.hidden")
+    film.next_frame(connection)
+    assert len(connection.frames) == 1

@@ -1,0 +1,446 @@
+"""The visitor's page in Chromium beside a scripted gateway: every state that a visitor may meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("chromium")]
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser, expect  # noqa: E402
+
+from support.browsers import (  # noqa: E402
+    DESKTOP,
+    ORIGIN,
+    PHONE,
+    UNKNOWN,
+    ScriptedGateway,
+    answer,
+    chromium,
+    failure,
+    until,
+)
+
+expect.set_options(timeout=30_000)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium("--use-fake-device-for-media-stream") as browser:
+        yield browser
+
+
+class Visit:
+    """One visitor's page.
+
+    Parameters
+    ----------
+    browser : Browser
+        That shows it.
+    stack : ExitStack
+        Closes it.
+    address : str
+        Of the page, behind the origin.
+    origin : str
+        Of the gateway.
+    camera : bool
+        Whether the visitor allows the camera.
+    options : dict
+        Of the browser's context, such as its size.
+    """
+
+    def __init__(
+        self,
+        browser: Browser,
+        stack: ExitStack,
+        *,
+        address: str = "/",
+        origin: str = ORIGIN,
+        camera: bool = True,
+        **options: Any,
+    ) -> None:
+        granted = ["camera"] if camera else []
+        self.context = browser.new_context(
+            **{"viewport": PHONE, "service_workers": "block", "permissions": granted, **options}
+        )
+        stack.callback(self.context.close)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(30_000)
+        self.gateway = ScriptedGateway(self.page, origin)
+        self.errors: list[str] = []
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.goto(origin + address)
+        expect(self.button("Start camera")).to_be_enabled()
+
+    def button(self, name: str) -> Any:
+        return self.page.get_by_role("button", name=name)
+
+    def start(self, always: dict[str, Any] | None = None) -> None:
+        """Start the camera; every frame is answered so."""
+        self.gateway.always = always
+        self.button("Start camera").click()
+
+    def reads(self, headline: str, text: str = "") -> None:
+        """Wait until the panel says this."""
+        expect(self.page.get_by_role("heading", level=2)).to_have_text(headline)
+        expect(self.page.locator("#answer")).to_contain_text(text)
+
+    def hears(self, text: str) -> None:
+        """Wait until a screen reader says this."""
+        expect(self.page.get_by_role("status")).to_have_text(text)
+
+    @property
+    def outline(self) -> Any:
+        return self.page.locator("#overlay")
+
+
+@pytest.fixture
+def visit(browser: Browser, stack: ExitStack) -> Visit:
+    return Visit(browser, stack)
+
+
+def photo(width: int, height: int) -> dict[str, Any]:
+    """A photo as a file that a visitor chooses."""
+    noise = np.random.default_rng(1).integers(0, 255, (height, width, 3), dtype=np.uint8)
+    return {"name": "photo.png", "mimeType": "image/png", "buffer": cv2.imencode(".png", noise)[1].tobytes()}
+
+
+def choose(visit: Visit, file: dict[str, Any]) -> None:
+    with visit.page.expect_file_chooser() as chooser:
+        visit.button("Choose photo").click()
+    chooser.value.set_files([file])
+
+
+def test_a_known_exhibit_has_its_label_its_metadata_and_an_outline(visit: Visit) -> None:
+    visit.reads("Point the camera at an exhibit")
+    visit.start(answer())
+    visit.reads("Night", "90 % sure, answered by the edge in 12 ms")
+    expect(visit.page.get_by_role("term")).to_have_text(["artist", "year"])
+    expect(visit.page.get_by_role("definition")).to_have_text(["Ada Brandvik", "1947"])
+    expect(visit.outline).to_be_visible()
+    visit.hears("Night")
+    assert visit.errors == []
+
+
+def test_nothing_is_loaded_from_anywhere_but_the_gateway(visit: Visit) -> None:
+    asked: list[str] = []
+    visit.page.on("request", lambda request: asked.append(request.url))
+    visit.page.reload()
+    visit.start(answer())
+    visit.reads("Night")
+    choose(visit, photo(64, 48))
+    expect(visit.page.get_by_role("img", name="Your photo")).to_be_visible()
+    assert f"{ORIGIN}/nearsight.js" in asked
+    assert [url for url in asked if not url.startswith((f"{ORIGIN}/", f"blob:{ORIGIN}/"))] == []
+
+
+@pytest.mark.parametrize(
+    "hostile", ["<img src=x onerror=document.title='hit'>", "\x1b]0;hit\x07", "<b>a&amp;</b>"]
+)
+def test_a_label_with_markup_is_shown_as_the_text_that_it_is(visit: Visit, hostile: str) -> None:
+    visit.start(answer(hostile, object_id=hostile, metadata={hostile: hostile}))
+    expect(visit.page.get_by_role("heading", level=2)).to_have_js_property("textContent", hostile)
+    expect(visit.page.get_by_role("definition")).to_have_js_property("textContent", hostile)
+    expect(visit.page.get_by_role("status")).to_have_js_property("textContent", hostile)
+    assert visit.page.locator("#panel img, #panel b, #announcement *").count() == 0
+    assert "hit" not in visit.page.title()
+
+
+def test_what_is_not_known_is_said_after_some_frames_and_one_lost_frame_changes_nothing(visit: Visit) -> None:
+    visit.start()
+    until(visit.page, lambda: len(visit.gateway.connections) == 1, "the connection")
+    connection = visit.gateway.connections[0]
+    connection.ready()
+    visit.reads("Looking …")
+
+    def reply(*bodies: dict[str, Any]) -> None:
+        for body in bodies:
+            number = len(replied)
+            until(visit.page, lambda: len(connection.frames) > number, "a frame")  # noqa: B023
+            replied.append(body)
+            connection.answers(number, body)
+
+    replied: list[dict[str, Any]] = []
+    reply(answer(), UNKNOWN)
+    expect(visit.outline).to_be_hidden()
+    reply(failure("DEADLINE_EXCEEDED"), UNKNOWN, UNKNOWN)
+    visit.reads("Night")
+    reply(UNKNOWN)
+    visit.reads("Nothing known here")
+
+
+def test_a_screen_reader_hears_each_label_once_and_ordinary_states_once_per_start(visit: Visit) -> None:
+    visit.page.evaluate(
+        """() => {
+            globalThis.heard = [];
+            const element = document.querySelector("[role=status]");
+            new MutationObserver(() => heard.push(element.textContent)).observe(element, {childList: true});
+        }"""
+    )
+    visit.start(answer())
+    for always, headline in [
+        (answer(), "Night"),
+        (UNKNOWN, "Nothing known here"),
+        (answer(), "Night"),
+        (UNKNOWN, "Nothing known here"),
+        (answer("Day", object_id="0043"), "Day"),
+        (failure("UNAVAILABLE"), "The museum's server is away"),
+        (answer("Day", object_id="0043"), "Day"),
+    ]:
+        visit.gateway.always = always
+        visit.reads(headline)
+    heard = [text.partition(".")[0] for text in visit.page.evaluate("heard")]
+    assert heard == [
+        "Starting the camera …",
+        "Connecting …",
+        "Looking …",
+        "Night",
+        "Nothing known here",
+        "Day",
+        "The museum's server is away",
+        "Day",
+    ]
+    assert visit.page.get_by_role("status").get_attribute("aria-live") in (None, "polite")
+
+
+def test_a_photo_is_shown_with_its_outline_and_ends_the_camera(visit: Visit) -> None:
+    visit.start(UNKNOWN)
+    visit.reads("Nothing known here")
+    visit.gateway.replies = [(200, answer(corners=[[0, 0], [640, 0], [640, 480], [0, 480]]))]
+    choose(visit, photo(1200, 900))
+    visit.reads("Night")
+    expect(visit.button("Start camera")).to_be_visible()
+    expect(visit.page.locator("video")).to_be_hidden()
+    shown = visit.page.get_by_role("img", name="Your photo").bounding_box()
+    drawn = visit.page.locator("#overlay polygon").last.bounding_box()
+    assert shown and drawn
+    # The photo keeps its shape within its box; the outline is around all of it.
+    height = shown["width"] * 3 / 4
+    top = shown["y"] + (shown["height"] - height) / 2
+    around = [drawn["x"], drawn["y"], drawn["width"], drawn["height"]]
+    np.testing.assert_allclose(around, [shown["x"], top, shown["width"], height], atol=3)  # of the line
+
+
+@pytest.mark.parametrize(
+    ("reply", "headline", "text"),
+    [
+        ((200, UNKNOWN), "Nothing known in this photo", "nearer"),
+        ((503, failure("UNAVAILABLE")), "The museum's server is away", "Choose the photo again"),
+        ((401, failure("UNAUTHENTICATED")), "This page has no access", "QR code"),
+        ((429, failure("OVERLOADED")), "Many visitors are asking", "Choose the photo again"),
+        ((413, failure("INVALID_ARGUMENT", "too large", "send less")), "No answer", "Too large; send less."),
+    ],
+)
+def test_a_photo_without_an_answer_has_a_sentence(
+    visit: Visit, reply: tuple[int, dict[str, Any]], headline: str, text: str
+) -> None:
+    visit.gateway.replies = [reply]
+    choose(visit, photo(64, 48))
+    visit.reads(headline, text)
+    expect(visit.outline).to_be_hidden()
+
+
+def test_a_file_that_is_no_photo_has_a_sentence_and_the_same_file_may_be_chosen_again(visit: Visit) -> None:
+    file = {"name": "a.txt", "mimeType": "text/plain", "buffer": b"text"}
+    for message in ("this is no image", "this is none either"):
+        visit.gateway.replies = [(400, failure("INVALID_ARGUMENT", message, "send a photo"))]
+        choose(visit, file)
+        visit.reads("No answer", f"{message[0].upper()}{message[1:]}; send a photo.")
+    expect(visit.page.locator("#photo")).to_be_hidden()
+
+
+def test_the_keyboard_alone_is_enough(visit: Visit) -> None:
+    visit.gateway.always = answer()
+    keyboard, focused = visit.page.keyboard, visit.page.locator(":focus")
+    keyboard.press("Tab")  # the answer, which may be longer than its place
+    expect(focused).to_have_attribute("id", "answer")
+    keyboard.press("Tab")
+    expect(focused).to_have_text("Start camera")
+    keyboard.press("Enter")
+    visit.reads("Night")
+    expect(focused).to_have_text("Stop camera")
+    keyboard.press("Space")
+    visit.reads("Point the camera at an exhibit")
+    keyboard.press("Tab")
+    with visit.page.expect_file_chooser() as chooser:
+        keyboard.press("Enter")
+    visit.gateway.replies = [(200, answer("Day", object_id="0043"))]
+    chooser.value.set_files([photo(64, 48)])
+    visit.reads("Day")
+
+
+def test_a_refused_camera_has_a_next_step_and_can_be_allowed_later(
+    browser: Browser, stack: ExitStack
+) -> None:
+    visit = Visit(browser, stack, camera=False)
+    visit.start(answer())
+    visit.reads("The camera is not allowed", "or choose a photo")
+    visit.context.grant_permissions(["camera"])
+    visit.button("Start camera").click()
+    visit.reads("Night")
+
+
+@pytest.mark.parametrize(
+    ("name", "headline"),
+    [("NotFoundError", "No camera was found"), ("NotReadableError", "The camera does not start")],
+)
+def test_a_camera_that_does_not_start_has_a_sentence(visit: Visit, name: str, headline: str) -> None:
+    visit.page.evaluate(
+        "name => { MediaDevices.prototype.getUserMedia = () => Promise.reject(new DOMException('', name)); }",
+        name,
+    )
+    visit.start()
+    visit.reads(headline, "or choose a photo")
+
+
+def test_without_https_the_page_says_so_and_takes_photos(browser: Browser, stack: ExitStack) -> None:
+    visit = Visit(browser, stack, origin="http://museum.test")
+    visit.start()
+    visit.reads("The camera needs https", "or choose a photo")
+    visit.gateway.replies = [(200, answer())]
+    choose(visit, photo(64, 48))
+    visit.reads("Night")
+
+
+def test_an_unplugged_camera_ends_the_stream_with_a_sentence(visit: Visit) -> None:
+    visit.start(answer())
+    visit.reads("Night")
+    visit.page.evaluate("document.querySelector('video').srcObject.getTracks()[0].stop()")
+    visit.reads("The camera is gone", "start it again")
+    expect(visit.outline).to_be_hidden()
+    expect(visit.button("Start camera")).to_be_visible()
+    until(visit.page, lambda: visit.gateway.connections[0].closed, "the end of the connection")
+
+
+def test_a_camera_that_is_stopped_is_let_go(visit: Visit) -> None:
+    visit.start(answer())
+    visit.reads("Night")
+    track = visit.page.evaluate_handle("document.querySelector('video').srcObject.getTracks()[0]")
+    visit.button("Stop camera").click()
+    assert track.evaluate("track => track.readyState") == "ended"
+    until(visit.page, lambda: visit.gateway.connections[0].closed, "the end of the connection")
+
+
+def test_the_page_says_that_it_is_offline_and_goes_on_by_itself(visit: Visit) -> None:
+    visit.start(answer())
+    visit.reads("Night")
+    visit.context.set_offline(True)
+    visit.reads("You are offline", "goes on by itself")
+    expect(visit.outline).to_be_hidden()
+    visit.context.set_offline(False)
+    visit.reads("Night")
+
+
+def test_a_gateway_that_goes_and_comes_is_waited_for(visit: Visit) -> None:
+    visit.start(answer())
+    visit.reads("Night")
+    visit.gateway.always = None
+    visit.gateway.connections[0].route.close(code=1001)
+    visit.reads("The museum's server is away", "goes on by itself")
+    visit.gateway.always = answer()
+    until(visit.page, lambda: len(visit.gateway.connections) > 1, "a new connection")
+    visit.gateway.connections[1].route.close(code=1001)
+    visit.reads("Night")
+
+
+def test_a_refused_token_ends_the_camera(visit: Visit) -> None:
+    visit.start(answer())
+    visit.reads("Night")
+    visit.gateway.connections[0].route.close(code=1008)
+    visit.reads("This page has no access", "QR code")
+    expect(visit.button("Start camera")).to_be_visible()
+
+
+def test_the_token_of_the_link_leaves_the_address_and_travels_with_each_request(
+    browser: Browser, stack: ExitStack
+) -> None:
+    visit = Visit(browser, stack, address="/?catalogue=museum#token=se-cret_1")
+    assert visit.page.url == f"{ORIGIN}/?catalogue=museum"
+    visit.page.reload()
+    choose(visit, photo(64, 48))
+    until(visit.page, lambda: len(visit.gateway.requests) == 1, "the question")
+    assert visit.gateway.requests[0].request.headers["authorization"] == "Bearer se-cret_1"
+    assert "se-cret_1" not in visit.page.evaluate("JSON.stringify(localStorage) + document.cookie")
+    visit.page.evaluate("location.hash = 'token=other'")  # another code is scanned in the same tab
+    visit.page.wait_for_url(f"{ORIGIN}/?catalogue=museum")
+    assert visit.page.evaluate("sessionStorage.token") == "other"
+
+
+def test_of_several_catalogues_the_visitor_chooses_one(browser: Browser, stack: ExitStack) -> None:
+    visit = Visit(browser, stack)
+    expect(visit.page.get_by_label("Collection")).to_be_hidden()
+    visit.gateway.replies = [(200, {"catalogues": [{"name": "east"}, {"name": "west"}]})]
+    visit.page.reload()
+    visit.start(answer())
+    visit.reads("Night")
+    assert "/catalogues/east/" in visit.gateway.connections[-1].route.url
+    visit.page.get_by_label("Collection").select_option("west")
+    until(visit.page, lambda: "/catalogues/west/" in visit.gateway.connections[-1].route.url, "the other one")
+
+
+def test_an_outline_is_drawn_at_once_for_those_who_want_no_motion(browser: Browser, stack: ExitStack) -> None:
+    visit = Visit(browser, stack, reduced_motion="reduce")
+    visit.page.evaluate(
+        """() => {
+            globalThis.steps = [];
+            const line = document.querySelector("polygon");
+            new MutationObserver(() => steps.push(1)).observe(line, {attributes: true});
+        }"""
+    )
+    visit.start(answer())
+    visit.reads("Night")
+    far = [[100, 200], [300, 200], [300, 400], [100, 400]]
+    visit.gateway.always = answer("Day", object_id="0043", corners=far)
+    visit.reads("Day")
+    sent = len(visit.gateway.connections[0].frames)
+    assert visit.page.evaluate("steps.length") <= sent, "one step for each answer"
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_accessibility_errors(
+    browser: Browser, stack: ExitStack, size: dict[str, int], scheme: str
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    visit = Visit(browser, stack, viewport=size, color_scheme=scheme)
+
+    def check() -> None:
+        found = axe.run(visit.page)
+        assert found.violations_count == 0, found.generate_report()
+
+    check()
+    visit.start(answer(metadata={f"property {number}": "a long value " * 5 for number in range(12)}))
+    visit.reads("Night")
+    check()
+    visit.gateway.always = UNKNOWN
+    visit.reads("Nothing known here")
+    visit.gateway.connections[0].route.close(code=1008)
+    visit.reads("This page has no access")
+    check()
+    visit.gateway.replies = [(200, answer())]
+    choose(visit, photo(64, 48))
+    visit.reads("Night")
+    check()
+
+
+@pytest.mark.parametrize(
+    "size", [PHONE, DESKTOP, {"width": 320, "height": 480}, {"width": 844, "height": 390}]
+)
+def test_nothing_lies_outside_the_window_and_the_buttons_can_be_hit(
+    browser: Browser, stack: ExitStack, size: dict[str, int]
+) -> None:
+    visit = Visit(browser, stack, viewport=size)
+    visit.start(answer("A very long label of an exhibit " * 6, metadata={"note": "word" * 60}))
+    expect(visit.page.get_by_role("term")).to_be_attached()
+    width, height = visit.page.evaluate("[document.body.scrollWidth, document.documentElement.scrollHeight]")
+    assert (width, height) == (size["width"], size["height"])
+    for name in ("Stop camera", "Choose photo"):
+        box = visit.button(name).bounding_box()
+        assert box and box["height"] >= 44 and box["width"] >= 44
+        assert box["y"] >= size["height"] / 2, "within reach of a thumb"
+        assert box["y"] + box["height"] <= size["height"]
