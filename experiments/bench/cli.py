@@ -103,6 +103,15 @@ for _name, _summary in _QUICK.items():
     _add_quick(_name, _summary)
 
 
+@app.command()
+def page(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption = False) -> None:
+    """The visitor's page of the gateway: time to its first usable view in Chromium, and its bytes."""
+    require_experiments("bench page", ("playwright", "starlette", "uvicorn"), extra="dev")
+    from nearsight.experiments.bench.page import bench_page
+
+    _run([partial(bench_page, quick)], out, as_json)
+
+
 MuseumsOption = Annotated[
     Path, typer.Option("--museums", metavar="DIR", help="Where generated museums are kept.")
 ]

@@ -12,7 +12,9 @@ LIBRARIES = ("jinja2", "matplotlib", "psutil", "pyroute2", "scipy", "sklearn")
 _OTHER_NAMES = {"sklearn": "scikit-learn"}
 
 
-def require_experiments(command: str, libraries: tuple[str, ...] = LIBRARIES) -> None:
+def require_experiments(
+    command: str, libraries: tuple[str, ...] = LIBRARIES, *, extra: str = "experiments"
+) -> None:
     """Check that a command can run to its end.
 
     Raises
@@ -24,5 +26,5 @@ def require_experiments(command: str, libraries: tuple[str, ...] = LIBRARIES) ->
     if missing:
         raise MissingDependency(
             f"`nearsight {command}` needs {', '.join(missing)}",
-            advice="pip install 'nearsight[experiments]'",
+            advice=f"pip install 'nearsight[{extra}]'",
         )
