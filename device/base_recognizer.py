@@ -19,7 +19,7 @@ from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.images import ImageSource
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits
-from nearsight.common.request.flow import Stage
+from nearsight.common.request.effects import Stage
 from nearsight.device.callback_thread import Callback, CallbackThread, running_loop
 from nearsight.device.engine import Outcome, RequestEngine
 from nearsight.device.query import DeviceQuery, snapshot

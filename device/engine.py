@@ -22,7 +22,8 @@ from nearsight.common.clock import Clock
 from nearsight.common.errors import Cancelled, InternalError, NearsightError, Overloaded
 from nearsight.common.logging import get_logger
 from nearsight.common.request.answer import Answer, Attempt
-from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Look, RequestFlow, Stage
+from nearsight.common.request.effects import Ask, Effect, Encode, Extract, Finish, Look, Stage
+from nearsight.common.request.flow import RequestFlow
 from nearsight.common.request.next_tiers import BreakerState, NextTiers
 from nearsight.device.query import DeviceQuery, QuerySource
 from nearsight.device.recognition import Recognition, RequestHandle, recognition_of

@@ -12,7 +12,7 @@ from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import NETWORK, OBJECT, Answer, Lesson
-from nearsight.common.request.flow import Stage
+from nearsight.common.request.effects import Stage
 from nearsight.common.request.next_tiers import NextTiers
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.device.cooperation.cooperation import Cooperation

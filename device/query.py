@@ -34,7 +34,7 @@ from nearsight.common.recognition.images import (
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
 from nearsight.common.request.answer import NETWORK, Answer
-from nearsight.common.request.flow import Encode, Extract, Work
+from nearsight.common.request.effects import Encode, Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
 from nearsight.common.result_cache.image_keys import thumbnail_of

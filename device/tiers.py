@@ -12,7 +12,7 @@ from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.next_objects import next_objects_from_proto
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.request.answer import Answer, answer_of
-from nearsight.common.request.flow import Ask
+from nearsight.common.request.effects import Ask
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, Prediction
 from nearsight.device.query import DeviceQuery

@@ -27,7 +27,7 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
-from nearsight.common.request.flow import Stage
+from nearsight.common.request.effects import Stage
 from nearsight.common.request.forms import FEATURES
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.edge.cloud_client import when_done
@@ -422,11 +422,11 @@ class CatalogueCache:
         elif not (self._listing_asked or self._closed):
             self._listing_asked = True
             future = self._services.cloud.list_objects(self.name, self._settings.fetch.timeout_s)
-            when_done(future, self._services.background, listing_of, self._listed)
+            when_done(future, self._services.background, listing_of, self.listed)
 
-    def _listed(self, listing: Listing | NearsightError) -> None:
-        self._listing_asked = False
-        self._listed_s = self.clock.monotonic()
+    def listed(self, listing: Listing | NearsightError) -> None:
+        """The cloud listed them, or did not."""
+        self._listing_asked, self._listed_s = False, self.clock.monotonic()
         if isinstance(listing, NearsightError):
             self._log.warning("objects not listed", error=str(listing))
             return

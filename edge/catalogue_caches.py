@@ -7,6 +7,7 @@ not wait.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -20,7 +21,7 @@ from nearsight.common.logging import get_logger
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import catalogues_of, when_done
 from nearsight.edge.profiler import Measured
-from nearsight.edge.services import EdgeServices
+from nearsight.edge.services import CLOUD, EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.state_store import Changes, StateStore
 from nearsight.protos.catalogue_pb2 import CatalogueSummary
@@ -54,6 +55,8 @@ class CatalogueCaches:
         """Why the cloud cannot be reached; empty if it can."""
         self.listed: Mapping[str, CatalogueSummary] = {}
         """What the cloud had when it was asked last, by name."""
+        self._lost_at_s = math.nan
+        self._unconfirmed: set[str] = set()  # caches of listings that an earlier run stored
         self._journal = (
             Journal(services.store, self.all, services.background, settings.state_every_s)
             if services.store is not None
@@ -82,6 +85,11 @@ class CatalogueCaches:
     def cloud_lost(self) -> bool:
         """Whether the cloud did not answer when it was asked last."""
         return self.cloud_problem not in ("", _NOT_ASKED)
+
+    @property
+    def cloud_away_s(self) -> float | None:
+        """For how long it has not answered; None if it did when it was asked last."""
+        return self.services.clock.monotonic() - self._lost_at_s if self.cloud_lost else None
 
     def all(self) -> tuple[CatalogueCache, ...]:
         """All caches, the least recently used first."""
@@ -118,6 +126,31 @@ class CatalogueCaches:
                 lambda listing: self._create(catalogue, listing),
             )
         return admitted
+
+    def adopt(self, catalogue: str, listing: Listing) -> None:
+        """Give a catalogue a cache by the listing of an earlier run, until the cloud confirms it.
+
+        In the background thread.
+        """
+        if self.get(catalogue) is None:
+            self._unconfirmed.add(catalogue)
+            self._create(catalogue, listing)
+
+    def _confirm(self, cache: CatalogueCache) -> None:
+        """Compare the stored listing of a cache with that of the cloud."""
+
+        def listed(outcome: Listing | NearsightError) -> None:
+            if isinstance(outcome, NearsightError) or cache.name not in self._unconfirmed:
+                return
+            self._unconfirmed.discard(cache.name)
+            if outcome.contradicts(cache.listing):
+                self._drop(cache.name, "the cloud has another catalogue of this name")
+                self.admit(cache.name)
+            else:
+                cache.listed(outcome)
+
+        listing = self.services.cloud.list_objects(cache.name, self._settings.fetch.timeout_s)
+        when_done(listing, self.services.background, listing_of, listed)
 
     def _create(self, catalogue: str, listing: Listing | NearsightError) -> None:
         try:
@@ -198,6 +231,8 @@ class CatalogueCaches:
         for cache in self.all():
             if cache.name not in listed:
                 self._drop_if_gone(cache.name)
+            elif cache.name in self._unconfirmed:
+                self._confirm(cache)
             elif listed[cache.name].revision != cache.listing.revision:
                 cache.sync()
 
@@ -206,7 +241,10 @@ class CatalogueCaches:
             if problem:
                 self._log.warning("cloud lost", error=problem)
             else:
+                self.services.next_tiers.came_back(CLOUD)
                 self._log.info("cloud reached", endpoint=self._settings.cloud)
+        if problem and not self.cloud_lost:
+            self._lost_at_s = self.services.clock.monotonic()
         self.cloud_problem = problem
 
 

@@ -17,7 +17,7 @@ from nearsight.common.metrics import DaemonMetrics, Readings
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.common.object_cache.profile import CacheProfile
 from nearsight.common.operation.explain import ExplanationService
-from nearsight.common.operation.status import HealthService
+from nearsight.common.operation.status import HealthService, format_duration
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.result_cache.metrics import result_cache_metrics
 from nearsight.common.rpc.client import Channel
@@ -36,6 +36,7 @@ from nearsight.edge.service import EdgeRecognitionService
 from nearsight.edge.services import CLOUD, EdgeServices, next_tiers
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
+from nearsight.edge.standby.standbys import Standbys
 from nearsight.edge.state_store import StateStore
 
 
@@ -97,14 +98,16 @@ class EdgeDaemon:
         )
         """The networks."""
         metrics.registry.register(Readings(lambda: network_metrics(self.networks)))
-        self.memory = MemoryBudget(settings, self.caches, self.networks, services)
-        """What the caches and networks share."""
-        metrics.registry.register(Readings(self.memory.metrics))
         extractor = OrbExtractor(settings.recognition.fast_threshold)
+        self.standbys = Standbys(settings, self.caches, services, extractor)
+        """They answer while the cloud is away."""
+        self.memory = MemoryBudget(settings, self.caches, self.networks, self.standbys, services)
+        """What the caches, networks and standbys share."""
+        metrics.registry.register(Readings(self.memory.metrics))
         reader = QueryReader(extractor, settings.recognition, settings.forward)
         self._server = RpcServer(
             [
-                EdgeRecognitionService(self.caches, self.networks, services, reader),
+                EdgeRecognitionService(self.caches, self.networks, services, reader, self.standbys),
                 EdgeInferenceService(self.networks, self._cloud, clock),
                 ModelsService(
                     self.networks.repository, self.networks.memory, self.networks.takes_photos, clock
@@ -146,10 +149,12 @@ class EdgeDaemon:
         self.caches.start()
         self.networks.start()
         self.memory.start()
+        self.standbys.start()
 
     def stop(self, grace_s: float) -> None:
         """Finish what is in progress within ``grace_s`` seconds, then release everything."""
         self._server.stop(grace_s)
+        self.standbys.stop(grace_s)
         self._background.stop(grace_s)
         self.networks.stop(grace_s)
         self._cloud.close()
@@ -158,12 +163,14 @@ class EdgeDaemon:
             self._store.close()
 
     def ready(self) -> bool:
-        """Whether the cloud can be reached; cached objects are recognised without it, too."""
-        return not self.caches.cloud_problem
+        """Whether the cloud can be reached, or a standby answers in its place."""
+        return not self.caches.cloud_problem or self.standbys.any_answers()
 
     def details(self) -> Sequence[tuple[str, str]]:
         """Facts for a person."""
-        problem = self.caches.cloud_problem
+        problem, away_s = self.caches.cloud_problem, self.caches.cloud_away_s
+        if away_s is not None:
+            problem = f"away for {format_duration(away_s)}: {problem}"
         facts = [
             ("cloud", f"{self._settings.cloud}, {problem or 'reached'}"),
             ("load", self._load.why()),
@@ -173,7 +180,7 @@ class EdgeDaemon:
             written = f"{self._store.path}, {self.caches.journal_problem or 'written'}"
             begun = f"; begun anew, a damaged one is {self._store.damaged}" if self._store.damaged else ""
             facts.append(("state", written + begun))
-        facts += [*self.networks.facts(), *self.memory.facts()]
+        facts += [*self.networks.facts(), *self.memory.facts(), *self.standbys.facts()]
         for cache in self.caches.all():
             facts += [(f"{cache.name}: {name}", value) for name, value in facts_of(cache).items()]
         return facts
@@ -181,7 +188,10 @@ class EdgeDaemon:
     def explanations(self) -> tuple[Explanation, ...]:
         """The last decision of every cache that took one."""
         load = self._load.why()
-        explained = [explanation_of(cache, load, self.memory.why(cache.name)) for cache in self.caches.all()]
+        explained = [
+            explanation_of(cache, load, self.memory.why(cache.name), self.standbys.why(cache.name))
+            for cache in self.caches.all()
+        ]
         return tuple(one for one in explained if one is not None)
 
     def _explained_networks(self) -> Sequence[tuple[str, str]]:

@@ -24,6 +24,7 @@ from nearsight.edge.inference.networks import EdgeNetworks
 from nearsight.edge.memory_partition import Claim, MemoryPartitioner, Partition
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.standby.standbys import Standbys
 
 _EVERY_S = 1.0
 RATES_OVER_S = 60.0
@@ -101,11 +102,17 @@ class MemoryBudget:
     """
 
     def __init__(
-        self, settings: EdgeSettings, caches: CatalogueCaches, networks: EdgeNetworks, services: EdgeServices
+        self,
+        settings: EdgeSettings,
+        caches: CatalogueCaches,
+        networks: EdgeNetworks,
+        standbys: Standbys,
+        services: EdgeServices,
     ) -> None:
         self._settings = settings
         self._all_caches = caches
         self._all_networks = networks
+        self._standbys = standbys
         self._services = services
         self._budget_bytes = settings.memory_mb * _MB
         self._library_bytes = settings.cache.library_mb * 2**20
@@ -127,7 +134,8 @@ class MemoryBudget:
             self.start()
 
     def divide(self) -> None:
-        """Give each part its memory."""
+        """Give each part its memory: what the standbys leave, whose memory is bounded by itself."""
+        budget_bytes = self._budget_bytes - self._standbys.size_bytes
         caches, uses = {cache.name: cache for cache in self._all_caches.all()}, self._all_networks.uses()
         counts: dict[Hashable, int] = {(one.name, "network"): count for one, count in uses}
         counts |= {(name, "objects"): cache.hits + cache.misses for name, cache in caches.items()}
@@ -137,11 +145,12 @@ class MemoryBudget:
         state = self._all_networks.memory.state
         used = {name: _used_bytes(cache) for name, cache in caches.items()}
         claims: dict[str, Claim] = {}
-        if networks_most + sum(map(self._most_bytes, caches.values())) <= self._budget_bytes:
+        if networks_most + sum(map(self._most_bytes, caches.values())) <= budget_bytes:
             limits, worth_it = Partition(math.inf, dict.fromkeys(caches, math.inf)), None
         else:
             claims = {name: self._claim(cache, rates[name, "objects"]) for name, cache in caches.items()}
             self._partitioner.networks_most_bytes = networks_most
+            self._partitioner.budget_bytes = budget_bytes
             worth_it = self._partitioner.divide(networks, claims).networks
             limits = self._partitioner.limits(state.used_bytes, used)
         saved = sum(one.saved for one in networks if one.name in state.resident)
@@ -199,6 +208,7 @@ class MemoryBudget:
         if not self._budget_bytes:
             return ()
         used_bytes = self.networks.used_bytes + sum(one.used_bytes for one in self.caches.values())
+        used_bytes += self._standbys.size_bytes
         facts = [("memory", f"{used_bytes / _MB:.1f} of {self._budget_bytes / _MB:.0f} MB")]
         if self.networks.used_bytes or self._all_networks.offers_any:
             facts.append(("memory of networks", self.networks.why))

@@ -64,6 +64,9 @@ class EdgeMetrics:
         self.prefetch_wasted = counter(
             "prefetch_wasted", "Prefetched objects that left without having been asked for."
         )
+        self.standby_answers = counter("standby_answers", "Requests that the standby answered.")
+        self.standby_objects = gauge("standby_objects", "Objects in the index of the standby.")
+        self.standby_bytes = gauge("standby_bytes", "Memory of the standby.")
         self.builds = counter("snapshots", "Snapshots built.")
         self.build_seconds = counter("snapshot_build_seconds", "Time spent on it.")
         self.fetched_models = counter("fetched_models", "Object models fetched.")

@@ -1,7 +1,7 @@
 """The object models of one catalogue: which are here, and which are fetched for whom.
 
-The cache, prefetching and devices want models. All wishes meet in one `ModelFetcher`, so that each model
-crosses the network once; who waits decides what comes first.
+The cache, prefetching, devices and the standby want models. All wishes meet in one `ModelFetcher`, so that
+each model crosses the network once; who waits decides what comes first.
 
 A device gets its models at once when all are here. Otherwise it waits until the rest came or failed, but not
 longer than ``patience_s`` once there is anything to send: one model that never comes must not keep back the
@@ -25,6 +25,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_holder import SnapshotHolder
+from nearsight.edge.standby.models import StandbyModels
 
 WANTED_FOR_S = 30.0
 """How long an object stays wanted after a device asked for it."""
@@ -33,7 +34,7 @@ MOST_WANTED = 4096
 """Objects that are wanted for devices at the same time; the oldest wishes go."""
 
 _SHARE_OF_DEADLINE = 0.8
-_FOR_DEVICES, _FOR_CACHE, _TO_PREFETCH = 2, 1, 0
+_FOR_DEVICES, _FOR_CACHE, _TO_PREFETCH, _FOR_STANDBY = 3, 2, 1, 0
 
 
 class ModelLibrary:
@@ -155,6 +156,7 @@ class ModelSupply:
         self._tell_arrived = arrived
         self._tell_outdated = outdated
         self.library = ModelLibrary(settings.cache.library_mb * 2**20)
+        self.standby = StandbyModels()
         self.fetcher = ModelFetcher(
             name,
             services.cloud,
@@ -181,6 +183,7 @@ class ModelSupply:
             self._for_target.get(object_id),
             self._holder.snapshot.models.get(object_id),
             self.library.get(object_id),
+            self.standby.get(object_id),
         ):
             if found is not None and self.current(found):
                 return found
@@ -194,6 +197,11 @@ class ModelSupply:
     def want_to_prefetch(self, object_ids: Sequence[str]) -> None:
         """These may be prefetched into the cache: fetch what is not here, after everything else."""
         self.fetcher.want(self._missing(object_ids), _TO_PREFETCH)
+
+    def want_for_standby(self, object_ids: Sequence[str]) -> None:
+        """The standby wants these: fetch what is not here, after everything else."""
+        self.standby.offer(model for name in object_ids if (model := self.held(name)) is not None)
+        self.fetcher.want(self._missing(object_ids), _FOR_STANDBY)
 
     def built(self, former: ObjectRecognizer, snapshot: ObjectRecognizer) -> None:
         """A new snapshot answers. What left it may come back, or be asked for by a device."""
@@ -217,7 +225,7 @@ class ModelSupply:
     def close(self) -> None:
         """Fetch no more; who waits gets an error."""
         self._closed = True
-        for priority in (_FOR_DEVICES, _FOR_CACHE, _TO_PREFETCH):
+        for priority in (_FOR_DEVICES, _FOR_CACHE, _TO_PREFETCH, _FOR_STANDBY):
             self.fetcher.want((), priority)
         for waiting in self._waiting:
             waiting.answer.set_exception(_dropped())
@@ -237,7 +245,8 @@ class ModelSupply:
             for waiting in self._waiting:  # for them it stays even if nothing else keeps it
                 if model.object_id in waiting.object_ids:
                     waiting.came[model.object_id] = model
-        self.library.put(model for model in current if model.object_id not in self._target)
+        elsewhere = self._target | self.standby.offer(current)
+        self.library.put(model for model in current if model.object_id not in elsewhere)
         self._settle()
         other_version = [model.object_id for model in fetched.models if not self.current(model)]
         if other_version or fetched.missing or fetched.revision != self._listing().revision:
@@ -248,6 +257,7 @@ class ModelSupply:
     def _failed(self, object_ids: Collection[str]) -> None:
         for waiting in self._waiting:
             waiting.failed.update(name for name in object_ids if name in waiting.object_ids)
+        self.standby.failed(object_ids)
         self._settle()
 
     # Requests of devices

@@ -11,7 +11,7 @@ from nearsight.common.recognition.extraction import FeatureExtractor
 from nearsight.common.recognition.images import GrayImage, load_image
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits, RecognitionSettings
-from nearsight.common.request.flow import Extract, Work
+from nearsight.common.request.effects import Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
 from nearsight.common.result_cache.image_keys import THUMBNAIL_BYTES, pixels_of

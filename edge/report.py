@@ -31,8 +31,8 @@ def facts_of(cache: CatalogueCache) -> Mapping[str, str]:
     }
 
 
-def explanation_of(cache: CatalogueCache, load: str, memory: str) -> Explanation | None:
-    """The last decision for `nearsight explain`, None before the first; load and memory in one line each."""
+def explanation_of(cache: CatalogueCache, load: str, memory: str, standby: str) -> Explanation | None:
+    """The last decision for `nearsight explain`, None before the first; the rest in one line each."""
     decision = cache.optimizer.decision
     if decision is None:
         return None
@@ -45,5 +45,5 @@ def explanation_of(cache: CatalogueCache, load: str, memory: str) -> Explanation
         decision.k_max,
         decision.why,
         decision.object_ids,
-        (*facts, ("load", load), ("memory", memory)),
+        (*facts, ("load", load), ("memory", memory), ("standby", standby)),
     )

@@ -17,7 +17,8 @@ from nearsight.common.inference.leases import Lease
 from nearsight.common.object_cache.next_objects import next_objects_to_proto
 from nearsight.common.recognition.codec import recognized_object_to_proto
 from nearsight.common.request.answer import NETWORK, Answer, answer_of
-from nearsight.common.request.flow import Ask, Effect, Finish, Look, RequestFlow, Stage
+from nearsight.common.request.effects import Ask, Effect, Extract, Finish, Look, Stage
+from nearsight.common.request.flow import RequestFlow
 from nearsight.common.rpc.client import Reply
 from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.service import CallContext, Service
@@ -29,6 +30,7 @@ from nearsight.edge.inference.service import here_or_forwarded
 from nearsight.edge.inference.stage import NetworkStage
 from nearsight.edge.query import EdgeQuery, QueryReader
 from nearsight.edge.services import EdgeServices
+from nearsight.edge.standby.standbys import Standbys
 from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 
@@ -62,6 +64,8 @@ class EdgeRecognitionService(Service):
         Among them the cloud, which is asked on a miss.
     reader : QueryReader
         Gets features out of images.
+    standbys : Standbys
+        They answer where the cloud does not.
     """
 
     descriptor = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
@@ -72,8 +76,10 @@ class EdgeRecognitionService(Service):
         networks: EdgeNetworks,
         services: EdgeServices,
         reader: QueryReader,
+        standbys: Standbys,
     ) -> None:
         self._caches = caches
+        self._standbys = standbys
         self._networks = networks
         self._cloud = services.cloud
         self._load = services.load
@@ -128,7 +134,15 @@ class EdgeRecognitionService(Service):
         if cache is None:
             query.extraction_ms = _EXTRACTION_MS
         deadline_s = context.deadline.at_s
-        flow = RequestFlow(stages, self._next_tiers, EDGE, now_s, deadline_s, one_look=query.one_look)
+        flow = RequestFlow(
+            stages,
+            self._next_tiers,
+            EDGE,
+            now_s,
+            deadline_s,
+            one_look=query.one_look,
+            standby=self._standbys.get(context.catalogue) if cache is not None else None,
+        )
         call = _Call(query, flow, cache, context)
         try:
             finish = self._carry_out(call, flow.begin(query, now_s, now_s))
@@ -195,10 +209,19 @@ class EdgeRecognitionService(Service):
         except NearsightError as error:
             # Without its frames: they hold the call, which holds the error.
             effect = call.flow.failed(step.attempt, error.with_traceback(None), now_s)
-        finish = self._carry_out(call, effect)
-        if finish is None:
-            return
+        if isinstance(effect, Extract | Look):  # by the standby; this thread receives the answers of others
+            self._standbys.run(partial(self._go_on, call, effect))
+        else:
+            self._go_on(call, effect)
+
+    def _go_on(self, call: _Call, effect: Effect[EdgeQuery] | None) -> None:
+        """Carry out what follows a reply, to the end if there is one."""
+        if call.context.deadline.expired():
+            effect = call.flow.expired(self._clock.monotonic()) or effect
         try:
+            finish = self._carry_out(call, effect)
+            if finish is None:
+                return
             response = self._response(call, finish)
         except NearsightError as error:
             call.answer.set_exception(error.with_traceback(None))

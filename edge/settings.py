@@ -153,6 +153,9 @@ class EdgeSettings(RpcDaemonSettings):
     memory_mb: int = Field(default=2048, ge=0, le=10_000_000)
     """MB of memory for all networks and all recognition caches together, divided by the time that they save.
     models.memory_mb and cache.k_max stay the most for either; 0: only these count."""
+    standby_mb: int = Field(default=256, ge=0, le=10_000_000)
+    """MB of memory for the standby: objects that the edge answers for while the cloud is away, 0.2 MB each.
+    A part of memory_mb, at most half of it; 0: no standby."""
     recognition: RecognitionSettings = RecognitionSettings()
     """The recognition pipeline; as in the cloud, or recall differs."""
     cache: CacheSettings = CacheSettings()

@@ -49,11 +49,13 @@ class Guide:
         self._speak(found)
 
     def _speak(self, found: Recognition) -> None:
-        text = found.metadata.get("text") or found.label or self._last
+        text = found.metadata.get("text", "")
         # Only the name counts: metadata must not lead out of the folder.
         sound = self._sounds / Path(found.metadata.get("audio", "")).name
-        programs, content = (PLAYERS, str(sound.absolute())) if sound.is_file() else (READERS, text)
-        print(f"{found.label or self._last}: {sound.name if sound.is_file() else text}", flush=True)
+        programs, content = (READERS, text or found.label)
+        if sound.is_file():
+            programs, content, text = (PLAYERS, str(sound.absolute()), sound.name)
+        print(f"{found.label}: {text}" if text else found.label, flush=True)
         if program := next((one for one in programs if shutil.which(one[0])), None):
             silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             self._playing = subprocess.Popen([*program, "--", content], **silent)

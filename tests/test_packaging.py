@@ -1,5 +1,10 @@
-"""What is installed elsewhere: wheel and sdist hold every module, though the code is in linked folders."""
+"""What is installed elsewhere: wheel and sdist hold every module, though the code is in linked folders.
 
+They are also installed as a user does it, by pip into a clean environment, and run in an empty folder.
+"""
+
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -96,6 +101,60 @@ def test_the_wheel_runs_where_nothing_else_of_the_repository_is(wheel: Path, tmp
         str(tmp_path / "nearsight/__main__.py"),
         f"nearsight {__version__}",
     ]
+
+
+class Environment:
+    """A virtual environment without the repository, and an empty folder to work in."""
+
+    def __init__(self, folder: Path) -> None:
+        self._programs, self.folder = folder / "venv/bin", folder / "work"
+        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+        self.folder.mkdir()
+
+    def run(self, program: str, *arguments: str) -> str:
+        """What a program of the environment prints; it must succeed."""
+        inherited = {
+            key: text for key, text in os.environ.items() if not key.startswith(("PYTHON", "NEARSIGHT"))
+        }
+        done = subprocess.run(
+            [self._programs / program, *arguments],
+            cwd=self.folder,
+            env=inherited | {"PATH": f"{self._programs}:/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def libraries(self) -> set[str]:
+        """Names of what is installed."""
+        return {one["name"].lower() for one in json.loads(self.run("pip", "list", "--format=json"))}
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """A plain install of the wheel."""
+    environment = Environment(tmp_path_factory.mktemp("environment"))
+    environment.run("pip", "install", "--quiet", str(wheel))
+    return environment
+
+
+@pytest.mark.timeout(600)
+def test_a_plain_install_has_no_library_of_extras(environment: Environment) -> None:
+    environment.run("pip", "check")
+    assert not environment.libraries() & {"scikit-learn", "scipy", "matplotlib", "onnxruntime", "starlette"}
+    where = environment.run("python", "-c", "import nearsight; print(nearsight.__file__)")
+    assert where.startswith(str(environment.folder.parent / "venv"))
+
+
+@pytest.mark.timeout(600)
+def test_the_demo_runs_after_an_install_of_the_sdist(environment: Environment, sdist: Path) -> None:
+    environment.run("pip", "install", "--quiet", f"{sdist}[experiments]")
+    environment.run("pip", "check")
+    shown = environment.run("nearsight", "demo", "--quick")
+    assert "Every one of" in shown
+    assert (environment.folder / "results/demo/summary.json").is_file()
 
 
 @pytest.mark.needs("falconn")

@@ -39,6 +39,14 @@ class Listing:
             if len(entry.model_digest) == DIGEST_BYTES
         }
 
+    def contradicts(self, other: Listing) -> bool:
+        """Whether a version of an object is another model there: then it is another catalogue."""
+        theirs = other.digests
+        return any(
+            theirs.get(name, digest) != digest and other.versions.get(name) == self.versions[name]
+            for name, digest in self.digests.items()
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class FetchedModels:

@@ -231,25 +231,33 @@ def recognize_image(
         As `load_image`.
     """
     settings = recognizer.settings
-
-    def look(side_px: int, features: int, *, again: bool) -> RecognitionResult:
-        image = load_image(source, replace(settings.limits, longest_side=side_px))
-        started = time.perf_counter()
-        extracted = extractor.extract(even_contrast(image) if again else image, features)
-        extract_ms = (time.perf_counter() - started) * 1e3
-        return replace(recognizer.recognize(extracted), extract_ms=extract_ms)
-
-    first = look(settings.limits.longest_side, settings.query_features, again=False)
+    image = load_image(source, settings.limits)
+    started = time.perf_counter()
+    features = extractor.extract(image, settings.query_features)
+    extract_ms = (time.perf_counter() - started) * 1e3
+    first = replace(recognizer.recognize(features), extract_ms=extract_ms)
     if first.found is not None or not (settings.look_again and len(recognizer) and go_on()):
         return first
-    side_px = max(settings.limits.longest_side, _SECOND_SIDE_PX)
-    second = look(side_px, max(settings.query_features, _SECOND_FEATURES), again=True)
+    second = look_again(source, recognizer, extractor)
     return RecognitionResult(
         second.found,
         first.match_ms + second.match_ms,
         first.verify_ms + second.verify_ms,
         first.extract_ms + second.extract_ms,
     )
+
+
+def look_again(
+    source: ImageSource, recognizer: ObjectRecognizer, extractor: FeatureExtractor
+) -> RecognitionResult:
+    """The second look of `recognize_image`, which see."""
+    settings = recognizer.settings
+    side_px = max(settings.limits.longest_side, _SECOND_SIDE_PX)
+    image = load_image(source, replace(settings.limits, longest_side=side_px))
+    started = time.perf_counter()
+    features = extractor.extract(even_contrast(image), max(settings.query_features, _SECOND_FEATURES))
+    extract_ms = (time.perf_counter() - started) * 1e3
+    return replace(recognizer.recognize(features), extract_ms=extract_ms)
 
 
 def even_contrast(image: GrayImage) -> GrayImage:

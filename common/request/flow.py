@@ -26,6 +26,10 @@ image. A wrong key or an unknown catalogue passes as well: keys and catalogues a
 should not go without an answer because of a mistake in the set-up of the edge. The log names it, and if no
 tier answers, this is the error that the application gets, since only a person can repair it.
 
+A tier may have a standby, a stage that looks where its next tier fails. While one is there, that tier does
+not get all of the time that is left, and is not asked while it cools down. An error of the caller (there is
+no such catalogue) is the answer of a tier that lives: no standby looks then.
+
 A refusal because of overload says which tier refused. An edge passes on that of its cloud; the device then
 does not ask the cloud again, which would double the load of an overloaded cloud.
 """
@@ -35,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from nearsight.common.errors import (
     CallerError,
@@ -48,7 +52,8 @@ from nearsight.common.errors import (
 )
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import NETWORK, Answer, Attempt, Lesson
-from nearsight.common.request.forms import FEATURES, IMAGE, Payload
+from nearsight.common.request.effects import Ask, Effect, Finish, Look, Q, Stage, Standby, Work
+from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.request.next_tiers import Choice, NextTiers
 from nearsight.common.rpc.envelope import Hop
 
@@ -57,97 +62,6 @@ SMALLEST_TRY_S = 0.01
 """With less time left than this no further tier is asked."""
 LEAST_REPETITION_S = 0.1
 """With less time left, an answer to features stands, even if it is "unknown"."""
-
-
-@dataclass(frozen=True, slots=True)
-class Extract:
-    """Effect: extract so many features from the image; the event is `RequestFlow.made`."""
-
-    features: int
-
-
-@dataclass(frozen=True, slots=True)
-class Encode:
-    """Effect: make an image file that can be sent; the event is `RequestFlow.made`."""
-
-
-Work = Extract | Encode
-
-
-class Query(Protocol):
-    """A photo on its way through one tier. Its driver brings it into the forms that the flow asks for."""
-
-    @property
-    def has_image(self) -> bool:
-        """Whether there is an image, not only features that somebody else extracted."""
-
-    @property
-    def asked_again(self) -> bool:
-        """Whether its features were unknown to this tier and those behind it a moment ago."""
-
-    def payloads(self, features_bytes: int) -> Sequence[Payload]:
-        """The forms in which it could be sent; features that are not there yet have the given size."""
-
-    def missing(self, form: str) -> Work | None:
-        """What must be done before it can be sent in this form; None if nothing."""
-
-    def missing_features(self, count: int) -> Work | None:
-        """What must be done before a stage can look at so many features; None if nothing."""
-
-
-Q = TypeVar("Q", bound=Query)
-Q_contra = TypeVar("Q_contra", bound=Query, contravariant=True)
-
-
-class Stage(Protocol[Q_contra]):
-    """Something in a tier that may answer a query, such as its object cache."""
-
-    grain: str
-    """What it caches."""
-
-    def features_wanted(self, query: Q_contra) -> int | None:
-        """Features that a look needs, 0 if none; None if it must not look at this query now."""
-
-    def look(self, query: Q_contra) -> RecognizedObject | None:
-        """What the photo shows; notes its own hit. May take long: drivers call it where that is allowed."""
-
-    def learn(self, query: Q_contra, answer: Answer, lesson: Lesson | None) -> None:
-        """An answer came from elsewhere: from the next tier, or (no lesson) from a stage behind this one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look(Generic[Q]):
-    """Effect: let this stage look at the query; the event is `RequestFlow.looked`."""
-
-    stage: Stage[Q]
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Effect: put the question to this tier; ``attempt`` comes back with its answer or failure."""
-
-    tier: str
-    form: str
-    """Whom, and in which form."""
-    timeout_s: float
-    """The longest to wait."""
-    attempt: int
-    """Number of the question, from 0."""
-    again: bool = False
-    """The tier has just said that the features are unknown."""
-    one_look: bool = False
-    """The tiers need not look again if it is unknown at first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finish(Generic[Q]):
-    """Effect: this is the outcome, the only one."""
-
-    outcome: Answer | NearsightError
-    lesson: Lesson | None = None
-    """Of an answer of another tier."""
-    learners: tuple[Stage[Q], ...] = ()
-    """Those that should learn it: all stages of the tier that did not find the answer themselves."""
 
 
 class Phase(Enum):
@@ -189,6 +103,8 @@ class RequestFlow(Generic[Q]):
         When the request came, and when the outcome must be known, on the driver's clock.
     one_look : bool
         More photos of the same follow: an unknown one need not be looked at again.
+    standby : Standby, optional
+        Looks where no tier answers.
     """
 
     def __init__(
@@ -200,11 +116,13 @@ class RequestFlow(Generic[Q]):
         deadline_s: float,
         *,
         one_look: bool = False,
+        standby: Standby[Q] | None = None,
     ) -> None:
         self._query: Q
         self._one_look = one_look
         self._stages = tuple(stages)
         self._to_look = list(stages)
+        self._standby, self._standby_left = standby, standby is not None
         self._looking: Stage[Q] | None = None
         self._work: Work | None = None
         self._tiers = tiers
@@ -264,11 +182,13 @@ class RequestFlow(Generic[Q]):
         if self.phase is not Phase.LOOKING or stage is not self._looking:
             return None
         self._looking = None
-        if found is None and stage.grain != NETWORK:  # the next tier has the same network
+        final = stage.grain == NETWORK  # the next tier has the same network
+        if stage is self._standby and self._standby is not None:
+            final = self._standby.complete
+        if found is None and not final:
             return self._look_next(now_s)
         self._computed_ms += (now_s - self._working_since_s) * 1000
-        number = self._stages.index(stage)
-        learners = self._stages[:number] + self._stages[number + 1 :]
+        learners = tuple(one for one in self._stages if one is not stage)
         return self._finish(Answer(found, self._tier, stage.grain), learners=learners)
 
     def replied(self, attempt: int, answer: Answer, now_s: float) -> Effect[Q] | None:
@@ -341,9 +261,18 @@ class RequestFlow(Generic[Q]):
 
     def _ask_next(self, now_s: float) -> Effect[Q]:
         """Choose a tier and a form; both at once, and once per question."""
-        if not self._left or self.deadline_s - now_s < SMALLEST_TRY_S:
+        in_time = self.deadline_s - now_s >= SMALLEST_TRY_S
+        standby = self._standby if self._standby_left else None
+        refused = any(isinstance(error, CallerError) for error in self._errors)
+        if standby is not None and not (refused or (in_time and self._tiers.any_healthy(self._left, now_s))):
+            self._standby_left = False
+            self.phase = Phase.LOOKING
+            self._to_look.append(standby)
+            return self._look_next(now_s)
+        if not self._left or not in_time:
             return self._finish(self._no_tier_left(now_s))
-        choice = self._tiers.choose(self._left, self._query.payloads(self._tiers.features_bytes), now_s)
+        payloads = self._query.payloads(self._tiers.features_bytes)
+        choice = self._tiers.choose(self._left, payloads, now_s, standby=standby is not None)
         self._left.remove(choice.tier)
         self._question = _Question(choice, choice.form, now_s)
         return self._make_or_ask(self._question, now_s)
@@ -438,6 +367,3 @@ class RequestFlow(Generic[Q]):
         self.phase = Phase.DONE
         self._question = None
         return Finish(outcome, lesson, learners)
-
-
-Effect = Extract | Encode | Look[Q] | Ask | Finish[Q]

@@ -224,8 +224,18 @@ class NextTiers:
         with self._lock:
             return {name: decision.why for name, decision in self._last.items()}
 
-    def choose(self, left: Sequence[str], payloads: Sequence[Payload], now_s: float) -> Choice:
-        """Choose one of the tiers that are left, and one of the forms that the photo can be sent in."""
+    def any_healthy(self, left: Sequence[str], now_s: float) -> bool:
+        """Whether one of these tiers should be asked now."""
+        with self._lock:
+            return any(self._breakers[name].healthy(now_s) for name in left)
+
+    def choose(
+        self, left: Sequence[str], payloads: Sequence[Payload], now_s: float, *, standby: bool = False
+    ) -> Choice:
+        """Choose one of the tiers that are left, and one of the forms that the photo can be sent in.
+
+        ``standby``: somebody answers if they do not, and needs a share of the time.
+        """
         with self._lock:
             healthy = [name for name in left if self._breakers[name].healthy(now_s)]
             tier = healthy[0] if healthy else left[0]
@@ -234,7 +244,7 @@ class NextTiers:
             if len(payloads) > 1:
                 decision = self._last[tier] = self._forms[tier].choose(payloads)
                 form = decision.form
-        if len(healthy) < 2:
+        if len(healthy) + standby < 2:
             return Choice(tier, form, permit)
         most_s = self._rules.breaker.probe_timeout_s if permit.probe else math.inf
         return Choice(tier, form, permit, self._rules.share, most_s)
@@ -264,6 +274,11 @@ class NextTiers:
             self._breakers[choice.tier].succeeded()
             if lesson is not None:
                 self._forms[choice.tier].observe_outcome(unknown=lesson.unknown, behind_ms=lesson.behind_ms)
+
+    def came_back(self, tier: str) -> None:
+        """A tier answered a call that was no question: it lives."""
+        with self._lock:
+            self._breakers[tier].succeeded()
 
     def abandoned(self, choice: Choice) -> None:
         """Nobody waits for the tier's answer any more."""

@@ -21,7 +21,7 @@ from nearsight.common.recognition.images import GrayImage
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import RESULT, Answer, Lesson
-from nearsight.common.request.flow import Query
+from nearsight.common.request.effects import Query
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.budget import Budget, SequentialTest
 from nearsight.common.result_cache.image_keys import (

@@ -11,7 +11,7 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.inference.classification import label_of
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import NETWORK, Answer, Lesson
-from nearsight.common.request.flow import Stage
+from nearsight.common.request.effects import Stage
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.device.query import DeviceQuery

@@ -35,6 +35,8 @@ from nearsight.experiments.rig.warming import WarmUp
 
 CATALOGUE = "museum"
 START_TIMEOUT_S = 90.0
+NO_STANDBY = {"standby_mb": 0}
+"""Figures are about caches, whose models alone are to pass the link."""
 _COUNT_TIMEOUT_S, _COUNT_POLL_S = 15.0, 0.05
 _METRICS_TIMEOUT_S = 10.0
 _SENT_BYTES = "nearsight_sent_bytes"
@@ -234,7 +236,7 @@ def deployed(
             link.reshape(UNSHAPED)
         started = {
             name: start_daemon(
-                group, "edge", f"edge-{name}".rstrip("-"), {"cloud": link.endpoint, **settings}
+                group, "edge", f"edge-{name}".rstrip("-"), {"cloud": link.endpoint, **NO_STANDBY, **settings}
             )
             for name, settings in edges.items()
         }

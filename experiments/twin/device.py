@@ -16,18 +16,8 @@ from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.answer import OBJECT
-from nearsight.common.request.flow import (
-    Ask,
-    Effect,
-    Encode,
-    Extract,
-    Finish,
-    Look,
-    Phase,
-    RequestFlow,
-    Stage,
-    Work,
-)
+from nearsight.common.request.effects import Ask, Effect, Encode, Extract, Finish, Look, Stage, Work
+from nearsight.common.request.flow import Phase, RequestFlow
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE, AskRules, NextTiers
 from nearsight.device.engine import DEVICE, reserve_s

@@ -22,7 +22,8 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.request.flow import Ask, Effect, Extract, Finish, Look, RequestFlow
+from nearsight.common.request.effects import Ask, Effect, Extract, Finish, Look
+from nearsight.common.request.flow import RequestFlow
 from nearsight.common.request.forms import IMAGE
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
 from nearsight.common.rpc.envelope import Hop

@@ -20,7 +20,8 @@ from nearsight.common.errors import DeadlineExceeded, NearsightError
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer
-from nearsight.common.request.flow import Effect, Q, RequestFlow
+from nearsight.common.request.effects import Effect, Q
+from nearsight.common.request.flow import RequestFlow
 from nearsight.common.rpc.envelope import Hop
 from nearsight.device.prefetching.predictions import Prediction
 from nearsight.experiments.links.link import LinkDirection, LinkShape

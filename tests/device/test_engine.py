@@ -21,7 +21,7 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.request.answer import Answer, Attempt
-from nearsight.common.request.flow import Ask
+from nearsight.common.request.effects import Ask
 from nearsight.common.request.next_tiers import AskRules, BreakerSettings
 from nearsight.device.engine import Outcome, Replied, RequestEngine
 from nearsight.device.query import QuerySource

@@ -11,7 +11,7 @@ from nearsight.common.errors import ImageTooLarge, InvalidArgument, InvalidImage
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.answer import Answer
-from nearsight.common.request.flow import Encode, Extract
+from nearsight.common.request.effects import Encode, Extract
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.device.query import DeviceQuery, EncodedImage, QueryContext, QuerySource, snapshot
 from nearsight.device.recognizer_settings import UploadSettings

@@ -10,7 +10,7 @@ from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InternalError
 from nearsight.common.recognition.codec import features_from_proto
 from nearsight.common.request.answer import Answer
-from nearsight.common.request.flow import Ask
+from nearsight.common.request.effects import Ask
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.rpc.client import Channel
 from nearsight.device.query import DeviceQuery, QueryContext

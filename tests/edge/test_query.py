@@ -7,7 +7,7 @@ from nearsight.common.errors import InternalError
 from nearsight.common.recognition.codec import features_from_proto
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.common.request.flow import Extract
+from nearsight.common.request.effects import Extract
 from nearsight.common.rpc.service import CallContext
 from nearsight.edge.query import EdgeQuery, QueryReader
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest

@@ -10,7 +10,7 @@ from nearsight import Recognizer, RecognizerSettings
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import Overloaded
 from nearsight.common.recognition.models import ObjectModel
-from nearsight.common.request.flow import Ask
+from nearsight.common.request.effects import Ask
 from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.request.next_tiers import BreakerState
 from nearsight.common.rpc.client import Channel

@@ -91,4 +91,4 @@ def test_what_cannot_be_played_is_only_printed(
     for number, found in enumerate((None, recognition("1"), UNKNOWN, None, recognition("1"))):
         guide.hear(StreamAnswer(number, 0.0, Done.TRACKED, found))
     guide.stop()
-    assert capsys.readouterr().out == "Night: Night\n"
+    assert capsys.readouterr().out == "Night\n"

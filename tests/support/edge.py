@@ -326,6 +326,7 @@ def edge_settings(cloud: str, **changes: Any) -> EdgeSettings:
         "cloud": cloud,
         "server": ServerSettings(listen="tcp://127.0.0.1:0", workers=2),
         "poll_s": 0.05,
+        "standby_mb": 0,
         "recognition": RECOGNITION,
         "cache": CacheSettings(build_share=1.0, miss_prior_ms=1000.0),
         "fetch": FetchSettings(timeout_s=2.0),

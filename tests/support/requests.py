@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from nearsight.common.errors import NearsightError
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
-from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, RequestFlow, Work
+from nearsight.common.request.effects import Ask, Effect, Encode, Extract, Finish, Standby, Work
+from nearsight.common.request.flow import RequestFlow
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import AskRules, BreakerSettings, NextTiers
 from nearsight.common.rpc.envelope import Hop
@@ -120,6 +121,7 @@ def new_flow(
     start_s: float = 0.0,
     timeout_s: float = 5.0,
     one_look: bool = False,
+    standby: Standby[PlainQuery] | None = None,
 ) -> Flow:
     return RequestFlow(
         stages,
@@ -128,6 +130,7 @@ def new_flow(
         start_s,
         start_s + timeout_s,
         one_look=one_look,
+        standby=standby,
     )
 
 

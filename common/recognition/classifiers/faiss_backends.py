@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import faiss
 import numpy as np
@@ -17,10 +18,9 @@ from nearsight.common.recognition.classifiers.classifier import (
 )
 from nearsight.common.recognition.models import ObjectModel
 
-_TABLES = 8
 _MIN_BITS, _MAX_BITS = 8, 21
-_ENTRY_BYTES, _BUCKET_BYTES = 32 + 8 * _TABLES, 85
-"""Of the tables: for each descriptor, a copy and its numbers; for each bucket, as measured."""
+_COPY_BYTES, _NUMBER_BYTES, _BUCKET_BYTES = 32, 8, 85
+"""Of the tables: for each descriptor, a copy and its number in each table; for each bucket, as measured."""
 
 _SAMPLE = 4000
 _BLOCK = 4096
@@ -59,27 +59,41 @@ class MultiHashClassifier(Classifier):
 
     name = "multihash"
     search_bytes = 350
+    tables: ClassVar[int] = 8
+    """Pieces that a descriptor is filed under."""
 
     def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
         super().__init__(models, rule)
         descriptors = self._table.descriptors
         bits = key_length(len(descriptors))
-        self._index = faiss.IndexBinaryMultiHash(descriptors.shape[1] * 8, _TABLES, bits)
+        self._index = faiss.IndexBinaryMultiHash(descriptors.shape[1] * 8, self.tables, bits)
         self._index.nflip = 0
         if len(descriptors):
-            self._order = choose_key_bits(descriptors, _TABLES, bits)
+            self._order = choose_key_bits(descriptors, self.tables, bits)
             self._index.add(permute_bits(descriptors, self._order))
 
     @property
     def size_bytes(self) -> int:
         """With the buckets as they are: of similar pictures there are fewer."""
         buckets: int = self._index.hashtable_size()  # type: ignore[attr-defined]  # not in its stubs
-        return len(self._table.descriptors) * (TABLE_BYTES + _ENTRY_BYTES) + buckets * _BUCKET_BYTES
+        entry_bytes = TABLE_BYTES + _COPY_BYTES + self.tables * _NUMBER_BYTES
+        return len(self._table.descriptors) * entry_bytes + buckets * _BUCKET_BYTES
 
     def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
         faiss.omp_set_num_threads(1)
         distances, rows = self._index.search(permute_bits(descriptors, self._order), NEIGHBOURS)
         return distances, rows
+
+
+class SmallHashClassifier(MultiHashClassifier):
+    """The same with two tables: a fifth of the time to build, and 40 % of the memory.
+
+    It misses more neighbours. As a photo has hundreds, that seldom changes the answer (decision 060).
+    """
+
+    name = "smallhash"
+    search_bytes = 115
+    tables = 2
 
 
 def key_length(descriptors: int) -> int:

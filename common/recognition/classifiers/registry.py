@@ -21,6 +21,7 @@ from nearsight.common.recognition.classifiers.faiss_backends import (
     ExactClassifier,
     HnswClassifier,
     MultiHashClassifier,
+    SmallHashClassifier,
 )
 from nearsight.common.recognition.models import ObjectModel
 
@@ -31,6 +32,7 @@ EXACT_UP_TO_DESCRIPTORS = 2500
 
 _BACKENDS: tuple[type[Classifier], ...] = (
     MultiHashClassifier,
+    SmallHashClassifier,
     ExactClassifier,
     HnswClassifier,
     FalconnClassifier,

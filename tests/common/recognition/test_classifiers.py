@@ -78,7 +78,8 @@ class TestEveryBackend:
         found = match(build_classifier(backend, exhibit_models(OBJECTS), rule), photo_features(2))[0]
         pairs = set(zip(exact.query_indices.tolist(), exact.view_indices.tolist(), strict=True))
         same = pairs & set(zip(found.query_indices.tolist(), found.view_indices.tolist(), strict=True))
-        assert len(same) >= 0.6 * len(pairs)
+        least = 0.4 if backend == "smallhash" else 0.6  # which gives up some of them for memory
+        assert len(same) >= least * len(pairs)
 
     def test_no_objects_no_candidates(self, backend: str) -> None:
         classifier = build_classifier(backend, [])

@@ -20,7 +20,8 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.request.answer import NETWORK, OBJECT, Answer
-from nearsight.common.request.flow import Ask, Effect, Encode, Extract, Finish, Phase
+from nearsight.common.request.effects import Ask, Effect, Encode, Extract, Finish
+from nearsight.common.request.flow import Phase
 from nearsight.common.request.forms import FEATURES, IMAGE, OffloadChoice
 from nearsight.common.request.next_tiers import BreakerState, NextTiers
 from nearsight.common.rpc.envelope import Hop

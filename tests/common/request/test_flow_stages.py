@@ -2,9 +2,9 @@
 
 import pytest
 
-from nearsight.common.errors import DeadlineExceeded
+from nearsight.common.errors import DeadlineExceeded, InvalidArgument, NearsightError, NotFound, Unavailable
 from nearsight.common.request.answer import NETWORK, Answer
-from nearsight.common.request.flow import Ask, Extract, Finish, Look
+from nearsight.common.request.effects import Ask, Extract, Finish, Look
 from nearsight.common.request.forms import FEATURES
 from support.recognition_server import EXHIBIT
 from support.requests import FOUND, PlainQuery, PlainStage, new_flow, outcome, tiers
@@ -65,3 +65,62 @@ def test_a_look_that_ends_too_late_changes_nothing() -> None:
     flow.begin(PlainQuery(), 0.0, 0.0)
     assert isinstance(outcome(flow.expired(5.0)), DeadlineExceeded)
     assert flow.looked(stage, EXHIBIT, 5.1) is None
+
+
+class PlainStandby(PlainStage):
+    """A standby that has all that the tiers have, or not."""
+
+    def __init__(self, *, complete: bool = True, wants: int | None = 400) -> None:
+        super().__init__(wants)
+        self.complete = complete
+
+
+def test_a_standby_looks_only_after_the_last_tier_failed() -> None:
+    stage, standby = PlainStage(), PlainStandby()
+    flow = new_flow(tiers("cloud"), stage, standby=standby)
+    flow.begin(PlainQuery(), 0.0, 0.0)
+    step = flow.looked(stage, None, 0.1)
+    assert isinstance(step, Ask)
+    assert step.timeout_s == pytest.approx(0.6 * 4.9), "the standby needs the rest"
+    assert flow.failed(0, Unavailable("gone"), 0.2) == Look(standby)
+    finish = flow.looked(standby, EXHIBIT, 0.3)
+    assert isinstance(finish, Finish)
+    answer = outcome(finish)
+    assert isinstance(answer, Answer)
+    assert (answer.found, answer.answered_by, finish.lesson) == (EXHIBIT, "device", None)
+    assert finish.learners == (stage,)
+
+
+def test_a_tier_that_cools_down_is_not_asked_where_a_standby_answers() -> None:
+    standby, next_tiers = PlainStandby(), tiers("cloud")
+    for _ in range(3):
+        flow = new_flow(next_tiers, standby=standby)
+        flow.begin(PlainQuery(), 0.0, 0.0)
+        flow.failed(0, Unavailable("gone"), 0.0)
+    flow = new_flow(next_tiers, standby=standby)
+    assert flow.begin(PlainQuery(), 0.0, 0.1) == Look(standby)
+    assert isinstance(outcome(flow.looked(standby, None, 0.2)), Answer), "unknown is an answer"
+    next_tiers.came_back("cloud")
+    assert isinstance(new_flow(next_tiers, standby=standby).begin(PlainQuery(), 0.3, 0.3), Ask)
+
+
+def test_where_an_incomplete_standby_knows_nothing_the_error_stays() -> None:
+    standby = PlainStandby(complete=False)
+    flow = new_flow(tiers("cloud"), standby=standby)
+    flow.begin(PlainQuery(), 0.0, 0.0)
+    flow.failed(0, Unavailable("gone"), 0.1)
+    assert isinstance(outcome(flow.looked(standby, None, 0.2)), Unavailable)
+
+
+@pytest.mark.parametrize("error", [NotFound("no such catalogue"), InvalidArgument("no image")])
+def test_no_standby_answers_what_a_tier_refuses(error: NearsightError) -> None:
+    flow = new_flow(tiers("cloud"), standby=PlainStandby())
+    flow.begin(PlainQuery(), 0.0, 0.0)
+    assert isinstance(outcome(flow.failed(0, error, 0.1)), type(error))
+
+
+def test_a_standby_looks_when_there_is_no_time_for_another_tier() -> None:
+    stage, standby = PlainStage(), PlainStandby()
+    flow = new_flow(tiers("cloud"), stage, standby=standby)
+    flow.begin(PlainQuery(), 0.0, 0.0)
+    assert flow.looked(stage, None, 4.995) == Look(standby)

@@ -16,7 +16,8 @@ import pytest
 
 from nearsight import Recognizer, RecognizerSettings
 from nearsight.common.errors import NearsightError
-from nearsight.common.request.flow import Effect, Finish, Look, RequestFlow, Work
+from nearsight.common.request.effects import Effect, Finish, Look, Work
+from nearsight.common.request.flow import RequestFlow
 from nearsight.common.request.forms import Payload
 from nearsight.common.request.next_tiers import AskRules, NextTiers
 from nearsight.device.local_recognition import DeviceObjectCache

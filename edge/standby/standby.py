@@ -1,0 +1,251 @@
+"""The standby of one catalogue: a stage of the request flow that looks only while no tier answers.
+
+Its index is kept built, with two hash tables instead of eight: to build one when the cloud goes would keep
+photos waiting for a second per 500 objects, and for a minute where there are many (decision 060). Models come
+a few at a time, behind everything else. What leaves the catalogue is not found from that moment on, and
+leaves the index with its next build.
+
+All but `look` runs in the thread of the standbys.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable
+
+from nearsight.common.catalogue.answers import Listing
+from nearsight.common.errors import NearsightError
+from nearsight.common.logging import get_logger
+from nearsight.common.operation.status import format_duration
+from nearsight.common.recognition.classifiers.registry import bytes_per_descriptor
+from nearsight.common.recognition.extraction import FeatureExtractor
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer, look_again
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.common.request.answer import OBJECT, Answer, Lesson
+from nearsight.edge.catalogue_cache import CatalogueCache
+from nearsight.edge.query import EdgeQuery
+from nearsight.edge.services import EdgeServices
+from nearsight.edge.standby.choice import FetchPace, choose, worth_building
+from nearsight.edge.standby.store import StandbyStore
+
+BACKEND = "smallhash"
+_FEATURE_BYTES = 44
+"""Of an object model."""
+_ENTRY_BYTES = _FEATURE_BYTES + bytes_per_descriptor(BACKEND)
+_BUILD_SHARE = 0.1
+"""Most of one core's time that goes into builds, as long as the first one is done."""
+_AGAIN_AFTER_S = 60.0
+"""An object without a model is asked for again after this time."""
+_ANSWER_WITHIN_S = 60.0
+"""Models that did not come by then are given up."""
+
+
+class Standby:
+    """The standby of one catalogue.
+
+    Parameters
+    ----------
+    cache : CatalogueCache
+        Says what the catalogue has and what is asked for, and brings models.
+    settings : RecognitionSettings
+        The recognition pipeline.
+    extractor : FeatureExtractor
+        For a second look.
+    services : EdgeServices
+        Shared parts.
+    store : StandbyStore, optional
+        Keeps the models over restarts.
+    """
+
+    grain = OBJECT
+
+    def __init__(
+        self,
+        cache: CatalogueCache,
+        settings: RecognitionSettings,
+        extractor: FeatureExtractor,
+        services: EdgeServices,
+        store: StandbyStore | None = None,
+    ) -> None:
+        self.cache = cache
+        self._store = store
+        self._stored = store.versions(cache.name) if store is not None else {}
+        self._stored_revision = -1
+        self.problem = ""
+        """Why models cannot be stored; empty if they can, or are not to be."""
+        self.models = cache.supply.standby
+        self._settings = settings.model_copy(update={"backend": BACKEND})
+        self._extractor = extractor
+        self._services = services
+        self._clock = services.clock
+        self._log = get_logger("standby").bind(catalogue=cache.name)
+        self._index = ObjectRecognizer.build((), self._settings)
+        self._indexed: dict[str, int] = {}
+        self._typical_bytes = float(settings.training_features * _ENTRY_BYTES)
+        self._pace = FetchPace()
+        self._asked_s = math.nan
+        self._next_fetch_s = self._next_build_s = -math.inf
+        self._absent_until_s: dict[str, float] = {}
+        self._counter = threading.Lock()
+        self.answered = 0
+        """Photos that it answered."""
+
+    def __len__(self) -> int:
+        """Objects that it can answer for."""
+        return len(self._indexed)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has the whole catalogue, as the cloud had when it was there."""
+        return self.cache.listing.versions.items() <= self._indexed.items()
+
+    @property
+    def size_bytes(self) -> int:
+        """Models and index."""
+        return sum(self._bytes_of(self.models.all().values()).values())
+
+    @property
+    def why(self) -> str:
+        """In one line, for a person."""
+        of = f"{len(self)} of {len(self.cache.listing.versions)} objects"
+        stored = f"; not stored: {self.problem}" if self.problem else ""
+        return f"{of}, {self.size_bytes / 1e6:.1f} MB; asked only while the cloud is away{stored}"
+
+    def why_away(self, away_s: float) -> str:
+        """The same while the cloud is away for so long."""
+        of, away = f"{len(self)} of {len(self.cache.listing.versions)} objects", format_duration(away_s)
+        return f"answers for {of}, as the cloud is away for {away}; {self.answered} answers so far"
+
+    @property
+    def needs_bytes(self) -> float:
+        """With the whole catalogue."""
+        return len(self.cache.listing.versions) * self._typical_bytes
+
+    # A stage of the request flow
+
+    def features_wanted(self, query: EdgeQuery) -> int | None:
+        """Features for the first look; none if that was taken before."""
+        return 0 if query.asked_again else self._settings.query_features
+
+    def look(self, query: EdgeQuery) -> RecognizedObject | None:
+        """Look as the cloud would, twice at an unknown image."""
+        began_s, index = self._clock.monotonic(), self._index
+        found = index.recognize(query.features).found if query.features is not None else None
+        if found is None and query.image is not None and self._settings.look_again and not query.one_look:
+            found = look_again(query.image, index, self._extractor).found
+        if found is not None and self.cache.listing.versions.get(found.object_id) != found.version:
+            found = None  # it left the catalogue
+        self._services.load.computed((self._clock.monotonic() - began_s) * 1e3)
+        if found is not None or self.complete:
+            self._services.metrics.standby_answers.labels(self.cache.name).inc()
+            with self._counter:
+                self.answered += 1
+        return found
+
+    def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
+        """Nothing: it has what the cloud sends."""
+
+    # In the thread of the standbys
+
+    def restore(self) -> None:
+        """Begin with the models that an earlier run stored."""
+        if self._store is not None:
+            self.models.put(self._store.models(self.cache.name, self.cache.listing))
+            self._log.info("restored", objects=len(self.models.all()))
+
+    def work(self, budget_bytes: float, *, cloud_lost: bool) -> float:
+        """Do what is due: drop, fetch, build. Returns the seconds after which there may be more to do."""
+        now_s, listing = self._clock.monotonic(), self.cache.listing
+        held = self.models.all()
+        self.models.remove(name for name, model in held.items() if not self.cache.supply.current(model))
+        sizes = self._bytes_of(self.models.all().values())
+        if sizes:
+            self._typical_bytes = sum(sizes.values()) / len(sizes)
+        chosen = choose(self.cache.estimator.ranking(), sizes, budget_bytes, self._typical_bytes)
+        self.models.remove(sizes.keys() - chosen.keep)
+        missing = self._adopt(chosen.missing, now_s)
+        self._keep(listing)
+        wait_s = math.inf if cloud_lost else self._fetch(missing, now_s)
+        return min(wait_s, self._build(listing, more_come=bool(missing) and not cloud_lost))
+
+    def _adopt(self, object_ids: Iterable[str], now_s: float) -> list[str]:
+        """Take models that are here for others; returns what must be fetched."""
+        here = {name: self.cache.supply.held(name) for name in object_ids}
+        self.models.put(model for model in here.values() if model is not None)
+        return [
+            name
+            for name, model in here.items()
+            if model is None and self._absent_until_s.get(name, -math.inf) <= now_s
+        ]
+
+    def _fetch(self, missing: list[str], now_s: float) -> float:
+        if not math.isnan(self._asked_s):
+            overdue = now_s - self._asked_s > _ANSWER_WITHIN_S
+            waiting = self.models.on_their_way()
+            if waiting and not overdue:
+                return _ANSWER_WITHIN_S
+            for name in self.models.not_to_be_had() | waiting:
+                self._absent_until_s[name] = now_s + _AGAIN_AFTER_S
+            self._next_fetch_s = now_s + self._pace.fetched(now_s - self._asked_s)
+            self._asked_s = math.nan
+        wanted = [name for name in missing if self._absent_until_s.get(name, -math.inf) <= now_s]
+        if wanted and now_s < self._next_fetch_s:
+            return self._next_fetch_s - now_s
+        batch = wanted[: self._pace.batch]
+        if not batch and not self.models.wants_any():
+            return math.inf
+        self.models.want(batch)
+        self._asked_s = now_s if batch else math.nan
+        self._services.background.submit(lambda: self.cache.supply.want_for_standby(batch))
+        return _ANSWER_WITHIN_S if batch else math.inf
+
+    def _keep(self, listing: Listing) -> None:
+        """Store what changed; what cannot be written now comes again."""
+        if self._store is None:
+            return
+        models = self.models.all()
+        put = {name: model for name, model in models.items() if self._stored.get(name) != model.version}
+        removed = self._stored.keys() - models.keys()
+        if not (put or removed or listing.revision != self._stored_revision):
+            return
+        try:
+            self._store.write(self.cache.name, listing, put.values(), removed)
+        except NearsightError as error:
+            if not self.problem:
+                self._log.warning("the standby cannot be stored", error=str(error))
+            self.problem = str(error)
+            return
+        self.problem, self._stored_revision = "", listing.revision
+        self._stored = {name: model.version for name, model in models.items()}
+
+    def _build(self, listing: Listing, *, more_come: bool) -> float:
+        models = self.models.all()
+        versions = {name: model.version for name, model in models.items()}
+        changed = versions != self._indexed
+        if not worth_building(len(models), len(self._indexed), changed=changed, more_come=more_come):
+            return math.inf
+        wait_s = self._next_build_s - self._clock.monotonic()
+        if wait_s > 0 and self._indexed:
+            return wait_s
+        began_s = self._clock.monotonic()
+        self._index, self._indexed = ObjectRecognizer.build(models.values(), self._settings), versions
+        ended_s = self._clock.monotonic()
+        self._next_build_s = ended_s + (ended_s - began_s) * (1 / _BUILD_SHARE - 1)
+        metrics, name = self._services.metrics, self.cache.name
+        metrics.standby_objects.labels(name).set(len(versions))
+        metrics.standby_bytes.labels(name).set(self._index.size_bytes)
+        self._log.info(
+            "index built",
+            objects=len(versions),
+            of=len(listing.versions),
+            mb=round(self._index.size_bytes / 1e6, 1),
+            build_ms=round((ended_s - began_s) * 1e3),
+        )
+        return 0.0
+
+    def _bytes_of(self, models: Iterable[ObjectModel]) -> dict[str, int]:
+        per_feature = bytes_per_descriptor(BACKEND)
+        return {one.object_id: one.size_bytes + per_feature * sum(map(len, one.views)) for one in models}

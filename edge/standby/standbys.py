@@ -1,0 +1,167 @@
+"""The standbys of all catalogues: their thread, their memory, their file.
+
+::
+
+    once a second, and when models came ──> Standby.work: drop, fetch, build ──> StandbyStore
+    a restart ──> StandbyStore ──> CatalogueCaches.adopt: a cache without the cloud
+    a question to the cloud failed ──> `run`: a thread of its own looks, not the one that receives
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from nearsight.common.background.worker import BackgroundWorker
+from nearsight.common.catalogue.answers import Listing
+from nearsight.common.recognition.extraction import FeatureExtractor
+from nearsight.edge.catalogue_cache import CatalogueCache
+from nearsight.edge.catalogue_caches import CatalogueCaches
+from nearsight.edge.services import EdgeServices
+from nearsight.edge.settings import EdgeSettings
+from nearsight.edge.standby.standby import Standby
+from nearsight.edge.standby.store import StandbyStore
+
+_EVERY_S = 1.0
+_LEAST_S = 0.01
+_MB = 10**6
+
+
+class Standbys:
+    """Finds, fills and drops the standbys; none if the settings give them no memory.
+
+    Parameters
+    ----------
+    settings : EdgeSettings
+        Of the daemon.
+    caches : CatalogueCaches
+        One standby for each.
+    services : EdgeServices
+        Shared parts.
+    extractor : FeatureExtractor
+        For second looks.
+
+    Raises
+    ------
+    ForeignStore, Overloaded, ConfigurationError
+        As `StandbyStore.beside`, if the settings name a file for the state.
+    """
+
+    def __init__(
+        self,
+        settings: EdgeSettings,
+        caches: CatalogueCaches,
+        services: EdgeServices,
+        extractor: FeatureExtractor,
+    ) -> None:
+        most_mb = settings.memory_mb / 2 if settings.memory_mb else math.inf
+        self.budget_bytes = min(settings.standby_mb, most_mb) * _MB
+        """Bytes of all together."""
+        self._settings = settings.recognition
+        self._caches = caches
+        self._services = services
+        self._extractor = extractor
+        self._worker = BackgroundWorker(services.clock, "nearsight-standby")
+        self._lookers = ThreadPoolExecutor(settings.server.workers, "edge-standby")
+        self._standbys: dict[str, Standby] = {}
+        self._known: set[str] = set()  # catalogues that have a standby, in memory or in the file
+        state = settings.state if self.budget_bytes else None
+        self._store = StandbyStore.beside(state) if state is not None else None
+
+    def start(self) -> None:
+        """Begin to fill them."""
+        if self.budget_bytes:
+            self._worker.start()
+            self._worker.submit(self._restore)
+            self._worker.submit(self._round, name="round")
+
+    def stop(self, grace_s: float) -> None:
+        """Stop; who waits for a look still gets it."""
+        self._worker.stop(grace_s)
+        self._lookers.shutdown()
+        if self._store is not None:
+            self._store.close()
+
+    def run(self, look: Callable[[], None]) -> None:
+        """Carry out a look that must not keep the caller's thread."""
+        self._lookers.submit(look)
+
+    def get(self, catalogue: str) -> Standby | None:
+        """The standby of a catalogue, if it can answer for any object."""
+        standby = self._standbys.get(catalogue)
+        return standby if standby is not None and len(standby) else None
+
+    def any_answers(self) -> bool:
+        """Whether a catalogue has a standby that can answer."""
+        return any(map(self.get, tuple(self._standbys)))
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all."""
+        return sum(standby.size_bytes for standby in tuple(self._standbys.values()))
+
+    def facts(self) -> Sequence[tuple[str, str]]:
+        """Of each catalogue, for a person."""
+        return [(f"{name}: standby", self.why(name)) for name in tuple(self._standbys)]
+
+    def why(self, catalogue: str) -> str:
+        """What a catalogue's standby has and does, in one line."""
+        standby = self._standbys.get(catalogue)
+        if standby is None:
+            return "none, as standby_mb is 0" if not self.budget_bytes else "none yet"
+        away_s = self._caches.cloud_away_s
+        return standby.why if away_s is None else standby.why_away(away_s)
+
+    def _restore(self) -> None:
+        """Give the catalogues of an earlier run their caches, whether the cloud is there or not."""
+        listings = self._store.listings() if self._store is not None else {}
+        for name, listing in listings.items():
+            self._services.background.submit(partial(self._adopt, name, listing))
+
+    def _adopt(self, catalogue: str, listing: Listing) -> None:
+        self._caches.adopt(catalogue, listing)
+        self._known.add(catalogue)
+
+    def _round(self) -> None:
+        """Look after each standby, and come back."""
+        self._worker.submit(self._round, name="round", after_s=_EVERY_S)
+        caches = {cache.name: cache for cache in self._caches.all()}
+        for name in self._known - caches.keys():
+            self._known.discard(name)
+            self._standbys.pop(name, None)
+            if self._store is not None:
+                self._store.forget(name)
+        for name, cache in caches.items():
+            if name not in self._standbys or self._standbys[name].cache is not cache:
+                self._standbys[name] = self._begin(cache)
+                self._known.add(name)
+            self._work(self._standbys[name])
+
+    def _begin(self, cache: CatalogueCache) -> Standby:
+        standby = Standby(cache, self._settings, self._extractor, self._services, self._store)
+        standby.restore()
+        work = partial(self._work, standby)
+        standby.models.changed = lambda: self._worker.submit(work, name=f"work {cache.name}")
+        return standby
+
+    def _work(self, standby: Standby) -> None:
+        name = standby.cache.name
+        if self._standbys.get(name) is not standby:
+            return
+        wait_s = standby.work(self._budget_of(name), cloud_lost=self._caches.cloud_lost)
+        if wait_s < _EVERY_S:
+            work = partial(self._work, standby)
+            self._worker.submit(work, name=f"work {name}", after_s=max(_LEAST_S, wait_s))
+
+    def _budget_of(self, catalogue: str) -> float:
+        """The same for each catalogue, and what others leave over."""
+        left, needs = self.budget_bytes, {name: one.needs_bytes for name, one in self._standbys.items()}
+        share = 0.0
+        for number, name in enumerate(sorted(needs, key=lambda one: needs[one])):
+            share = left / (len(needs) - number)
+            if name == catalogue:
+                break
+            left -= min(share, needs[name])
+        return share

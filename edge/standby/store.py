@@ -1,0 +1,143 @@
+"""The file of the standbys: an edge that starts while its cloud is away answers from it.
+
+It is apart from what the edge has learnt: it is a thousand times as large, and to lose it costs a download.
+So a damaged one is set aside and begun anew, and what cannot be written is kept in memory alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Self
+
+from google.protobuf.message import DecodeError
+
+from nearsight.common.catalogue.answers import Listing
+from nearsight.common.database.database_file import DatabaseFile
+from nearsight.common.database.files import DatabaseFormat
+from nearsight.common.database.places import set_aside
+from nearsight.common.errors import CorruptStore, ForeignStore
+from nearsight.common.logging import get_logger
+from nearsight.common.recognition.codec import model_digest, object_model_from_bytes, object_model_to_bytes
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.protos.catalogue_pb2 import ListObjectsResponse
+
+_VERSION_1 = """
+CREATE TABLE listings (
+    catalogue TEXT PRIMARY KEY NOT NULL,
+    listing BLOB NOT NULL                -- a ListObjectsResponse
+) WITHOUT ROWID;
+CREATE TABLE models (
+    catalogue TEXT NOT NULL,
+    object_id TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    model BLOB NOT NULL,
+    PRIMARY KEY (catalogue, object_id)
+);
+"""
+
+FORMAT = DatabaseFormat(
+    application_id=0x4E53_5342,  # "NSSB"
+    versions=(_VERSION_1,),
+    example="edge-standby.db",
+    begin_advice="check the path",
+    recover_advice="it is set aside, and a new one begun",
+    busy_timeout_s=2.0,
+    exclusive=True,
+    durable=False,
+)
+
+
+class StandbyStore(DatabaseFile):
+    """The file; for one process, and all of its threads.
+
+    Parameters
+    ----------
+    path : Path
+        Created if it does not exist.
+
+    Raises
+    ------
+    CorruptStore, ForeignStore, Overloaded, ConfigurationError
+        As `StateStore`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, FORMAT, create=True, or_read_only=True, or_empty=True)
+
+    @classmethod
+    def beside(cls, state: Path) -> Self:
+        """The file beside that of the state; a damaged one is set aside, and a new one begun."""
+        path = state.with_name(f"{state.stem}-standby{state.suffix}")
+        try:
+            return cls(path)
+        except ForeignStore:
+            raise
+        except CorruptStore as error:
+            damaged = set_aside(path, "damaged")
+            get_logger("standby").error("begins anew", error=str(error), damaged=str(damaged))
+        return cls(path)
+
+    def listings(self) -> dict[str, Listing]:
+        """The catalogues, each as it was listed last; one that is damaged is left out."""
+        found = {}
+        for catalogue, content in self.rows("SELECT catalogue, listing FROM listings"):
+            try:
+                response = ListObjectsResponse.FromString(content)
+            except DecodeError:
+                continue
+            versions = {entry.object_id: entry.version for entry in response.objects}
+            found[catalogue] = Listing(versions, response.revision, tuple(response.objects))
+        return found
+
+    def versions(self, catalogue: str) -> dict[str, int]:
+        """The models that are in the file."""
+        return dict(self.rows("SELECT object_id, version FROM models WHERE catalogue = ?", catalogue))
+
+    def models(self, catalogue: str, listing: Listing) -> Iterator[ObjectModel]:
+        """The models that this listing has, just as it has them; what is damaged is left out."""
+        digests = listing.digests
+        for (content,) in self.rows("SELECT model FROM models WHERE catalogue = ?", catalogue):
+            try:
+                model = object_model_from_bytes(content)
+            except CorruptStore as error:
+                get_logger("standby").warning("a model is left out", catalogue=catalogue, error=str(error))
+                continue
+            if digests.get(model.object_id) == model_digest(model):
+                yield model
+
+    def write(
+        self, catalogue: str, listing: Listing, put: Iterable[ObjectModel], removed: Collection[str]
+    ) -> None:
+        """Write the listing and what changed, all of it or nothing.
+
+        Raises
+        ------
+        Unavailable, CorruptStore, Overloaded
+            If the file cannot be written.
+        """
+        content = ListObjectsResponse(objects=listing.entries, revision=listing.revision)
+        with self.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO listings VALUES (?, ?)", (catalogue, content.SerializeToString())
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?)",
+                ((catalogue, one.object_id, one.version, object_model_to_bytes(one)) for one in put),
+            )
+            connection.executemany(
+                "DELETE FROM models WHERE catalogue = ? AND object_id = ?",
+                [(catalogue, name) for name in removed],
+            )
+
+    def forget(self, catalogue: str) -> None:
+        """Delete all of a catalogue.
+
+        Raises
+        ------
+        Unavailable, CorruptStore, Overloaded
+            If the file cannot be written.
+        """
+        with self.transaction() as connection:
+            for table in ("listings", "models"):
+                connection.execute(f"DELETE FROM {table} WHERE catalogue = ?", (catalogue,))

@@ -1,0 +1,199 @@
+"""The standby: a real edge whose cloud dies, hangs, comes back and changes its catalogue."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from nearsight.common.errors import InvalidArgument, NotFound, Overloaded, Unavailable
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.standby import standbys
+from support.edge import (
+    CATALOGUE,
+    EXHIBITS,
+    EdgeClient,
+    ScriptedCloud,
+    Serve,
+    answer_of,
+    cache_of,
+    exhibit,
+    features_of,
+    photo,
+)
+from support.pictures import broken_images
+from support.waiting import wait_until
+
+STANDBY_MB = 50
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standbys look for what is to do all the time."""
+    monkeypatch.setattr(standbys, "_EVERY_S", 0.05)
+
+
+@pytest.fixture
+def served(serve: Serve, cloud: ScriptedCloud) -> Iterator[tuple[EdgeDaemon, EdgeClient]]:
+    """An edge that keeps nothing in its cache, and all objects in its standby."""
+    with serve(standby_mb=STANDBY_MB) as (edge, device):
+        assert device.ask(photo(0)) == ("00", "cloud")
+        wait_for(edge, EXHIBITS)
+        yield edge, device
+
+
+def wait_for(edge: EdgeDaemon, objects: int) -> None:
+    def ready() -> bool:
+        standby = edge.standbys.get(CATALOGUE)
+        return standby is not None and len(standby) == objects
+
+    wait_until(ready, what=f"a standby of {objects} objects")
+
+
+def facts(edge: EdgeDaemon) -> dict[str, str]:
+    return dict(edge.details())
+
+
+def test_while_the_cloud_answers_the_standby_is_not_asked(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
+) -> None:
+    edge, device = served
+    assert [device.ask(photo(number))[1] for number in range(1, 4)] == ["cloud"] * 3
+    assert "asked only while the cloud is away" in facts(edge)[f"{CATALOGUE}: standby"]
+
+
+def test_when_the_cloud_is_gone_the_edge_answers_for_what_nobody_asked_it_before(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
+) -> None:
+    edge, device = served
+    cloud.stop()
+    assert [device.ask(photo(number)) for number in range(EXHIBITS)] == [
+        (f"{number:02d}", "edge") for number in range(EXHIBITS)
+    ]
+    assert device.ask(features_of(photo(3))) == ("03", "edge")
+    assert device.ask(photo(77)) == (None, "edge"), "it has all that the cloud has: unknown is an answer"
+    wait_until(lambda: "away for" in facts(edge)["cloud"], what="the cloud known to be away")
+    assert "answers for 6 of 6 objects" in facts(edge)[f"{CATALOGUE}: standby"]
+    assert edge.ready()
+
+
+def test_a_broken_image_is_the_callers_fault_without_the_cloud_too(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
+) -> None:
+    _, device = served
+    cloud.stop()
+    for name, image in broken_images().items():
+        if name in {"black", "1 x 1"}:
+            assert device.ask(image) == (None, "edge")
+        else:
+            with pytest.raises(InvalidArgument):
+                device.send(image).result(30)
+    assert device.ask(photo(1)) == ("01", "edge")
+
+
+def test_questions_in_flight_when_the_cloud_dies_are_answered_here(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
+) -> None:
+    _, device = served
+    cloud.recognize_error = Unavailable("the cloud stops")
+    cloud.gate.clear()
+    waiting = [device.send(photo(number % EXHIBITS)) for number in range(20)]
+    wait_until(lambda: len(cloud.received) > 1, what="questions at the cloud")
+    cloud.stop()
+    answers = [answer_of(future.result(30)) for future in waiting]
+    assert answers == [(f"{number % EXHIBITS:02d}", "edge") for number in range(20)]
+
+
+def test_a_cloud_that_hangs_gets_a_share_of_the_time_and_then_none(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
+) -> None:
+    _, device = served
+    cloud.gate.clear()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda number: device.ask(photo(number), timeout_s=2.0), range(4)))
+    assert answers == [(f"{number:02d}", "edge") for number in range(4)]
+    asked = len(cloud.received)
+    assert device.ask(photo(5)) == ("05", "edge")
+    assert len(cloud.received) == asked, "it cools down"
+
+
+def test_an_overloaded_cloud_is_relieved(served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud) -> None:
+    _, device = served
+    cloud.recognize_error = Overloaded("too many requests")
+    assert device.ask(photo(2)) == ("02", "edge")
+
+
+def test_what_the_cloud_says_does_not_exist_is_not_answered(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
+) -> None:
+    _, device = served
+    cloud.recognize_error = NotFound("there is no such catalogue any more")
+    with pytest.raises(NotFound):
+        device.send(photo(2)).result(30)
+
+
+def test_when_the_cloud_is_back_it_answers_again_and_what_is_new_there_arrives(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud, models: list[ObjectModel]
+) -> None:
+    edge, device = served
+    endpoint = cloud.endpoint
+    cloud.stop()
+    for _ in range(5):
+        assert device.ask(photo(1)) == ("01", "edge")
+    wait_until(lambda: edge.caches.cloud_lost, what="the cloud lost")
+    back = ScriptedCloud(models, listen=endpoint)
+    back.set_models([*models[1:], exhibit(7)])
+    try:
+        wait_until(lambda: device.ask(photo(77)) == (None, "cloud"), what="the cloud asked again")
+        wait_until(lambda: "07" in cache_of(edge).supply.standby.all(), what="the new object")
+        wait_for(edge, EXHIBITS)
+    finally:
+        back.stop()
+    assert device.ask(photo(7)) == ("07", "edge")
+    assert device.ask(photo(0)) == (None, "edge"), "it was removed"
+
+
+def test_what_left_the_catalogue_is_not_found_even_before_the_index_is_built_anew(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
+) -> None:
+    edge, device = served
+    standby = edge.standbys.get(CATALOGUE)
+    assert standby is not None
+    standby._build = lambda *_, **__: 60.0  # type: ignore[method-assign]
+    cloud.set_models([exhibit(number) for number in range(1, EXHIBITS)])
+    wait_until(lambda: "00" not in cache_of(edge).listing.versions, what="a new listing")
+    cloud.stop()
+    assert device.ask(photo(0)) == (None, "edge")
+    assert device.ask(photo(1)) == ("01", "edge")
+
+
+def test_one_model_that_never_comes_keeps_back_no_other_and_its_photo_is_an_error(
+    serve: Serve, cloud: ScriptedCloud
+) -> None:
+    cloud.malformed.add("00")
+    with serve(standby_mb=STANDBY_MB) as (edge, device):
+        assert device.ask(photo(1)) == ("01", "cloud")
+        wait_for(edge, EXHIBITS - 1)
+        cloud.stop()
+        assert device.ask(photo(5)) == ("05", "edge")
+        with pytest.raises(Unavailable, match="cloud"):
+            device.send(photo(0)).result(30)
+
+
+def test_a_standby_of_few_bytes_keeps_what_is_asked_for_most(serve: Serve, cloud: ScriptedCloud) -> None:
+    with serve(standby_mb=STANDBY_MB) as (edge, device):
+        for number in (4, 4, 4, 2, 2):
+            device.ask(photo(number))
+        wait_for(edge, EXHIBITS)
+        one_bytes = edge.standbys.size_bytes / EXHIBITS
+        edge.standbys.budget_bytes = 2.5 * one_bytes
+        wait_for(edge, 2)
+        assert set(cache_of(edge).supply.standby.all()) == {"02", "04"}
+        assert edge.standbys.size_bytes <= 2.5 * one_bytes
+
+
+def test_without_memory_for_it_there_is_no_standby(serve: Serve, cloud: ScriptedCloud) -> None:
+    with serve() as (edge, device):
+        assert device.ask(photo(0)) == ("00", "cloud")
+        assert cloud.fetched_ids() in ([], ["00"])
+        assert edge.standbys.why(CATALOGUE) == "none, as standby_mb is 0"

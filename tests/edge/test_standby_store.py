@@ -1,0 +1,153 @@
+"""The standby on disk: an edge that restarts while its cloud is away answers; nothing outdated comes back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nearsight.common.catalogue.answers import Listing
+from nearsight.common.recognition.codec import model_digest
+from nearsight.common.recognition.models import ObjectModel
+from nearsight.edge.daemon import EdgeDaemon
+from nearsight.edge.standby import standbys
+from nearsight.edge.standby.store import StandbyStore
+from nearsight.protos.catalogue_pb2 import ObjectSummary
+from support.edge import CATALOGUE, EXHIBITS, ScriptedCloud, Serve, exhibit, photo
+from support.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standbys look for what is to do all the time."""
+    monkeypatch.setattr(standbys, "_EVERY_S", 0.05)
+
+
+@pytest.fixture
+def state(tmp_path: Path, serve: Serve, cloud: ScriptedCloud) -> Path:
+    """The state of an edge that has stored its standby."""
+    path = tmp_path / "edge.db"
+    with serve(standby_mb=50, state=path) as (edge, device):
+        assert device.ask(photo(0)) == ("00", "cloud")
+        wait_for(edge, EXHIBITS)
+    return path
+
+
+def wait_for(edge: EdgeDaemon, objects: int) -> None:
+    def ready() -> bool:
+        standby = edge.standbys.get(CATALOGUE)
+        return standby is not None and len(standby) == objects
+
+    wait_until(ready, what=f"a standby of {objects} objects")
+
+
+def test_an_edge_that_restarts_while_its_cloud_is_away_answers(
+    state: Path, serve: Serve, cloud: ScriptedCloud
+) -> None:
+    cloud.stop()
+    with serve(standby_mb=50, state=state) as (edge, device):
+        wait_for(edge, EXHIBITS)
+        assert [device.ask(photo(number))[0] for number in (1, 5, 77)] == ["01", "05", None]
+        assert edge.ready()
+
+
+def test_an_edge_that_restarts_fetches_no_model_again(
+    state: Path, serve: Serve, cloud: ScriptedCloud
+) -> None:
+    cloud.fetched.clear()
+    with serve(standby_mb=50, state=state) as (edge, device):
+        wait_for(edge, EXHIBITS)
+        assert device.ask(photo(77)) == (None, "cloud")
+    assert cloud.fetched_ids() == []
+
+
+def test_what_changed_at_the_cloud_meanwhile_is_fetched_and_what_left_it_is_gone(
+    state: Path, serve: Serve, cloud: ScriptedCloud, models: list[ObjectModel]
+) -> None:
+    cloud.set_models([exhibit(0, version=2, picture=9), *models[2:]])
+    with serve(standby_mb=50, state=state) as (edge, device):
+        wait_for(edge, EXHIBITS - 1)
+        cloud.stop()
+        assert [device.ask(photo(number))[0] for number in (9, 0, 1, 2)] == ["00", None, None, "02"]
+    with StandbyStore.beside(state) as store:
+        assert store.versions(CATALOGUE) == {"00": 2, "02": 1, "03": 1, "04": 1, "05": 1}
+
+
+def test_a_catalogue_that_was_begun_anew_under_its_old_name_is_fetched_anew(
+    state: Path, serve: Serve, cloud: ScriptedCloud, models: list[ObjectModel]
+) -> None:
+    """The same ids, versions and revision, other pictures."""
+    cloud.set_models([exhibit(number, picture=number + 10) for number in range(EXHIBITS)], bump=False)
+    with serve(standby_mb=50, state=state) as (edge, device):
+        wait_until(lambda: len(cloud.fetched_ids()) >= EXHIBITS, what="other models")
+        wait_for(edge, EXHIBITS)
+        cloud.stop()
+        assert [device.ask(photo(number))[0] for number in (0, 10, 15)] == [None, "00", "05"]
+
+
+def test_a_catalogue_that_the_cloud_dropped_is_forgotten(
+    state: Path, serve: Serve, cloud: ScriptedCloud
+) -> None:
+    cloud.hidden = True
+    with serve(standby_mb=50, state=state) as (edge, _):
+        store = edge.standbys._store
+        assert store is not None
+        wait_until(lambda: not store.listings(), what="nothing in the file")
+        assert edge.standbys.get(CATALOGUE) is None
+    with StandbyStore.beside(state) as store:
+        assert (store.listings(), store.versions(CATALOGUE)) == ({}, {})
+
+
+def test_a_damaged_file_is_set_aside_and_the_models_come_again(
+    state: Path, serve: Serve, cloud: ScriptedCloud
+) -> None:
+    file = state.with_name("edge-standby.db")
+    file.write_bytes(bytes(5000))
+    with serve(standby_mb=50, state=state) as (edge, device):
+        device.ask(photo(0))
+        wait_for(edge, EXHIBITS)
+    assert list(state.parent.glob("edge-standby.db.damaged*"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StandbyStore]:
+    with StandbyStore.beside(tmp_path / "edge.db") as store:
+        yield store
+
+
+def listing_of(*models: ObjectModel) -> Listing:
+    entries = tuple(
+        ObjectSummary(object_id=one.object_id, version=one.version, model_digest=model_digest(one))
+        for one in models
+    )
+    return Listing({one.object_id: one.version for one in models}, 7, entries)
+
+
+def test_models_that_the_listing_does_not_vouch_for_or_that_are_damaged_are_left_out(
+    store: StandbyStore, models: list[ObjectModel]
+) -> None:
+    listing = listing_of(*models[:3])
+    store.write("museum", listing, models[:3], ())
+    assert [one.object_id for one in store.models("museum", listing)] == ["00", "01", "02"]
+    assert store.listings() == {"museum": listing}
+    other = listing_of(exhibit(0, picture=9), *models[1:3])
+    assert [one.object_id for one in store.models("museum", other)] == ["01", "02"]
+    with store.transaction() as connection:
+        connection.execute("UPDATE models SET model = zeroblob(50) WHERE object_id = '01'")
+    assert [one.object_id for one in store.models("museum", listing)] == ["00", "02"]
+
+
+def test_two_listings_contradict_each_other_where_one_version_has_two_models(
+    models: list[ObjectModel],
+) -> None:
+    listing = listing_of(*models[:2])
+    assert listing.contradicts(listing_of(exhibit(0, picture=9)))
+    assert not listing.contradicts(listing_of(exhibit(0, version=2, picture=9), models[1], models[2]))
+    assert not listing.contradicts(listing_of())
+
+
+def test_what_is_forgotten_is_gone(store: StandbyStore, models: list[ObjectModel]) -> None:
+    store.write("museum", listing_of(*models[:1]), models[:1], ())
+    store.write("zoo", listing_of(*models[:1]), models[:1], ())
+    store.forget("museum")
+    assert list(store.listings()) == ["zoo"]
+    assert store.versions("museum") == {}
