@@ -147,6 +147,8 @@ class Unavailable(PeerError):
     """The peer cannot be reached, or went away in mid-request."""
 
     code = StatusCode.UNAVAILABLE
+    reached: bool = True
+    """False: nobody was there to be asked."""
 
 
 class Cancelled(NearsightError):

@@ -23,6 +23,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.names import NameResolver, split_name
 from nearsight.common.rpc.security import ClientSecurity, read_public_key, read_secret_key
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.common.rpc.sockets import Waker, check_endpoint, is_tcp_v6, out_of_descriptors, process_context
@@ -129,14 +130,25 @@ class Transport:
         """Interrupt `wait` or `wait_in_caller`; any thread may."""
         self._all = self._changes_only = _poller_on(self._waker)
         self._caller_poller = _poller_on(self._caller_waker)
+        self._names = NameResolver(self.wake)
+        self._looked_up: dict[Link, int] = {}  # and in which attempt
 
     def connect(self, link: Link) -> None:
         """Begin one attempt to connect, in place of the connection that there was."""
         self.disconnect(link)
+        host, _ = split_name(link.endpoint)
+        if host:
+            self._looked_up[link] = self._attempts = self._attempts + 1
+            self._names.look_up(self._attempts, host)
+        else:
+            self._connect(link, link.endpoint)
+
+    def _connect(self, link: Link, endpoint: str) -> None:
+        """Begin to connect to an endpoint without a name."""
         try:
             router = self._socket or self._open()
-            address = self._free_spelling(link.endpoint)
-            _configure(router, link)
+            address = self._free_spelling(endpoint)
+            _configure(router, link, endpoint)
             name = b"%x" % self._attempts
             router.setsockopt(zmq.CONNECT_ROUTING_ID, name)
             router.connect(address)
@@ -155,6 +167,7 @@ class Transport:
             del self._by_name[link.name]
             self._by_address.pop(link.address, None)
         link.name, link.up = b"", False
+        self._looked_up.pop(link, None)
 
     def send(self, link: Link, frames: Sequence[Buffer]) -> bool:
         """Send a message or nothing of it; False if there is no room or no connection. Views must be flat."""
@@ -194,6 +207,7 @@ class Transport:
 
     def changes(self) -> list[tuple[Link, ConnectionEvent]]:
         """What happened to the connections; of each up to the change that ended it."""
+        self._take_names()
         found, self._failed = self._failed, []
         while self._monitor is not None and zmq_poll([(self._monitor, _POLLIN)], 0):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
@@ -242,6 +256,18 @@ class Transport:
         self._waker.close()
         self._caller_waker.close()
 
+    def _take_names(self) -> None:
+        """Connect where a name was looked up."""
+        for attempt, address in self._names.found():
+            link = next((one for one, latest in self._looked_up.items() if latest == attempt), None)
+            if link is None:  # it was given up
+                continue
+            del self._looked_up[link]
+            if isinstance(address, Unavailable):
+                self._failed.append((link, ConnectionEvent(Change.REFUSED, address)))
+            else:
+                self._connect(link, f"tcp://{address}:{split_name(link.endpoint)[1]}")
+
     def _free_spelling(self, endpoint: str) -> str:
         for _ in range(_SPELLINGS):
             self._attempts += 1
@@ -270,10 +296,10 @@ class Transport:
         return router
 
 
-def _configure(router: zmq.Socket[bytes], link: Link) -> None:
+def _configure(router: zmq.Socket[bytes], link: Link, endpoint: str) -> None:
     """Set what holds for the connections that are begun from now on."""
     settings = link.settings
-    router.ipv6 = is_tcp_v6(link.endpoint)
+    router.ipv6 = is_tcp_v6(endpoint)
     router.maxmsgsize = settings.max_message_bytes
     router.setsockopt(zmq.HANDSHAKE_IVL, int(settings.connect_timeout_s * 1000))
     heartbeat_ms = int(settings.heartbeat_s * 1000)
@@ -315,7 +341,8 @@ def _refused_by(link: Link, event: int, value: int, *, ask_why: bool) -> Connect
         return _handshake_ended(link, ask_why=ask_why)
     if not _has_descriptors():
         return ConnectionEvent(Change.REFUSED, out_of_descriptors())
-    return _refused(f"nobody answers at {link.endpoint}", "is the daemon running, and is the address right?")
+    advice = "is the daemon running, and is the address right?"
+    return _refused(f"nobody answers at {link.endpoint}", advice, reached=False)
 
 
 def _handshake_ended(link: Link, *, ask_why: bool) -> ConnectionEvent:
@@ -358,8 +385,10 @@ def _has_descriptors() -> bool:
     return True
 
 
-def _refused(message: str, advice: str) -> ConnectionEvent:
-    return ConnectionEvent(Change.REFUSED, Unavailable(message, advice=advice))
+def _refused(message: str, advice: str, *, reached: bool = True) -> ConnectionEvent:
+    error = Unavailable(message, advice=advice)
+    error.reached = reached
+    return ConnectionEvent(Change.REFUSED, error)
 
 
 def _poller_on(waker: Waker, *filenos: int) -> select.poll:

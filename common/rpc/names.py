@@ -1,0 +1,103 @@
+"""Names of hosts, looked up aside: the system may take many seconds for a name that nobody knows.
+
+ZeroMQ would look them up on the thread that serves all its sockets, and not tell that a name is unknown.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from queue import Empty, SimpleQueue
+
+from nearsight.common.background.futures import pending
+from nearsight.common.errors import Unavailable
+
+LONGEST_S = 2.0
+"""A name that takes longer counts as unknown; the next attempt waits for the same lookup."""
+
+
+def split_name(endpoint: str) -> tuple[str, str]:
+    """Host and port of an endpoint whose host is a name; two empty texts if it is an address or no tcp."""
+    scheme, _, rest = endpoint.partition("://")
+    host, _, port = rest.rpartition(":")
+    if scheme != "tcp" or host.startswith("["):
+        return "", ""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host, port
+    return "", ""
+
+
+class NameResolver:
+    """Looks names up on threads of its own, each of them once at a time. Thread-safe.
+
+    Parameters
+    ----------
+    wake : callable
+        Called, from any thread, when there is something in `found`.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._running: dict[str, Future[str]] = {}
+        self._found: SimpleQueue[tuple[int, str | Unavailable]] = SimpleQueue()
+
+    def look_up(self, ticket: int, host: str) -> None:
+        """Begin; the result comes in `found` with this ticket, after `LONGEST_S` at the latest."""
+        with self._lock:
+            lookup = self._running.get(host)
+            if lookup is None:
+                lookup = self._running[host] = pending()
+                threading.Thread(
+                    target=self._resolve, args=(host, lookup), name="rpc-name", daemon=True
+                ).start()
+        threading.Thread(
+            target=self._hand_over, args=(ticket, host, lookup), name="rpc-name-wait", daemon=True
+        ).start()
+
+    def found(self) -> list[tuple[int, str | Unavailable]]:
+        """What has ended: ticket, and the address as it stands in an endpoint, or why there is none."""
+        results = []
+        while True:
+            try:
+                results.append(self._found.get_nowait())
+            except Empty:
+                return results
+
+    def _resolve(self, host: str, lookup: Future[str]) -> None:
+        try:
+            families = {family: where for family, *_, where in socket.getaddrinfo(host, None)}
+        except (OSError, UnicodeError) as error:
+            lookup.set_exception(_unknown(host, getattr(error, "strerror", None) or str(error)))
+        else:
+            if socket.AF_INET in families:
+                lookup.set_result(str(families[socket.AF_INET][0]))
+            else:
+                lookup.set_result(f"[{families[socket.AF_INET6][0]}]")
+        with self._lock:
+            del self._running[host]
+
+    def _hand_over(self, ticket: int, host: str, lookup: Future[str]) -> None:
+        wait([lookup], LONGEST_S)
+        result: str | Unavailable
+        if not lookup.done():
+            result = _unknown(host, f"no answer within {LONGEST_S:g} s")
+        else:
+            error = lookup.exception()
+            result = error if isinstance(error, Unavailable) else lookup.result()
+        self._found.put((ticket, result))
+        self._wake()
+
+
+def _unknown(host: str, reason: str) -> Unavailable:
+    error = Unavailable(
+        f"the name {host} does not resolve ({reason})",
+        advice="is it spelled right, and does this machine reach its DNS server?",
+    )
+    error.reached = False
+    return error
