@@ -16,13 +16,13 @@ from weakref import WeakSet
 
 from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
-from nearsight.common.recognition.images import ImageSource
 from nearsight.common.recognition.models import Features
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.common.request.effects import Stage
 from nearsight.device.callback_thread import Callback, CallbackThread, running_loop
 from nearsight.device.engine import Outcome, RequestEngine
-from nearsight.device.query import DeviceQuery, snapshot
+from nearsight.device.image_sources import AnyImage, snapshot
+from nearsight.device.query import DeviceQuery
 from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.recognizer_settings import RequestSettings
 from nearsight.device.video.live_view import StreamSettings
@@ -70,7 +70,7 @@ class BaseRecognizer:
 
     def recognize(
         self,
-        image: ImageSource | Features,
+        image: AnyImage | Features,
         callback: Callback[Recognition | NearsightError],
         *,
         timeout_s: float | None = None,
@@ -79,9 +79,10 @@ class BaseRecognizer:
 
         Parameters
         ----------
-        image : bytes, path or ndarray
-            A JPEG, PNG or WebP file as bytes; the path of one; or pixels ``(H, W)`` or ``(H, W, 3)`` uint8 in
-            OpenCV's order (blue, green, red). Buffers are copied: reuse them as soon as this returns.
+        image : bytes, path, ndarray, binary file or Pillow image
+            A JPEG, PNG or WebP file as bytes, its path, or a file object of it; pixels ``(H, W)``,
+            ``(H, W, 3)`` or ``(H, W, 4)`` uint8 in OpenCV's order (blue, green, red, alpha, which is
+            dropped); or an image of Pillow. Buffers are copied: reuse them as soon as this returns.
             `Features` that were extracted elsewhere are accepted as well.
         callback : callable
             Called exactly once, with a `Recognition` or a `NearsightError`, on the callback thread. Callbacks
@@ -106,7 +107,7 @@ class BaseRecognizer:
         )
 
     async def recognize_async(
-        self, image: ImageSource | Features, *, timeout_s: float | None = None
+        self, image: AnyImage | Features, *, timeout_s: float | None = None
     ) -> Recognition:
         """Await what an image shows. Cancelling the task cancels the request.
 
@@ -139,7 +140,7 @@ class BaseRecognizer:
         return value
 
     def recognize_blocking(
-        self, image: ImageSource | Features, *, timeout_s: float | None = None
+        self, image: AnyImage | Features, *, timeout_s: float | None = None
     ) -> Recognition:
         """Wait for what an image shows. May be used inside a callback.
 
@@ -154,7 +155,7 @@ class BaseRecognizer:
 
     def stream(
         self,
-        frames: Iterable[ImageSource] | None = None,
+        frames: Iterable[AnyImage] | None = None,
         callback: Callback[StreamAnswer] | None = None,
         *,
         settings: StreamSettings | None = None,
@@ -231,16 +232,15 @@ class BaseRecognizer:
 
     def _submit(
         self,
-        image: ImageSource | Features,
+        image: AnyImage | Features,
         deliver: Callable[[Outcome], None],
         timeout_s: float | None,
         *,
         one_look: bool = False,
         stages: Sequence[Stage[DeviceQuery]] | None = None,
     ) -> RequestHandle:
-        return self._engine.submit(
-            snapshot(image), deliver, self._allowed_s(timeout_s), one_look=one_look, stages=stages
-        )
+        source, allowed_s = snapshot(image, self._limits), self._allowed_s(timeout_s)
+        return self._engine.submit(source, deliver, allowed_s, one_look=one_look, stages=stages)
 
     def _allowed_s(self, timeout_s: float | None) -> float:
         allowed_s = self._settings.timeout_s if timeout_s is None else timeout_s

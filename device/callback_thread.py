@@ -58,17 +58,16 @@ def await_result(result: object, loop: AbstractEventLoop | None) -> None:
     if loop is None:
         asyncio.run(coroutine)
         return
-    closed = Cancelled("the event loop of a callback was closed before the callback ended")
     try:
         running = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        while not wait([running], _LOOP_CHECK_S).done:
+            if loop.is_closed():
+                raise RuntimeError("the event loop is closed")
     except RuntimeError as error:
-        coroutine.close()
-        if inspect.iscoroutine(result):
-            result.close()
-        raise closed from error
-    while not wait([running], _LOOP_CHECK_S).done:
-        if loop.is_closed():
-            raise closed
+        for left in (coroutine, result):
+            if inspect.iscoroutine(left):
+                left.close()
+        raise Cancelled("the event loop of a callback was closed before the callback ended") from error
     running.result()
 
 

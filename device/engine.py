@@ -25,7 +25,8 @@ from nearsight.common.request.answer import Answer, Attempt
 from nearsight.common.request.effects import Ask, Effect, Encode, Extract, Finish, Look, Stage
 from nearsight.common.request.flow import RequestFlow
 from nearsight.common.request.next_tiers import BreakerState, NextTiers
-from nearsight.device.query import DeviceQuery, QuerySource
+from nearsight.device.image_sources import QuerySource
+from nearsight.device.query import DeviceQuery
 from nearsight.device.recognition import Recognition, RequestHandle, recognition_of
 from nearsight.device.recognizer_settings import RequestSettings
 

@@ -7,7 +7,6 @@ no features: until an answer says what a catalogue is, photos travel in colour.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,17 +15,15 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from nearsight.common.clock import Clock
-from nearsight.common.errors import InternalError, NearsightError
+from nearsight.common.errors import InternalError, InvalidArgument, NearsightError
 from nearsight.common.recognition.extraction import OrbExtractor, side_px_for
 from nearsight.common.recognition.image_header import declared_size
 from nearsight.common.recognition.images import (
     ColourImage,
     GrayImage,
     Image,
-    ImageSource,
     load_colour,
     load_image,
     read_image_file,
@@ -39,33 +36,12 @@ from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
 from nearsight.common.result_cache.image_keys import thumbnail_of
 from nearsight.common.result_cache.stage import KEY_SIDE_PX, Looked
+from nearsight.device.image_sources import QuerySource
 from nearsight.device.prefetching.predictions import Prediction
 from nearsight.device.prefetching.snapshots import LocalSnapshot
 from nearsight.device.recognizer_settings import UploadSettings
 
 _NEWEST_WEIGHT = 0.2
-
-QuerySource = bytes | Path | NDArray[np.uint8] | Features
-"""What `snapshot` makes of an application's image: nothing that the application can still change."""
-
-
-def snapshot(image: ImageSource | Features) -> QuerySource:
-    """Take hold of an image so that the application may reuse its buffer as soon as ``recognize`` returns.
-
-    Raises
-    ------
-    TypeError
-        If it is nothing that could be an image.
-    """
-    if isinstance(image, np.ndarray):
-        return np.array(image)
-    if isinstance(image, (bytearray, memoryview)):
-        return bytes(image)
-    if isinstance(image, (bytes, Features)):
-        return image
-    if isinstance(image, (str, os.PathLike)):
-        return Path(image)
-    raise TypeError(f"an image is bytes, a path or an array (H, W[, 3]) uint8, not {type(image).__name__}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,19 +143,22 @@ class DeviceQuery:
     client = ""
 
     def __init__(self, source: QuerySource, context: QueryContext) -> None:
+        if isinstance(source, InvalidArgument):
+            raise source
         self._context = context
         if isinstance(source, Path):
             source = read_image_file(source, ImageLimits(context.upload.max_bytes))
-        self._source = source
+        self.source = source
+        """The image, or its features."""
         self.has_image = not isinstance(source, Features)
         """Whether there is an image, not only features that somebody else extracted."""
         self._image: EncodedImage | None = None
         if (
-            isinstance(self._source, bytes)
-            and 0 < len(self._source) <= context.upload.pass_through_bytes  # or `load_image` judges it
-            and max(declared_size(self._source)) <= context.upload.longest_side
+            isinstance(self.source, bytes)
+            and 0 < len(self.source) <= context.upload.pass_through_bytes  # or `load_image` judges it
+            and max(declared_size(self.source)) <= context.upload.longest_side
         ):
-            self._image = EncodedImage(self._source)
+            self._image = EncodedImage(self.source)
         self._file_bytes = len(self._image.data) if self._image is not None else None
         self._decoded: dict[int, GrayImage] = {}
         self._features: Features | None = None
@@ -200,8 +179,8 @@ class DeviceQuery:
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms in which it could be sent; features that are not there yet have the given size."""
-        if isinstance(self._source, Features):
-            return (Payload(FEATURES, len(self._source) * BYTES_PER_FEATURE),)
+        if isinstance(self.source, Features):
+            return (Payload(FEATURES, len(self.source) * BYTES_PER_FEATURE),)
         if self._context.network:
             return self._context.costs.payloads(self._file_bytes, features_bytes, extracted=False)[:1]
         ready = self._complete_features()
@@ -246,8 +225,8 @@ class DeviceQuery:
 
     def features(self, count: int) -> Features:
         """At most so many features, to look at."""
-        if isinstance(self._source, Features):
-            return self._source.strongest(count)
+        if isinstance(self.source, Features):
+            return self.source.strongest(count)
         if self._features is None:
             raise InternalError("features were not extracted")
         return self._features
@@ -256,7 +235,7 @@ class DeviceQuery:
         """What travels."""
         if form == IMAGE and self._image is not None:
             return self._image.data
-        features = self._source if isinstance(self._source, Features) else self._features
+        features = self.source if isinstance(self.source, Features) else self._features
         if form != FEATURES or features is None:
             raise InternalError(f"a query is not ready to be sent as {form}")
         return features
@@ -292,7 +271,7 @@ class DeviceQuery:
         InvalidImage, ImageTooLarge
             As `load_image`.
         """
-        source, upload = self._source, self._context.upload
+        source, upload = self.source, self._context.upload
         if isinstance(source, Features):
             return source
         if isinstance(source, np.ndarray) and source.ndim > 1:  # a few pixels of it are enough
@@ -308,26 +287,26 @@ class DeviceQuery:
         InvalidImage, ImageTooLarge
             As `load_image`.
         """
-        if isinstance(self._source, Features):
+        if isinstance(self.source, Features):
             raise InternalError("features that somebody else extracted have no pixels")
         upload = self._context.upload
         limits = ImageLimits(upload.max_bytes, upload.max_pixels, upload.longest_side)
-        return load_colour(self._source, limits)
+        return load_colour(self.source, limits)
 
     def _gray(self, longest_side: int) -> GrayImage:
         """The pixels; decoded once per size."""
-        if isinstance(self._source, Features):
+        if isinstance(self.source, Features):
             raise InternalError("features that somebody else extracted have no pixels")
         if longest_side not in self._decoded:
             upload = self._context.upload
             limits = ImageLimits(upload.max_bytes, upload.max_pixels, longest_side)
-            self._decoded[longest_side] = load_image(self._source, limits)
+            self._decoded[longest_side] = load_image(self.source, limits)
         return self._decoded[longest_side]
 
     def _encoded(self) -> EncodedImage:
         """An image file of it that may travel."""
         upload = self._context.upload
-        if self._context.network is False or isinstance(self._source, Features):
+        if self._context.network is False or isinstance(self.source, Features):
             image: Image = self._gray(upload.longest_side)
         else:
             image = self.colour()

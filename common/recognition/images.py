@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -64,8 +65,8 @@ def load_image(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> Gr
     Parameters
     ----------
     source : bytes, path or ndarray
-        A JPEG, PNG or WebP file as bytes; the path of one; or pixels ``(H, W)`` or ``(H, W, 3)`` uint8, the
-        channels in OpenCV's order (blue, green, red).
+        A JPEG, PNG or WebP file as bytes; the path of one; or pixels ``(H, W)``, ``(H, W, 3)`` or
+        ``(H, W, 4)`` uint8, the channels in OpenCV's order (blue, green, red, and alpha, which is dropped).
     limits : ImageLimits
         Bounds that hold before anything is decoded.
 
@@ -131,7 +132,8 @@ def _check_bytes(size: int, limits: ImageLimits) -> None:
         )
 
 
-def _check_pixels(size: tuple[int, int], limits: ImageLimits) -> None:
+def check_pixels(size: tuple[int, int], limits: ImageLimits) -> None:
+    """Raise `ImageTooLarge` if an image of this width and height has more pixels than ``limits`` allow."""
     if size[0] * size[1] > limits.max_pixels:
         raise ImageTooLarge(
             f"the image has {size[0]} x {size[1]} pixels, the limit is {limits.max_pixels} in all",
@@ -146,7 +148,7 @@ def _from_bytes(
         raise InvalidImage("the image is empty", advice="send a JPEG, PNG or WebP file")
     _check_bytes(len(data), limits)
     declared = declared_size(data)
-    _check_pixels(declared, limits)
+    check_pixels(declared, limits)
     divisor = _divisor(declared, limits)
     way = (_REDUCED_COLOUR if colour else _REDUCED_GRAY)[divisor]
     try:
@@ -174,15 +176,12 @@ def _divisor(declared: tuple[int, int], limits: ImageLimits) -> int:
 def _from_array(
     array: NDArray[np.uint8], limits: ImageLimits, *, colour: bool
 ) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    if array.dtype != np.uint8 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3)):
-        raise InvalidImage(
-            f"an array must be (H, W) or (H, W, 3) uint8, got {array.shape} {array.dtype}",
-            advice="convert it, for instance with astype('uint8')",
-        )
-    if array.size == 0:
-        raise InvalidImage("the image is empty", advice="give an array with pixels")
+    if (problem := _problem_of(array)) is not None:
+        raise problem
+    if array.ndim == 3 and array.shape[2] == 4:  # transparent where something was cut out: the photo is below
+        array = array[:, :, :3]
     size = (array.shape[1], array.shape[0])
-    _check_pixels(size, limits)
+    check_pixels(size, limits)
     if colour == (array.ndim == 3):
         pixels = array
     else:
@@ -190,6 +189,45 @@ def _from_array(
             cv2.cvtColor(array, cv2.COLOR_GRAY2BGR if colour else cv2.COLOR_BGR2GRAY), np.uint8
         )
     return _scaled(np.ascontiguousarray(pixels, np.uint8), limits), size
+
+
+def _problem_of(array: NDArray[Any]) -> InvalidImage | None:
+    """What is wrong with an array, with the step that makes an image of it; None if it is one."""
+    if not array.size:
+        return InvalidImage(f"the image is empty: {array.shape}", advice="give an array with pixels")
+    advice = _shape_advice(array.shape) or _type_advice(array)
+    if not advice:
+        return None
+    given = f"{array.shape} {array.dtype}"
+    return InvalidImage(f"an array must be (H, W), (H, W, 3) or (H, W, 4) uint8, got {given}", advice=advice)
+
+
+def _shape_advice(shape: tuple[int, ...]) -> str:
+    """Empty if the shape is that of an image."""
+    match shape:
+        case (_, _) | (_, _, 3 | 4):
+            return ""
+        case (_, _, 1):
+            return "give image[:, :, 0]"
+        case (1, _, _):
+            return "give image[0]"
+        case (3 | 4, _, _):
+            return "the channels come last: image.transpose(1, 2, 0)"
+        case (_, _, _, _):
+            return "give one image at a time: for image in batch"
+    return "give rows and columns of pixels, or the file that they are from"
+
+
+def _type_advice(array: NDArray[Any]) -> str:
+    """Empty if the values are those of an image."""
+    if array.dtype == np.uint8:
+        return ""
+    if array.dtype == np.bool_:
+        return "this is a mask: give the photo, or mask.astype('uint8') * 255"
+    if array.dtype == np.uint16:
+        return "scale 16 bits to 8: (image // 257).astype('uint8')"
+    to_one = np.issubdtype(array.dtype, np.floating) and array.max() <= 1
+    return f"convert it: ({'image * 255' if to_one else 'image'}).clip(0, 255).astype('uint8')"
 
 
 def _scaled(pixels: NDArray[np.uint8], limits: ImageLimits) -> NDArray[np.uint8]:

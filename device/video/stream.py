@@ -18,10 +18,11 @@ from typing import Protocol, Self
 from nearsight.common.clock import Clock
 from nearsight.common.errors import Cancelled, NearsightError
 from nearsight.common.logging import get_logger
-from nearsight.common.recognition.images import ImageSource, load_image
+from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.results import Corners
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.device.callback_thread import Callback, await_result, running_loop
+from nearsight.device.image_sources import AnyImage, plain_image
 from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.video.live_view import Done, LiveView, StreamSettings
 
@@ -36,7 +37,7 @@ class Ask(Protocol):
     """Puts a question: the image, who gets its outcome (at once or later, from any thread), deadline [s]."""
 
     def __call__(
-        self, image: ImageSource, deliver: Callable[[Outcome], None], timeout_s: float, *, one_look: bool
+        self, image: AnyImage, deliver: Callable[[Outcome], None], timeout_s: float, *, one_look: bool
     ) -> RequestHandle:
         """Returns at once. With ``one_look`` no tier looks again at what is unknown at first."""
 
@@ -109,12 +110,12 @@ class LiveStream:
         self._loop: AbstractEventLoop | None = None
         self._failure: Exception | None = None
 
-    def push(self, frame: ImageSource) -> StreamAnswer:
+    def push(self, frame: AnyImage) -> StreamAnswer:
         """Give the newest frame; returns what it shows, as far as that is known.
 
         Parameters
         ----------
-        frame : ndarray, bytes or path
+        frame : ndarray, or another image
             As for `Recognizer.recognize`: mostly ``(H, W, 3)`` uint8 of a camera. Its buffer may be reused as
             soon as this returns. Size and format may change; then nothing holds from before.
 
@@ -130,12 +131,13 @@ class LiveStream:
             now_s, view = self._clock.monotonic(), self._view
             self._take_answers(now_s)
             try:
-                done = view.frame(number, load_image(frame, self._limits), now_s)
+                image = plain_image(frame, self._limits)
+                done = view.frame(number, load_image(image, self._limits), now_s)
             except NearsightError as error:
                 return self._answer(number, now_s, Done.INVALID, error)
             if done is Done.ASKED:
                 self._open[number] = self._ask(
-                    frame,
+                    image,
                     lambda outcome: self._outcomes.put((number, outcome)),
                     self._settings.timeout_s,
                     one_look=view.one_look,
@@ -144,7 +146,7 @@ class LiveStream:
 
     def run(
         self,
-        frames: Iterable[ImageSource],
+        frames: Iterable[AnyImage],
         callback: Callback[StreamAnswer],
         loop: AbstractEventLoop | None = None,
     ) -> None:
@@ -167,7 +169,7 @@ class LiveStream:
             except (Exception, CancelledError):  # noqa: BLE001
                 _log.exception("the callback of a stream raised", frame=answer.number)
 
-    def start(self, frames: Iterable[ImageSource], callback: Callback[StreamAnswer]) -> None:
+    def start(self, frames: Iterable[AnyImage], callback: Callback[StreamAnswer]) -> None:
         """`run` on a thread of its own, which ends the stream after the last frame. Once per stream."""
         loop = self._loop = running_loop()
 

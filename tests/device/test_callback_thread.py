@@ -1,8 +1,11 @@
 """The callback thread: order, isolation of failures, and an end that loses nothing."""
 
+import asyncio
 import threading
+from collections.abc import Awaitable
 
 import pytest
+from structlog.testing import capture_logs
 
 from nearsight.device.callback_thread import CallbackThread
 
@@ -75,3 +78,88 @@ def test_nothing_is_lost_when_jobs_and_close_race() -> None:
         thread.join(5.0)
     assert callbacks.close(5.0)
     assert sorted(seen) == list(range(400))
+
+
+def test_an_async_job_is_awaited_before_the_next_runs() -> None:
+    callbacks, seen = CallbackThread(), []
+
+    async def slow() -> None:
+        await asyncio.sleep(0)
+        seen.append("slow")
+
+    callbacks.submit(slow)
+    callbacks.submit(lambda: seen.append("next"))
+    assert callbacks.close(5.0)
+    assert seen == ["slow", "next"]
+
+
+def test_an_async_job_runs_on_the_loop_that_is_given() -> None:
+    callbacks, seen = CallbackThread(), []
+
+    async def main() -> None:
+        done = asyncio.Event()
+
+        async def job() -> None:
+            seen.append(asyncio.get_running_loop())
+            done.set()
+
+        callbacks.submit(job, asyncio.get_running_loop())
+        await asyncio.wait_for(done.wait(), 10.0)
+        assert seen == [asyncio.get_running_loop()]
+
+    asyncio.run(main())
+    assert callbacks.close(5.0)
+
+
+def test_an_async_job_that_raises_or_cancels_itself_harms_no_other() -> None:
+    callbacks, ran = CallbackThread(), threading.Event()
+
+    async def fails() -> None:
+        raise ValueError("in the application")
+
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    with capture_logs() as logs:
+        for job in (fails, cancelled, ran.set):
+            callbacks.submit(job)
+        assert callbacks.close(5.0)
+    assert ran.is_set()
+    assert [line["event"] for line in logs] == ["a callback raised"] * 2
+
+
+def test_close_in_the_thread_of_a_loop_does_not_wait_for_what_that_loop_has_to_run() -> None:
+    callbacks, ran = CallbackThread(), threading.Event()
+
+    async def job() -> None:
+        ran.set()
+
+    async def main() -> None:
+        callbacks.submit(job, asyncio.get_running_loop())
+        assert not callbacks.close(600.0)
+        while not ran.is_set():
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert callbacks.close(5.0)
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_loop_that_is_closed_before_the_end_is_told(when: str) -> None:
+    callbacks, loop, begun = CallbackThread(), asyncio.new_event_loop(), threading.Event()
+
+    async def job() -> None:
+        """Never runs: the loop does not."""
+
+    def begin() -> Awaitable[None]:
+        begun.set()
+        return job()
+
+    if when == "before":
+        loop.close()
+    with capture_logs() as logs:
+        callbacks.submit(begin, loop)
+        assert begun.wait(10.0)
+        loop.close()
+        assert callbacks.close(5.0)
+    assert [line["event"] for line in logs] == ["a callback raised"]

@@ -24,7 +24,7 @@ from nearsight.common.request.answer import Answer, Attempt
 from nearsight.common.request.effects import Ask
 from nearsight.common.request.next_tiers import AskRules, BreakerSettings
 from nearsight.device.engine import Outcome, Replied, RequestEngine
-from nearsight.device.query import QuerySource
+from nearsight.device.image_sources import QuerySource
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer_settings import RecognizerSettings
 from support.requests import PlainQuery, tiers

@@ -13,7 +13,8 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.answer import Answer
 from nearsight.common.request.effects import Encode, Extract
 from nearsight.common.request.forms import FEATURES, IMAGE
-from nearsight.device.query import DeviceQuery, EncodedImage, QueryContext, QuerySource, snapshot
+from nearsight.device.image_sources import QuerySource
+from nearsight.device.query import DeviceQuery, EncodedImage, QueryContext
 from nearsight.device.recognizer_settings import UploadSettings
 from support.pictures import bomb_png, broken_images, jpeg, picture
 
@@ -110,26 +111,10 @@ def test_a_missing_file_and_a_folder_are_not_found(tmp_path: Path) -> None:
             encoded(path)
 
 
-@pytest.mark.parametrize(
-    "array", [np.zeros((0, 5), np.uint8), np.zeros((5, 5), np.float32), np.zeros((5, 5, 4), np.uint8)]
-)
+@pytest.mark.parametrize("array", [np.zeros((0, 5), np.uint8), np.zeros((5, 5), np.float32)])
 def test_arrays_of_another_form_are_refused(array: np.ndarray) -> None:
     with pytest.raises(InvalidArgument):
         encoded(array)
-
-
-def test_the_application_may_reuse_its_buffers_at_once() -> None:
-    frame, raw = np.ones((4, 4), np.uint8), bytearray(b"abc")
-    taken_frame, taken_raw, taken_view = snapshot(frame), snapshot(raw), snapshot(memoryview(raw))
-    frame[:], raw[:] = 0, b"xyz"
-    assert np.all(taken_frame == 1)
-    assert taken_raw == taken_view == b"abc"
-
-
-@pytest.mark.parametrize("image", [None, 3, ["photo.jpg"], object()])
-def test_what_could_never_be_an_image_is_a_programming_error(image: object) -> None:
-    with pytest.raises(TypeError):
-        snapshot(image)
 
 
 # A device that recognises by itself

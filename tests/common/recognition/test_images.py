@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearsight.common.errors import ImageTooLarge, InvalidImage, NearsightError, NotFound
 from nearsight.common.recognition.image_header import declared_size
-from nearsight.common.recognition.images import load_image
+from nearsight.common.recognition.images import load_colour, load_image
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.experiments.bench.attacks import many_scans_jpeg
 from support.pictures import bomb_png, jpeg, picture
@@ -142,19 +142,36 @@ def test_bytes_bytearray_and_memoryview_are_the_same_image() -> None:
 
 
 @pytest.mark.parametrize(
-    "array",
+    ("array", "advice"),
     [
-        np.zeros((10, 10), np.float32),
-        np.zeros((10, 10), np.uint16),
-        np.zeros((10, 10, 4), np.uint8),
-        np.zeros((10,), np.uint8),
-        np.zeros((0, 10), np.uint8),
-        np.zeros((2, 10, 10, 3), np.uint8),
+        (np.zeros((10, 10), np.float32), r"\(image \* 255\).clip"),
+        (np.full((10, 10, 3), 200.0), r"\(image\).clip"),
+        (np.zeros((10, 10), np.uint16), "// 257"),
+        (np.zeros((10, 10), np.int64), r"\(image\).clip"),
+        (np.zeros((10, 10), bool), "mask"),
+        (np.zeros((10,), np.uint8), "rows and columns"),
+        (np.zeros((0, 10), np.uint8), "with pixels"),
+        (np.array([]), "with pixels"),
+        (np.zeros((10, 10, 1), np.uint8), r"image\[:, :, 0\]"),
+        (np.zeros((1, 10, 10), np.uint8), r"image\[0\]"),
+        (np.zeros((3, 10, 10), np.float32), r"transpose\(1, 2, 0\)"),
+        (np.zeros((10, 10, 7), np.uint8), "rows and columns"),
+        (np.zeros((2, 10, 10, 3), np.uint8), "for image in batch"),
     ],
 )
-def test_arrays_of_another_shape_or_type_are_refused(array: np.ndarray) -> None:
-    with pytest.raises(InvalidImage):
+def test_arrays_of_another_shape_or_type_are_refused_with_the_step_that_helps(
+    array: np.ndarray, advice: str
+) -> None:
+    with pytest.raises(InvalidImage, match=advice) as raised:
         load_image(array)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_array_of_four_channels_loses_the_last() -> None:
+    colours = picture(1)
+    with_alpha = np.dstack([colours, np.zeros(colours.shape[:2], np.uint8)])
+    assert np.array_equal(load_colour(with_alpha).pixels, load_colour(colours).pixels)
+    assert np.array_equal(load_image(with_alpha).pixels, load_image(colours).pixels)
 
 
 def test_an_array_over_the_pixel_limit_is_refused() -> None:

@@ -1,16 +1,20 @@
 """The SDK against real servers: exactly one outcome per request, by callback, wait or await."""
 
 import asyncio
+import io
 import itertools
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from nearsight import (
     Cancelled,
     DeadlineExceeded,
+    InvalidImage,
     NearsightError,
     NotFound,
     Overloaded,
@@ -182,3 +186,64 @@ def test_every_kind_of_trouble_at_once_still_gives_one_callback_each(scene: Scen
     scene.callbacks.wait(100)
     recognizer.close()
     assert len(scene.callbacks.seen) == 100
+
+
+@pytest.mark.parametrize("timeout_s", [-1.0, 0.0, float("nan"), float("inf"), 86_401.0])
+def test_a_timeout_that_cannot_be_meant_is_a_value_error(scene: Scene, timeout_s: float) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    recognizer = scene.recognizer(edge)
+    with pytest.raises(ValueError, match="timeout_s must be above 0 and at most 86400 seconds"):
+        recognizer.recognize(PHOTO, scene.callbacks, timeout_s=timeout_s)
+    with pytest.raises(ValueError, match="timeout_s"):
+        recognizer.infer(np.zeros(3, np.float32), timeout_s=timeout_s)
+    assert not scene.callbacks.seen
+
+
+def test_async_callbacks_run_on_the_loop_of_the_caller_in_the_order_of_completion(scene: Scene) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    recognizer = scene.recognizer(edge)
+    order: list[str] = []
+
+    async def main() -> None:
+        done = asyncio.Event()
+
+        async def slow(outcome: Recognition | NearsightError) -> None:
+            assert isinstance(outcome, Recognition)
+            assert asyncio.get_running_loop() is own
+            await asyncio.sleep(0)
+            order.append("slow")
+            recognizer.recognize(PHOTO, second)
+
+        async def second(outcome: Recognition | NearsightError) -> None:
+            order.append("second")
+            recognizer.close()
+            done.set()
+
+        own = asyncio.get_running_loop()
+        recognizer.recognize(PHOTO, slow)
+        await asyncio.wait_for(done.wait(), 20.0)
+
+    asyncio.run(main())
+    assert order == ["slow", "second"]
+
+
+def test_an_async_callback_without_a_loop_runs_on_one_of_the_callback_thread(scene: Scene) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+
+    async def callback(outcome: Recognition | NearsightError) -> None:
+        await asyncio.sleep(0)
+        scene.callbacks(outcome)
+
+    scene.recognizer(edge).recognize(PHOTO, callback)
+    assert isinstance(scene.callbacks.wait()[0], Recognition)
+
+
+def test_files_and_images_of_other_libraries_are_recognised(scene: Scene) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    recognizer = scene.recognizer(edge)
+    for image in (io.BytesIO(PHOTO), Image.open(io.BytesIO(PHOTO))):
+        assert recognizer.recognize_blocking(image).known
+    with pytest.raises(InvalidImage, match=r"seek\(0\)"):
+        recognizer.recognize_blocking(io.BytesIO())
+    with pytest.raises(InvalidImage, match="astype"):
+        recognizer.recognize_blocking(np.zeros((64, 64, 3)))

@@ -1,5 +1,7 @@
 """A live stream: one answer per frame, whatever camera, callback and tiers do."""
 
+import asyncio
+import io
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Cancelled, InvalidImage, NearsightError, Unavailable
@@ -217,6 +220,42 @@ def test_a_callback_that_raises_is_logged_and_gets_the_next_frame() -> None:
     camera.stream.start([frame()] * 3, raises_once)
     assert camera.stream.wait(30)
     assert heard.numbers == [0, 1, 2]
+
+
+def test_an_async_callback_is_awaited_before_the_next_frame_is_taken() -> None:
+    camera, seen = Questions(), []
+
+    async def main() -> None:
+        own, done = asyncio.get_running_loop(), asyncio.Event()
+
+        async def callback(answer: StreamAnswer) -> None:
+            assert asyncio.get_running_loop() is own
+            seen.append(answer.number)
+            await asyncio.sleep(0)
+            seen.append(answer.number)
+            if answer.number == 3:
+                camera.stream.close()
+                done.set()
+
+        camera.stream.start(frames(), callback)
+        await asyncio.wait_for(done.wait(), 20.0)
+
+    def frames() -> Iterator[ImageSource]:
+        while True:
+            yield frame()
+
+    asyncio.run(main())
+    assert camera.stream.wait(20.0)
+    assert seen == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_images_of_other_libraries_and_files_are_frames_too() -> None:
+    file = io.BytesIO(jpeg(frame()))
+    assert Questions().push(Image.open(file)).done is Done.ASKED
+    file.seek(0)
+    assert Questions().push(file).done is Done.ASKED
+    at_its_end = Questions().push(file)
+    assert (at_its_end.done, type(at_its_end.error)) == (Done.INVALID, InvalidImage)
 
 
 def test_an_iterable_that_raises_ends_the_stream_and_is_heard_of() -> None:
