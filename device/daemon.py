@@ -88,7 +88,7 @@ class DeviceDaemon:
 
     def details(self) -> Sequence[tuple[str, str]]:
         """Facts for a person, in display order."""
-        endpoints = {"edge": self._settings.edge.endpoint, "cloud": self._settings.cloud.endpoint}
+        endpoints = self._recognizer.endpoints
         tiers = [
             (tier, f"{endpoints[tier]} ({_STATES[state]})")
             for tier, state in self._recognizer.breaker_states().items()

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -21,12 +22,13 @@ from nearsight.common.request.forms import FEATURES, IMAGE
 from nearsight.common.request.next_tiers import AskRules, BreakerState, NextTiers
 from nearsight.common.result_cache.stage import ResultCacheState
 from nearsight.common.rpc.client import Channel
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.device.base_recognizer import BaseRecognizer
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import RecognizerObserver, RequestEngine, Tier
 from nearsight.device.inference import Inference, infer
-from nearsight.device.local_recognition import LocalRecognition
+from nearsight.device.local_recognition import EDGE, LocalRecognition
 from nearsight.device.model_providers import ModelProviders
 from nearsight.device.peer_store import PeerStore
 from nearsight.device.peers.report import PeersReport
@@ -35,8 +37,22 @@ from nearsight.device.query import DeviceQuery, QueryContext
 from nearsight.device.recognizer_settings import RecognizerSettings
 from nearsight.device.tiers import RemoteTier
 
+CLOUD = "cloud"
 COMPUTING_MS = MappingProxyType({IMAGE: 8.0, FEATURES: 6.0})
 """What tiers are assumed to compute on a photo, until they answer."""
+_NOBODY_HERE = (
+    "start `nearsight cloud` and `nearsight edge`, give their addresses, "
+    "or use LocalRecognizer(FOLDER), which needs neither"
+)
+
+
+class LeftOut(Enum):
+    """An argument that was not given."""
+
+    LEFT_OUT = "left out"
+
+
+LEFT_OUT = LeftOut.LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +82,11 @@ class Recognizer(BaseRecognizer):
     Parameters
     ----------
     edge, cloud : str or None
-        Endpoints such as ``tcp://10.0.0.5:7100``; None if there is no such tier. At least one is needed.
+        Endpoints such as ``tcp://10.0.0.5:7100``; None if there is no such tier. At least one is needed. A
+        tier that is left out is that of this machine (`DEFAULT_ENDPOINTS`); beside one with an address, there
+        is none.
     catalogue : str
-        The catalogue whose objects should be recognised.
+        The catalogue whose objects should be recognised. Needed.
     device_id : str, optional
         Stable identity of this device; the edge learns from what one device asks in sequence. Default: a
         new one per Recognizer.
@@ -84,14 +102,16 @@ class Recognizer(BaseRecognizer):
     Raises
     ------
     ConfigurationError
-        If neither tier is given, or an endpoint or key cannot be used.
+        If there is neither tier, or an endpoint or key cannot be used.
+    TypeError
+        If no catalogue is given.
     """
 
     def __init__(  # noqa: PLR0913  the one place where an application sets everything, by name
         self,
-        edge: str | None,
-        cloud: str | None,
-        catalogue: str,
+        edge: str | LeftOut | None = LEFT_OUT,
+        cloud: str | LeftOut | None = LEFT_OUT,
+        catalogue: str = "",
         *,
         device_id: str | None = None,
         settings: RecognizerSettings | None = None,
@@ -99,29 +119,27 @@ class Recognizer(BaseRecognizer):
         observer: RecognizerObserver | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        if not catalogue:
+            raise TypeError("Recognizer() needs a catalogue, such as catalogue='museum'")
         keys = security or RecognizerSecurity()
         settings = settings or RecognizerSettings()
         self.settings = settings.model_copy(update={"peers": settings.peers.with_key(keys.own)})
         self.catalogue = catalogue
         self.device_id = device_id or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        endpoints = {"edge": (edge, keys.edge), "cloud": (cloud, keys.cloud)}
-        used = {name: (address, own) for name, (address, own) in endpoints.items() if address}
-        if not used:
-            raise ConfigurationError(
-                "a recognizer needs an edge or a cloud to ask",
-                advice="give the address of one, e.g. tcp://127.0.0.1:7100",
-            )
+        self.endpoints = used = _endpoints(edge, cloud)
+        """Tier → its address, in the order in which they are asked."""
 
         def connect(name: str) -> Channel:
-            address, own = used[name]
-            return Channel(address, client_id=self.device_id, security=own, clock=clock)
+            own = keys.edge if name == EDGE else keys.cloud
+            return Channel(used[name], client_id=self.device_id, security=own, clock=clock)
 
         self._local: LocalRecognition | None = None
         recognition = self.settings.prefetch.recognition
-        rules = AskRules(self.settings.tier_share, self.settings.breaker)
+        advice = _NOBODY_HERE if used.items() <= DEFAULT_ENDPOINTS.items() else ""
+        rules = AskRules(self.settings.tier_share, self.settings.breaker, advice)
         self._next_tiers = NextTiers(used, rules, COMPUTING_MS, recognition.query_features)
         with ExitStack() as undo:
-            if self._recognizes_itself(edge):
+            if self._recognizes_itself():
                 providers = ModelProviders(
                     catalogue, self.device_id, tuple(used), connect, self.settings, clock
                 )
@@ -238,7 +256,7 @@ class Recognizer(BaseRecognizer):
         if self._local is not None:
             self._local.close()
 
-    def _recognizes_itself(self, edge: str | None) -> bool:
+    def _recognizes_itself(self) -> bool:
         prefetch, peers = self.settings.prefetch, self.settings.peers
         if not (prefetch.enabled and prefetch.k_max):
             if peers.enabled:
@@ -247,4 +265,24 @@ class Recognizer(BaseRecognizer):
                     advice="set prefetch.enabled and prefetch.k_max, or peers.enabled = false",
                 )
             return False
-        return bool(edge) or peers.enabled
+        return EDGE in self.endpoints or peers.enabled
+
+
+def _endpoints(edge: str | LeftOut | None, cloud: str | LeftOut | None) -> Mapping[str, str]:
+    """Tier → address of those that there are.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none.
+    """
+    given = {EDGE: edge, CLOUD: cloud}
+    used = {tier: address for tier, address in given.items() if isinstance(address, str) and address}
+    if not used:
+        used = {tier: DEFAULT_ENDPOINTS[tier] for tier, address in given.items() if address is LEFT_OUT}
+    if not used:
+        raise ConfigurationError(
+            "a recognizer needs an edge or a cloud to ask",
+            advice="give the address of one, e.g. tcp://127.0.0.1:7100",
+        )
+    return used

@@ -14,7 +14,7 @@ from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.common.settings import SettingsGroup
 from nearsight.device.engine import RecognizerObserver
-from nearsight.device.recognizer import Recognizer, RecognizerSecurity
+from nearsight.device.recognizer import LEFT_OUT, Recognizer, RecognizerSecurity
 from nearsight.device.recognizer_settings import RecognizerSettings
 
 
@@ -22,7 +22,8 @@ class TierSettings(SettingsGroup):
     """Where a tier is, and who it must be."""
 
     endpoint: str = ""
-    """Address of the tier, such as tcp://10.0.0.5:7100. Empty: there is none."""
+    """Address of the tier, such as tcp://10.0.0.5:7100. Empty: there is none; if both
+    are empty, those of this machine are asked."""
     public_key: str = ""
     """Public key of the tier, or a file that holds it; needed if the tier uses encryption."""
 
@@ -62,16 +63,16 @@ class DeviceSettings(RpcDaemonSettings):
     def new_recognizer(
         self, *, device_id: str | None = None, observer: RecognizerObserver | None = None
     ) -> Recognizer:
-        """The SDK with these settings.
+        """The SDK with these settings; it asks the tiers of this machine if none is set.
 
         Raises
         ------
         ConfigurationError
-            If no tier is set, or an address or key cannot be used.
+            If an address or key cannot be used.
         """
         return Recognizer(
-            self.edge.endpoint,
-            self.cloud.endpoint,
+            self.edge.endpoint or LEFT_OUT,
+            self.cloud.endpoint or LEFT_OUT,
             self.catalogue,
             device_id=device_id or self.device_id,
             settings=self.recognizer_settings(),

@@ -182,7 +182,8 @@ class RequestFlow(Generic[Q]):
         if self.phase is not Phase.LOOKING or stage is not self._looking:
             return None
         self._looking = None
-        final = stage.grain == NETWORK  # the next tier has the same network
+        # The next tier has the same network. Where no tier comes next, the last stage knows everything.
+        final = stage.grain == NETWORK or not (self._to_look or self._tiers.names)
         if stage is self._standby and self._standby is not None:
             final = self._standby.complete
         if found is None and not final:
@@ -244,7 +245,7 @@ class RequestFlow(Generic[Q]):
             self._tiers.abandoned(question.choice)
         passed_s = now_s - self.started_at_s
         message = f"no outcome within {passed_s:.2f} s, waiting for {waiting_for}{self._history()}"
-        return self._finish(DeadlineExceeded(message, advice="allow more time or " + NO_TIER_ADVICE))
+        return self._finish(DeadlineExceeded(message, advice=self._advice_for_time()))
 
     # Decisions
 
@@ -345,11 +346,16 @@ class RequestFlow(Generic[Q]):
                 return type(error)(f"no tier answered{self._history()}", advice=error.advice)
         if self.deadline_s - now_s < SMALLEST_TRY_S:
             message = f"the time was used up{self._history()}"
-            return DeadlineExceeded(message, advice="allow more time or " + NO_TIER_ADVICE)
+            return DeadlineExceeded(message, advice=self._advice_for_time())
         kinds = {type(error) for error in self._errors}
         kind = kinds.pop() if len(kinds) == 1 else Unavailable
         advice = self.last_error.advice if self.last_error is not None else ""
+        if all(isinstance(error, Unavailable) and not error.reached for error in self._errors):
+            advice = self._tiers.nobody_advice or advice
         return kind(f"no tier answered{self._history()}", advice=advice or NO_TIER_ADVICE)
+
+    def _advice_for_time(self) -> str:
+        return "allow more time" + (f" or {NO_TIER_ADVICE}" if self._tiers.names else "")
 
     def _history(self) -> str:
         text = "; ".join(

@@ -165,6 +165,8 @@ class AskRules:
     """Of the time left that a tier may use while another healthy one could still be asked."""
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     """When a tier that keeps failing is asked last."""
+    nobody_advice: str = ""
+    """What to do if none of them is there at all. Empty: what the last one's error advises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,8 @@ class NextTiers:
         self.names = tuple(names)
         """In the order in which they should be asked."""
         self._rules = rules
+        self.nobody_advice = rules.nobody_advice
+        """What to do if none of them is there."""
         self._breakers = {name: CircuitBreaker(rules.breaker) for name in self.names}
         self._forms = {name: OffloadChoice(LinkEstimate(), computing_ms) for name in self._breakers}
         self._last: dict[str, OffloadDecision] = {}

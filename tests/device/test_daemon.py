@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.errors import ConfigurationError, InvalidArgument, NotFound, Overloaded
+from nearsight.common.errors import InvalidArgument, NotFound, Overloaded
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.operation.explain import ask_explanations
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
 from nearsight.common.rpc.client import Channel, Stub
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
 from nearsight.device.daemon import DeviceDaemon
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
@@ -157,9 +158,14 @@ def _features(metrics: DaemonMetrics) -> int:
     return int(metrics.registry.get_sample_value("nearsight_device_query_features") or 0)
 
 
-def test_a_daemon_without_any_tier_does_not_start() -> None:
-    with pytest.raises(ConfigurationError, match="edge or a cloud"):
-        DeviceDaemon(DeviceSettings(), DaemonMetrics("device"))
+def test_a_daemon_without_any_tier_asks_those_of_this_machine() -> None:
+    daemon = DeviceDaemon(DeviceSettings(), DaemonMetrics("device"))
+    facts = dict(daemon.details())
+    daemon.stop(0.0)
+    assert [facts[tier].split()[0] for tier in ("edge", "cloud")] == [
+        DEFAULT_ENDPOINTS["edge"],
+        DEFAULT_ENDPOINTS["cloud"],
+    ]
 
 
 def raw_client(tmp_path: Path) -> Path:

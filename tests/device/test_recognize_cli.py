@@ -12,9 +12,11 @@ from nearsight.common.errors import Overloaded
 from nearsight.common.object_cache.expected_latency import Explanation, LatencyTerms
 from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from support.pictures import broken_images, jpeg, picture
 from support.recognition_server import EXHIBIT, ScriptedRecognition, always, failing, response, serve
+from support.recognizers import NOBODY
 
 
 @pytest.fixture
@@ -64,18 +66,23 @@ def test_unknown_has_an_exit_code_of_its_own(
 
 
 def test_errors_are_one_line_with_the_next_step(
-    edge: ScriptedRecognition, photo: str, capsys: pytest.CaptureFixture[str]
+    edge: ScriptedRecognition,
+    photo: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     edge.answer = failing(Overloaded("busy", advice="come back later"))
     assert main(["recognize", photo, "--edge", edge.endpoint]) == 4
     assert main(["recognize", "none.jpg", "--edge", edge.endpoint]) == 2
-    assert main(["recognize", photo]) == 5
+    nobody = dict.fromkeys(DEFAULT_ENDPOINTS, NOBODY)
+    monkeypatch.setattr("nearsight.device.recognizer.DEFAULT_ENDPOINTS", nobody)
+    assert main(["recognize", photo]) == 4
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
     assert all(line.startswith("error: ") and "; " in line for line in lines)
     assert "come back later" in lines[0]
     assert "check the path" in lines[1]
-    assert "tcp://" in lines[2]
+    assert "start `nearsight cloud`" in lines[2]
 
 
 def test_the_photo_is_drawn(edge: ScriptedRecognition, photo: str, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearsight.common.errors import ConfigurationError
 from nearsight.common.request.next_tiers import BreakerSettings, BreakerState, CircuitBreaker
 
 SETTINGS = BreakerSettings(failures=3, cooldown_s=1.0, longest_cooldown_s=8.0)
@@ -107,7 +108,7 @@ def test_one_failure_that_no_repetition_can_help_is_enough() -> None:
 
 
 def test_a_longest_cool_down_below_the_first_is_refused() -> None:
-    with pytest.raises(ValueError, match="longest_cooldown_s"):
+    with pytest.raises(ConfigurationError, match="longest_cooldown_s"):
         BreakerSettings(cooldown_s=2.0, longest_cooldown_s=1.0)
 
 

@@ -1,5 +1,7 @@
 """The SDK against real servers: who answers, under every fault."""
 
+import socket
+import threading
 from pathlib import Path
 
 import cv2
@@ -246,3 +248,82 @@ def test_a_broken_answer_of_the_edge_is_not_passed_on(scene: Scene) -> None:
     assert scene.recognizer(edge, cloud).recognize_blocking(PHOTO).answered_by == "cloud"
     with pytest.raises(InternalError, match="broken answer"):
         scene.recognizer(edge).recognize_blocking(PHOTO)
+
+
+# Which tiers there are
+
+
+def here(monkeypatch: pytest.MonkeyPatch, edge: str, cloud: str) -> None:
+    """Daemons of this machine, elsewhere than those that may run on it."""
+    monkeypatch.setattr("nearsight.device.recognizer.DEFAULT_ENDPOINTS", {"edge": edge, "cloud": cloud})
+
+
+def test_tiers_that_are_left_out_are_those_of_this_machine(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, cloud = scene.tier("cloud", always("cloud"))
+    here(monkeypatch, NOBODY, cloud)
+    with Recognizer(catalogue="museum", settings=QUICK) as recognizer:
+        assert recognizer.endpoints == {"edge": NOBODY, "cloud": cloud}
+        assert recognizer.recognize_blocking(PHOTO).answered_by == "cloud"
+    with Recognizer(edge=None, catalogue="museum", settings=QUICK) as recognizer:
+        assert recognizer.endpoints == {"cloud": cloud}
+
+
+def test_beside_a_tier_with_an_address_none_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, NOBODY, NOBODY)
+    with Recognizer("tcp://127.0.0.1:1", catalogue="museum", settings=QUICK) as recognizer:
+        assert recognizer.endpoints == {"edge": "tcp://127.0.0.1:1"}
+
+
+def test_where_no_daemon_of_this_machine_runs_the_error_names_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here(monkeypatch, NOBODY, NOBODY)
+    with (
+        Recognizer(catalogue="museum", settings=QUICK) as recognizer,
+        pytest.raises(
+            Unavailable, match=r"nobody answers.*; start `nearsight cloud`.*LocalRecognizer"
+        ) as raised,
+    ):
+        recognizer.recognize_blocking(PHOTO)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_tier_of_this_machine_that_is_there_gives_its_own_advice(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, cloud = scene.tier("cloud", failing(Unavailable("still loading", advice="try again in a moment")))
+    here(monkeypatch, NOBODY, cloud)
+    with (
+        Recognizer(catalogue="museum", settings=QUICK) as recognizer,
+        pytest.raises(Unavailable, match=r"; try again in a moment$"),
+    ):
+        recognizer.recognize_blocking(PHOTO)
+
+
+def test_a_recognizer_needs_a_catalogue() -> None:
+    with pytest.raises(TypeError, match="catalogue='museum'"):
+        Recognizer("tcp://127.0.0.1:1")
+
+
+def test_a_name_that_does_not_resolve_is_told_soon_and_tried_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, edge = scene.tier("edge", always("edge"))
+    known, resolve = threading.Event(), socket.getaddrinfo
+
+    def look_up(host: str, *others: object, **named: object) -> object:
+        if host != "edge.museum":
+            return resolve(host, *others, **named)
+        if not known.is_set():
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return resolve("127.0.0.1", *others, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    settings = QUICK.model_copy(update={"timeout_s": 600.0})
+    recognizer = scene.recognizer(f"tcp://edge.museum:{edge.rpartition(':')[2]}", settings=settings)
+    with pytest.raises(Unavailable, match=r"the name edge\.museum does not resolve \(Name .*\); is"):
+        recognizer.recognize_blocking(PHOTO)
+    known.set()
+    assert recognizer.recognize_blocking(PHOTO).answered_by == "edge"
