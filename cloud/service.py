@@ -25,7 +25,7 @@ from nearsight.common.inference.classification import classify
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.recognition.codec import features_from_proto, recognized_object_to_proto
 from nearsight.common.recognition.extraction import FeatureExtractor
-from nearsight.common.recognition.object_recognizer import recognize_image
+from nearsight.common.recognition.object_recognizer import MAX_QUERY_FEATURES, recognize_image
 from nearsight.common.recognition.settings import ImageLimits
 from nearsight.common.request.answer import NETWORK
 from nearsight.common.rpc.service import CallContext, Service
@@ -34,9 +34,6 @@ from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 
 ANSWERED_BY = "cloud"
-
-MAX_QUERY_FEATURES = 2_000
-"""More features of one query are not looked at: the weakest decide nothing, a stranger chose their number."""
 
 MAX_IDS = 10_000
 """Ids in one request."""

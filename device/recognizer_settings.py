@@ -81,6 +81,15 @@ class RequestSettings(SettingsGroup):
     """Answers that are used again. Needs the recognition cache, which keeps up with the catalogue."""
 
 
+class LocalSettings(RequestSettings):
+    """Settings of one `LocalRecognizer`."""
+
+    recognition: RecognitionSettings = RecognitionSettings()
+    """The pipeline from image to answer; objects are trained anew where it changes what is learnt of them."""
+    allow_similar: bool = False
+    """Take pictures of a folder that are there under another id, too; the answer is then one of the two."""
+
+
 class RecognizerSettings(RequestSettings):
     """Settings of one `Recognizer`."""
 

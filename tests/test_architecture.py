@@ -116,9 +116,7 @@ def test_common_holds_only_what_two_tiers_use() -> None:
     of_tiers = [reached({m for m in imports() if m.split(".")[0] == tier}) for tier in TIERS]
     packages = {name.rpartition(".")[0] for name in modules}
     wanted = {name for name in modules if sum(name in tier for tier in of_tiers) > 1}
-    for_applications = {
-        name for name in modules if name.startswith(("common.result_cache.", "common.catalogue."))
-    }
+    for_applications = {name for name in modules if name.startswith("common.result_cache.")}
     for_simulations = {name for name in modules if name.startswith("common.model_cache.")}
     of_reuse = tuple(
         f"common.inference.{name}" for name in ("graph_regions", "region_reuse", "reuse_cost", "segment")

@@ -86,6 +86,19 @@ class DatabaseCatalogue:
                 self._live = live
             return self._live
 
+    def live(self) -> LiveCatalogue:
+        """The catalogue in service, with everything that the file holds by now in its index.
+
+        Raises
+        ------
+        NotFound
+            If there is no such catalogue.
+        """
+        live = self._loaded()
+        live.refresh()
+        live.when_current(live.content.revision).result()
+        return live
+
     def close(self) -> None:
         """Let go of the index; the file stays open."""
         if self._live is not None:

@@ -26,7 +26,7 @@ each: half or a third of the size 0.27, JPEG of quality 20 0.28, cropped to 80 %
 
 _TWIN = (
     "its picture is that of {twin!r} ({share:.0%} of the features agree): keep one of the two, or take both "
-    "with --allow-similar"
+    "(--allow-similar; in a program LocalSettings(allow_similar=True))"
 )
 
 

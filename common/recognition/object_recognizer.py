@@ -38,6 +38,9 @@ _PHOTO_FEATURES, _MOST_ALIKE_PHOTO = 400, 4
 """The same of a photo, and the features that are looked up: rivals came first here."""
 _NO_VOTES = np.empty(0, np.int32)
 
+MAX_QUERY_FEATURES = 2_000
+"""More features of one query are not looked at: the weakest decide nothing, a stranger chose their number."""
+
 _CLIP_LIMIT = 2.0
 _TILES = (8, 8)
 _SECOND_SIDE_PX, _SECOND_FEATURES = 960, 2000

@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from nearsight.common.rpc.client import Hop
     from nearsight.common.rpc.security import ClientSecurity
     from nearsight.device.inference import Inference
+    from nearsight.device.local_recognizer import LocalRecognizer
     from nearsight.device.peer_store import PeerStore
     from nearsight.device.peers.presence.peer import Peer
     from nearsight.device.peers.settings import PeerSettings
     from nearsight.device.recognition import Recognition, RequestHandle
     from nearsight.device.recognizer import Recognizer, RecognizerSecurity
-    from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+    from nearsight.device.recognizer_settings import LocalSettings, PrefetchSettings, RecognizerSettings
     from nearsight.device.video.live_view import Done, StreamSettings
     from nearsight.device.video.session import VideoResult, VideoSession, VideoSettings
     from nearsight.device.video.stream import LiveStream, StreamAnswer
@@ -62,6 +63,8 @@ __all__ = [
     "InvalidArgument",
     "InvalidImage",
     "LiveStream",
+    "LocalRecognizer",
+    "LocalSettings",
     "NearsightError",
     "NotFound",
     "Overloaded",
@@ -96,6 +99,8 @@ _ELSEWHERE = MappingProxyType(
         "Hop": "nearsight.common.rpc.client",
         "Inference": "nearsight.device.inference",
         "LiveStream": "nearsight.device.video.stream",
+        "LocalRecognizer": "nearsight.device.local_recognizer",
+        "LocalSettings": "nearsight.device.recognizer_settings",
         "Peer": "nearsight.device.peers.presence.peer",
         "PeerSettings": "nearsight.device.peers.settings",
         "PeerStore": "nearsight.device.peer_store",

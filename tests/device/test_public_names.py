@@ -23,6 +23,8 @@ PUBLIC = {
     "InvalidArgument",
     "InvalidImage",
     "LiveStream",
+    "LocalRecognizer",
+    "LocalSettings",
     "NearsightError",
     "NotFound",
     "Overloaded",

@@ -3,9 +3,10 @@
 import pytest
 
 from nearsight.common.errors import DeadlineExceeded, InvalidArgument, NearsightError, NotFound, Unavailable
-from nearsight.common.request.answer import NETWORK, Answer
+from nearsight.common.request.answer import NETWORK, OBJECT, Answer
 from nearsight.common.request.effects import Ask, Extract, Finish, Look
 from nearsight.common.request.forms import FEATURES
+from nearsight.common.request.next_tiers import AskRules, NextTiers
 from support.recognition_server import EXHIBIT
 from support.requests import FOUND, PlainQuery, PlainStage, new_flow, outcome, tiers
 
@@ -45,6 +46,27 @@ def test_where_a_network_knows_nothing_nobody_else_is_asked() -> None:
     answer = outcome(finish)
     assert isinstance(answer, Answer)
     assert (answer.found, answer.answered_by, flow.attempts) == (None, "device", [])
+
+
+def test_where_no_tier_comes_next_the_last_stage_says_what_is_unknown() -> None:
+    first, last = PlainStage(0), PlainStage(0)
+    flow = new_flow(NextTiers((), AskRules(), {}, 800), first, last)
+    flow.begin(PlainQuery(), 0.0, 0.0)
+    assert flow.looked(first, None, 0.1) == Look(last)
+    finish = flow.looked(last, None, 0.2)
+    assert isinstance(finish, Finish)
+    answer = outcome(finish)
+    assert isinstance(answer, Answer)
+    assert (answer.found, answer.answered_by, answer.grain) == (None, "device", OBJECT)
+    assert finish.learners == (first,)
+
+
+def test_where_no_tier_comes_next_a_late_answer_is_no_matter_of_tiers() -> None:
+    flow = new_flow(NextTiers((), AskRules(), {}, 800), PlainStage(0))
+    flow.begin(PlainQuery(), 0.0, 0.0)
+    error = outcome(flow.expired(5.0))
+    assert isinstance(error, DeadlineExceeded)
+    assert error.advice == "allow more time"
 
 
 def test_all_stages_learn_what_a_tier_answers() -> None:

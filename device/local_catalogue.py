@@ -1,0 +1,229 @@
+"""A catalogue in the application's own process: from a folder of reference images, or a cloud's database.
+
+What is trained of a folder is kept beside it, in a database like that of a cloud. Only images that are new or
+changed are trained again; objects that left the folder go. The folder decides: an index that is damaged is
+set aside and made anew, and one that cannot be written is replaced by a copy for this process alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
+from nearsight.common.catalogue.ingestion import (
+    IngestionReport,
+    Progress,
+    ingest_folder,
+    read_reference_folder,
+)
+from nearsight.common.catalogue.live_catalogue import LiveCatalogue
+from nearsight.common.catalogue.schema import FORMAT
+from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.catalogue.training import ObjectTrainer, choose_catalogue
+from nearsight.common.clock import Clock
+from nearsight.common.database.files import copy_database
+from nearsight.common.database.places import set_aside
+from nearsight.common.errors import (
+    ConfigurationError,
+    CorruptStore,
+    ForeignStore,
+    InvalidArgument,
+    NearsightError,
+    NotFound,
+    Unavailable,
+)
+from nearsight.common.logging import get_logger
+from nearsight.common.recognition.object_recognizer import ObjectRecognizer
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.recognizer_settings import LocalSettings
+
+INDEX_NAME = ".nearsight.db"
+"""The index of a folder, in it."""
+_IN_INDEX = "references"
+"""Name of the only catalogue in it."""
+_PROGRESS_INTERVAL_S = 2.0
+_MOST_PROBLEMS = 20
+"""Images that cannot be used, named in the log one by one."""
+
+_log = get_logger("device.local_catalogue")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCatalogue:
+    """All objects of a catalogue, indexed; it does not change any more."""
+
+    recognizer: ObjectRecognizer
+    revision: int
+    """Of the catalogue, as its database counts."""
+
+
+def from_database(path: Path, catalogue: str, settings: RecognitionSettings) -> LocalCatalogue:
+    """Load a catalogue of a cloud's database.
+
+    Raises
+    ------
+    NotFound, InvalidArgument
+        If there is no such file or catalogue, or none is named and there are several.
+    CorruptStore, ConfigurationError
+        If the file cannot be used.
+    """
+    with CatalogueStore(path, create=False, or_read_only=True) as store:
+        name = choose_catalogue(catalogue, [info.name for info in store.catalogues()])
+        live = LiveCatalogue(name, store, settings)
+        live.load()
+        try:
+            return LocalCatalogue(live.recognizer, live.content.revision)
+        finally:
+            live.stop()
+
+
+def from_folder(
+    folder: Path, index: Path | None, settings: LocalSettings, clock: Clock, progress: Progress | None
+) -> LocalCatalogue:
+    """Load a folder of reference images, trained as far as its index does not hold them.
+
+    Parameters
+    ----------
+    folder : Path
+        In the layout of `nearsight.common.catalogue.ingestion`.
+    index : Path, optional
+        The database with what was trained. Default: `INDEX_NAME` in the folder.
+    settings : LocalSettings
+        How to train.
+    clock : Clock
+        Measures what it took.
+    progress : callable, optional
+        Called in this thread with the objects dealt with so far and their total. Without it the log tells.
+
+    Raises
+    ------
+    NotFound, InvalidArgument
+        If the folder cannot be used at all, or none of its images can.
+    ForeignStore, ConfigurationError
+        If the index that is named is another program's or a newer version's, or there is no folder for it.
+    """
+    read_reference_folder(folder)  # before anything is begun beside a folder that is none
+    place = index or folder / INDEX_NAME
+    if not place.parent.is_dir():
+        raise ConfigurationError(f"there is no folder {place.parent}", advice=f"mkdir -p {place.parent}")
+    started_s = clock.monotonic()
+    with _one_process(folder), ExitStack() as stack:
+        store = stack.enter_context(_opened(place, stack, own=index is None))
+        trainer = ObjectTrainer(settings.recognition)
+        catalogue = stack.enter_context(closing(DatabaseCatalogue(store, _IN_INDEX, trainer)))
+        removed = _without_those_that_left(folder, store, catalogue)
+        report = ingest_folder(
+            folder,
+            catalogue,
+            threads=os.cpu_count() or 1,
+            allow_similar=settings.allow_similar,
+            progress=progress or _logged(clock),
+        )
+        if report.interrupted:
+            raise KeyboardInterrupt
+        _tell_problems(report)
+        try:
+            live = catalogue.live()
+        except NotFound as error:  # nothing ever went in
+            first = report.problems[0]
+            raise InvalidArgument(
+                f"no image in {folder} can be used; {first.path}: {first.reason}",
+                advice="give JPEG, PNG or WebP files that show one object each",
+            ) from error
+        _log.info(
+            "the catalogue is ready",
+            folder=str(folder),
+            objects=len(live.recognizer),
+            trained=len(report.added) + len(report.replaced),
+            removed=removed,
+            seconds=round(clock.monotonic() - started_s, 1),
+        )
+        return LocalCatalogue(live.recognizer, live.content.revision)
+
+
+def _opened(place: Path, stack: ExitStack, *, own: bool) -> CatalogueStore:
+    """The index; a copy for this process alone where it cannot be written.
+
+    Whatever is wrong with our ``own`` file in the folder, it can be made anew. One that the application named
+    may be somebody else's.
+    """
+    try:
+        return CatalogueStore(place)
+    except CorruptStore as error:
+        if isinstance(error, ForeignStore) and not own:
+            raise
+        aside = set_aside(place, "damaged")
+        _log.warning("the index is damaged and made anew", error=error.message, damaged=str(aside))
+        return CatalogueStore(place)
+    except (ConfigurationError, Unavailable) as error:
+        _log.warning(
+            "the index cannot be kept: what is new in the folder is trained at each start",
+            error=error.message,
+            advice="give index=PATH on a disk that can be written",
+        )
+        copy = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nearsight-"))) / place.name
+        with suppress(NearsightError):  # there may be none, or none that can be read
+            copy_database(place, copy, FORMAT)
+        return CatalogueStore(copy)
+
+
+def _without_those_that_left(folder: Path, store: CatalogueStore, catalogue: DatabaseCatalogue) -> int:
+    """Remove objects that are no longer in the folder; how many these were.
+
+    Before others come in: what was refused as the twin of one of these has its place now.
+    """
+    if _IN_INDEX not in [info.name for info in store.catalogues()]:
+        return 0
+    objects, _ = read_reference_folder(folder)
+    gone = {item.object_id for item in catalogue.objects()} - {item.object_id for item in objects}
+    return len(catalogue.remove(sorted(gone)).removed) if gone else 0
+
+
+@contextmanager
+def _one_process(folder: Path) -> Iterator[None]:
+    """Hold the folder, as far as its disk has locks: a second process waits and finds everything trained."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _log.info("another process trains this folder: waiting for it", folder=str(folder))
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:  # some network disks: then the database alone keeps writers apart
+            _log.debug("the folder cannot be locked", folder=str(folder), error=str(error))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _logged(clock: Clock) -> Progress:
+    """Progress that the log tells now and then."""
+    last_s = clock.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last_s
+        now_s = clock.monotonic()
+        if now_s - last_s >= _PROGRESS_INTERVAL_S:
+            last_s = now_s
+            _log.info("training", objects=done, of=total)
+
+    return tell
+
+
+def _tell_problems(report: IngestionReport) -> None:
+    for problem in report.problems[:_MOST_PROBLEMS]:
+        _log.warning(
+            "an object is not recognised" if problem.rejected else "an image is not used",
+            object_id=problem.object_id,
+            path=str(problem.path),
+            reason=problem.reason,
+        )
+    left = len(report.problems) - _MOST_PROBLEMS
+    if left > 0:
+        _log.warning("further images are not used", images=left)

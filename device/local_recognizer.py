@@ -1,0 +1,161 @@
+"""Recognition in the application's own process: a whole catalogue is the last stage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from nearsight.common.catalogue.answers import Listing
+from nearsight.common.catalogue.ingestion import Progress
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
+from nearsight.common.recognition.extraction import FeatureExtractor, OrbExtractor
+from nearsight.common.recognition.models import Features
+from nearsight.common.recognition.object_recognizer import (
+    MAX_QUERY_FEATURES,
+    ObjectRecognizer,
+    recognize_image,
+)
+from nearsight.common.recognition.results import RecognizedObject
+from nearsight.common.request.answer import OBJECT, Answer, Lesson
+from nearsight.common.request.effects import Stage
+from nearsight.common.request.next_tiers import AskRules, NextTiers
+from nearsight.common.result_cache.stage import ResultStage
+from nearsight.device.base_recognizer import BaseRecognizer
+from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine
+from nearsight.device.image_sources import AnyImage
+from nearsight.device.local_catalogue import LocalCatalogue, from_database, from_folder
+from nearsight.device.query import DeviceQuery, QueryContext
+from nearsight.device.recognition import RequestHandle
+from nearsight.device.recognizer_settings import LocalSettings, UploadSettings
+
+
+class WholeCatalogue:
+    """All objects of a catalogue as a stage: it answers last, so it looks a second time, as a cloud does.
+
+    Parameters
+    ----------
+    recognizer : ObjectRecognizer
+        All of them.
+    extractor : FeatureExtractor
+        For images.
+    one_look : bool
+        More photos of the same follow: no second look.
+    """
+
+    grain = OBJECT
+
+    def __init__(self, recognizer: ObjectRecognizer, extractor: FeatureExtractor, *, one_look: bool) -> None:
+        self._recognizer = recognizer
+        self._extractor = extractor
+        self._one_look = one_look
+
+    def features_wanted(self, query: DeviceQuery) -> int | None:
+        """None are needed: each look extracts its own."""
+        del query
+        return 0
+
+    def look(self, query: DeviceQuery) -> RecognizedObject | None:
+        """What the photo shows; None is unknown."""
+        if isinstance(query.source, Features):
+            return self._recognizer.recognize(query.source.strongest(MAX_QUERY_FEATURES)).found
+        return recognize_image(
+            query.source, self._recognizer, self._extractor, go_on=lambda: not self._one_look
+        ).found
+
+    def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
+        """Nothing: it knows the catalogue."""
+
+
+class LocalRecognizer(BaseRecognizer):
+    """Recognises the objects of one catalogue in this process, without daemons and without a network.
+
+    How to ask is in `BaseRecognizer`. The answers are those of a cloud with the same catalogue.
+
+    Parameters
+    ----------
+    source : str or path
+        A folder of reference images, as `nearsight cloud ingest` takes it, or the database of a cloud. Taken
+        as it is now: what changes later counts for the next `LocalRecognizer`.
+    catalogue : str
+        For a database that holds several: which one.
+    index : str or path, optional
+        For a folder: the database that keeps what was trained. Default: ``.nearsight.db`` in the folder.
+    settings : LocalSettings
+        Deadlines, limits, recognition.
+    progress : callable, optional
+        Called with the objects that are trained and their total, while a folder is trained. That takes some
+        50 ms per image the first time. Without it the log tells.
+    observer : RecognizerObserver, optional
+        Told about every outcome; for metrics.
+    clock : Clock
+        Must run in real time.
+
+    Raises
+    ------
+    NotFound, InvalidArgument
+        If there is no such folder, file or catalogue, or no image that can be used.
+    SetupError
+        If a database cannot be used.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        catalogue: str = "",
+        *,
+        index: str | os.PathLike[str] | None = None,
+        settings: LocalSettings | None = None,
+        progress: Progress | None = None,
+        observer: RecognizerObserver | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.settings = settings or LocalSettings()
+        recognition, path = self.settings.recognition, Path(source)
+        if path.is_file():
+            loaded = from_database(path, catalogue, recognition)
+        else:
+            loaded = from_folder(path, Path(index) if index else None, self.settings, clock, progress)
+        recognizer, extractor = loaded.recognizer, OrbExtractor(recognition.fast_threshold)
+        self.object_ids = recognizer.object_ids
+        """Ids of the objects that it knows."""
+        results = self._results(loaded, path.name, clock)
+        self._stages = {
+            one_look: (*results, WholeCatalogue(recognizer, extractor, one_look=one_look))
+            for one_look in (False, True)
+        }
+        limits = recognition.limits
+        upload = UploadSettings(max_bytes=limits.max_bytes, max_pixels=limits.max_pixels)
+        engine = RequestEngine(
+            {},
+            partial(DeviceQuery, context=QueryContext(upload, clock, recognition)),
+            (),
+            self.settings,
+            clock,
+            NextTiers((), AskRules(), {}, recognition.query_features),
+            observer,
+        )
+        super().__init__(engine, self.settings, limits, clock)
+
+    def _results(self, loaded: LocalCatalogue, name: str, clock: Clock) -> tuple[Stage[DeviceQuery], ...]:
+        """The result cache, if it is on."""
+        settings = self.settings.result_cache
+        if not settings.enabled:
+            return ()
+        versions = {model.object_id: model.version for model in loaded.recognizer.models.values()}
+        listing = Listing(versions, loaded.revision)
+        return (ResultStage(name, lambda: listing, settings, clock, Random()),)
+
+    def _submit(
+        self,
+        image: AnyImage | Features,
+        deliver: Callable[[Outcome], None],
+        timeout_s: float | None,
+        *,
+        one_look: bool = False,
+        stages: Sequence[Stage[DeviceQuery]] | None = None,
+    ) -> RequestHandle:
+        stages = self._stages[one_look] if stages is None else stages
+        return super()._submit(image, deliver, timeout_s, one_look=one_look, stages=stages)

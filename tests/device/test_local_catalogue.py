@@ -1,0 +1,242 @@
+"""The index of a folder: only what changed is trained, whatever happens to the file beside the folder."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.clock import SYSTEM_CLOCK
+from nearsight.common.errors import ConfigurationError, ForeignStore, InvalidArgument, NotFound
+from nearsight.common.recognition.settings import RecognitionSettings
+from nearsight.device.local_catalogue import INDEX_NAME, LocalCatalogue, from_database, from_folder
+from nearsight.device.recognizer_settings import LocalSettings
+from support.cloud import SMALL_RECOGNITION
+from support.disks import refuse_writes, small_disk
+from support.pictures import picture_jpeg
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A museum of three pictures."""
+    images = tmp_path / "museum"
+    images.mkdir()
+    for name, seed in (("a", 1), ("b", 2), ("c", 3)):
+        (images / f"{name}.jpg").write_bytes(picture_jpeg(seed))
+    return images
+
+
+SETTINGS = LocalSettings(recognition=SMALL_RECOGNITION)
+
+
+def load(folder: Path, index: Path | None = None, settings: LocalSettings = SETTINGS) -> LocalCatalogue:
+    return from_folder(folder, index, settings, SYSTEM_CLOCK, None)
+
+
+def versions(catalogue: LocalCatalogue) -> dict[str, int]:
+    """Id → version, which grows with each training."""
+    return {name: model.version for name, model in catalogue.recognizer.models.items()}
+
+
+def test_only_what_changed_is_trained_again_and_what_left_goes(folder: Path) -> None:
+    assert versions(load(folder)) == {"a": 1, "b": 1, "c": 1}
+    (folder / "b.jpg").write_bytes(picture_jpeg(22))
+    (folder / "c.jpg").unlink()
+    (folder / "d.jpg").write_bytes(picture_jpeg(4))
+    with capture_logs() as logs:
+        changed = load(folder)
+    assert versions(changed) == {"a": 1, "b": 2, "d": 1}
+    (ready,) = (line for line in logs if line["event"] == "the catalogue is ready")
+    assert (ready["objects"], ready["trained"], ready["removed"]) == (3, 2, 1)
+
+
+def test_an_unchanged_folder_is_loaded_without_training(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(folder)
+    monkeypatch.setattr("nearsight.common.catalogue.training.train_view", None)
+    assert versions(load(folder)) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_other_settings_train_everything_again(folder: Path) -> None:
+    load(folder)
+    more = RecognitionSettings(training_features=400, query_features=300)
+    assert versions(load(folder, settings=LocalSettings(recognition=more))) == {"a": 2, "b": 2, "c": 2}
+
+
+def test_the_twin_of_an_object_that_left_takes_its_place(folder: Path) -> None:
+    (folder / "same.jpg").write_bytes(picture_jpeg(1))
+    with capture_logs() as logs:
+        first = load(folder)
+    assert {"a", "same"} - versions(first).keys() == {"same"} or "a" not in versions(first)
+    assert any(line["event"] == "an object is not recognised" for line in logs)
+    kept = "a" if "a" in versions(first) else "same"
+    (folder / f"{kept}.jpg").unlink()
+    assert {"a", "same"} & versions(load(folder)).keys() == {"a", "same"} - {kept}
+
+
+def test_twins_are_taken_if_that_is_wanted(folder: Path) -> None:
+    (folder / "same.jpg").write_bytes(picture_jpeg(1))
+    both = load(folder, settings=SETTINGS.model_copy(update={"allow_similar": True}))
+    assert versions(both).keys() == {"a", "b", "c", "same"}
+
+
+def test_an_image_that_cannot_be_used_is_told_and_harms_no_other(folder: Path) -> None:
+    (folder / "broken.jpg").write_bytes(b"no image")
+    with capture_logs() as logs:
+        assert versions(load(folder)).keys() == {"a", "b", "c"}
+    (line,) = (line for line in logs if line["log_level"] == "warning")
+    assert (line["object_id"], line["path"]) == ("broken", str(folder / "broken.jpg"))
+
+
+def test_a_folder_without_any_usable_image_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"no image")
+    with pytest.raises(InvalidArgument, match=r"no image in .* can be used; .*a\.jpg: .*; give JPEG"):
+        load(tmp_path)
+
+
+def test_nothing_is_begun_beside_what_is_no_folder_of_images(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no folder"):
+        load(tmp_path / "museum")
+    with pytest.raises(NotFound, match="no images"):
+        load(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_progress_is_told_in_this_thread(folder: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    from_folder(folder, None, SETTINGS, SYSTEM_CLOCK, lambda *done: seen.append(done))
+    assert (seen[0], seen[-1]) == ((0, 3), (3, 3))
+
+
+def test_an_interruption_is_handed_on_and_what_was_trained_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(done: int, total: int) -> None:
+        if done == total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        from_folder(folder, None, SETTINGS, SYSTEM_CLOCK, interrupt)
+    monkeypatch.setattr("nearsight.common.catalogue.training.train_view", None)
+    assert versions(load(folder)) == {"a": 1, "b": 1, "c": 1}
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "cut short": lambda index: os.truncate(index, 5000),
+    "no database": lambda index: index.write_text("hello"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_index_is_set_aside_and_made_anew(folder: Path, damage: str) -> None:
+    load(folder)
+    DAMAGE[damage](folder / INDEX_NAME)
+    with capture_logs() as logs:
+        assert versions(load(folder)) == {"a": 1, "b": 1, "c": 1}
+    assert [line["event"] for line in logs if line["log_level"] == "warning"] == [
+        "the index is damaged and made anew"
+    ]
+    assert (folder / f"{INDEX_NAME}.damaged").exists()
+
+
+def test_a_model_that_cannot_be_read_is_trained_again(folder: Path) -> None:
+    load(folder)
+    with sqlite3.connect(folder / INDEX_NAME) as connection:
+        connection.execute("UPDATE objects SET model = x'00' WHERE object_id = 'b'")
+    connection.close()
+    assert versions(load(folder)) == {"a": 1, "b": 2, "c": 1}
+
+
+def test_a_file_of_somebody_else_that_was_named_as_index_stays(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("keep me")
+    with pytest.raises(ForeignStore):
+        load(folder, tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_text() == "keep me"
+
+
+def test_an_index_may_lie_elsewhere(folder: Path, tmp_path: Path) -> None:
+    load(folder, tmp_path / "index.db")
+    assert not (folder / INDEX_NAME).exists()
+    with pytest.raises(ConfigurationError, match="mkdir -p"):
+        load(folder, tmp_path / "none" / "index.db")
+
+
+@pytest.mark.parametrize("known", ["nothing", "an older index"])
+def test_where_the_index_cannot_be_written_a_copy_serves(
+    folder: Path, known: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if known != "nothing":
+        load(folder)
+    (folder / "d.jpg").write_bytes(picture_jpeg(4))
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    opened = CatalogueStore.__init__
+
+    def read_only(store: CatalogueStore, path: Path, **options: object) -> None:
+        if path.parent == folder:
+            raise ConfigurationError(f"cannot open {path}: attempt to write a readonly database")
+        opened(store, path, **options)
+
+    monkeypatch.setattr(CatalogueStore, "__init__", read_only)
+    with capture_logs() as logs:
+        assert versions(load(folder)).keys() == {"a", "b", "c", "d"}
+    (line,) = (line for line in logs if line["log_level"] == "warning")
+    assert "index=PATH" in line["advice"]
+    (ready,) = (line for line in logs if line["event"] == "the catalogue is ready")
+    assert ready["trained"] == (4 if known == "nothing" else 1)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert (folder / INDEX_NAME).exists() == (known != "nothing")
+
+
+@pytest.mark.system
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize("known", ["nothing", "an index"])
+def test_a_folder_on_a_read_only_disk_is_served(tmp_path: Path, folder: Path, known: str) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    with small_disk(place):
+        museum = shutil.copytree(folder, place / "museum")
+        if known == "an index":
+            load(museum)
+        refuse_writes(place, "read-only")
+        with capture_logs() as logs:
+            assert versions(load(museum)).keys() == {"a", "b", "c"}
+    (ready,) = (line for line in logs if line["event"] == "the catalogue is ready")
+    assert ready["trained"] == (3 if known == "nothing" else 0)
+
+
+PROCESS = """
+import logging, sys
+from nearsight import LocalRecognizer, LocalSettings
+from nearsight.common.recognition.settings import RecognitionSettings
+logging.basicConfig(level="INFO", stream=sys.stdout)
+settings = LocalSettings(recognition=RecognitionSettings(training_features=300, query_features=300))
+with LocalRecognizer(sys.argv[1], settings=settings) as recognizer:
+    print(sorted(recognizer.object_ids))
+"""
+
+
+def test_of_two_processes_one_trains_and_both_serve(folder: Path) -> None:
+    command = [sys.executable, "-c", PROCESS, str(folder)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    seen = [process.communicate(timeout=60)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert all("['a', 'b', 'c']" in text for text in seen)
+    assert sorted("trained=3" in text for text in seen) == [False, True]
+
+
+def test_a_database_of_a_cloud_is_loaded_as_it_is(folder: Path, tmp_path: Path) -> None:
+    database = tmp_path / "cloud.db"
+    load(folder, database)
+    loaded = from_database(database, "", SMALL_RECOGNITION)
+    assert versions(loaded) == {"a": 1, "b": 1, "c": 1}
+    with pytest.raises(NotFound, match="there are: references"):
+        from_database(database, "museum", SMALL_RECOGNITION)
+    with pytest.raises(ForeignStore):
+        from_database(folder / "a.jpg", "", SMALL_RECOGNITION)
