@@ -99,6 +99,7 @@ class DeviceDaemon:
             *tiers,
             ("requests in flight", str(self._recognizer.pending)),
             *_prefetch_details(self._recognizer.prefetch_state),
+            *([("why empty", empty)] if (empty := self._recognizer.why_empty()) else []),
             *_cooperation_details(self._recognizer.cooperation_state),
         ]
 

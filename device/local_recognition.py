@@ -171,6 +171,10 @@ class LocalRecognition:
         """What the device does together with those nearby; None if it does not."""
         return self._providers.cooperation
 
+    def why_empty(self) -> str:
+        """Why nothing is held ready, in one sentence; empty if something is."""
+        return self._prefetcher.why_empty()
+
     def explain(self) -> Explanation | None:
         """The last decision, with what speaks for it; None before the first."""
         explanation = self._prefetcher.explain()

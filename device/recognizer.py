@@ -213,6 +213,14 @@ class Recognizer(BaseRecognizer):
         """
         return self._local.explain() if self._local else None
 
+    def why_empty(self) -> str:
+        """Why the device holds no object ready, in one sentence for a person; empty if it holds one."""
+        if self._local is not None:
+            return self._local.why_empty()
+        if not self.settings.prefetch.enabled:
+            return "the settings keep nothing here: prefetch.enabled is false"
+        return "there is no edge, and nobody nearby to share with, who could predict what comes next"
+
     @property
     def prefetch_state(self) -> PrefetchState | None:
         """What the device's own cache is and did; None if it does not prefetch."""

@@ -182,14 +182,15 @@ class EdgeDaemon:
             facts.append(("state", written + begun))
         facts += [*self.networks.facts(), *self.memory.facts(), *self.standbys.facts()]
         for cache in self.caches.all():
-            facts += [(f"{cache.name}: {name}", value) for name, value in facts_of(cache).items()]
+            known = facts_of(cache, self.standbys.size(cache.name))
+            facts += [(f"{cache.name}: {name}", value) for name, value in known.items()]
         return facts
 
     def explanations(self) -> tuple[Explanation, ...]:
         """The last decision of every cache that took one."""
         load = self._load.why()
         explained = [
-            explanation_of(cache, load, self.memory.why(cache.name), self.standbys.why(cache.name))
+            explanation_of(cache, load, self.memory.why(cache.name), self.standbys)
             for cache in self.caches.all()
         ]
         return tuple(one for one in explained if one is not None)

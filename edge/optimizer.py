@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
-from nearsight.common.object_cache.expected_latency import LatencyTerms
+from nearsight.common.object_cache.expected_latency import LatencyTerms, why_nothing_is_kept
 from nearsight.edge.cache_size import CacheSizeDecision, CacheSizeOptimizer
 from nearsight.edge.profiler import Costs
 from nearsight.edge.request_distribution import Ranking
@@ -129,6 +129,29 @@ class Optimizer:
         why = f"more than {k_max} objects are too slow, or take too much memory" if shrinks else change.why
         build = available if shrinks or change.worthwhile else None
         return CacheStep(decision, decision.object_ids if aims else None, build, shrinks, why)
+
+    def why_empty(self, asked_for: int) -> str:
+        """Why the cache holds nothing, in one sentence for a person.
+
+        Parameters
+        ----------
+        asked_for : int
+            Objects that somebody asked for.
+        """
+        decision = self.decision
+        if self._settings.policy == "none":
+            return "the settings want no cache: cache.policy is none"
+        if not self._settings.k_max:
+            return "the settings want no cache: cache.k_max is 0"
+        if not asked_for:
+            return "nobody has asked for one of its objects yet"
+        if decision is None:
+            return "what it should hold is not decided yet"
+        if decision.k:
+            return f"the models of {decision.k} objects are on their way"
+        if not decision.k_max:
+            return "load or memory leave no room for an object"
+        return why_nothing_is_kept("cloud", decision.terms, decision.alternatives.values())
 
     def decide(self, situation: Situation, k_max: int) -> CacheSizeDecision:
         """What belongs into the cache now, at most ``k_max`` objects.

@@ -6,17 +6,20 @@ from collections.abc import Mapping
 
 from nearsight.common.object_cache.expected_latency import Explanation
 from nearsight.edge.catalogue_cache import CatalogueCache
+from nearsight.edge.standby.standbys import Standbys
 
 
-def facts_of(cache: CatalogueCache) -> Mapping[str, str]:
-    """Facts for `nearsight status`, in display order."""
+def facts_of(cache: CatalogueCache, standby: int = 0) -> Mapping[str, str]:
+    """Facts for `nearsight status`, in display order; ``standby``: objects of the standby."""
     requests = cache.hits + cache.misses
     ranking, profiler, markov, supply = cache.estimator.ranking(), cache.profiler, cache.markov, cache.supply
     profile, library, count = profiler.profile, supply.library, cache.prefetch.count
     decision = cache.optimizer.decision
     result = {"result cache": cache.result.state.why} if cache.result is not None else {}
+    empty = {} if cache.size else {"why empty": _why_empty(cache, ranking.seen, standby)}
     return {
         "cached objects": f"{cache.size} of {len(ranking)}, {ranking.seen} asked for",
+        **empty,
         "hit ratio": f"{cache.hits / requests:.3f} of {requests} requests" if requests else "no request yet",
         **result,
         "miss latency": profiler.miss_why,
@@ -31,12 +34,18 @@ def facts_of(cache: CatalogueCache) -> Mapping[str, str]:
     }
 
 
-def explanation_of(cache: CatalogueCache, load: str, memory: str, standby: str) -> Explanation | None:
-    """The last decision for `nearsight explain`, None before the first; the rest in one line each."""
+def _why_empty(cache: CatalogueCache, asked_for: int, standby: int) -> str:
+    answers = f"; the standby of {standby} objects answers if the cloud goes away" if standby else ""
+    return cache.optimizer.why_empty(asked_for) + answers
+
+
+def explanation_of(cache: CatalogueCache, load: str, memory: str, standbys: Standbys) -> Explanation | None:
+    """The last decision for `nearsight explain`, None before the first; load and memory in one line each."""
     decision = cache.optimizer.decision
     if decision is None:
         return None
-    facts = [(name, value) for name, value in facts_of(cache).items() if name != "decision"]
+    known = facts_of(cache, standbys.size(cache.name))
+    facts = [(name, value) for name, value in known.items() if name != "decision"]
     return Explanation(
         cache.name,
         max(0.0, cache.clock.monotonic() - cache.decided_s),
@@ -45,5 +54,5 @@ def explanation_of(cache: CatalogueCache, load: str, memory: str, standby: str) 
         decision.k_max,
         decision.why,
         decision.object_ids,
-        (*facts, ("load", load), ("memory", memory), ("standby", standby)),
+        (*facts, ("load", load), ("memory", memory), ("standby", standbys.why(cache.name))),
     )

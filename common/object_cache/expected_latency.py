@@ -6,6 +6,7 @@ and its minimum is the size that a tier should have.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,28 @@ class LatencyTerms:
     miss_ms: float
     expected_ms: float
     features: int = 0
+
+
+def why_nothing_is_kept(tier: str, offload: LatencyTerms, others: Iterable[LatencyTerms]) -> str:
+    """Why it is faster to ask the next tier at once than to look first, in one sentence for a person.
+
+    Parameters
+    ----------
+    tier : str
+        The next tier.
+    offload : LatencyTerms
+        The terms at k = 0, which was chosen.
+    others : iterable of LatencyTerms
+        What it was compared with.
+    """
+    best = min((one for one in others if one.k), key=lambda one: one.expected_ms, default=None)
+    asking = f"takes {offload.expected_ms:.0f} ms"
+    if best is None:
+        return f"asking the {tier} {asking}, and there is no room for an object"
+    hits = best.recall * best.cached_probability
+    among = f"among {best.k} objects" if best.k > 1 else "for one object"
+    looking = f"looking here {among} first would take {best.lookup_ms:.0f} ms and find {hits:.0%}"
+    return f"the {tier} is near: asking it {asking}, {looking}, so no object is kept"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,12 @@ from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.device.prefetching.catalogue_sync import CatalogueSync, ObjectLister
-from nearsight.device.prefetching.decision import PrefetchDecision, PrefetchFacts, PrefetchOptimizer
+from nearsight.device.prefetching.decision import (
+    PrefetchDecision,
+    PrefetchFacts,
+    PrefetchOptimizer,
+    why_empty,
+)
 from nearsight.device.prefetching.held_models import HeldModels, PrefetchAccount
 from nearsight.device.prefetching.predictions import Forecasts, Prediction, PredictionSource
 from nearsight.device.prefetching.profiler import DeviceProfiler
@@ -276,6 +281,12 @@ class PrefetchController:
             tuple(self._facts()),
         )
 
+    def why_empty(self) -> str:
+        """Why nothing is held ready, in one sentence for a person; empty if something is."""
+        if self._cache.snapshot.recognizer.models:
+            return ""
+        return why_empty(self._decision, recognised=bool(self._current), edge_away=self._edge_away)
+
     def _facts(self) -> list[tuple[str, str]]:
         state = self.state
         account = state.account
@@ -283,7 +294,9 @@ class PrefetchController:
         edge = "answers" if not failures else f"away, {failures} failures in a row"
         if not self._has_edge:
             edge = "no edge"
+        empty = self.why_empty()
         return [
+            *([("why empty", empty)] if empty else []),
             ("current object", self._current),
             ("in use", f"{state.k} objects, {state.query_features} features"),
             ("held", f"{state.held_models} models, {format_bytes(state.held_bytes)}"),

@@ -14,7 +14,12 @@ from typing import Self
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.object_cache.expected_latency import ExpectedLatency, FloatArray, LatencyTerms
+from nearsight.common.object_cache.expected_latency import (
+    ExpectedLatency,
+    FloatArray,
+    LatencyTerms,
+    why_nothing_is_kept,
+)
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import CacheProfile
 
@@ -162,6 +167,27 @@ class PrefetchOptimizer:
 def _equation(curves: ExtractionCurves, cached: FloatArray, miss_ms: float) -> ExpectedLatency:
     sizes = min(len(curves.lookup_ms), len(cached))
     return ExpectedLatency(curves.lookup_ms[:sizes], curves.recall[:sizes], cached[:sizes], miss_ms)
+
+
+def why_empty(decision: PrefetchDecision | None, *, recognised: bool, edge_away: bool) -> str:
+    """Why a device holds nothing ready, in one sentence for a person.
+
+    Parameters
+    ----------
+    decision : PrefetchDecision, optional
+        The last one, if there was one.
+    recognised : bool
+        Whether an object was recognised yet.
+    edge_away : bool
+        Whether the edge does not answer, or there is none.
+    """
+    if not recognised:
+        return "nothing was recognised yet, and what to keep follows from that"
+    if decision is None:
+        return "the edge is away" if edge_away else "the edge has predicted nothing yet"
+    if decision.k:
+        return f"the models of {decision.k} objects are on their way"
+    return why_nothing_is_kept("edge", decision.terms, decision.alternatives.values())
 
 
 def _why(terms: LatencyTerms, features: int, alternatives: Mapping[Choice, LatencyTerms]) -> str:

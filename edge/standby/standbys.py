@@ -93,6 +93,11 @@ class Standbys:
         standby = self._standbys.get(catalogue)
         return standby if standby is not None and len(standby) else None
 
+    def size(self, catalogue: str) -> int:
+        """Objects that the standby of a catalogue can answer for."""
+        standby = self.get(catalogue)
+        return len(standby) if standby is not None else 0
+
     def any_answers(self) -> bool:
         """Whether a catalogue has a standby that can answer."""
         return any(map(self.get, tuple(self._standbys)))

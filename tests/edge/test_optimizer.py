@@ -229,3 +229,26 @@ def test_a_cache_that_is_too_large_shrinks_whatever_it_costs() -> None:
     taken = cache.step("aaabbc", k_max=1)
     assert taken.shrinks
     assert (taken.wanted, taken.build) == (("a",), {"a"})
+
+
+def test_an_empty_cache_says_why_in_one_sentence() -> None:
+    def why(
+        situation: Situation | None,
+        k_max: int = 10,
+        policy: Policy = "adaptive",
+        seen: int = 2,
+        limit: int = 9,
+    ) -> str:
+        optimizer = Optimizer(CacheSettings(policy=policy, k_max=limit))
+        if situation is not None:
+            optimizer.next(situation, k_max, lambda _: CacheState(set(), set(), {}), lambda _: False)
+        return optimizer.why_empty(seen)
+
+    near = Costs(PAPER.lookup_ms, PAPER.recall, miss_ms=1.0)
+    assert "cache.policy is none" in why(None, policy="none")
+    assert "cache.k_max is 0" in Optimizer(CacheSettings(k_max=0)).why_empty(2)
+    assert "nobody has asked" in why(asked(""), seen=0)
+    assert "not decided yet" in why(None)
+    assert "models of 2 objects are on their way" in why(asked("aab", costs=CHEAP))
+    assert "no room" in why(asked("aab"), k_max=0)
+    assert "the cloud is near: asking it takes 1 ms" in why(asked("aab", costs=near))

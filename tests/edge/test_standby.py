@@ -197,3 +197,11 @@ def test_without_memory_for_it_there_is_no_standby(serve: Serve, cloud: Scripted
         assert device.ask(photo(0)) == ("00", "cloud")
         assert cloud.fetched_ids() in ([], ["00"])
         assert edge.standbys.why(CATALOGUE) == "none, as standby_mb is 0"
+
+
+def test_an_empty_cache_says_why_and_who_answers_if_the_cloud_goes(
+    served: tuple[EdgeDaemon, EdgeClient],
+) -> None:
+    edge, _ = served
+    why = facts(edge)[f"{CATALOGUE}: why empty"]
+    assert why.endswith("; the standby of 6 objects answers if the cloud goes away")

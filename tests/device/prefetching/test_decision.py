@@ -13,6 +13,7 @@ from nearsight.device.prefetching.decision import (
     PrefetchDecision,
     PrefetchFacts,
     PrefetchOptimizer,
+    why_empty,
 )
 
 TABLE_4_1 = {
@@ -82,6 +83,18 @@ def test_few_likely_objects_need_few_features_and_many_need_more() -> None:
     assert few.query_features == 200
     assert many.query_features == 600
     assert few.k < many.k
+
+
+def test_an_empty_device_says_why_in_one_sentence() -> None:
+    likely = PrefetchFacts(following([0.5, 0.4]), 1e4, "here", 0.5)
+    kept = PrefetchOptimizer(curves_of_table_4_1()).decide(likely, 10)
+    assert "nothing was recognised" in why_empty(None, recognised=False, edge_away=False)
+    assert "predicted nothing" in why_empty(None, recognised=True, edge_away=False)
+    assert "the edge is away" in why_empty(None, recognised=True, edge_away=True)
+    assert f"models of {kept.k} objects" in why_empty(kept, recognised=True, edge_away=False)
+    near = PrefetchFacts(following([0.5, 0.4]), 1.0, "here", 0.5)
+    offload = PrefetchOptimizer(curves_of_table_4_1()).decide(near, 10)
+    assert "the edge is near: asking it takes 1 ms" in why_empty(offload, recognised=True, edge_away=False)
 
 
 def test_a_fast_edge_makes_plain_offloading_best() -> None:
