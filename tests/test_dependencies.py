@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import nearsight
-from nearsight.__main__ import COMMANDS
+from nearsight.__main__ import COMMANDS, SETTINGS_CLASSES
 from support.import_graph import ROOT, reached
 
 NEEDS_MORE = {
@@ -84,6 +84,7 @@ def test_a_plain_install_has_no_library_of_experiments() -> None:
 
 def test_the_sdk_and_commands_without_an_extra_import_only_what_a_plain_install_has() -> None:
     starts = {command.target.partition(":")[0] for command in COMMANDS.values() if not command.extra}
+    starts |= {settings_class.partition(":")[0] for settings_class in SETTINGS_CLASSES.values()}
     starts |= {getattr(nearsight, name).__module__ for name in nearsight.__all__ if name != "__version__"}
     modules = reached({name.removeprefix("nearsight.") for name in starts})
     assert {"device.recognizer", "device.daemon", "edge.daemon", "cloud.daemon"} <= modules
