@@ -238,8 +238,8 @@ class Readings(Collector):
         return self._read()
 
 
-def parse_listen(listen: str) -> tuple[str, int]:
-    """Host and port of ``host:port`` or ``[host]:port``.
+def parse_listen(listen: str, setting: str = "metrics_listen") -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[host]:port``, given in a setting.
 
     Raises
     ------
@@ -250,6 +250,6 @@ def parse_listen(listen: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigurationError(
-            f"metrics_listen {listen!r} is not host:port", advice="for example 127.0.0.1:9101"
+            f"{setting} {listen!r} is not host:port", advice="for example 127.0.0.1:9101"
         )
     return host, int(port)

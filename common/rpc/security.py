@@ -209,13 +209,23 @@ def write_key_file(
     lines = [f"# {title}"]
     for section, fields in (("metadata", metadata or {}), ("curve", keys)):
         lines += [section, *(f'    {name} = "{value}"' for name, value in fields.items())]
-    # Created aside with its final mode: never readable by others, never half a file under its name.
+    replace_file(path, "\n".join([*lines, ""]).encode("ascii"), mode)
+
+
+def replace_file(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that is never readable by others than ``mode`` says, and never half there.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be written.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside.unlink(missing_ok=True)
         aside.touch(mode=mode, exist_ok=False)
-        aside.write_text("\n".join([*lines, ""]), encoding="ascii")
+        aside.write_bytes(content)
         aside.chmod(mode)  # touch() obeys the umask
         aside.replace(path)
     except OSError as error:

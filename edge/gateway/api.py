@@ -9,14 +9,14 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, NotFound
 from nearsight.edge.gateway.bodies import image_of
 from nearsight.edge.gateway.edge_client import Photo
-from nearsight.edge.gateway.errors import error_response
+from nearsight.edge.gateway.errors import error_response, json_response
 from nearsight.edge.gateway.openapi import openapi_document
 from nearsight.edge.gateway.page_files import PageFiles
 from nearsight.edge.gateway.services import GatewayServices
@@ -42,7 +42,7 @@ class Api:
 
     def __init__(self, services: GatewayServices) -> None:
         self._services = services
-        self._openapi = JSONResponse(openapi_document(services.limits))
+        self._openapi = json_response(openapi_document())
 
     def routes(self) -> list[BaseRoute]:
         """Of everything but streams."""
@@ -74,24 +74,24 @@ class Api:
             photo = Photo(image, catalogue, f"{services.client_id}/{visitor.name}")
             outcome = await services.edge.ask(photo)
         services.metrics.asked("recognize", outcome.latency_ms)
-        return JSONResponse(outcome.to_json())
+        return json_response(outcome.to_json())
 
     async def catalogues(self, request: Request) -> Response:
         """The catalogues that the caller may use."""
         visitor = self._services.access.identify(request)
         names = await self._services.edge.catalogues()
-        return JSONResponse({"catalogues": [{"name": name} for name in names if visitor.sees(name)]})
+        return json_response({"catalogues": [{"name": name} for name in names if visitor.sees(name)]})
 
     async def healthz(self, request: Request) -> Response:
         """Say that this process lives."""
         del request
-        return JSONResponse({"alive": True})
+        return json_response({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
         """Whether the edge answers."""
         del request
         await self._services.edge.health(_HEALTH_TIMEOUT_S)
-        return JSONResponse({"ready": True})
+        return json_response({"ready": True})
 
     async def openapi(self, request: Request) -> Response:
         """Describe the HTTP part of this interface."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.config.base import SecuritySettings
-from nearsight.common.errors import NearsightError
-from nearsight.common.metrics import DaemonMetrics
+from nearsight.common.errors import ConfigurationError, NearsightError
+from nearsight.common.logging import get_logger
+from nearsight.common.metrics import DaemonMetrics, parse_listen
 from nearsight.common.rpc.client import Channel
 from nearsight.common.rpc.security import ClientSecurity
+from nearsight.common.rpc.sockets import is_local
 from nearsight.edge.gateway.access import Access
 from nearsight.edge.gateway.api import build_app
+from nearsight.edge.gateway.certificates import addresses_here, self_signed
 from nearsight.edge.gateway.edge_client import EdgeClient
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.server import GatewayServer
 from nearsight.edge.gateway.services import GatewayServices
-from nearsight.edge.gateway.settings import GatewaySettings
+from nearsight.edge.gateway.settings import GatewaySettings, TlsSettings
 from nearsight.edge.gateway.streams import Streams
-from nearsight.edge.gateway.tokens import TokenFile
+from nearsight.edge.gateway.tokens import DEFAULT_FILE, TokenFile
 
 
 class GatewayDaemon:
@@ -30,14 +34,31 @@ class GatewayDaemon:
         What to do.
     metrics : DaemonMetrics
         Where to count it.
+    show : callable
+        Takes the addresses of the page for phones, once it serves.
 
     Raises
     ------
     ConfigurationError
-        If a setting cannot work.
+        If a setting cannot work: no tokens beyond this machine, unusable keys, certificates or tokens.
     """
 
-    def __init__(self, settings: GatewaySettings, metrics: DaemonMetrics) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        metrics: DaemonMetrics,
+        show: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> None:
+        self._host, _ = parse_listen(settings.listen, "listen")
+        self._local = is_local(f"tcp://[{self._host}]:0" if ":" in self._host else f"tcp://{self._host}:0")
+        self._show = show
+        _require_tokens(settings, local=self._local)
+        tls = _tls_files(settings.tls, self._host)
+        if tls is None and not self._local:
+            get_logger("gateway").warning(
+                "served without encryption: tokens can be read on the way, and browsers give it no camera",
+                advice="--self-signed, or tls.cert and tls.key, or a reverse proxy with TLS on this machine",
+            )
         tokens = TokenFile(settings.tokens) if settings.tokens is not None else None
         self._edge = EdgeClient(
             Channel(settings.edge, client_id=settings.client_id, security=_security(settings)),
@@ -55,15 +76,15 @@ class GatewayDaemon:
             streams.sweep()
 
         app = build_app(services, streams, settings.cors_origins)
-        self._server = GatewayServer(settings, app, streams, sweep)
+        self._server = GatewayServer(settings, app, streams, sweep, tls, counts)
         counts.watch("streams", "Streams that are open.", lambda: len(streams))
-        counts.watch("connections", "Connections that are open.", lambda: self._server.connections)
+        counts.watch("connections", "Connections that are open.", lambda: len(self._server.connections))
         counts.watch("held_bytes", "Images of requests that are not answered.", lambda: access.held_bytes)
 
     @property
     def endpoint(self) -> str:
         """Where browsers are served, with the port that was bound."""
-        return self._server.url
+        return self._server.url(self._host)
 
     def start(self) -> None:
         """Serve.
@@ -78,6 +99,8 @@ class GatewayDaemon:
         except NearsightError:
             self._edge.close()
             raise
+        if not self._local:
+            self._show([self._server.url(host) + "/" for host in addresses_here(self._host)])
 
     def stop(self, grace_s: float) -> None:
         """Finish what is in progress within ``grace_s`` seconds, then release everything."""
@@ -96,3 +119,24 @@ class GatewayDaemon:
 def _security(settings: GatewaySettings) -> ClientSecurity | None:
     keys = SecuritySettings(secret_key_file=settings.secret_key_file)
     return keys.towards(settings.edge_public_key, setting="edge_public_key")
+
+
+def _require_tokens(settings: GatewaySettings, *, local: bool) -> None:
+    """As the servers of other daemons demand keys beyond this machine."""
+    if settings.tokens is None and not local:
+        raise ConfigurationError(
+            f"{settings.listen} can be reached by other machines, which needs tokens",
+            advice=f"run `nearsight gateway tokens add visitors` and give --tokens {DEFAULT_FILE}, "
+            "or listen on 127.0.0.1",
+        )
+
+
+def _tls_files(settings: TlsSettings, host: str) -> tuple[Path, Path] | None:
+    """Certificate and key; None: plain HTTP."""
+    if settings.self_signed:
+        if settings.cert is not None:
+            raise ConfigurationError("tls.self_signed and tls.cert exclude each other", advice="give one")
+        return self_signed(settings.folder, host)
+    if (settings.cert is None) != (settings.key is None):
+        raise ConfigurationError("tls.cert and tls.key go together", advice="give both, or neither")
+    return (settings.cert, settings.key) if settings.cert is not None and settings.key is not None else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from types import MappingProxyType
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from nearsight.common.errors import (
     DeadlineExceeded,
@@ -15,7 +17,6 @@ from nearsight.common.errors import (
     StatusCode,
     Unavailable,
 )
-from nearsight.common.rpc.envelope import told_to_peer
 
 _HTTP_STATUS = MappingProxyType(
     {
@@ -63,9 +64,15 @@ def error_json(error: NearsightError) -> dict[str, str]:
     return {"code": error.code.name, "message": error.message, "advice": error.advice}
 
 
-def error_response(failure: BaseException, trace_id: str = "") -> JSONResponse:
-    """The response with an error; bugs stay in the log."""
-    error = told_to_peer(failure, trace_id)
+def json_response(
+    value: Mapping[str, object], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A response in ASCII: labels and names of others do not steer the terminal that shows it."""
+    return Response(json.dumps(value), status, headers, "application/json")
+
+
+def error_response(error: NearsightError) -> Response:
+    """The response with an error."""
     status = http_status(error)
     headers = {}
     if isinstance(error, Overloaded | Unavailable):
@@ -73,4 +80,6 @@ def error_response(failure: BaseException, trace_id: str = "") -> JSONResponse:
         headers["Retry-After"] = str(max(1, math.ceil(after_s)))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"error": error_json(error)}, status, headers)
+    if isinstance(error, TooSlow):
+        headers["Connection"] = "close"  # the rest of the request may still come, or never
+    return json_response({"error": error_json(error)}, status, headers)

@@ -6,22 +6,26 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from nearsight.common.errors import AddressInUse, ConfigurationError
 from nearsight.common.logging import get_logger
 from nearsight.common.metrics import parse_listen
+from nearsight.edge.gateway.connections import Connections, HttpConnection
+from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.settings import GatewaySettings
 from nearsight.edge.gateway.streams import Streams
 
 _SWEEP_S = 0.5
 _BACKLOG = 1024
+_KEEP_ALIVE_S = 30
 
 
 class _ToOurLog(logging.Handler):
@@ -47,19 +51,35 @@ class GatewayServer:
         Ended first when the server stops.
     sweep : callable
         Called every half second, on the loop.
+    tls : tuple of Path, optional
+        Certificate and private key, PEM.
+    metrics : GatewayMetrics
+        Counts connections that are ended.
+
+    Attributes
+    ----------
+    connections : Connections
+        Those that are open.
     """
 
     def __init__(
-        self, settings: GatewaySettings, app: Any, streams: Streams, sweep: Callable[[], None]
+        self,
+        settings: GatewaySettings,
+        app: Any,
+        streams: Streams,
+        sweep: Callable[[], None],
+        tls: tuple[Path, Path] | None,
+        metrics: GatewayMetrics,
     ) -> None:
         self._settings = settings
         self._streams = streams
         self._sweep = sweep
+        self._scheme = "https" if tls else "http"
         limits = settings.limits
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=HttpToolsProtocol,
+                http=HttpConnection,
                 ws="websockets-sansio",
                 ws_max_size=limits.max_frame_bytes,
                 ws_ping_interval=limits.ping_s,
@@ -69,28 +89,24 @@ class GatewayServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                ssl_certfile=tls[0] if tls else None,
+                ssl_keyfile=tls[1] if tls else None,
                 proxy_headers=bool(settings.trusted_proxies),
                 forwarded_allow_ips=list(settings.trusted_proxies),
             )
         )
+        self.connections = Connections(self._uvicorn.server_state, limits, metrics)
         self._listening: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event
         self._grace_s = 0.0
 
-    @property
-    def connections(self) -> int:
-        """Open connections."""
-        return len(self._uvicorn.server_state.connections)
-
-    @property
-    def url(self) -> str:
-        """Where browsers find it, the port resolved."""
-        if self._listening is None:
-            return ""
-        host, port = self._listening.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    def url(self, host: str) -> str:
+        """Where browsers find it under a name or address of this machine, the port resolved; once started."""
+        port = self._listening.getsockname()[1] if self._listening is not None else 0
+        return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
 
     def start(self) -> None:
         """Bind the address and serve.
@@ -98,9 +114,15 @@ class GatewayServer:
         Raises
         ------
         AddressInUse, ConfigurationError
-            If the address is taken, or not ours.
+            If the address is taken, or not ours, or the certificate cannot be used.
         """
-        self._uvicorn.config.load()
+        try:
+            self._uvicorn.config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(
+                f"the certificate cannot be used: {error.strerror or error}",
+                advice="check tls.cert and tls.key: PEM, the key of this certificate, without a password",
+            ) from error
         logger = logging.getLogger("uvicorn")
         logger.handlers, logger.propagate, logger.level = [_ToOurLog()], False, logging.WARNING
         self._listening = _listen(self._settings.listen)
@@ -111,12 +133,13 @@ class GatewayServer:
         started.wait()
 
     def stop(self, grace_s: float) -> None:
-        """Finish requests and streams within ``grace_s`` seconds."""
+        """Finish requests and streams within ``grace_s`` seconds; safe to call twice."""
         if self._thread is None or self._loop is None:
             return
         self._grace_s = grace_s
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
+        self._thread = None
 
     async def _serve(self, listening: socket.socket, started: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -135,10 +158,11 @@ class GatewayServer:
         while True:
             await asyncio.sleep(_SWEEP_S)
             self._sweep()
+            self.connections.sweep(asyncio.get_running_loop().time())
 
 
 def _listen(address: str) -> socket.socket:
-    host, port = parse_listen(address)
+    host, port = parse_listen(address, "listen")
     try:
         return socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG

@@ -41,7 +41,7 @@ class LimitSettings(SettingsGroup):
     """Photos and frames of one token, or of one address where there are no tokens; a token may have a rate of
     its own. As many may come at once after a pause of a second."""
     connections_max: int = Field(default=2048, ge=8, le=100_000)
-    """Connections at once; one more is closed."""
+    """Connections at once; beyond it those that wait longest without a request are closed."""
     streams_max: int = Field(default=1024, ge=1, le=100_000)
     """Streams at once; one more is told to try again later (close code 1013)."""
     credits: int = Field(default=2, ge=1, le=64)
@@ -49,7 +49,7 @@ class LimitSettings(SettingsGroup):
     timeout_s: float = Field(default=5.0, gt=0, le=600)
     """How long the edge may take for an answer."""
     body_timeout_s: float = Field(default=20.0, gt=0, le=600)
-    """How long a client may take to send a request."""
+    """How long a client may take to send the head of a request, and again its body."""
     idle_s: float = Field(default=300.0, gt=0)
     """A stream without a frame for so long is closed."""
     ping_s: float = Field(default=20.0, gt=0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.rpc.security import KEY_NAME
+from nearsight.common.rpc.security import KEY_NAME, replace_file
 
 DEFAULT_FILE = Path("gateway-tokens.json")
 
@@ -117,15 +116,8 @@ def revoke_token(path: Path, name: str) -> None:
 
 
 def _write(path: Path, tokens: Sequence[Token]) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside.unlink(missing_ok=True)
-        aside.touch(mode=0o600, exist_ok=False)
-        aside.write_text(json.dumps([asdict(token) for token in tokens], indent=1) + "\n", encoding="utf-8")
-        aside.replace(path)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
+    text = json.dumps([asdict(token) for token in tokens], indent=1)
+    replace_file(path, f"{text}\n".encode(), 0o600)
 
 
 class _Signature(NamedTuple):

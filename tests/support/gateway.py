@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -158,3 +159,36 @@ def running_gateway(edge: str, metrics: DaemonMetrics | None = None, **changes: 
         yield Browser(daemon)
     finally:
         daemon.stop(2.0)
+
+
+@contextmanager
+def raw(browser: Browser, timeout_s: float = 20.0) -> Iterator[socket.socket]:
+    """A socket to the gateway."""
+    address = urlsplit(browser.gateway.endpoint)
+    assert address.hostname and address.port
+    with socket.create_connection((address.hostname, address.port), timeout_s) as connection:
+        yield connection
+
+
+def head(length: int, *lines: str) -> bytes:
+    """Of a request for recognition."""
+    fields = ("Host: x", "Content-Type: image/jpeg", f"Content-Length: {length}", *lines)
+    return "\r\n".join((f"POST {RECOGNIZE} HTTP/1.1", *fields, "", "")).encode()
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    received = b""
+    try:
+        while part := connection.recv(65536):
+            received += part
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def upgrade() -> bytes:
+    """The request that begins a stream."""
+    fields = ("Host: x", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+    key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+    return "\r\n".join((f"GET {STREAM} HTTP/1.1", *fields, key, "", "")).encode()

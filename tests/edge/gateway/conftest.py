@@ -1,5 +1,6 @@
 """One scripted edge and one gateway for the tests of a module that change no setting."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +27,7 @@ def edge(edge_of_module: ScriptedEdge) -> ScriptedEdge:
     """Answers with an exhibit, at the beginning of each test."""
     recognition = edge_of_module.recognition
     recognition.answer = always("edge")
+    recognition.asked = threading.Semaphore(0)
     recognition.contexts.clear()
     recognition.requests.clear()
     return edge_of_module

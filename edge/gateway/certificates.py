@@ -1,0 +1,109 @@
+"""A certificate that this machine signs itself, for nets without an authority; and what its addresses are.
+
+Visitors must accept it once. It is kept, so that they need not do it again after a restart.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from nearsight.common.rpc.security import replace_file
+
+_VALID_DAYS = 397
+"""Longest validity that browsers accept of a certificate that an authority signed."""
+_RENEW_DAYS = 30
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})
+
+
+class CertificateFiles(NamedTuple):
+    """Certificate and private key, PEM."""
+
+    cert: Path
+    key: Path
+
+
+def addresses_here(host: str) -> tuple[str, ...]:
+    """Under which addresses other machines reach this one; ``host`` itself unless it stands for all."""
+    if host not in _EVERYWHERE:
+        return (host,)
+    found = []
+    for family, somewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        # Nothing is sent: the system only says from which address it would be.
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect((somewhere, 9))
+            found.append(asking.getsockname()[0])
+    return tuple(found) or ("127.0.0.1",)
+
+
+def self_signed(folder: Path, host: str) -> CertificateFiles:
+    """The certificate in a folder, made anew if it is missing, soon over, or lacks an address.
+
+    Parameters
+    ----------
+    folder : Path
+        Where it is kept.
+    host : str
+        On which address this machine listens.
+
+    Raises
+    ------
+    ConfigurationError
+        If the folder cannot be written.
+    """
+    files = CertificateFiles(folder / "cert.pem", folder / "key.pem")
+    name = socket.gethostname()
+    names = (*addresses_here(host), "127.0.0.1", "::1", "localhost", name, f"{name}.local")
+    names = tuple(dict.fromkeys(one for one in names if one))
+    if not _fits(files, names):
+        _make(files, names)
+    return files
+
+
+def _fits(files: CertificateFiles, names: Sequence[str]) -> bool:
+    try:
+        certificate = x509.load_pem_x509_certificate(files.cert.read_bytes())
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return False
+    ends = certificate.not_valid_after_utc - timedelta(days=_RENEW_DAYS)
+    return files.key.is_file() and datetime.now(UTC) < ends and set(map(_name, names)) <= set(extension.value)
+
+
+def _make(files: CertificateFiles, names: Sequence[str]) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nearsight gateway")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))  # clocks of phones differ
+        .not_valid_after(now + timedelta(days=_VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName(list(map(_name, names))), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    replace_file(files.key, secret, 0o600)
+    replace_file(files.cert, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def _name(text: str) -> x509.GeneralName:
+    with suppress(ValueError):
+        return x509.IPAddress(ipaddress.ip_address(text))
+    return x509.DNSName(text)

@@ -1,0 +1,99 @@
+"""Connections that uvicorn would let live: clients that send a request slowly, or never take their answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from nearsight.edge.gateway.metrics import GatewayMetrics
+from nearsight.edge.gateway.settings import LimitSettings
+
+_CLOSING_S = 5.0
+"""How long a client may take to read what it gets before its connection is closed."""
+
+
+class HttpConnection(HttpToolsProtocol):
+    """A connection that knows since when it is in its state."""
+
+    since_s = 0.0
+    """When its state changed."""
+    in_request = False
+    """Whether a request has begun and is not answered."""
+
+    def connection_made(self, transport: Any) -> None:
+        """It begins to wait for a request."""
+        self.since_s = self.loop.time()
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """After a rest a request begins with its first byte."""
+        if self.timeout_keep_alive_task is not None:
+            self.since_s = self.loop.time()
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """A request is in progress."""
+        self.since_s, self.in_request = self.loop.time(), True
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """It waits for the next request, or for the rest of one that was answered early."""
+        self.since_s, self.in_request = self.loop.time(), False
+        super().on_response_complete()
+
+    @property
+    def rests(self) -> bool:
+        """Whether uvicorn itself waits for the next request, with a time limit."""
+        return self.timeout_keep_alive_task is not None
+
+
+class Connections:
+    """Ends connections that are too many or too slow. For the event loop.
+
+    Parameters
+    ----------
+    state : ServerState
+        Of uvicorn, which adds and removes connections.
+    limits : LimitSettings
+        Number and times.
+    metrics : GatewayMetrics
+        Counts those that are ended.
+    """
+
+    def __init__(self, state: ServerState, limits: LimitSettings, metrics: GatewayMetrics) -> None:
+        self._state = state
+        self._limits = limits
+        self._metrics = metrics
+        self._closing: dict[Any, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._state.connections)
+
+    def sweep(self, now_s: float) -> None:
+        """End what has to be ended, at this time of the loop."""
+        closing: dict[Any, float] = {}
+        for connection in list(self._state.connections):
+            if connection.transport.is_closing():
+                closing[connection] = self._closing.get(connection, now_s)
+                if now_s > closing[connection] + _CLOSING_S:
+                    self._end(connection, "unread")
+            elif isinstance(connection, HttpConnection) and self._is_slow(connection, now_s):
+                self._end(connection, "slow")
+        self._closing = closing
+        if len(self) > self._limits.connections_max:
+            waiting = [one for one in self._state.connections if isinstance(one, HttpConnection)]
+            waiting.sort(key=lambda one: (one.in_request, one.since_s))
+            for one in waiting[: len(self) - self._limits.connections_max]:
+                self._end(one, "too many")
+
+    def _is_slow(self, connection: HttpConnection, now_s: float) -> bool:
+        limits, spent_s = self._limits, now_s - connection.since_s
+        if connection.in_request:  # the body has a limit of its own, with an answer
+            return spent_s > 2 * limits.body_timeout_s + limits.timeout_s
+        return not connection.rests and spent_s > limits.body_timeout_s
+
+    def _end(self, connection: Any, reason: str) -> None:
+        self._metrics.dropped(reason)
+        connection.transport.abort()

@@ -1,0 +1,156 @@
+"""What goes wrong around a gateway: the edge dies and comes back, the gateway stops, clients sit there."""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from websockets.sync.client import connect
+
+from nearsight.protos.recognition_pb2 import RecognizeResponse
+from support.daemon_process import starting_daemon
+from support.gateway import (
+    STREAM,
+    Browser,
+    LiveStream,
+    ScriptedEdge,
+    raw,
+    running_gateway,
+    upgrade,
+)
+from support.recognition_server import never, response
+from support.waiting import wait_until
+
+IMAGE = b"an image"
+IDLE = 1000
+
+
+@pytest.fixture
+def mortal_edge() -> Iterator[ScriptedEdge]:
+    """An edge of one test, which may kill it."""
+    edge = ScriptedEdge()
+    yield edge
+    edge.stop()
+
+
+def test_a_stream_stays_open_while_the_edge_is_away_and_goes_on_when_it_is_back(
+    mortal_edge: ScriptedEdge,
+) -> None:
+    with running_gateway(mortal_edge.endpoint) as browser, browser.stream() as stream:
+        stream.read()
+        stream.send(1, IMAGE)
+        assert stream.read()["type"] == "answer"
+        mortal_edge.stop()
+        stream.send(2, IMAGE)
+        error = stream.read()
+        assert (error["frame"], error["error"]["code"]) == (2, "UNAVAILABLE")
+        refused = browser.recognize(IMAGE)
+        assert (refused.status, refused.error, refused.headers["retry-after"]) == (503, "UNAVAILABLE", "1")
+        ready = browser.get("/readyz")
+        assert ready.status == 503
+        assert "cannot reach the edge" in ready.json["error"]["message"]
+        assert browser.get("/healthz").status == 200
+        mortal_edge.start()
+        numbers = iter(range(3, 10_000))
+
+        def answered() -> bool:
+            number = next(numbers)
+            stream.send(number, IMAGE)
+            text = stream.read()
+            assert text["frame"] == number
+            return bool(text["type"] == "answer")
+
+        wait_until(answered, what="an answer of the edge that came back")
+        assert browser.get("/readyz").status == 200
+
+
+def test_frames_that_the_edge_has_when_it_dies_are_told_as_lost(mortal_edge: ScriptedEdge) -> None:
+    mortal_edge.recognition.answer = never()
+    limits = {"timeout_s": 2.0}
+    with running_gateway(mortal_edge.endpoint, limits=limits) as browser, browser.stream() as stream:
+        stream.read()
+        stream.send(1, IMAGE)
+        assert mortal_edge.recognition.asked.acquire(timeout=20)
+        mortal_edge.stop()
+        error = stream.read()
+        assert (error["frame"], error["error"]["code"]) == (1, "UNAVAILABLE")
+
+
+def test_a_gateway_that_stops_answers_what_it_has_and_says_goodbye(edge: ScriptedEdge) -> None:
+    answer: Future[RecognizeResponse] = Future()
+    edge.recognition.answer = lambda: answer
+    with ExitStack() as stack:
+        browser = stack.enter_context(running_gateway(edge.endpoint))
+        stream = stack.enter_context(browser.stream())
+        stream.read()
+        stream.send(1, IMAGE)
+        assert edge.recognition.asked.acquire(timeout=20)
+        stopping = threading.Thread(target=browser.gateway.stop, args=(5.0,))
+        stopping.start()
+        stream.send(2, IMAGE)
+        while (refused := stream.read())["frame"] == 2 and refused["error"]["code"] == "OVERLOADED":
+            stream.send(2, IMAGE)
+        assert refused["error"]["code"] == "UNAVAILABLE"
+        answer.set_result(response("edge"))
+        assert stream.read()["frame"] == 1
+        assert stream.close_code() == 1001
+        stopping.join()
+
+
+def test_1000_streams_that_only_sit_there_disturb_nobody(browser: Browser) -> None:
+    with ExitStack() as stack:
+        idle = [stack.enter_context(raw(browser)) for _ in range(IDLE)]
+        for connection in idle:
+            connection.sendall(upgrade())
+        for connection in idle:
+            received = b""
+            while b'"ready"' not in received:
+                received += connection.recv(4096)
+        assert browser.recognize(IMAGE).status == 200
+        with browser.stream() as stream:
+            stream.read()
+            stream.send(1, IMAGE)
+            assert stream.read()["type"] == "answer"
+
+
+def test_the_command_serves_announces_itself_and_ends_with_sigterm(
+    tmp_path: Path, edge: ScriptedEdge
+) -> None:
+    with starting_daemon(tmp_path, "gateway", "--edge", edge.endpoint, listen="127.0.0.1:0") as daemon:
+        daemon.wait_ready()
+        url = daemon.endpoint.replace("http://", "ws://")
+        with connect(f"{url}{STREAM}") as connection:
+            assert json.loads(connection.recv(timeout=20))["type"] == "ready"
+            daemon.process.terminate()
+            assert LiveStream(connection).close_code() == 1001
+        assert daemon.process.wait(20) == 0
+        assert "stopped" in daemon.log
+        assert "Traceback" not in daemon.log
+
+
+@pytest.mark.system
+def test_a_client_that_floods_without_reading_is_not_read_any_further(edge: ScriptedEdge) -> None:
+    """Its errors wait in the sockets; then it waits itself, and in the end it loses its connection."""
+    limits = {"ping_s": 0.3}
+    with running_gateway(edge.endpoint, limits=limits) as browser, raw(browser, 30.0) as connection:
+        connection.sendall(upgrade())
+        connection.recv(65536)
+        text = b"\x81\x80" + bytes(4)  # an empty text, masked: refused
+        stuck = threading.Event()
+
+        def flood() -> None:
+            try:
+                while True:
+                    connection.sendall(text * 10_000)
+            except OSError:
+                stuck.set()
+
+        flooding = threading.Thread(target=flood)
+        flooding.start()
+        assert stuck.wait(60)
+        flooding.join()
+        with browser.stream() as other:
+            assert other.read()["type"] == "ready"

@@ -1,0 +1,303 @@
+"""What clients may take of a gateway: size, rate, memory, time and connections. Over real sockets."""
+
+import json
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from nearsight.common.errors import InvalidImage, Overloaded, Unauthenticated
+from nearsight.protos.recognition_pb2 import RecognizeResponse
+from support.gateway import (
+    RECOGNIZE,
+    STREAM,
+    Browser,
+    ScriptedEdge,
+    all_of,
+    head,
+    raw,
+    running_gateway,
+    upgrade,
+)
+from support.recognition_server import EXHIBIT, always, failing, never, response
+from support.waiting import wait_until
+
+IMAGE = b"an image"
+MEGABYTE = 10**6
+
+
+def test_20_mb_are_refused_before_they_are_read(browser: Browser, edge: ScriptedEdge) -> None:
+    with raw(browser) as connection:
+        connection.sendall(head(20 * MEGABYTE, "Expect: 100-continue"))
+        answer = connection.recv(65536)  # no `100 Continue`: nothing of the body is asked for
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"code": "INVALID_ARGUMENT"' in answer
+    assert edge.recognition.requests == []
+
+
+def test_a_client_that_sends_20_mb_all_the_same_reads_the_refusal(browser: Browser) -> None:
+    reply = browser.recognize(bytes(20 * MEGABYTE))
+    assert (reply.status, reply.error) == (413, "INVALID_ARGUMENT")
+
+
+def test_a_body_that_grows_beyond_the_limit_without_a_length_is_refused(edge: ScriptedEdge) -> None:
+    with running_gateway(edge.endpoint, limits={"max_bytes": 10_000}) as browser, raw(browser) as connection:
+        text = f"POST {RECOGNIZE} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(text.encode() + b"2710\r\n" + bytes(10_000) + b"\r\n1\r\nx\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
+    assert edge.recognition.requests == []
+
+
+@pytest.mark.parametrize("kind", ["text/html", "application/json", "video/mp4"])
+def test_a_body_of_another_type_is_refused_with_the_types_that_are_not(browser: Browser, kind: str) -> None:
+    reply = browser.recognize(IMAGE, content_type=kind)
+    assert (reply.status, reply.error) == (400, "INVALID_ARGUMENT")
+    assert "image/jpeg" in reply.json["error"]["advice"]
+
+
+@pytest.mark.parametrize("form", [b"", b"--line--\r\n", b"no form at all", b"--line\r\nbroken"])
+def test_a_form_that_is_none_is_refused(browser: Browser, form: bytes) -> None:
+    reply = browser.recognize(form, content_type="multipart/form-data; boundary=line")
+    assert (reply.status, reply.error) == (400, "INVALID_ARGUMENT")
+    assert browser.recognize(form, content_type="multipart/form-data").status == 400
+
+
+def test_what_is_no_image_is_told_as_the_edge_tells_it(browser: Browser, edge: ScriptedEdge) -> None:
+    edge.recognition.answer = failing(InvalidImage("these bytes are no image", advice="send a JPEG"))
+    reply = browser.recognize(b"GIF89a")
+    assert reply.status == 400
+    assert reply.json["error"] == {
+        "code": "INVALID_ARGUMENT",
+        "message": "these bytes are no image",
+        "advice": "send a JPEG",
+    }
+    assert browser.recognize(b"").error == "INVALID_ARGUMENT"
+
+
+def test_a_frame_that_is_no_image_is_an_error_and_the_stream_goes_on(
+    browser: Browser, edge: ScriptedEdge
+) -> None:
+    with browser.stream() as stream:
+        stream.read()
+        edge.recognition.answer = failing(InvalidImage("these bytes are no image"))
+        stream.send(1, b"GIF89a")
+        assert stream.read() == {
+            "type": "error",
+            "frame": 1,
+            "error": {"code": "INVALID_ARGUMENT", "message": "these bytes are no image", "advice": ""},
+        }
+        for strange in (b"", b"\x00\x00", "text"):
+            stream.connection.send(strange)
+            error = stream.read()
+            assert (error["frame"], error["error"]["code"]) == (None, "INVALID_ARGUMENT")
+        edge.recognition.answer = always("edge")
+        stream.send(2, IMAGE)
+        assert stream.read()["type"] == "answer"
+
+
+def test_a_frame_beyond_the_credits_is_refused_and_the_others_are_answered(
+    browser: Browser, edge: ScriptedEdge
+) -> None:
+    held: list[Future[RecognizeResponse]] = []
+
+    def hold() -> Future[RecognizeResponse]:
+        held.append(Future())
+        return held[-1]
+
+    edge.recognition.answer = hold
+    with browser.stream() as stream:
+        stream.read()
+        for number in (1, 2, 3):
+            stream.send(number, IMAGE)
+        refused = stream.read()
+        assert (refused["frame"], refused["error"]["code"]) == (3, "OVERLOADED")
+        for _ in range(2):
+            assert edge.recognition.asked.acquire(timeout=20)
+        for answer in held:
+            answer.set_result(response("edge"))
+        assert sorted(stream.read()["frame"] for _ in range(2)) == [1, 2]
+
+
+def test_a_frame_that_is_too_long_ends_the_stream_with_1009(edge: ScriptedEdge) -> None:
+    with (
+        running_gateway(edge.endpoint, limits={"max_frame_bytes": 2000}) as browser,
+        browser.stream() as stream,
+    ):
+        assert stream.read()["max_bytes"] == 2000
+        stream.send(1, bytes(1996))
+        assert stream.read()["frame"] == 1
+        stream.send(2, bytes(3000))
+        assert stream.close_code() == 1009
+
+
+def test_a_client_that_is_too_fast_is_told_when_to_come_again(edge: ScriptedEdge) -> None:
+    with running_gateway(edge.endpoint, limits={"rate_per_s": 0.01}) as browser:
+        assert browser.recognize(IMAGE).status == 200
+        reply = browser.recognize(IMAGE)
+        assert (reply.status, reply.error) == (429, "OVERLOADED")
+        assert 90 < int(reply.headers["retry-after"]) <= 100
+        with browser.stream() as stream:
+            stream.read()
+            stream.send(1, IMAGE)
+            refused = stream.read()
+        assert refused["error"]["code"] == "OVERLOADED"
+        assert 90 < refused["retry_after_s"] <= 100
+
+
+def test_images_of_all_requests_together_are_bounded(edge: ScriptedEdge) -> None:
+    edge.recognition.answer = never()
+    with running_gateway(edge.endpoint, limits={"memory_bytes": 2**20}) as browser, raw(browser) as first:
+        first.sendall(head(700_000) + bytes(700_000))
+        assert edge.recognition.asked.acquire(timeout=4)
+        reply = browser.recognize(bytes(700_000))
+        assert (reply.status, reply.error) == (503, "OVERLOADED")
+        assert reply.headers["retry-after"] == "1"
+
+
+def test_an_answer_that_comes_too_late_is_told_as_that(edge: ScriptedEdge) -> None:
+    edge.recognition.answer = never()
+    with running_gateway(edge.endpoint, limits={"timeout_s": 0.1}) as browser:
+        reply = browser.recognize(IMAGE)
+        assert (reply.status, reply.error) == (504, "DEADLINE_EXCEEDED")
+
+
+def test_an_edge_that_refuses_this_gateway_is_not_told_as_the_fault_of_the_client(
+    browser: Browser, edge: ScriptedEdge
+) -> None:
+    edge.recognition.answer = failing(Unauthenticated("this key is not allowed"))
+    reply = browser.recognize(IMAGE)
+    assert (reply.status, reply.error) == (503, "UNAVAILABLE")
+    assert "the edge refuses this gateway" in reply.json["error"]["message"]
+    edge.recognition.answer = failing(Overloaded("busy"))
+    assert (browser.recognize(IMAGE).status, browser.recognize(IMAGE).headers["retry-after"]) == (503, "1")
+
+
+@pytest.fixture(scope="module")
+def impatient(edge_of_module: ScriptedEdge) -> Iterator[Browser]:
+    """A gateway that gives its clients little time."""
+    limits = {"body_timeout_s": 0.2, "timeout_s": 0.2, "ping_s": 0.2}
+    with running_gateway(edge_of_module.endpoint, limits=limits) as browser:
+        yield browser
+
+
+def test_a_slow_body_is_told_as_that(impatient: Browser) -> None:
+    with raw(impatient) as connection:
+        connection.sendall(head(1000) + b"the beginning")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
+        assert all_of(connection) == b""  # nor does it wait for the rest for ever
+
+
+@pytest.mark.parametrize("beginning", [b"", b"POST /v1/catal", head(9)[:-2]])
+def test_a_client_that_does_not_send_its_request_loses_its_connection(
+    impatient: Browser, beginning: bytes
+) -> None:
+    with raw(impatient) as connection:
+        connection.sendall(beginning)
+        assert all_of(connection) == b""
+
+
+@pytest.mark.parametrize("sent", [head(1000) + b"half", head(8) + IMAGE])
+def test_a_half_closed_connection_ends(impatient: Browser, edge: ScriptedEdge, sent: bytes) -> None:
+    edge.recognition.answer = never()
+    with raw(impatient) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        all_of(connection)
+
+
+def test_a_stream_whose_client_is_gone_without_a_word_is_closed(impatient: Browser) -> None:
+    """It answers no ping: its machine lost the net."""
+    with raw(impatient) as connection:
+        connection.sendall(upgrade())
+        received = all_of(connection)
+    assert b" 101 " in received
+    assert b"keepalive ping timeout" in received
+
+
+def test_a_half_closed_stream_ends(browser: Browser) -> None:
+    with raw(browser) as connection:
+        connection.sendall(upgrade())
+        connection.recv(65536)
+        connection.shutdown(socket.SHUT_WR)
+        all_of(connection)
+
+
+def opens(browser: Browser) -> bool:
+    """Whether a stream begins."""
+    with browser.stream() as stream, suppress(ConnectionClosed):
+        return bool(stream.read()["type"] == "ready")
+    return False
+
+
+def test_a_stream_without_frames_is_closed_in_the_end(edge: ScriptedEdge) -> None:
+    with running_gateway(edge.endpoint, limits={"idle_s": 0.1}) as browser, browser.stream() as stream:
+        assert stream.close_code() == 1000
+
+
+def test_one_stream_too_many_is_told_to_come_again(edge: ScriptedEdge) -> None:
+    with running_gateway(edge.endpoint, limits={"streams_max": 1}) as browser:
+        with browser.stream() as first:
+            first.read()
+            with browser.stream() as second:
+                assert second.close_code() == 1013
+        wait_until(lambda: opens(browser), what="room for a stream")
+
+
+def test_connections_that_only_wait_make_room(edge: ScriptedEdge) -> None:
+    with running_gateway(edge.endpoint, limits={"connections_max": 8}) as browser, ExitStack() as stack:
+        waiting = [stack.enter_context(raw(browser)) for _ in range(9)]
+        assert all_of(waiting[0]) == b""
+        assert browser.recognize(IMAGE).status == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("https://evil.example", 403), ("null", 403), ("https://museum.example", 200), ("", 200)],
+)
+def test_pages_of_other_sites_ask_only_if_they_are_listed(
+    edge: ScriptedEdge, origin: str, status: int
+) -> None:
+    listed = ("https://museum.example",)
+    headers = {"origin": origin} if origin else {}
+    with running_gateway(edge.endpoint, cors_origins=listed) as browser:
+        reply = browser.recognize(IMAGE, **headers)
+        assert reply.status == status
+        assert reply.headers.get("access-control-allow-origin", "") == (origin if origin in listed else "")
+        url = f"ws://{browser.host}{STREAM}"
+        try:
+            with connect(url, additional_headers=headers) as connection:
+                connection.recv(timeout=20)
+                code = 200
+        except InvalidStatus as error:
+            code = error.response.status_code
+        assert code == status
+
+
+def test_a_page_of_the_gateway_itself_may_ask(browser: Browser) -> None:
+    own = f"http://{browser.host}"
+    assert browser.recognize(IMAGE, origin=own).status == 200
+    with connect(f"ws://{browser.host}{STREAM}", additional_headers={"origin": own}) as connection:
+        assert json.loads(connection.recv(timeout=20))["type"] == "ready"
+
+
+@pytest.mark.parametrize("label", ["<script>alert(1)</script>", "\x1b[2J\x9b31m", "\u202edlog", "a\nb"])
+def test_text_of_others_passes_as_data_only(browser: Browser, edge: ScriptedEdge, label: str) -> None:
+    found = replace(EXHIBIT, label=label, metadata={label: label})
+    edge.recognition.answer = lambda: response("edge", found)
+    reply = browser.recognize(IMAGE)
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert (reply.json["label"], reply.json["metadata"]) == (label, {label: label})
+    assert reply.body.decode("ascii").isprintable()
+    with browser.stream() as stream:
+        stream.read()
+        stream.send(1, IMAGE)
+        text = stream.connection.recv(timeout=20)
+    assert isinstance(text, str)
+    assert text.isascii() and text.isprintable()
+    assert json.loads(text)["label"] == label

@@ -1,0 +1,57 @@
+"""The description of the interface is valid, and what the gateway answers is as it says."""
+
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+
+from nearsight.common.errors import NotFound
+from nearsight.edge.gateway.openapi import openapi_document
+from support.gateway import RECOGNIZE, Browser, ScriptedEdge
+from support.recognition_server import always, failing, response
+
+
+def schema_of(path: str, method: str, status: int) -> Draft202012Validator:
+    """That of a response, with its references."""
+    document: Any = openapi_document()
+    response = document["paths"][path][method]["responses"][str(status)]
+    schema = response["content"]["application/json"]["schema"]
+    return Draft202012Validator({**schema, "components": document["components"]})
+
+
+def test_the_description_is_valid_and_served(browser: Browser) -> None:
+    document: Any = openapi_document()
+    validate(document)
+    assert browser.get("/openapi.json").json == document
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (always("edge"), 200),
+        (lambda: response("cloud", None), 200),
+        (failing(NotFound("there is no catalogue")), 404),
+    ],
+)
+def test_answers_are_as_described(browser: Browser, edge: ScriptedEdge, answer: Any, status: int) -> None:
+    edge.recognition.answer = answer
+    reply = browser.recognize(b"an image")
+    assert reply.status == status
+    schema_of("/v1/catalogues/{name}/recognize", "post", status).validate(reply.json)
+
+
+def test_other_routes_answer_as_described(browser: Browser) -> None:
+    for path in ("/v1/catalogues", "/healthz", "/readyz"):
+        schema_of(path, "get", 200).validate(browser.get(path).json)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/nowhere", 404), ("GET", RECOGNIZE, 405), ("PUT", "/", 405)]
+)
+def test_what_does_not_exist_is_told_in_the_same_form(
+    browser: Browser, method: str, path: str, status: int
+) -> None:
+    reply = browser.request(method, path)
+    assert reply.status == status
+    assert set(reply.json["error"]) == {"code", "message", "advice"}

@@ -1,0 +1,113 @@
+"""TLS: certificates that a gateway makes for itself, its addresses and their QR codes."""
+
+import http.client
+import socket
+import ssl
+import stat
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import cv2
+import numpy as np
+import pytest
+
+from nearsight.common.errors import ConfigurationError
+from nearsight.common.metrics import DaemonMetrics
+from nearsight.edge.gateway.certificates import addresses_here, self_signed
+from nearsight.edge.gateway.daemon import GatewayDaemon
+from nearsight.edge.gateway.qr import qr_lines
+from nearsight.edge.gateway.settings import GatewaySettings, TlsSettings
+from nearsight.edge.gateway.tokens import add_token
+from support.gateway import ScriptedEdge
+
+
+def test_a_certificate_is_kept_while_it_fits(tmp_path: Path) -> None:
+    files = self_signed(tmp_path / "tls", "127.0.0.1")
+    before = files.cert.read_bytes()
+    assert stat.S_IMODE(files.key.stat().st_mode) == 0o600
+    assert self_signed(tmp_path / "tls", "127.0.0.1").cert.read_bytes() == before
+    self_signed(tmp_path / "tls", "192.0.2.77")
+    assert files.cert.read_bytes() != before
+    files.cert.write_text("damaged")
+    self_signed(tmp_path / "tls", "127.0.0.1")
+    assert files.cert.read_bytes().startswith(b"-----BEGIN CERTIFICATE")
+
+
+def test_a_self_signed_gateway_serves_https_to_who_trusts_its_certificate(
+    tmp_path: Path, edge: ScriptedEdge
+) -> None:
+    tls = TlsSettings(self_signed=True, folder=tmp_path)
+    settings = GatewaySettings(edge=edge.endpoint, listen="127.0.0.1:0", tls=tls)
+    daemon = GatewayDaemon(settings, DaemonMetrics("gateway"))
+    daemon.start()
+    try:
+        address = urlsplit(daemon.endpoint)
+        assert address.scheme == "https"
+        trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        for host in ("127.0.0.1", "localhost"):
+            connection = http.client.HTTPSConnection(host, address.port, context=trust, timeout=20)
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200
+            connection.close()
+    finally:
+        daemon.stop(1.0)
+
+
+def test_addresses_for_other_machines_are_shown_once_a_gateway_serves_them(
+    tmp_path: Path, edge: ScriptedEdge
+) -> None:
+    add_token(tmp_path / "tokens.json", "visitors")
+    shown: list[str] = []
+    settings = GatewaySettings(
+        edge=edge.endpoint,
+        listen="0.0.0.0:0",
+        tokens=tmp_path / "tokens.json",
+        tls=TlsSettings(self_signed=True, folder=tmp_path),
+    )
+    daemon = GatewayDaemon(settings, DaemonMetrics("gateway"), shown.extend)
+    daemon.start()
+    try:
+        port = urlsplit(daemon.endpoint).port
+        expected = [f"[{host}]" if ":" in host else host for host in addresses_here("0.0.0.0")]
+        assert shown == [f"https://{host}:{port}/" for host in expected]
+    finally:
+        daemon.stop(1.0)
+
+
+@pytest.mark.parametrize(
+    ("tls", "message"),
+    [
+        (TlsSettings(cert=Path("cert.pem")), "go together"),
+        (TlsSettings(cert=Path("cert.pem"), key=Path("key.pem"), self_signed=True), "exclude"),
+    ],
+)
+def test_settings_of_tls_that_cannot_work_are_refused(tls: TlsSettings, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        GatewayDaemon(GatewaySettings(listen="127.0.0.1:0", tls=tls), DaemonMetrics("gateway"))
+
+
+def test_a_certificate_that_cannot_be_used_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("no certificate")
+    tls = TlsSettings(cert=tmp_path / "cert.pem", key=tmp_path / "cert.pem")
+    daemon = GatewayDaemon(GatewaySettings(listen="127.0.0.1:0", tls=tls), DaemonMetrics("gateway"))
+    with pytest.raises(ConfigurationError, match="certificate cannot be used"):
+        daemon.start()
+
+
+def test_a_port_that_is_taken_is_told_at_the_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        daemon = GatewayDaemon(GatewaySettings(listen=listen), DaemonMetrics("gateway"))
+        with pytest.raises(Exception, match="is in use"):
+            daemon.start()
+
+
+def test_the_qr_code_holds_the_address() -> None:
+    url = "https://192.168.1.20:8443/?catalogue=museum#token=abcdefghijklmnopqrstuvwxyz012345"
+    # A full block is two light modules, one above the other.
+    rows = []
+    for line in qr_lines(url):
+        rows.append([255 * (char in "\u2588\u2580") for char in line])
+        rows.append([255 * (char in "\u2588\u2584") for char in line])
+    picture = np.kron(np.array(rows, np.uint8), np.ones((8, 8), np.uint8))
+    assert cv2.QRCodeDetector().detectAndDecode(picture)[0] == url

@@ -1,0 +1,149 @@
+"""Tokens: the file, the command, and what a gateway makes of them, also while streams are open."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import ConfigurationError, Overloaded
+from nearsight.edge.gateway.access import Access, Visitor
+from nearsight.edge.gateway.settings import LimitSettings
+from nearsight.edge.gateway.tokens import Token, TokenFile, add_token, read_tokens, revoke_token
+from support.gateway import CATALOGUE, OTHER, ScriptedEdge, running_gateway
+from support.waiting import wait_until
+
+IMAGE = b"an image"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.json"
+
+
+def test_the_file_holds_no_token_and_is_for_its_owner_alone(file: Path) -> None:
+    secret = add_token(file, "visitors", [CATALOGUE], 20.0)
+    assert secret not in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    (token,) = read_tokens(file)
+    assert (token.name, token.catalogues, token.rate_per_s) == ("visitors", (CATALOGUE,), 20.0)
+
+
+def test_a_name_is_given_once_and_revoked_once(file: Path) -> None:
+    add_token(file, "visitors")
+    with pytest.raises(ConfigurationError, match="already"):
+        add_token(file, "visitors")
+    revoke_token(file, "visitors")
+    with pytest.raises(ConfigurationError, match="no token"):
+        revoke_token(file, "visitors")
+
+
+@pytest.mark.parametrize("content", ["", "{}", '[{"name": "x"}]', "\x00"])
+def test_a_damaged_file_is_refused_at_the_start_and_changes_nothing_later(file: Path, content: str) -> None:
+    add_token(file, "visitors")
+    tokens = TokenFile(file)
+    file.write_text(content)
+    with pytest.raises(ConfigurationError, match="no file of tokens"):
+        TokenFile(file)
+    with pytest.raises(ConfigurationError):
+        tokens.refresh()
+    assert [token.name for token in tokens.by_digest.values()] == ["visitors"]
+    file.unlink()
+    tokens.refresh()
+    assert not tokens.by_digest
+
+
+def test_the_command_adds_lists_and_revokes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["gateway", "tokens"]
+    assert main([*command, "add", "visitors", "--catalogue", CATALOGUE, "--page", "https://a:1/"]) == 0
+    secret, link = capsys.readouterr().out.splitlines()
+    assert link == f"open https://a:1/?catalogue={CATALOGUE}#token={secret}"
+    assert main([*command, "list", "--json"]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["visitors"]
+    assert main([*command, "revoke", "visitors"]) == 0
+    assert read_tokens(tmp_path / "gateway-tokens.json") == ()
+    assert main([*command, "revoke", "visitors"]) == 5
+    assert "there is no token called" in capsys.readouterr().err
+
+
+def test_with_tokens_nobody_asks_without_one(file: Path, edge: ScriptedEdge) -> None:
+    secret = add_token(file, "visitors", [CATALOGUE])
+    with running_gateway(edge.endpoint, tokens=file) as browser:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {secret}"}):
+            refused = browser.recognize(IMAGE, **headers)
+            assert (refused.status, refused.error) == (401, "UNAUTHENTICATED")
+            assert browser.get("/v1/catalogues", **headers).status == 401
+        with browser.stream(token="wrong") as stream:
+            assert stream.close_code() == 1008
+        assert edge.recognition.requests == []
+        own = {"authorization": f"Bearer {secret}"}
+        assert browser.recognize(IMAGE, **own).status == 200
+        assert browser.get("/v1/catalogues", **own).json == {"catalogues": [{"name": CATALOGUE}]}
+        assert edge.recognition.contexts[0].client_id == "gateway/visitors"
+        assert browser.get("/readyz").status == browser.get("/").status == 200
+        with browser.stream(token=secret) as stream:
+            assert stream.read()["type"] == "ready"
+            assert stream.connection.subprotocol == "nearsight.v1"
+        refused = browser.recognize(IMAGE, f"/v1/catalogues/{OTHER}/recognize", **own)
+        assert (refused.status, refused.error) == (403, "PERMISSION_DENIED")
+        with browser.stream(f"/v1/catalogues/{OTHER}/stream", token=secret) as stream:
+            assert stream.close_code() == 1008
+
+
+def test_a_token_that_is_revoked_in_mid_stream_ends_its_stream_alone(file: Path, edge: ScriptedEdge) -> None:
+    kept, revoked = add_token(file, "kept"), add_token(file, "revoked")
+    with (
+        running_gateway(edge.endpoint, tokens=file) as browser,
+        browser.stream(token=kept) as staying,
+        browser.stream(token=revoked) as leaving,
+    ):
+        for stream in (staying, leaving):
+            stream.read()
+            stream.send(1, IMAGE)
+            assert stream.read()["type"] == "answer"
+        revoke_token(file, "revoked")
+        assert leaving.close_code() == 1008
+        assert browser.recognize(IMAGE, authorization=f"Bearer {revoked}").status == 401
+        staying.send(2, IMAGE)
+        assert staying.read()["frame"] == 2
+        added = {"authorization": f"Bearer {add_token(file, 'added')}"}
+        wait_until(lambda: browser.recognize(IMAGE, **added).status == 200, what="the new token")
+
+
+def test_beyond_this_machine_a_gateway_without_tokens_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["gateway", "--listen", "0.0.0.0:0"]) == 5
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "needs tokens; run `nearsight gateway tokens add" in line
+
+
+def test_a_rate_lets_bursts_of_a_second_through_and_says_when_the_next_may_come() -> None:
+    clock = ManualClock()
+    access = Access(None, (), LimitSettings(rate_per_s=2.0), clock)
+    visitor, other = Visitor("one"), Visitor("other")
+    for _ in range(2):
+        access.charge(visitor)
+    with pytest.raises(Overloaded, match="2 images per second") as error:
+        access.charge(visitor)
+    assert "in 0.5 s" in error.value.advice
+    access.charge(other)
+    clock.advance(0.5)
+    access.charge(visitor)
+    with pytest.raises(Overloaded):
+        access.charge(visitor)
+
+
+def test_a_token_may_have_a_rate_of_its_own() -> None:
+    access = Access(None, (), LimitSettings(rate_per_s=1.0), ManualClock())
+    visitor = Visitor("fast", Token("fast", "0", (), 3.0))
+    for _ in range(3):
+        access.charge(visitor)
+    with pytest.raises(Overloaded):
+        access.charge(visitor)
