@@ -18,7 +18,7 @@ _GROWTH = 1.5
 """While models come, an index is worth building when there are so many times more of them."""
 
 _MOST_BATCH = 8
-_SHORT_S, _LONG_S = 0.05, 0.1
+_SHORT_S, _LONG_S = 0.06, 0.12
 """A request for models that took less asks for more the next time; one that took longer for fewer."""
 _LEAST_PAUSE_S = 0.05
 
@@ -68,7 +68,7 @@ def choose(
 
 @dataclass(slots=True)
 class FetchPace:
-    """How many models are asked for at once, and the pause after them: half of the link stays free.
+    """How many models are asked for at once, and the pause: a third of the time nothing is fetched.
 
     A few models travel while a photo is on its way and recognised: its answer then finds the link free.
     """
@@ -82,7 +82,7 @@ class FetchPace:
             self.batch = min(_MOST_BATCH, 2 * self.batch)
         elif took_s > _LONG_S:
             self.batch = max(1, self.batch // 2)
-        return max(_LEAST_PAUSE_S, took_s)
+        return max(_LEAST_PAUSE_S, took_s / 2)
 
 
 def worth_building(held: int, indexed: int, *, changed: bool, more_come: bool) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.errors import NearsightError
+from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.logging import get_logger
 from nearsight.common.operation.status import format_duration
 from nearsight.common.recognition.classifiers.registry import bytes_per_descriptor
@@ -234,6 +235,7 @@ class Standby:
         self._index, self._indexed = ObjectRecognizer.build(models.values(), self._settings), versions
         ended_s = self._clock.monotonic()
         self._next_build_s = ended_s + (ended_s - began_s) * (1 / _BUILD_SHARE - 1)
+        return_freed_memory()
         metrics, name = self._services.metrics, self.cache.name
         metrics.standby_objects.labels(name).set(len(versions))
         metrics.standby_bytes.labels(name).set(self._index.size_bytes)

@@ -55,7 +55,8 @@ def demo(  # noqa: PLR0917  typer calls it by name
 ) -> None:
     """Generate a museum, run cloud, edge and devices, replay visitors: only-cloud, then with the edge cache.
 
-    Takes less than 3 minutes, with --quick less than 45 seconds.
+    At last the cloud is killed, and the edge goes on without it. Takes less than 3 minutes, with --quick
+    less than 45 seconds.
     """
     require_experiments("demo")
     from nearsight.experiments.demo.run import run_demo
@@ -110,7 +111,8 @@ def _print_demo(scenario: Scenario, result: DemoResult) -> None:
     columns, rows = table(result.results)
     print_table(columns, rows, title="Latency, accuracy and cost", right=columns[1:])
     for one in result.results:
-        print_line(describe_link(one))
+        if one.link:
+            print_line(describe_link(one))
     for target in targets(scenario, {one.name: one for one in result.results}):
         print_line(describe_target(target))
     if not scenario.judged:

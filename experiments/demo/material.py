@@ -61,11 +61,8 @@ class Material:
     """Profile of a recognition cache on this machine."""
     traces: tuple[Trace, ...]
     """One per visitor."""
-
-    @property
-    def photos(self) -> int:
-        """Requests of all visitors in one configuration."""
-        return sum(trace.photos for trace in self.traces)
+    longer: tuple[Trace, ...]
+    """The same, and how they go on without a cloud."""
 
 
 def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
@@ -105,10 +102,18 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
     (folder / "traces").mkdir(exist_ok=True)
     write_visits_csv(folder / "traces" / "visits.csv", visits)
     requests = plan_photos(visits, scenario)
+    before = {
+        visitor: [one for one in planned if one.time_ms < planned[0].time_ms + scenario.seconds * 1000]
+        for visitor, planned in requests.items()
+    }
     paths = [request.image_path for planned in requests.values() for request in planned]
     _take_photos(museum, settings, paths, workers, stage("visitors take photos"))
-    traces = write_traces(folder / "traces", requests, np.random.default_rng([scenario.seed, 3]))
-    return Material(museum, database, profile, traces)
+    (folder / "traces" / "longer").mkdir(exist_ok=True)
+    traces, longer = (
+        write_traces(place, planned, np.random.default_rng([scenario.seed, 3]))
+        for place, planned in ((folder / "traces", before), (folder / "traces" / "longer", requests))
+    )
+    return Material(museum, database, profile, traces, longer)
 
 
 def plan_photos(visits: Sequence[Visit], scenario: Scenario) -> dict[str, tuple[PhotoRequest, ...]]:
@@ -125,7 +130,7 @@ def plan_photos(visits: Sequence[Visit], scenario: Scenario) -> dict[str, tuple[
     unknown = [f"queries/{query_name(UNKNOWN_FROM + number, 0)}" for number in range(scenario.unknown_photos)]
     planned = {}
     for visitor, requests in photo_requests(visits, photos, rng).items():
-        until_ms = requests[0].time_ms + scenario.seconds * 1000
+        until_ms = requests[0].time_ms + (scenario.seconds + scenario.alone) * 1000
         kept = [request for request in requests if request.time_ms < until_ms]
         planned[visitor] = mix_in_unknown(kept, unknown, scenario.unknown_share, rng)
     return planned

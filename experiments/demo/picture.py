@@ -24,7 +24,12 @@ from nearsight.experiments.framework.drawing import (
 )
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
 
-CONFIGURATION_COLOURS = {"only-cloud": "#c2571a", "edge-cache": "#1f6f8b", "edge-cache-compared": "#7a9e3b"}
+CONFIGURATION_COLOURS = {
+    "only-cloud": "#c2571a",
+    "edge-cache": "#1f6f8b",
+    "edge-cache-compared": "#7a9e3b",
+    "without-cloud": "#8a4f9e",
+}
 _BELOW: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
 
 
@@ -146,7 +151,7 @@ def _share(rows: Sequence[RequestRow], tier: str) -> float:
 
 
 def _link_bytes(axes: Axes, configurations: Mapping[str, Any]) -> None:
-    names = list(configurations)
+    names = [name for name, result in configurations.items() if "to-cloud" in result["bytes"]]
     positions = np.arange(len(names))
     for offset, direction, label in ((-0.2, "up", "to the cloud"), (0.2, "down", "from the cloud")):
         megabytes = [configurations[name]["bytes"]["to-cloud"][direction] / 1e6 for name in names]

@@ -9,7 +9,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +22,7 @@ from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.demo.material import Material, prepare
 from nearsight.experiments.demo.picture import plot
 from nearsight.experiments.demo.report import ConfigurationResult, check_answers, summary
-from nearsight.experiments.demo.scenario import COMPARED, ONLY_CLOUD, Scenario
+from nearsight.experiments.demo.scenario import ALONE, COMPARED, EDGE_CACHE, ONLY_CLOUD, Scenario
 from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.rig.processes import termination_as_interrupt
 from nearsight.experiments.rig.rows import RequestRow, write_rows
@@ -63,6 +63,9 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
         request got no answer. What is complete is written before.
     """
     load_settings(EdgeSettings, "edge", overrides=flag_overrides((*scenario.edge, *scenario.compared)))
+    edge = load_settings(EdgeSettings, "edge", overrides=flag_overrides(scenario.edge))
+    if not edge.settings.standby_mb:
+        scenario = replace(scenario, alone=0.0)
     folder = _made(folder)
     start_s = time.monotonic()
     view = LiveView()
@@ -74,7 +77,7 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
         try:
             for name in scenario.configurations:
                 before_s = time.monotonic()
-                results.append(_play(name, scenario, material, folder / name, view))
+                results.extend(_play(name, scenario, material, folder / name, view))
                 timings_s[name] = time.monotonic() - before_s
         except NearsightError:
             if results:
@@ -111,35 +114,47 @@ def _made(folder: Path) -> Path:
 
 def _play(
     configuration: str, scenario: Scenario, material: Material, folder: Path, view: LiveView
-) -> ConfigurationResult:
-    """Run one configuration from the start of its daemons to their end; logs go into ``folder``."""
+) -> Sequence[ConfigurationResult]:
+    """Run one configuration from the start of its daemons to their end; logs go into ``folder``.
+
+    Returns its results, and those of the time after its cloud was killed, if it was.
+    """
+    killed = configuration == EDGE_CACHE and scenario.alone > 0
+    traces = material.longer if killed else material.traces
     session = Session(
         folder,
         material.database,
-        material.traces,
+        traces,
         transitions=(),
         network=scenario.link,
         seed=scenario.seed,
         photos=material.museum,
         timeout_s=scenario.timeout_s,
         opened=False,
+        cloud_dies_after_s=scenario.seconds if killed else None,
     )
-    on_stage, on_tally = view.configuration(configuration, material.photos)
+    on_stage, on_tally = view.configuration(configuration, sum(trace.photos for trace in traces))
     further = scenario.compared if configuration == COMPARED else ()
     settings = edge_settings(material.profile) | flag_overrides((*scenario.edge, *further))
     edge = settings if configuration != ONLY_CLOUD else None
     tiers = {configuration: Tiers(edge, NO_PREFETCHING, taught=False)}
     played = session.play(tiers, on_stage=on_stage, on_tally=on_tally)[configuration]
+    rows = tuple(row for row in played.rows if not killed or row.time_s < scenario.seconds)
     ways = {"to-cloud": {way: int(played.counters[way]["bytes"]) for way in ("up", "down")}}
     if configuration != ONLY_CLOUD:
-        ways["devices-edge"] = _edge_bytes(played.rows)
+        ways["devices-edge"] = _edge_bytes(rows)
     link = {"calibration": played.link, **played.counters}
-    return ConfigurationResult(configuration, played.rows, ways, dict(played.cpu_s), link)
+    results = [ConfigurationResult(configuration, rows, ways, dict(played.cpu_s), link)]
+    if killed:
+        after = (replace(row, configuration=ALONE) for row in played.rows if row.time_s >= scenario.seconds)
+        results.append(ConfigurationResult(ALONE, tuple(after), {}, {}, {}))
+    return results
 
 
 def edge_settings(profile: Path) -> dict[str, object]:
     """Settings of the edge; ``profile``: of this machine."""
-    return {"cache.prior": str(WEAK_PRIOR), "cache.profile": str(profile)}
+    default_mb = EdgeSettings().standby_mb
+    return {"cache.prior": str(WEAK_PRIOR), "cache.profile": str(profile), "standby_mb": default_mb}
 
 
 def _edge_bytes(rows: Sequence[RequestRow]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from nearsight.experiments.links.link import LinkShape
 
 ONLY_CLOUD = "only-cloud"
 EDGE_CACHE = "edge-cache"
+ALONE = "without-cloud"
 COMPARED = "edge-cache-compared"
 CONFIGURATIONS = (ONLY_CLOUD, EDGE_CACHE)
 
@@ -26,6 +27,8 @@ class Scenario:
     """Devices; one process and one photo per second each."""
     seconds: float = 45.0
     """Length of the replay of each configuration [s]."""
+    alone: float = 20.0
+    """How long visitors of the edge cache go on after its cloud was killed [s]; 0: it is not killed."""
     photos_per_exhibit: int = 8
     """How many different photos of each exhibit visitors take."""
     unknown_share: float = 0.08
@@ -51,8 +54,8 @@ class Scenario:
                 f"{self.on_show} exhibits on show need as many objects, got {self.objects}",
                 advice=f"give --objects {self.on_show} or more",
             )
-        if not self.seconds > 0:
-            raise InvalidArgument(f"a replay cannot last {self.seconds:g} s")
+        if not (self.seconds > 0 and self.alone >= 0):
+            raise InvalidArgument(f"a replay cannot last {min(self.seconds, self.alone):g} s")
 
     @property
     def configurations(self) -> tuple[str, ...]:
@@ -73,4 +76,4 @@ class Scenario:
 
 
 FULL = Scenario()
-QUICK = Scenario(objects=80, exhibits_per_section=20, seconds=8.0, unknown_photos=10)
+QUICK = Scenario(objects=80, exhibits_per_section=20, seconds=8.0, alone=4.0, unknown_photos=10)

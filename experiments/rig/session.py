@@ -8,6 +8,8 @@ all of them are ready.
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -52,7 +54,8 @@ class Played:
     """Models that all devices fetched together, and from where; see `CooperationAccount`."""
     cpu_s: Mapping[str, float] = field(default_factory=dict)
     """CPU seconds of "cloud", "link", "edge" and "devices" during the replay; only those of the edge are of
-    this configuration alone if several were run side by side."""
+    this configuration alone if several were run side by side. Where the cloud dies, until then, and without
+    the devices."""
     up_bytes: int = 0
     down_bytes: int = 0
     """Bytes on the link during the replay, of all configurations; 0 unless the session counts them."""
@@ -95,6 +98,8 @@ class Session:
     """Deadline of each request [s]."""
     opened: bool = True
     """Whether the link holds nothing up before the replay; see `deployed`."""
+    cloud_dies_after_s: float | None = None
+    """When the cloud is killed, from the start of the replay [s]; None: it lives on."""
 
     def play(
         self,
@@ -136,6 +141,8 @@ class _Here(Stage[dict[str, Played]]):
         self._configurations = configurations
         self._on_stage = on_stage
         self._devices: dict[str, ProcessGroup] = {}
+        self._cloud_lives = True
+        self._cpu_at_death: Mapping[str, float] = {}
         self.silence_s = session.timeout_s
         self.tally = Tally()
         self.requests = len(configurations) * sum(trace.photos for trace in session.traces)
@@ -190,23 +197,35 @@ class _Here(Stage[dict[str, Played]]):
         return group.start(trace.visitor, arguments, capture=True)
 
     def begin(self) -> None:
-        """Give the link its shape, and read what has been counted so far."""
+        """Give the link its shape, read what has been counted so far, and set the end of the cloud's life."""
         if self._session.opened:
             self._running.link.reshape(self._session.network)
         served, passed = self._bytes()
         self._on_stage("replay")
         # Computing times are read right before and after, as counting bytes takes its time.
         self._before = _Spent(served, passed, {**self._running.cpu_s(), _DEVICES: 0.0})
+        if self._session.cloud_dies_after_s is not None:
+            killing = threading.Timer(self._session.cloud_dies_after_s, self._kill_cloud)
+            self._open.callback(killing.cancel)
+            killing.start()
+
+    def _kill_cloud(self) -> None:
+        """What is counted from now on is of tiers without a cloud."""
+        self._cloud_lives = False
+        self._cpu_at_death = self._running.cpu_s()
+        self._on_stage("without the cloud")
+        self._running.cloud.send_signal(signal.SIGKILL)
 
     def end(self) -> None:
         """Read what has been counted."""
-        cpu_s = {**self._running.cpu_s(), _DEVICES: self.tally.cpu_s}
+        cpu_s = {**self._running.cpu_s(), _DEVICES: self.tally.cpu_s, **self._cpu_at_death}
         self._after = _Spent(*self._bytes(), cpu_s)
 
     def check_tiers(self) -> None:
         """See `Stage`."""
         for daemon in self._running.daemons:
-            daemon.check_alive()
+            if self._cloud_lives or daemon is not self._running.cloud:
+                daemon.check_alive()
 
     def collect(self) -> tuple[Sequence[RequestRow], dict[str, Played]]:
         """The rows of all devices, and the results of each configuration."""
@@ -228,7 +247,7 @@ class _Here(Stage[dict[str, Played]]):
         edge = running.edges.get(name)
         names = {"cloud": running.cloud.name, "link": running.link.process.name}
         names |= {"edge": edge.name} if edge is not None else {}
-        names |= {_DEVICES: _DEVICES}
+        names |= {_DEVICES: _DEVICES} if self._cloud_lives else {}
         sent = after.served.get(name, {})
         up_bytes, down_bytes = (now - then for now, then in zip(after.passed, before.passed, strict=True))
         folder = self._devices[name].folder

@@ -62,8 +62,8 @@ def test_a_fast_link_gets_larger_requests_and_a_slow_one_smaller_ones() -> None:
     assert pace.batch == 1
 
 
-def test_half_of_the_time_nothing_is_fetched() -> None:
-    assert FetchPace().fetched(0.3) == 0.3
+def test_a_third_of_the_time_nothing_is_fetched() -> None:
+    assert FetchPace().fetched(0.3) == 0.15
 
 
 def test_an_index_is_built_when_all_is_here_or_much_more_than_before() -> None:

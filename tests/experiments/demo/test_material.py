@@ -14,20 +14,20 @@ VISITS = (
 
 
 def test_each_visitor_takes_a_photo_per_second_for_the_length_of_the_scenario() -> None:
-    planned = plan_photos(VISITS, replace(FULL, seconds=30.0))
+    planned = plan_photos(VISITS, replace(FULL, seconds=20.0, alone=10.0))
     assert {visitor: len(requests) for visitor, requests in planned.items()} == {"v1": 30, "v2": 30}
     assert [request.time_ms for request in planned["v2"]] == [5000 + 1000 * second for second in range(30)]
 
 
 def test_nobody_takes_photos_while_walking() -> None:
-    planned = plan_photos(VISITS, replace(FULL, seconds=70.0, unknown_share=0.0))
+    planned = plan_photos(VISITS, replace(FULL, seconds=70.0, alone=0.0, unknown_share=0.0))
     times_s = [request.time_ms / 1000 for request in planned["v1"]]
     assert not [time_s for time_s in times_s if 160 <= time_s < 162]
     assert {request.object_id for request in planned["v1"]} == {"0003", "0004"}
 
 
 def test_photos_show_the_exhibit_or_something_that_is_not_in_the_catalogue() -> None:
-    planned = plan_photos(VISITS, replace(FULL, seconds=60.0, unknown_share=0.3))
+    planned = plan_photos(VISITS, replace(FULL, seconds=60.0, alone=0.0, unknown_share=0.3))
     requests = [request for own in planned.values() for request in own]
     strangers = [request for request in requests if not request.object_id]
     assert 0.15 < len(strangers) / len(requests) < 0.45

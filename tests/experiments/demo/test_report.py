@@ -16,7 +16,7 @@ from nearsight.experiments.demo.report import (
     targets,
     warnings,
 )
-from nearsight.experiments.demo.scenario import FULL, QUICK, Scenario
+from nearsight.experiments.demo.scenario import ALONE, EDGE_CACHE, FULL, QUICK, Scenario
 from nearsight.experiments.rig.rows import RequestRow
 
 ROW = RequestRow("only-cloud", "v1", 0, 0.0, 0.1, "a", "a", "recognized", 1, "cloud", 100.0)
@@ -135,3 +135,23 @@ def test_the_full_scenario_is_the_dissertations_baseline() -> None:
 def test_more_exhibits_on_show_than_objects_is_an_error() -> None:
     with pytest.raises(InvalidArgument, match="--objects 132"):
         Scenario(objects=100)
+
+
+def test_the_time_without_the_cloud_is_judged_by_the_recall_that_is_kept_and_may_have_errors() -> None:
+    before = tuple(replace(ROW, configuration=EDGE_CACHE, number=number) for number in range(10))
+    failed = replace(ROW, configuration=ALONE, answered="", outcome="Unavailable", answered_by="")
+    after = (*(replace(ROW, configuration=ALONE, number=number) for number in range(9)), failed)
+    results = [
+        ConfigurationResult(EDGE_CACHE, before, {}, {}, {}),
+        ConfigurationResult(ALONE, after, {}, {}, {}),
+    ]
+    check_answers(results)
+    found = {target.name: target for target in targets(FULL, {one.name: one for one in results})}
+    assert (found["recall kept without the cloud"].value, found["recall kept without the cloud"].reached) == (
+        0.9,
+        True,
+    )
+    assert "recall of without-cloud" not in found
+    columns, rows = table(results)
+    assert columns == ["", EDGE_CACHE, ALONE]
+    assert ["requests / answered", "10 / 10", "10 / 9"] in rows
