@@ -37,7 +37,9 @@ _FEATURE_BYTES = 44
 """Of an object model."""
 _ENTRY_BYTES = _FEATURE_BYTES + bytes_per_descriptor(BACKEND)
 _BUILD_SHARE = 0.1
-"""Most of one core's time that goes into builds, as long as the first one is done."""
+"""Most of one core's time that goes into builds after the first one."""
+_PLAN_EVERY_S = 1.0
+"""To rank a catalogue of 10,000 objects takes some 10 ms: not for each batch of models."""
 _AGAIN_AFTER_S = 60.0
 """An object without a model is asked for again after this time."""
 _ANSWER_WITHIN_S = 60.0
@@ -87,8 +89,9 @@ class Standby:
         self._indexed: dict[str, int] = {}
         self._typical_bytes = float(settings.training_features * _ENTRY_BYTES)
         self._pace = FetchPace()
+        self._missing: list[str] = []
         self._asked_s = math.nan
-        self._next_fetch_s = self._next_build_s = -math.inf
+        self._next_plan_s = self._next_fetch_s = self._next_build_s = -math.inf
         self._absent_until_s: dict[str, float] = {}
         self._counter = threading.Lock()
         self.answered = 0
@@ -160,48 +163,55 @@ class Standby:
     def work(self, budget_bytes: float, *, cloud_lost: bool) -> float:
         """Do what is due: drop, fetch, build. Returns the seconds after which there may be more to do."""
         now_s, listing = self._clock.monotonic(), self.cache.listing
-        held = self.models.all()
-        self.models.remove(name for name, model in held.items() if not self.cache.supply.current(model))
+        if now_s >= self._next_plan_s:
+            self._plan(budget_bytes)
+            self._next_plan_s = now_s + _PLAN_EVERY_S
+        self._keep(listing)
+        waits = self._settle(now_s) or cloud_lost
+        missing = [
+            name
+            for name in self._missing
+            if self.models.get(name) is None and self._absent_until_s.get(name, -math.inf) <= now_s
+        ]
+        wait_s = math.inf if waits else self._fetch(missing, now_s)
+        return min(wait_s, self._build(listing, more_come=bool(missing) and not cloud_lost))
+
+    def _plan(self, budget_bytes: float) -> None:
+        """Drop what does not belong here now, take what is here for others, note what must be fetched."""
+        supply, held = self.cache.supply, self.models.all()
+        self.models.remove(name for name, model in held.items() if not supply.current(model))
         sizes = self._bytes_of(self.models.all().values())
         if sizes:
             self._typical_bytes = sum(sizes.values()) / len(sizes)
         chosen = choose(self.cache.estimator.ranking(), sizes, budget_bytes, self._typical_bytes)
         self.models.remove(sizes.keys() - chosen.keep)
-        missing = self._adopt(chosen.missing, now_s)
-        self._keep(listing)
-        wait_s = math.inf if cloud_lost else self._fetch(missing, now_s)
-        return min(wait_s, self._build(listing, more_come=bool(missing) and not cloud_lost))
-
-    def _adopt(self, object_ids: Iterable[str], now_s: float) -> list[str]:
-        """Take models that are here for others; returns what must be fetched."""
-        here = {name: self.cache.supply.held(name) for name in object_ids}
+        here = {name: supply.held(name) for name in chosen.missing}
         self.models.put(model for model in here.values() if model is not None)
-        return [
-            name
-            for name, model in here.items()
-            if model is None and self._absent_until_s.get(name, -math.inf) <= now_s
-        ]
+        self._missing = [name for name, model in here.items() if model is None]
+
+    def _settle(self, now_s: float) -> bool:
+        """See what came of the last request for models; whether it is still open."""
+        if math.isnan(self._asked_s):
+            return False
+        open_ones = self.models.on_their_way()
+        if open_ones and now_s - self._asked_s < _ANSWER_WITHIN_S:
+            return True
+        for name in self.models.not_to_be_had() | open_ones:
+            self._absent_until_s[name] = now_s + _AGAIN_AFTER_S
+        self._next_fetch_s = now_s + self._pace.fetched(now_s - self._asked_s)
+        self._asked_s = math.nan
+        return False
 
     def _fetch(self, missing: list[str], now_s: float) -> float:
-        if not math.isnan(self._asked_s):
-            overdue = now_s - self._asked_s > _ANSWER_WITHIN_S
-            waiting = self.models.on_their_way()
-            if waiting and not overdue:
-                return _ANSWER_WITHIN_S
-            for name in self.models.not_to_be_had() | waiting:
-                self._absent_until_s[name] = now_s + _AGAIN_AFTER_S
-            self._next_fetch_s = now_s + self._pace.fetched(now_s - self._asked_s)
-            self._asked_s = math.nan
-        wanted = [name for name in missing if self._absent_until_s.get(name, -math.inf) <= now_s]
-        if wanted and now_s < self._next_fetch_s:
+        """Ask for the next models; returns the seconds after which there may be more to do."""
+        if missing and now_s < self._next_fetch_s:
             return self._next_fetch_s - now_s
-        batch = wanted[: self._pace.batch]
-        if not batch and not self.models.wants_any():
-            return math.inf
-        self.models.want(batch)
-        self._asked_s = now_s if batch else math.nan
-        self._services.background.submit(lambda: self.cache.supply.want_for_standby(batch))
-        return _ANSWER_WITHIN_S if batch else math.inf
+        batch = missing[: self._pace.batch]
+        if batch or self.models.wants_any():
+            self.models.want(batch)
+            self._asked_s = now_s if batch else math.nan
+            self._services.background.submit(lambda: self.cache.supply.want_for_standby(batch))
+        return math.inf
 
     def _keep(self, listing: Listing) -> None:
         """Store what changed; what cannot be written now comes again."""

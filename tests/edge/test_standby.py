@@ -8,7 +8,7 @@ import pytest
 from nearsight.common.errors import InvalidArgument, NotFound, Overloaded, Unavailable
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.standby import standbys
+from nearsight.edge.standby import standby, standbys
 from support.edge import (
     CATALOGUE,
     EXHIBITS,
@@ -31,6 +31,7 @@ STANDBY_MB = 50
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Standbys look for what is to do all the time."""
     monkeypatch.setattr(standbys, "_EVERY_S", 0.05)
+    monkeypatch.setattr(standby, "_PLAN_EVERY_S", 0.0)
 
 
 @pytest.fixture
@@ -44,8 +45,7 @@ def served(serve: Serve, cloud: ScriptedCloud) -> Iterator[tuple[EdgeDaemon, Edg
 
 def wait_for(edge: EdgeDaemon, objects: int) -> None:
     def ready() -> bool:
-        standby = edge.standbys.get(CATALOGUE)
-        return standby is not None and len(standby) == objects
+        return edge.standbys.size(CATALOGUE) == objects
 
     wait_until(ready, what=f"a standby of {objects} objects")
 
@@ -157,9 +157,9 @@ def test_what_left_the_catalogue_is_not_found_even_before_the_index_is_built_ane
     served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
 ) -> None:
     edge, device = served
-    standby = edge.standbys.get(CATALOGUE)
-    assert standby is not None
-    standby._build = lambda *_, **__: 60.0  # type: ignore[method-assign]
+    ours = edge.standbys.get(CATALOGUE)
+    assert ours is not None
+    ours._build = lambda *_, **__: 60.0  # type: ignore[method-assign]
     cloud.set_models([exhibit(number) for number in range(1, EXHIBITS)])
     wait_until(lambda: "00" not in cache_of(edge).listing.versions, what="a new listing")
     cloud.stop()

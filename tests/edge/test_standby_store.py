@@ -9,7 +9,7 @@ from nearsight.common.catalogue.answers import Listing
 from nearsight.common.recognition.codec import model_digest
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.standby import standbys
+from nearsight.edge.standby import standby, standbys
 from nearsight.edge.standby.store import StandbyStore
 from nearsight.protos.catalogue_pb2 import ObjectSummary
 from support.edge import CATALOGUE, EXHIBITS, ScriptedCloud, Serve, exhibit, photo
@@ -20,6 +20,7 @@ from support.waiting import wait_until
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Standbys look for what is to do all the time."""
     monkeypatch.setattr(standbys, "_EVERY_S", 0.05)
+    monkeypatch.setattr(standby, "_PLAN_EVERY_S", 0.0)
 
 
 @pytest.fixture
@@ -34,8 +35,7 @@ def state(tmp_path: Path, serve: Serve, cloud: ScriptedCloud) -> Path:
 
 def wait_for(edge: EdgeDaemon, objects: int) -> None:
     def ready() -> bool:
-        standby = edge.standbys.get(CATALOGUE)
-        return standby is not None and len(standby) == objects
+        return edge.standbys.size(CATALOGUE) == objects
 
     wait_until(ready, what=f"a standby of {objects} objects")
 
