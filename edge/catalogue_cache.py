@@ -314,6 +314,11 @@ class CatalogueCache:
         self.estimator.count(object_id)
         return self.markov.observe(device_id, object_id)
 
+    def note_first(self, device_id: str, object_id: str) -> None:
+        """The cloud answered a request that came before this cache was there."""
+        if self.observe(device_id, object_id) is not None:
+            self._submit(self.improve, "improve")
+
     def note_device_hit(self, device_id: str, object_id: str) -> NextObjects | None:
         """A device recognised this object by itself; what may follow, None if there is no such object."""
         following = self.observe(device_id, object_id)

@@ -231,10 +231,24 @@ class EdgeRecognitionService(Service):
         if call.response is not None and call.response.grain == NETWORK:
             self._networks.forwarded(name, call.context.next_tier_ms)
         elif call.cache is None:
-            self._caches.admit(name)
+            self._admit(call, finish)
         if isinstance(finish.outcome, Answer):
             for stage in finish.learners:
                 stage.learn(call.query, finish.outcome, finish.lesson)
+
+    def _admit(self, call: _Call, finish: Finish[EdgeQuery]) -> None:
+        """Give a catalogue a cache, which learns what the request was for: its first users ask few."""
+        admitted = self._caches.admit(call.context.catalogue)
+        found = finish.outcome.found if isinstance(finish.outcome, Answer) else None
+        if found is None:
+            return
+        device_id, object_id = call.context.client_id, found.object_id
+
+        def tell(cache: Future[CatalogueCache]) -> None:
+            if cache.exception() is None:
+                cache.result().note_first(device_id, object_id)
+
+        admitted.add_done_callback(tell)
 
     def _response(self, call: _Call, finish: Finish[EdgeQuery]) -> RecognizeResponse:
         """The message to the device; counts what was recognised, and adds what may be asked for next.

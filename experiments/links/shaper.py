@@ -40,8 +40,8 @@ class ShaperOrder:
     """Server that the link leads to, tcp://host:port."""
     shape: LinkShape
     """The whole link."""
-    stats: str
-    """File for its byte counters."""
+    stats: str = ""
+    """File for its byte counters; empty: none."""
     seed: int = 1
     """Seed of jitter and losses."""
     listen: str = "tcp://127.0.0.1:0"
@@ -122,8 +122,10 @@ def _signals() -> Iterator[Callable[[float], signal.Signals | None]]:
         os.close(writing)
 
 
-def run_shaper(order: ShaperOrder, announce: Path | None) -> None:
-    """Serve until SIGTERM or SIGINT.
+def run_shaper(
+    order: ShaperOrder, announce: Path | None, ready: Callable[[str], None] = lambda _endpoint: None
+) -> None:
+    """Serve until SIGTERM or SIGINT; ``ready`` is told where clients connect.
 
     Raises
     ------
@@ -131,7 +133,7 @@ def run_shaper(order: ShaperOrder, announce: Path | None) -> None:
         If the order or the control file is wrong, or the address is taken.
     """
     rng = np.random.default_rng(order.seed)
-    server, listen, stats = parse_endpoint(order.upstream), parse_endpoint(order.listen), Path(order.stats)
+    server, listen = parse_endpoint(order.upstream), parse_endpoint(order.listen)
     kernel = KernelPart(order.kernel, parse_endpoint(order.probe)) if order.probe else None
     calibration = calibrate(order.shape, rng, kernel=kernel)
     proxy = ShapingProxy(
@@ -141,19 +143,26 @@ def run_shaper(order: ShaperOrder, announce: Path | None) -> None:
         listen=listen,
         compensation_s=calibration.compensation_ms / 1000,
     )
+
+    def count() -> None:
+        if order.stats:
+            write_json(Path(order.stats), proxy.as_dict())
+
     with proxy, _signals() as next_signal:
-        write_json(stats, proxy.as_dict())
+        count()
+        host, port = proxy.address
+        endpoint = f"tcp://{host}:{port}"
         if announce:
-            host, port = proxy.address
-            found = {"endpoint": f"tcp://{host}:{port}", "calibration": calibration.as_dict()}
+            found = {"endpoint": endpoint, "calibration": calibration.as_dict()}
             write_json(announce, {"daemon": "shaper", "metrics": "", "pid": os.getpid(), **found})
+        ready(endpoint)
         while (received := next_signal(STATS_PERIOD_S)) not in _STOPPING:
             if received is signal.SIGUSR1:
                 proxy.cut()
             if received is signal.SIGHUP and order.control:
                 proxy.reshape(read_shape(Path(order.control)))
-            write_json(stats, proxy.as_dict())
-    write_json(stats, proxy.as_dict())
+            count()
+    count()
 
 
 def main() -> None:

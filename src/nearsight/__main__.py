@@ -110,6 +110,9 @@ _PANELS = {
         "museum": LazyCommand(
             "nearsight.experiments.museum.cli:app", "Generate a museum: exhibits, photos, visits."
         ),
+        "link": LazyCommand(
+            "nearsight.experiments.links.cli:app", "Put a slow network before a daemon, to try it."
+        ),
         "testbed": LazyCommand(
             "nearsight.experiments.testbed.cli:app",
             "Run daemons on lab machines or emulated nodes.",

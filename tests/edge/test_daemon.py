@@ -139,3 +139,10 @@ def test_a_wrong_profile_or_backend_stops_the_start(tmp_path: Path) -> None:
     recognition = edge_settings("x").recognition.model_copy(update={"backend": "no-such"})
     with pytest.raises(ConfigurationError, match="no-such"):
         EdgeDaemon(edge_settings("tcp://127.0.0.1:1", recognition=recognition), DaemonMetrics("edge"))
+
+
+def test_what_the_very_first_request_was_for_counts_as_asked_for(edge: EdgeDaemon) -> None:
+    with EdgeClient(edge.endpoint) as device:
+        device.ask(photo(3))
+    cache = cache_of(edge)
+    wait_until(lambda: cache.estimator.ranking().seen == 1, what="the first request to count")

@@ -103,7 +103,7 @@ def test_the_overhead_of_an_empty_cache_is_no_part_of_the_miss_latency(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve(forward="features") as (edge, device):
-        device.ask(photo(0))
+        device.ask(photo(UNKNOWN))  # the cache is there, and stays empty
         cache, measured = cache_of(edge), list[float]()
         monkeypatch.setattr(CatalogueCache, "_forwarding_overhead_ms", lambda *_: (60_000.0, 0.0))
         monkeypatch.setattr(cache.profiler, "observe_miss", measured.append)

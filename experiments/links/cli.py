@@ -1,0 +1,41 @@
+"""The command ``nearsight link``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nearsight.common.command_line.options import AnnounceOption
+from nearsight.common.command_line.terminal import print_line
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
+
+app = typer.Typer()
+
+LISTEN = "tcp://127.0.0.1:7001"
+
+
+@app.command()
+def link(
+    server: Annotated[
+        str, typer.Argument(metavar="ENDPOINT", help="The daemon that the link leads to.")
+    ] = DEFAULT_ENDPOINTS["cloud"],
+    listen: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where its clients connect.")] = LISTEN,
+    rtt_ms: Annotated[float, typer.Option("--rtt", metavar="MS", help="Round trip.")] = 30.0,
+    mbps: Annotated[float, typer.Option("--mbps", metavar="MBPS", help="Mbit/s each way; 0: any.")] = 15.0,
+    announce: AnnounceOption = None,
+) -> None:
+    """Put a slow network before a daemon of this machine, as between a building and a cloud.
+
+    A proxy that delays what it copies. It measures itself first, and takes its own time off.
+    """
+    from nearsight.experiments.links.link import LinkShape
+    from nearsight.experiments.links.shaper import ShaperOrder, run_shaper
+
+    order = ShaperOrder(server, LinkShape(rtt_ms=rtt_ms, up_mbps=mbps, down_mbps=mbps), listen=listen)
+
+    def say(endpoint: str) -> None:
+        rate = f" and {mbps:g} Mbit/s" if mbps else ""
+        print_line(f"{endpoint} leads to {server} over {rtt_ms:g} ms{rate}", err=True)
+
+    run_shaper(order, announce, say)

@@ -1,0 +1,44 @@
+"""``nearsight link`` as a person uses it: a daemon is reached through it, slower, until Ctrl-C."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.operation.status import HealthService, ask_status
+from nearsight.common.rpc.server import RpcServer, ServerSettings
+from support.waiting import wait_until
+
+
+def test_a_daemon_is_asked_through_the_link_until_it_is_stopped(tmp_path: Path) -> None:
+    announced = tmp_path / "link.json"
+    health = HealthService("cloud", "1", lambda: True)
+    with RpcServer([health], tier="cloud", settings=ServerSettings()) as cloud:
+        link = ["link", cloud.endpoint, "--listen", "tcp://127.0.0.1:0", "--rtt", "50", "--mbps", "0"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nearsight", *link, "--announce", str(announced)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            try:
+                wait_until(announced.exists, what="the link", timeout_s=60)
+                assert process.stderr is not None
+                endpoint, *words = process.stderr.readline().split()
+                shape = json.loads(announced.read_text())["calibration"]["asked"]
+                (status,) = ask_status([endpoint], timeout_s=20.0)
+            finally:
+                process.send_signal(signal.SIGINT)
+    assert status.ready
+    assert words == ["leads", "to", cloud.endpoint, "over", "50", "ms"]
+    assert (shape["rtt_ms"], shape["up_mbps"]) == (50.0, 0.0)
+    assert process.returncode == 0
+
+
+def test_an_address_that_is_no_address_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["link", "nowhere"]) == 5
+    assert capsys.readouterr().err.startswith("error: no endpoint: 'nowhere'; ")
