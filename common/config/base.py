@@ -27,6 +27,7 @@ from pydantic_settings import (
 from nearsight.common.config.file import find_config, read_config
 from nearsight.common.config.schema import Setting, check_key, flatten, nest, setting_keys
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.rpc.endpoints import endpoint_here
 from nearsight.common.rpc.security import ClientSecurity, ServerSecurity
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.settings import SettingsGroup, first_complaint
@@ -114,6 +115,13 @@ class DaemonSettings(BaseSettings):
     """What `nearsight config init --short` writes: the keys that people change first, each with a value on
     which the daemon starts and a comment of one line."""
 
+    read_by_commands: ClassVar[bool] = False
+    """Whether commands read this table as well: then only its server's settings say that the daemon runs."""
+
+    def endpoint_here(self) -> str:
+        """Where this machine reaches the daemon; empty if it is unknown."""
+        return ""
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -136,8 +144,9 @@ class RpcDaemonSettings(DaemonSettings):
     security: SecuritySettings = SecuritySettings()
     """Keys of this daemon and of its clients."""
 
-    read_by_commands: ClassVar[bool] = False
-    """Whether commands read this table as well: then only its server's settings say that the daemon runs."""
+    def endpoint_here(self) -> str:
+        """Where this machine reaches the daemon; empty if it is unknown."""
+        return endpoint_here(self.server.listen)
 
     def next_tiers(self) -> tuple[NextTier, ...]:
         """The daemons that this one asks; none unless a daemon says otherwise."""

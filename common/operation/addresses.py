@@ -8,13 +8,13 @@ from pathlib import Path
 
 from nearsight.common.config.base import (
     DEFAULT_ORIGIN,
+    DaemonSettings,
     Loaded,
     RpcDaemonSettings,
     import_settings_classes,
     load_settings,
 )
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.rpc.endpoints import endpoint_here
 from nearsight.common.rpc.security import ClientSecurity, read_secret_key
 
 
@@ -23,8 +23,9 @@ class Address:
     """A daemon to ask."""
 
     endpoint: str
+    """tcp://host:port, or the URL of a gateway."""
     daemon: str = ""
-    """"cloud", "edge" or "device"; empty if a person named the endpoint alone."""
+    """"cloud", "edge", "device" or "gateway"; empty if a person named the endpoint alone."""
     security: ClientSecurity | None = None
     """The keys, if it uses encryption."""
     expected: bool = True
@@ -63,11 +64,7 @@ def addresses(targets: Mapping[str, str], asked: AskedFor, kinds: Collection[str
         If the settings or keys cannot be used, or endpoints and keys do not go together.
     """
     classes = import_settings_classes(targets)
-    loaded = {
-        name: load_settings(one, name, asked.config)
-        for name, one in classes.items()
-        if issubclass(one, RpcDaemonSettings)
-    }
+    loaded = {name: load_settings(one, name, asked.config) for name, one in classes.items()}
     known = _merged(_of_settings(loaded, asked.key))
     if not asked.endpoints:
         if asked.server_keys:
@@ -103,17 +100,19 @@ def _apart() -> ConfigurationError:
     )
 
 
-def _of_settings(loaded: Mapping[str, Loaded[RpcDaemonSettings]], key: Path | None) -> Iterator[Address]:
+def _of_settings(loaded: Mapping[str, Loaded[DaemonSettings]], key: Path | None) -> Iterator[Address]:
     """What each daemon's settings say about others, then about itself."""
     named = set()
     for one in loaded.values():
+        if not isinstance(one.settings, RpcDaemonSettings):
+            continue
         for tier in one.settings.next_tiers():
             own, setting = key or one.settings.security.secret_key_file, f"the public key of {tier.endpoint}"
             security = one.settings.security.model_copy(update={"secret_key_file": own})
             yield Address(tier.endpoint, tier.daemon, security.towards(tier.public_key, setting=setting))
             named.add(tier.daemon)
     for name, one in loaded.items():
-        endpoint = endpoint_here(one.settings.server.listen)
+        endpoint = one.settings.endpoint_here()
         runs = any(
             origin != DEFAULT_ORIGIN and (setting.startswith("server.") or not one.settings.read_by_commands)
             for setting, origin in one.origins.items()
@@ -122,9 +121,9 @@ def _of_settings(loaded: Mapping[str, Loaded[RpcDaemonSettings]], key: Path | No
             yield Address(endpoint, name, _towards(one.settings, key), expected=runs)
 
 
-def _towards(settings: RpcDaemonSettings, key: Path | None) -> ClientSecurity | None:
+def _towards(settings: DaemonSettings, key: Path | None) -> ClientSecurity | None:
     """Keys to ask a daemon of this machine, whose public key is in its secret file."""
-    server = settings.security.for_server()
+    server = settings.security.for_server() if isinstance(settings, RpcDaemonSettings) else None
     if server is None:
         return None
     public = read_secret_key(server.secret_key_file).public

@@ -54,12 +54,12 @@ def status(  # noqa: PLR0917  typer calls it by name
 
     Exit code 0 if all are ready, 4 if not. A daemon that is neither named nor set need not run.
     """
-    from nearsight.common.operation.status import ask_status
+    from nearsight.common.operation.web_status import ask_each_status
 
     asked = daemons_asked_for(ctx, endpoints, config, key, server_keys, ctx.obj.settings_classes)
     show_answers(
         asked,
-        partial(ask_status, timeout_s=timeout_s),
+        partial(ask_each_status, timeout_s=timeout_s),
         _print_status,
         lambda status: status.ready,
         as_json=as_json,
@@ -127,7 +127,7 @@ def _print_status(status: DaemonStatus) -> None:
         print_line(f": {status.error}", lead=f"{status.endpoint}: no answer", colour="red", hang=2)
         return
     state, colour = ("ready", "green") if status.ready else ("not ready", "red")
-    up = f", up {format_duration(status.uptime_s)}, version {status.version}"
+    up = f", up {format_duration(status.uptime_s)}, version {status.version}" if status.version else ""
     print_line(up, lead=f"{status.daemon} {status.endpoint}: {state}", colour=colour, hang=2)
     for name, value in status.details:
         print_line(f"  {name}: {value}", hang=4)

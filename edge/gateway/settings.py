@@ -10,7 +10,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from nearsight.common.config.base import DaemonSettings, UserPath
-from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
+from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS, endpoint_here
 from nearsight.common.rpc.settings import MEBIBYTE
 from nearsight.common.settings import SettingsGroup
 
@@ -85,3 +85,8 @@ class GatewaySettings(DaemonSettings):
     """Encryption."""
     limits: LimitSettings = LimitSettings()
     """What clients may take."""
+
+    def endpoint_here(self) -> str:
+        """Where this machine reaches the gateway; empty if it is unknown."""
+        scheme = "https" if self.tls.self_signed or self.tls.cert else "http"
+        return endpoint_here(f"tcp://{self.listen}").replace("tcp://", f"{scheme}://", 1)

@@ -1,0 +1,65 @@
+"""How daemons are, gateways among them: these are asked over HTTP, as whoever watches them does."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
+
+from nearsight.common.operation.status import DaemonStatus, ask_status
+from nearsight.common.rpc.security import ClientSecurity
+
+_MOST_BYTES = 65_536
+
+
+def ask_each_status(
+    endpoints: Sequence[str], *, timeout_s: float, security: Sequence[ClientSecurity | None]
+) -> tuple[DaemonStatus, ...]:
+    """Ask daemons of both kinds at the same time: gateways at URLs, all others at their endpoints."""
+    web = [endpoint for endpoint in endpoints if endpoint.startswith(("http://", "https://"))]
+    others = [(one, keys) for one, keys in zip(endpoints, security, strict=True) if one not in web]
+    with ThreadPoolExecutor(max_workers=max(1, len(web))) as pool:
+        asked = {url: pool.submit(ask_web_status, url, timeout_s) for url in web}
+        told = iter(
+            ask_status([one for one, _ in others], timeout_s=timeout_s, security=[keys for _, keys in others])
+        )
+        return tuple(asked[one].result() if one in asked else next(told) for one in endpoints)
+
+
+def ask_web_status(url: str, timeout_s: float) -> DaemonStatus:
+    """Ask ``/readyz`` of a gateway.
+
+    Whoever holds its certificate: nothing is told to it, and what it says is only shown.
+
+    Parameters
+    ----------
+    url : str
+        ``http://host:port`` or ``https://host:port``.
+    timeout_s : float
+        How long to wait for an answer.
+    """
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
+    try:
+        with opener.open(f"{url}/readyz", timeout=timeout_s) as answer:
+            answer.read(_MOST_BYTES)
+        return DaemonStatus(url, ready=True, daemon="gateway")
+    except HTTPError as error:
+        with error:
+            return DaemonStatus(url, daemon="gateway", details=(("edge", _told(error.read(_MOST_BYTES))),))
+    except (URLError, OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        return DaemonStatus(url, error=f"nobody answers: {reason}")
+
+
+def _told(body: bytes) -> str:
+    """The sentence in an error of a gateway."""
+    try:
+        error = json.loads(body)["error"]
+        return "; ".join(filter(None, (str(error["message"]), str(error["advice"]))))
+    except (ValueError, KeyError, TypeError):
+        return "no answer that can be read"

@@ -1,0 +1,31 @@
+"""`nearsight status` of gateways: a real one, with its edge and without, and nobody."""
+
+import json
+import re
+
+import pytest
+
+from nearsight.__main__ import main
+from support.gateway import ScriptedEdge, running_gateway
+
+
+def test_a_gateway_is_asked_like_every_other_daemon(capsys: pytest.CaptureFixture[str]) -> None:
+    edge = ScriptedEdge()
+    try:
+        with running_gateway(edge.endpoint) as browser:
+            url = browser.gateway.endpoint
+            assert main(["status", url, edge.endpoint, "--json"]) == 0
+            answers = json.loads(capsys.readouterr().out)
+            assert [(one["endpoint"], one["daemon"]) for one in answers] == [
+                (url, "gateway"),
+                (edge.endpoint, "edge"),
+            ]
+            edge.stop()
+            assert main(["status", url]) == 4
+            shown = capsys.readouterr().out
+            assert shown.startswith(f"gateway {url}: not ready\n  edge: ")
+            assert re.search("edge: .{10}", shown)
+        assert main(["status", url, "--timeout", "2"]) == 4
+        assert f"{url}: no answer: nobody answers" in capsys.readouterr().out
+    finally:
+        edge.stop()
