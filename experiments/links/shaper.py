@@ -52,6 +52,8 @@ class ShaperOrder:
     """Endpoint of a probe at the other end, if the kernel does something."""
     control: str = ""
     """File with another shape, read on SIGHUP."""
+    calibrated: bool = True
+    """Measure the shaper's own overhead first, which takes seconds, and take it off."""
 
     def arguments(self) -> list[str]:
         """Arguments after `sys.executable`."""
@@ -135,13 +137,13 @@ def run_shaper(
     rng = np.random.default_rng(order.seed)
     server, listen = parse_endpoint(order.upstream), parse_endpoint(order.listen)
     kernel = KernelPart(order.kernel, parse_endpoint(order.probe)) if order.probe else None
-    calibration = calibrate(order.shape, rng, kernel=kernel)
+    calibration = calibrate(order.shape, rng, kernel=kernel) if order.calibrated else None
     proxy = ShapingProxy(
         server,
         order.shape.without(order.kernel),
         rng=rng,
         listen=listen,
-        compensation_s=calibration.compensation_ms / 1000,
+        compensation_s=calibration.compensation_ms / 1000 if calibration else 0.0,
     )
 
     def count() -> None:
@@ -153,8 +155,9 @@ def run_shaper(
         host, port = proxy.address
         endpoint = f"tcp://{host}:{port}"
         if announce:
-            found = {"endpoint": endpoint, "calibration": calibration.as_dict()}
-            write_json(announce, {"daemon": "shaper", "metrics": "", "pid": os.getpid(), **found})
+            measured = {"calibration": calibration.as_dict()} if calibration else {}
+            found = {"daemon": "shaper", "endpoint": endpoint, "metrics": "", "pid": os.getpid()}
+            write_json(announce, {**found, **measured})
         ready(endpoint)
         while (received := next_signal(STATS_PERIOD_S)) not in _STOPPING:
             if received is signal.SIGUSR1:

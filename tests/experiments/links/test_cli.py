@@ -1,6 +1,5 @@
 """``nearsight link`` as a person uses it: a daemon is reached through it, slower, until Ctrl-C."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -29,13 +28,12 @@ def test_a_daemon_is_asked_through_the_link_until_it_is_stopped(tmp_path: Path) 
                 wait_until(announced.exists, what="the link", timeout_s=60)
                 assert process.stderr is not None
                 endpoint, *words = process.stderr.readline().split()
-                shape = json.loads(announced.read_text())["calibration"]["asked"]
                 (status,) = ask_status([endpoint], timeout_s=20.0)
             finally:
                 process.send_signal(signal.SIGINT)
     assert status.ready
     assert words == ["leads", "to", cloud.endpoint, "over", "50", "ms"]
-    assert (shape["rtt_ms"], shape["up_mbps"]) == (50.0, 0.0)
+    assert endpoint != cloud.endpoint
     assert process.returncode == 0
 
 
