@@ -5,8 +5,10 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -83,6 +85,34 @@ def test_every_command_exists_and_explains_itself(name: str, capsys: pytest.Capt
     shown = capsys.readouterr().out
     assert f"Usage: nearsight {name}" in shown
     assert "--install-completion" not in shown
+
+
+def every_command() -> list[tuple[str, ...]]:
+    """Commands and those within them, as their names are typed."""
+
+    def within(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        yield path
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from within(inner, (*path, name))
+
+    commands = command_line.COMMANDS.items()
+    return [path for name, lazy in commands for path in within(load_command(name, lazy), (name,))]
+
+
+def test_every_help_fits_80_columns_and_shows_flags_without_values(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for path in ((), *every_command()):
+        assert command_line.main([*path, "--help"]) == 0
+        shown = capsys.readouterr().out.splitlines()
+        assert max(map(len, shown)) <= 80, path
+        typers_own = ("--help", "-completion")
+        with_value = [line for line in shown if "<bool>" in line]
+        assert not [line for line in with_value if not any(one in line for one in typers_own)], path
+        # A line that ends long before the margin ends a paragraph, or was broken in the source.
+        text = [line.rstrip() for line in shown if line.startswith(" ") and len(line.rstrip()) > 1]
+        assert not [a for a, b in pairwise(text) if len(a) < 50 and b[1:2].islower()], path
 
 
 @pytest.mark.parametrize("section", command_line.SETTINGS_CLASSES)

@@ -21,7 +21,7 @@ def evaluate(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FOLDER...",
+            metavar="FOLDER",
             help="references/ and queries/ with labels.csv or photos named after their objects; "
             "references alone; or Stanford Mobile Visual Search.",
         ),

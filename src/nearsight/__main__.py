@@ -169,6 +169,7 @@ class LazyGroup(TyperGroup):
             for panel, commands in _PANELS.items()
             for name, command in commands.items()
         }
+        _make_readable(self)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order in which they are declared."""
@@ -218,7 +219,19 @@ def load_command(name: str, command: LazyCommand) -> Any:
     loaded.name = name
     # An application of its own would offer to install completion; here only the whole command does.
     loaded.params = [option for option in loaded.params if option.name not in _COMPLETION]
+    _make_readable(loaded)
     return loaded
+
+
+def _make_readable(command: Any) -> None:
+    """Let a command's help flow at any width, and show flags without a value: they take none."""
+    paragraphs = (command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for option in command.params:
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for inner in getattr(command, "commands", {}).values():
+        _make_readable(inner)
 
 
 app = typer.Typer(
