@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from nearsight.common.errors import InvalidMessage
+from nearsight.common.errors import InvalidMessage, NotFound
 from nearsight.common.object_cache.expected_latency import Explanation, LatencyTerms
 from nearsight.common.operation.inquiry import Securities, ask_all
 from nearsight.common.rpc.service import CallContext, Service
@@ -23,6 +23,7 @@ from nearsight.protos.explanation_pb2 import (
 )
 
 _ROUNDING = 1e-6
+_NO_CACHE = "this daemon chooses no cache; ask an edge or a device"
 
 
 class ExplanationService(Service):
@@ -92,7 +93,9 @@ def ask_explanations(
         ExplanationService.descriptor.methods_by_name["Explain"],
         ExplainRequest(),
         read,
-        lambda endpoint, error: DaemonExplanations(endpoint, error=str(error)),
+        lambda endpoint, error: DaemonExplanations(
+            endpoint, error=_NO_CACHE if isinstance(error, NotFound) else str(error)
+        ),
         timeout_s=timeout_s,
         security=security,
     )

@@ -11,6 +11,7 @@ import importlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -83,7 +84,11 @@ def find_experiment(name: str, entries: Mapping[str, Entry] | None = None) -> Ex
     entries = experiments() if entries is None else entries
     entry = entries.get(name)
     if entry is None:
-        raise NotFound(f"there is no experiment {name!r}", advice=f"choose one of: {', '.join(entries)}")
+        close = get_close_matches(name, list(entries), n=1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        raise NotFound(
+            f"there is no experiment {name!r}", advice=f"{meant}`nearsight experiment list` names all"
+        )
     figure = getattr(importlib.import_module(entry.module), entry.figure)()
     if not isinstance(figure, Experiment):
         raise NotFound(f"{entry.module}.{entry.figure} is no experiment")

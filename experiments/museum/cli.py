@@ -48,7 +48,8 @@ def generate(
         f"{out}: {objects} exhibits, {objects * photos} photos of them and {unknown} of others "
         f"(seed {seed}, difficulty {hardness:g})"
     )
-    print_line(f"next: nearsight evaluate {out}   or look: nearsight museum sheet {out} --out sheet.png")
+    print_line(f"next: nearsight cloud ingest {out} --database cloud.db --catalogue museum")
+    print_line(f"or look at it: nearsight museum sheet {out} --out sheet.png")
 
 
 @app.command()

@@ -19,6 +19,7 @@ from nearsight.common.operation.explain import (
     explanation_to_proto,
     table_of,
 )
+from nearsight.common.operation.status import HealthService
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.protos.explanation_pb2 import ExplainedDecision, LatencyTermsMessage
 
@@ -107,6 +108,21 @@ def test_silence_and_daemons_that_decided_nothing_are_told_apart(capsys: pytest.
         assert "nothing decided yet" in capsys.readouterr().out
         assert main(["explain", edge, gone, "--timeout", "0.5"]) == 4
         assert "no answer" in capsys.readouterr().out
+
+
+def test_a_daemon_without_a_cache_says_whom_to_ask(capsys: pytest.CaptureFixture[str]) -> None:
+    health = HealthService("cloud", "1", lambda: True)
+    with RpcServer([health], tier="cloud", settings=ServerSettings()) as cloud:
+        assert main(["explain", cloud.endpoint]) == 4
+    assert "ask an edge or a device" in capsys.readouterr().out
+
+
+def test_what_a_decision_says_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = replace(EDGE, object_ids=("a\x1b[2J",), why="\r\x9b31m", facts=(("b\x07", "c\x1b]0;t\x07"),))
+    with daemon(replace(bad, catalogue="m\x1b[1m")) as edge:
+        assert main(["explain", edge]) == 0
+        assert main(["explain", edge, "--json"]) == 0
+    assert not set("\x1b\r\x9b\x07") & set(capsys.readouterr().out)
 
 
 def test_a_decision_survives_the_wire_with_its_alternatives() -> None:

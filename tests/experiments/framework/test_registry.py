@@ -34,9 +34,11 @@ def test_every_experiment_in_the_list_can_be_found(name: str) -> None:
     assert entry.shows
 
 
-def test_an_experiment_that_does_not_exist_is_answered_with_those_that_do() -> None:
-    with pytest.raises(NotFound, match=r"fig6\.3"):
-        find_experiment("fig9.9")
+def test_an_experiment_that_does_not_exist_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(NotFound, match=r"no experiment 'fig6\.33'; did you mean 'fig6\.3'\?"):
+        find_experiment("fig6.33")
+    with pytest.raises(NotFound, match="; `nearsight experiment list` names all"):
+        find_experiment("moon")
 
 
 def test_a_new_file_joins_without_a_change_to_another(tmp_path: Path) -> None:
