@@ -106,7 +106,7 @@ def test_metrics_count_hits_misses_and_fetched_models(serve: Serve) -> None:
     with serve(metrics) as (edge, device):
         warm(edge, device, [0])
         device.ask(photo(0))
-        device.ask(photo(1))
+        device.ask(photo(77))
     text = generate_latest(metrics.registry).decode()
     assert 'nearsight_edge_fetched_models_total{catalogue="museum"} 1.0' in text
     assert 'nearsight_edge_cached_objects{catalogue="museum"} 1.0' in text

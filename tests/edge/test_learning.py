@@ -145,7 +145,7 @@ def test_a_restarted_edge_fills_its_cache_before_anybody_asks(
 def test_a_quick_profile_is_measured_once_not_at_every_start(cloud: ScriptedCloud, tmp_path: Path) -> None:
     state = tmp_path / "edge.db"
     with serving(cloud, cache=CacheSettings(), state=state) as (edge, device):
-        device.ask(photo(0))
+        device.ask(photo(77))
         profiler = cache_of(edge).profiler
         wait_until(lambda: "quick" in profiler.profile.dataset, what="a quick profile")
         device.ask(photo(0))

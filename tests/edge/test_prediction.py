@@ -56,7 +56,7 @@ def test_a_device_that_recognised_by_itself_is_told_the_same_and_counted(
 
 
 def test_the_answer_to_a_report_says_what_a_photo_takes(edge: EdgeDaemon, device: EdgeClient) -> None:
-    device.ask(photo(0))
+    device.ask(photo(77))
     cache_of(edge)
     assert device.send_report("00").message.answer_ms == 0, "nothing is held, nothing was looked up"
     warm(edge, device, [0])

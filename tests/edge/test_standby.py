@@ -38,7 +38,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 def served(serve: Serve, cloud: ScriptedCloud) -> Iterator[tuple[EdgeDaemon, EdgeClient]]:
     """An edge that keeps nothing in its cache, and all objects in its standby."""
     with serve(standby_mb=STANDBY_MB) as (edge, device):
-        assert device.ask(photo(0)) == ("00", "cloud")
+        assert device.ask(photo(77)) == (None, "cloud")  # so nothing is popular
         wait_for(edge, EXHIBITS)
         yield edge, device
 
