@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nearsight.common.errors import ImageTooLarge, InvalidArgument, InvalidImage
+from nearsight.common.errors import ConfigurationError, ImageTooLarge, InvalidArgument, InvalidImage
 from nearsight.common.recognition.extraction import (
     KEYPOINT_STEPS_PER_PX,
     LEVELS,
@@ -166,9 +166,9 @@ def test_any_extractor_behind_the_interface_will_do() -> None:
 
 def test_settings_refuse_what_cannot_work() -> None:
     for wrong in ({"ratio": 1.5}, {"min_inliers": 4}, {"query_features": 0}, {"no_such_setting": 1}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
+        with pytest.raises(ConfigurationError, match=next(iter(wrong))):
             RecognitionSettings(**wrong)
-    with pytest.raises(ValueError, match="longest_side"):
+    with pytest.raises(ConfigurationError, match="longest_side"):
         RecognitionSettings(limits={"longest_side": 5000})
     assert RecognitionSettings(limits={"longest_side": 320}).limits == ImageLimits(longest_side=320)
     assert RecognitionSettings.thorough().training_features > RecognitionSettings().training_features
