@@ -25,6 +25,11 @@ PLAYERS = (["mpv", "--no-video"], ["ffplay", "-nodisp", "-autoexit"], ["paplay"]
 READERS = (["espeak-ng"], ["spd-say", "--wait"])
 
 
+def printable(text: str) -> str:
+    """The text of a catalogue without what would steer a terminal."""
+    return "".join(one for one in text if one.isprintable())
+
+
 class Guide:
     """Speaks about the exhibit that a stream shows; another exhibit ends what it says.
 
@@ -36,11 +41,14 @@ class Guide:
 
     def __init__(self, sounds: Path) -> None:
         self._sounds = sounds
-        self._last = ""
+        self._last = self._problem = ""
         self._playing: subprocess.Popen[bytes] | None = None
 
     def hear(self, answer: StreamAnswer) -> None:
         """Take the answer to one frame; a stream holds an answer as long as its picture is seen."""
+        if (problem := str(answer.error or "")) != self._problem:
+            self._problem = problem
+            print(f"no answer: {problem}" if problem else "it answers again", flush=True)
         found = answer.recognition
         if found is None or found.object_id is None or found.object_id == self._last:
             return
@@ -49,13 +57,13 @@ class Guide:
         self._speak(found)
 
     def _speak(self, found: Recognition) -> None:
-        text = found.metadata.get("text", "")
+        name, text = printable(found.label or self._last), printable(found.metadata.get("text", ""))
         # Only the name counts: metadata must not lead out of the folder.
         sound = self._sounds / Path(found.metadata.get("audio", "")).name
-        programs, content = (READERS, text or found.label)
+        programs, content = (READERS, text or name)
         if sound.is_file():
             programs, content, text = (PLAYERS, str(sound.absolute()), sound.name)
-        print(f"{found.label}: {text}" if text else found.label, flush=True)
+        print(f"{name}: {printable(text)}" if text else name, flush=True)
         if program := next((one for one in programs if shutil.which(one[0])), None):
             silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             self._playing = subprocess.Popen([*program, "--", content], **silent)
@@ -79,6 +87,8 @@ def main() -> None:
     parser.add_argument("source")
     arguments = parser.parse_args()
     camera = cv2.VideoCapture(int(arguments.source) if arguments.source.isdigit() else arguments.source)
+    if not camera.isOpened():
+        raise SystemExit(f"{arguments.source} is neither the number of a camera nor a clip that can be read")
     # A clip comes faster than it was taken.
     pause_s = 0.0 if arguments.source.isdigit() else 1 / (camera.get(cv2.CAP_PROP_FPS) or 30.0)
     guide = Guide(arguments.sounds)

@@ -29,6 +29,8 @@ Show = Callable[[np.ndarray], None]
 def frames_of(source: str) -> Iterator[np.ndarray]:
     """The frames of a camera as they come, or of a file at its own speed."""
     video = cv2.VideoCapture(int(source) if source.isdigit() else source)
+    if not video.isOpened():
+        raise SystemExit(f"{source} is neither the number of a camera nor a clip that can be read")
     pause_s = 0.0 if source.isdigit() else 1 / (video.get(cv2.CAP_PROP_FPS) or _FRAMES_PER_S)
     due_s = time.monotonic()
     while (read := video.read())[0]:
@@ -42,7 +44,10 @@ def in_words(answer: StreamAnswer) -> str:
     if answer.recognition is None:
         return f"no answer: {answer.error}" if answer.error else "looking ..."
     found = answer.recognition
-    return (found.label or found.object_id or "") if found.known else "nothing that the catalogue knows"
+    if not found.known:
+        return "nothing that the catalogue knows"
+    # What is not printable could steer a terminal.
+    return "".join(one for one in found.label or found.object_id or "" if one.isprintable())
 
 
 def drawn(frame: np.ndarray, answer: StreamAnswer) -> np.ndarray:

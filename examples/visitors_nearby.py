@@ -19,6 +19,11 @@ VISITS = "visits"
 NOTE_LIFE_S = 3600.0
 
 
+def printable(text: str) -> str:
+    """The text of others without what would steer a terminal."""
+    return "".join(one for one in text if one.isprintable())
+
+
 class Visit:
     """One visitor's walk past exhibits.
 
@@ -81,7 +86,8 @@ class Visit:
 
 def show_peers(peers: tuple[Peer, ...]) -> None:
     """Say who is nearby."""
-    print(f"[{len(peers)} nearby: {', '.join(peer.device_id for peer in peers) or 'nobody yet'}]")
+    names = ", ".join(printable(peer.device_id) for peer in peers)
+    print(f"[{len(peers)} nearby: {names or 'nobody yet'}]")
 
 
 def main() -> None:
@@ -103,7 +109,8 @@ def main() -> None:
         recognizer.store.watch(show_peers)
         for photo in arguments.photos:
             try:
-                print("\n".join(visit.look(photo, arguments.note)))
+                for line in visit.look(photo, arguments.note):
+                    print(printable(line))
             except NearsightError as error:
                 print(f"{photo}: {error}")
             input("Enter goes on to the next exhibit ")

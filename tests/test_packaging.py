@@ -5,6 +5,7 @@ They are also installed as a user does it, by pip into a clean environment, and 
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,8 +19,10 @@ from nearsight import __version__
 from nearsight.common.recognition.classifiers.registry import build_classifier
 from support.objects import random_model
 
-pytestmark = pytest.mark.system
+# Of a fixture that downloads libraries.
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
 FOLDERS = ("cloud", "common", "device", "edge", "experiments", "protos")
 BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 
@@ -140,7 +143,6 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Enviro
     return environment
 
 
-@pytest.mark.timeout(600)
 def test_a_plain_install_has_no_library_of_extras(environment: Environment) -> None:
     environment.run("pip", "check")
     assert not environment.libraries() & {"scikit-learn", "scipy", "matplotlib", "onnxruntime", "starlette"}
@@ -148,7 +150,17 @@ def test_a_plain_install_has_no_library_of_extras(environment: Environment) -> N
     assert where.startswith(str(environment.folder.parent / "venv"))
 
 
-@pytest.mark.timeout(600)
+def test_the_five_lines_of_the_readme_answer_after_a_plain_install(environment: Environment) -> None:
+    lines = re.search(
+        r"```python\n(from nearsight import LocalRecognizer\n.*?)```", README.read_text(), re.DOTALL
+    )
+    assert lines is not None
+    size = ("--objects", "3", "--photos", "1", "--unknown", "0")
+    environment.run("nearsight", "museum", "generate", "--out", "museum", *size)
+    shutil.copy(environment.folder / "museum/queries/0002_01.jpg", environment.folder / "photo.jpg")
+    assert environment.run("python", "-c", lines.group(1)) == "Study in the evening\n"
+
+
 def test_the_demo_runs_after_an_install_of_the_sdist(environment: Environment, sdist: Path) -> None:
     environment.run("pip", "install", "--quiet", f"{sdist}[experiments]")
     environment.run("pip", "check")

@@ -1,6 +1,7 @@
 """The audio guide, beside a real cloud, with a camera that shows one exhibit after the other."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nearsight import StreamAnswer
+from nearsight import RecognizedObject, StreamAnswer, Unavailable
 from nearsight.__main__ import main
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.video.live_view import Done
@@ -36,6 +37,9 @@ class Camera:
     def read(self) -> tuple[bool, NDArray[np.uint8] | None]:
         image = next(self._frames, None)
         return image is not None, image
+
+    def isOpened(self) -> bool:  # noqa: N802  OpenCV's name
+        return True
 
     def get(self, _property: int) -> float:
         return 1000.0
@@ -88,7 +92,23 @@ def test_what_cannot_be_played_is_only_printed(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     guide = example("audio_guide").Guide(tmp_path)
-    for number, found in enumerate((None, recognition("1"), UNKNOWN, None, recognition("1"))):
+    known = replace(recognition("1"), object=RecognizedObject("1", "Ni\x1b[2Jght", 1, 0.9, 30, None))
+    for number, found in enumerate((None, known, UNKNOWN, None, known)):
         guide.hear(StreamAnswer(number, 0.0, Done.TRACKED, found))
     guide.stop()
-    assert capsys.readouterr().out == "Night\n"
+    assert capsys.readouterr().out == "Ni[2Jght\n"
+
+
+def test_a_problem_and_its_end_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    guide = example("audio_guide").Guide(tmp_path)
+    for number, error in enumerate((Unavailable("nobody"), Unavailable("nobody"), None, None)):
+        guide.hear(StreamAnswer(number, 0.0, Done.PAUSED, error=error))
+    assert capsys.readouterr().out == "no answer: nobody\nit answers again\n"
+
+
+@pytest.mark.parametrize("name", ["audio_guide", "live_camera"])
+def test_a_clip_that_is_not_there_is_told_in_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [name, "--edge", "tcp://127.0.0.1:9", "missing.avi"])
+    monkeypatch.delenv("DISPLAY", raising=False)
+    with pytest.raises(SystemExit, match="neither the number of a camera"):
+        example(name).main()
