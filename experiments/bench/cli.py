@@ -13,6 +13,7 @@ import typer
 
 from nearsight.common.command_line.options import JsonOption
 from nearsight.common.command_line.terminal import output_console, print_json, print_line
+from nearsight.common.errors import NotFound
 from nearsight.experiments.framework.extra import require_experiments
 
 if TYPE_CHECKING:
@@ -158,6 +159,36 @@ def _run_targets(
         (finished,) = _run([partial(run, out / "logs" if out else Path(folder))], out, as_json)
     if not all(row["reached"] for row in finished.rows):
         raise typer.Exit(1)
+
+
+@app.command()
+def gateway(
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="PART", help="answers or streams alone.")
+    ] = None,
+    streams: Annotated[int, typer.Option("--streams", metavar="N", min=1, help="At once.")] = 100,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="N", min=10, help="Of streams.")] = 60.0,
+    museums: MuseumsOption = MUSEUMS,
+    out: OutOption = None,
+    quick: QuickOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """The gateway before an edge: what it adds to a photo, beside Gabriel's server; many live streams."""
+    from tempfile import TemporaryDirectory
+
+    require_experiments("bench gateway", ("starlette", "uvicorn", "websockets"), extra="web")
+    from nearsight.experiments.bench.gateway import bench_answers
+    from nearsight.experiments.bench.gateway_streams import bench_streams
+
+    with TemporaryDirectory(prefix="nearsight-bench-") as folder:
+        logs = out / "logs" if out else Path(folder)
+        parts = {
+            "answers": partial(bench_answers, quick, museums, logs),
+            "streams": partial(bench_streams, quick, streams, seconds, museums, logs),
+        }
+        if only is not None and only not in parts:
+            raise NotFound(f"there is no part {only!r}", advice=f"choose among {', '.join(parts)}")
+        _run([run for name, run in parts.items() if only in {None, name}], out, as_json)
 
 
 @app.command("all")

@@ -1,0 +1,257 @@
+"""The gateway before an edge: what it adds to a photo, and live streams of many browsers at once.
+
+Cloud, edge and gateway are processes, the edge holds the whole catalogue. The same photos go to it over
+ZeroMQ, through the gateway over HTTP and over a WebSocket, and through a server of Gabriel, block by block in
+turns: so the machine's changes of speed meet all of them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import cv2
+from websockets.sync.client import connect
+
+from nearsight.common.recognition.images import load_colour
+from nearsight.common.request.answer import answer_of
+from nearsight.common.rpc.client import Channel, Stub
+from nearsight.device.recognizer import Recognizer
+from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
+from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles
+from nearsight.experiments.bench.gabriel import gabriel_server
+from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.museum.settings import MuseumSettings
+from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
+from nearsight.experiments.rig.tiers import (
+    CATALOGUE,
+    NO_STANDBY,
+    assignments,
+    empty_config,
+    endpoint_of,
+    start_daemon,
+)
+from nearsight.experiments.studies.museums import TaughtMuseum
+from nearsight.protos import recognition_pb2
+from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
+
+MUSEUM = MuseumSettings(objects=32, photos_per_object=2, unknown_photos=0)
+MOST_MORE_MS = 2.0
+_TIMEOUT_S = 10.0
+_JPEG_QUALITY = 80
+"""Of what a browser sends, 640 pixels long."""
+
+Ask = Callable[[bytes], str]
+"""Takes a photo, and gives the label that comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Running processes."""
+
+    edge: ManagedProcess
+    gateway: ManagedProcess
+    edge_endpoint: str
+    gateway_url: str
+
+
+def photos_of(museums: Path) -> tuple[TaughtMuseum, list[bytes]]:
+    """A museum, and its photos as a browser would send them."""
+    museum = TaughtMuseum(RunOptions(museums=museums), MUSEUM)
+    photos = []
+    for paths in museum.photos.values():
+        pixels = load_colour(Path(paths[0]).read_bytes()).pixels
+        _, encoded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
+        photos.append(encoded.tobytes())
+    return museum, photos
+
+
+@contextmanager
+def deployed(
+    museum: TaughtMuseum, photos: Sequence[bytes], folder: Path, **settings: object
+) -> Iterator[Deployment]:
+    """Cloud, an edge that answers all photos itself, and a gateway, as processes.
+
+    Parameters
+    ----------
+    museum : TaughtMuseum
+        For the cloud.
+    photos : sequence of bytes
+        The edge is asked for each until it answers all of them.
+    folder : Path
+        For logs.
+    **settings
+        Of the edge, with ``__`` for dots.
+    """
+    with ProcessGroup(folder) as group:
+        cloud = start_daemon(group, "cloud", "cloud", {"database": museum.database})
+        named = {name.replace("__", "."): value for name, value in settings.items()}
+        own = {**NO_STANDBY, "cloud": endpoint_of(cloud), "cache.policy": "everything", **named}
+        edge = start_daemon(group, "edge", "edge", own)
+        endpoint = endpoint_of(edge)
+        given = ["--listen", "127.0.0.1:0", "--edge", endpoint, "--config", empty_config(group)]
+        limits = assignments({"metrics_listen": "", "limits.rate_per_s": 1e6})
+        gateway = group.start("gateway", ["-m", "nearsight", "gateway", *given, *limits])
+        running = Deployment(edge, gateway, endpoint, endpoint_of(gateway))
+        _fill(endpoint, photos)
+        yield running
+
+
+def _fill(endpoint: str, photos: Sequence[bytes]) -> None:
+    """Ask until the edge needs no cloud any more, for a minute at most."""
+    with Channel(endpoint, client_id="filling") as channel:
+        recognition = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+        until_s = time.monotonic() + 60.0
+        while time.monotonic() < until_s:
+            answered = [_ask(recognition, photo).answered_by for photo in photos]
+            if all(tier == "edge" for tier in answered):
+                return
+            time.sleep(0.5)
+
+
+def _ask(recognition: Stub, photo: bytes) -> Any:
+    request = RecognizeRequest(image=ImageInput(size_bytes=len(photo)))
+    reply = recognition.recognize(request, timeout_s=_TIMEOUT_S, blobs=[photo], catalogue=CATALOGUE)
+    return answer_of(reply, "edge", reply.sent_bytes)[0]
+
+
+@contextmanager
+def _sdk(running: Deployment) -> Iterator[Ask]:
+    settings = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
+    with Recognizer(running.edge_endpoint, None, CATALOGUE, settings=settings) as recognizer:
+        yield lambda photo: recognizer.recognize_blocking(photo, timeout_s=_TIMEOUT_S).label or ""
+
+
+@contextmanager
+def _zeromq(running: Deployment) -> Iterator[Ask]:
+    with Channel(running.edge_endpoint, client_id="bench") as channel:
+        recognition = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
+
+        def ask(photo: bytes) -> str:
+            found = _ask(recognition, photo).found
+            return found.label if found is not None else ""
+
+        yield ask
+
+
+@contextmanager
+def _http(running: Deployment) -> Iterator[Ask]:
+    connection = http.client.HTTPConnection(urlsplit(running.gateway_url).netloc, timeout=_TIMEOUT_S)
+    path, headers = f"/v1/catalogues/{CATALOGUE}/recognize", {"Content-Type": "image/jpeg"}
+
+    def ask(photo: bytes) -> str:
+        connection.request("POST", path, photo, headers)
+        return json.loads(connection.getresponse().read())["label"] or ""
+
+    yield ask
+    connection.close()
+
+
+@contextmanager
+def _stream(running: Deployment) -> Iterator[Ask]:
+    address = running.gateway_url.replace("http", "ws", 1)
+    with connect(f"{address}/v1/catalogues/{CATALOGUE}/stream") as connection:
+        connection.recv(timeout=_TIMEOUT_S)
+
+        def ask(photo: bytes) -> str:
+            connection.send(bytes(4) + photo)
+            return json.loads(connection.recv(timeout=_TIMEOUT_S))["label"] or ""
+
+        yield ask
+
+
+def bench_answers(quick: bool, museums: Path, folder: Path, tell: Tell) -> Benchmark:
+    """What the gateway adds to one photo at a time.
+
+    Parameters
+    ----------
+    quick : bool
+        Few blocks.
+    museums : Path
+        Where generated museums are kept.
+    folder : Path
+        For logs.
+    tell : callable
+        Called with the current step.
+    """
+    blocks = 2 if quick else 12
+    tell("painting and learning a museum")
+    museum, photos = photos_of(museums)
+    tell(f"gateway: {blocks} blocks of {len(photos)} photos, each way in turn")
+    with ExitStack() as stack:
+        running = stack.enter_context(deployed(museum, photos, folder))
+        ways: dict[str, Ask] = {
+            name: stack.enter_context(way(running))
+            for name, way in {"ZeroMQ": _zeromq, "SDK": _sdk, "HTTP": _http, "stream": _stream}.items()
+        }
+        servers: dict[str, ManagedProcess] = {"HTTP": running.gateway, "stream": running.gateway}
+        peer = stack.enter_context(gabriel_server(folder, running.edge_endpoint))
+        if peer is not None:
+            ways["Gabriel"], servers["Gabriel"] = peer
+        rows = _measured(ways, servers, photos, blocks)
+    columns = {
+        "way": "{way}",
+        "photos": "{photos}",
+        "recognised": "{recognised:.0%}",
+        "p50 ms": "{p50_ms:.2f}",
+        "p95 ms": "{p95_ms:.2f}",
+        "p50 above ZeroMQ": "{more_ms:+.2f}",
+        "blocks": "{least_more_ms:+.2f} … {most_more_ms:+.2f}",
+        "CPU ms of the server": "{server_cpu_ms:.2f}",
+        "at most 2 ms more": "{reached}",
+    }
+    return Benchmark("gateway-answers", "One photo at a time, to the same edge", columns, rows)
+
+
+def _measured(
+    ways: Mapping[str, Ask], servers: Mapping[str, ManagedProcess], photos: Sequence[bytes], blocks: int
+) -> list[dict[str, Any]]:
+    times: dict[str, list[list[float]]] = {name: [] for name in ways}
+    cpu_s, known = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
+    for number in range(blocks + 1):  # the first block warms up
+        for name in sorted(ways, key=lambda name: hash((name, number))):
+            ask, server = ways[name], servers.get(name)
+            before_s = server.cpu_s() if server is not None else 0.0
+            spent, labels = _block(ask, photos)
+            if number:
+                times[name].append(spent)
+                known[name] += sum(map(bool, labels))
+                cpu_s[name] += server.cpu_s() - before_s if server is not None else 0.0
+    asked = blocks * len(photos)
+    base = [statistics.median(block) for block in times["ZeroMQ"]]
+    rows = []
+    for name, spent_ms in times.items():
+        p50_ms, p95_ms = percentiles([ms for block in spent_ms for ms in block], 50, 95)
+        more = [statistics.median(block) - least for block, least in zip(spent_ms, base, strict=True)]
+        rows.append(
+            {
+                "way": name,
+                "photos": asked,
+                "recognised": known[name] / asked,
+                "p50_ms": p50_ms,
+                "p95_ms": p95_ms,
+                "more_ms": statistics.median(more),
+                "least_more_ms": min(more),
+                "most_more_ms": max(more),
+                "server_cpu_ms": 1e3 * cpu_s[name] / asked,
+                "reached": statistics.median(more) <= MOST_MORE_MS,
+            }
+        )
+    return rows
+
+
+def _block(ask: Ask, photos: Sequence[bytes]) -> tuple[list[float], list[str]]:
+    spent, labels = [], []
+    for photo in photos:
+        begun_s = time.perf_counter()
+        labels.append(ask(photo))
+        spent.append((time.perf_counter() - begun_s) * 1e3)
+    return spent, labels
