@@ -7,14 +7,14 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.request.answer import Answer, answer_of
 from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.common.rpc.envelope import Buffer, told_to_peer
+from nearsight.common.rpc.envelope import Buffer, Hop, told_to_peer
 from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import ListCataloguesRequest, ListCataloguesResponse
 from nearsight.protos.health_pb2 import HealthRequest, HealthResponse
@@ -70,7 +70,7 @@ class Outcome:
             "answered_by": answer.answered_by,
             "grain": answer.grain,
             "latency_ms": self.latency_ms,
-            "hops": [asdict(hop) for hop in answer.hops],
+            "hops": [{name: getattr(hop, name) for name in Hop.__slots__} for hop in answer.hops],
             "trace_id": self.trace_id,
         }
 

@@ -42,14 +42,22 @@ class GatewayMetrics:
             registry=registry,
         )
         self._registry = registry
+        self._answered: dict[tuple[str, str], Counter] = {}
+        self._asked: dict[str, Histogram] = {}
 
     def answered(self, route: str, code: str) -> None:
         """Count one answer, or error."""
-        self._requests.labels(route, code).inc()
+        counter = self._answered.get((route, code))
+        if counter is None:  # looked up once: labels cost more than the counting
+            counter = self._answered[route, code] = self._requests.labels(route, code)
+        counter.inc()
 
     def asked(self, route: str, edge_ms: float) -> None:
         """Count one question to the edge that has ended."""
-        self._seconds.labels(route).observe(edge_ms / 1000)
+        histogram = self._asked.get(route)
+        if histogram is None:
+            histogram = self._asked[route] = self._seconds.labels(route)
+        histogram.observe(edge_ms / 1000)
 
     def closed(self, code: int) -> None:
         """Count a stream that this side closed."""
