@@ -77,7 +77,7 @@ class Access:
         """
         self.check_origin(connection)
         if self._tokens is None:
-            return Visitor(connection.client.host if connection.client else "local")
+            return Visitor(connection.client.host[:64] if connection.client else "local")
         given = _token_of(connection)
         if not given:
             raise Unauthenticated(

@@ -78,6 +78,8 @@ class GatewayDaemon:
         app = build_app(services, streams, settings.cors_origins)
         self._server = GatewayServer(settings, app, streams, sweep, tls, counts)
         counts.watch("streams", "Streams that are open.", lambda: len(streams))
+        counts.watch("waiting_frames", "Frames that wait for their turn.", lambda: len(streams.turns))
+        counts.watch("places", "Frames that may be at the edge.", lambda: streams.turns.places)
         counts.watch("connections", "Connections that are open.", lambda: len(self._server.connections))
         counts.watch("held_bytes", "Images of requests that are not answered.", lambda: access.held_bytes)
 

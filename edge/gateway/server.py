@@ -157,8 +157,11 @@ class GatewayServer:
     async def _sweep_always(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
-            self._sweep()
-            self.connections.sweep(asyncio.get_running_loop().time())
+            try:
+                self._sweep()
+                self.connections.sweep(asyncio.get_running_loop().time())
+            except Exception:  # noqa: BLE001  revoked tokens and slow clients must be noticed all the same
+                get_logger("gateway").exception("a look after the connections failed")
 
 
 def _listen(address: str) -> socket.socket:

@@ -44,8 +44,8 @@ class LimitSettings(SettingsGroup):
     """Connections at once; beyond it those that wait longest without a request are closed."""
     streams_max: int = Field(default=1024, ge=1, le=100_000)
     """Streams at once; one more is told to try again later (close code 1013)."""
-    credits: int = Field(default=2, ge=1, le=64)
-    """Frames of a stream that may be unanswered."""
+    credits: int = Field(default=3, ge=1, le=64)
+    """Frames of a stream that may be unanswered: one at the edge, one that waits, one on its way."""
     timeout_s: float = Field(default=5.0, gt=0, le=600)
     """How long the edge may take for an answer."""
     body_timeout_s: float = Field(default=20.0, gt=0, le=600)

@@ -1,8 +1,8 @@
 """Live frames over a WebSocket: binary frames up, one text for each down, credits between them.
 
 Frames: 4 bytes with the number of the frame, big endian, then an image file. A client may have as many frames
-unanswered as it has credits; each answer or error gives one back. So a client sends its newest picture when
-the edge has time for it, and no line of old ones forms.
+unanswered as it has credits; each answer or error gives one back, and so does the word that a newer frame has
+taken the place of one that waited (see `turns`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import asyncio
 import json
 import secrets
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -27,9 +28,22 @@ ROUTE = "stream"
 NORMAL, GOING_AWAY, REFUSED, TRY_LATER = 1000, 1001, 1008, 1013
 """Codes with which a stream is closed."""
 
+Desk = Callable[["Frame"], None]
+"""Takes a frame; sees that it is answered or superseded."""
+
 _NUMBER_BYTES = 4
 _MOST_UNSENT = 8
 """Texts beyond the credits that may wait for a client which reads none: then it is not read either."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """A picture of a stream, which is owed an answer."""
+
+    stream: Stream
+    number: int
+    """As the client calls it."""
+    photo: Photo
 
 
 class Stream:
@@ -44,12 +58,14 @@ class Stream:
     catalogue : str
         About what.
     services : GatewayServices
-        Edge, rates, metrics.
+        Rates, metrics.
+    ask : callable
+        Takes each frame that may be asked about.
 
     Attributes
     ----------
     unanswered : int
-        Frames that the edge has.
+        Frames that are taken and not answered.
     last_frame_s : float
         When the last frame came, or the stream began.
     closing_since_s : float or None
@@ -59,7 +75,7 @@ class Stream:
     """
 
     def __init__(
-        self, websocket: WebSocket, visitor: Visitor, catalogue: str, services: GatewayServices
+        self, websocket: WebSocket, visitor: Visitor, catalogue: str, services: GatewayServices, ask: Desk
     ) -> None:
         self.visitor = visitor
         self.unanswered = 0
@@ -71,6 +87,7 @@ class Stream:
         # Each stream has a history of its own at the edge: who looks at what next is learnt per client.
         self._client_id = f"{services.client_id}/{visitor.name}/{secrets.token_hex(4)}"
         self._services = services
+        self._ask = ask
         self._task = asyncio.current_task()
         self._unsent: deque[str] = deque()
         self._close: tuple[int, str] | None = None
@@ -133,19 +150,32 @@ class Stream:
             return
         self.unanswered += 1
         image = memoryview(frame)[_NUMBER_BYTES:]
-        photo = Photo(image, self._catalogue, self._client_id, one_look=True)
-        services.edge.recognize(photo, partial(self._answered, number, len(frame)))
+        self._ask(Frame(self, number, Photo(image, self._catalogue, self._client_id, one_look=True)))
 
-    def _answered(self, number: int, size_bytes: int, outcome: Outcome) -> None:
-        self.unanswered -= 1
-        services = self._services
-        services.access.release(size_bytes)
-        services.metrics.asked(ROUTE, outcome.latency_ms)
+    def answer(self, frame: Frame, outcome: Outcome) -> None:
+        """The edge has answered one of its frames."""
+        self._finish(frame)
+        self._services.metrics.asked(ROUTE, outcome.latency_ms)
         if isinstance(outcome.answer, NearsightError):
-            self._fail(number, outcome.answer)
+            self._fail(frame.number, outcome.answer)
             return
-        services.metrics.answered(ROUTE, "OK")
-        self._send({"type": "answer", "frame": number, **outcome.to_json()})
+        self._services.metrics.answered(ROUTE, "OK")
+        self._send({"type": "answer", "frame": frame.number, **outcome.to_json()})
+
+    def refuse(self, frame: Frame, error: NearsightError) -> None:
+        """One of its frames is not asked about."""
+        self._finish(frame)
+        self._fail(frame.number, error)
+
+    def supersede(self, frame: Frame) -> None:
+        """A newer frame has taken the place of one that waited."""
+        self._finish(frame)
+        self._services.metrics.answered(ROUTE, "SUPERSEDED")
+        self._send({"type": "superseded", "frame": frame.number})
+
+    def _finish(self, frame: Frame) -> None:
+        self.unanswered -= 1
+        self._services.access.release(_NUMBER_BYTES + len(frame.photo.image))
 
     def _fail(self, number: int | None, error: NearsightError) -> None:
         self._services.metrics.answered(ROUTE, error.code.name)

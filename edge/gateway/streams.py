@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from nearsight.common.errors import NearsightError
+from nearsight.common.errors import NearsightError, Overloaded, Unavailable
+from nearsight.common.rpc.envelope import Hop
+from nearsight.edge.gateway.edge_client import Outcome
 from nearsight.edge.gateway.services import GatewayServices
-from nearsight.edge.gateway.stream import GOING_AWAY, NORMAL, REFUSED, SUBPROTOCOL, TRY_LATER, Stream
+from nearsight.edge.gateway.stream import GOING_AWAY, NORMAL, REFUSED, SUBPROTOCOL, TRY_LATER, Frame, Stream
+from nearsight.edge.gateway.turns import Turns
 
 _CLOSE_TIMEOUT_S = 5.0
 """How long a client may take to read what it gets before its stream is closed."""
@@ -27,12 +32,22 @@ class Streams:
     def __init__(self, services: GatewayServices) -> None:
         self._services = services
         self._open: set[Stream] = set()
+        self._turns: Turns[Stream, Frame] = Turns()
 
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def turns(self) -> Turns[Stream, Frame]:
+        """Frames that wait, and places at the edge."""
+        return self._turns
+
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a WebSocket until it is closed."""
+        with suppress(WebSocketDisconnect):  # in the middle of the beginning
+            await self._serve(websocket)
+
+    async def _serve(self, websocket: WebSocket) -> None:
         services = self._services
         catalogue = websocket.path_params["name"]
         offered = websocket.scope["subprotocols"]
@@ -55,12 +70,39 @@ class Streams:
             services.metrics.closed(TRY_LATER)
             await websocket.close(TRY_LATER, "too many streams; try again later")
             return
-        stream = Stream(websocket, visitor, catalogue, services)
+        stream = Stream(websocket, visitor, catalogue, services, self._take)
         self._open.add(stream)
         try:
             await stream.run()
         finally:
             self._open.discard(stream)
+            waiting = self._turns.withdraw(stream)
+            if waiting is not None:
+                stream.supersede(waiting)
+
+    def _take(self, frame: Frame) -> None:
+        """A new frame: it goes to the edge, or waits for its stream's turn."""
+        replaced = self._turns.offer(frame.stream, frame)
+        if replaced is not None:
+            replaced.stream.supersede(replaced)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while (frame := self._turns.take()) is not None:
+            self._services.edge.recognize(frame.photo, partial(self._answered, frame))
+
+    def _answered(self, frame: Frame, outcome: Outcome) -> None:
+        answer = outcome.answer
+        if isinstance(answer, NearsightError):
+            self._turns.failed(overloaded=isinstance(answer, Overloaded))
+        else:
+            edge = answer.hops[-1] if answer.hops else Hop("edge")
+            self._turns.answered(edge.queue_ms, edge.compute_ms + edge.next_tier_ms)
+        frame.stream.answer(frame, outcome)
+        if isinstance(answer, Unavailable):  # nobody there: those that wait would fare no better
+            for waiting in self._turns.withdraw_all():
+                waiting.stream.refuse(waiting, answer)
+        self._go_on()
 
     def sweep(self) -> None:
         """End streams whose token was revoked, that are idle, or that do not close."""

@@ -1,9 +1,9 @@
 """Live streams of many browsers through one gateway: what is answered, how old answers are, and memory.
 
-Each stream sends five pictures a second, as long as it has credits; while it has none, the newest picture
-waits. A visitor stands before an exhibit for some seconds, so pictures that follow each other are nearly the
-same: each is shifted by a pixel or two, and has noise of its own. The age of an answer is counted from the
-moment at which its picture was due.
+Each stream sends five pictures a second; while it has no credit, the newest picture waits. A visitor stands
+before an exhibit for some seconds, so pictures that follow each other are nearly the same: each is shifted by
+a pixel or two, and has noise of its own. The age of an answer is counted from the moment at which its picture
+was due. A frame is lost if it is neither answered nor superseded by a newer one of its stream.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from nearsight.experiments.rig.tiers import CATALOGUE
 PER_SECOND, OLDEST_MS = 5.0, 250.0
 MOST_GROWTH_MIB = 8.0
 _DWELL_FRAMES, _VARIANTS = 25, 6
-_DRAIN_S, _SETTLE_S = 5.0, 5.0
+_OPENING_S, _DRAIN_S, _SETTLE_S = 2.0, 5.0, 5.0
+"""Until the first picture; most for the last answers; until memory counts."""
 
 
 @dataclass(slots=True)
@@ -41,6 +42,8 @@ class Seen:
     """What all streams of one process saw."""
 
     sent: int = 0
+    superseded: int = 0
+    """Frames in whose place a newer one was asked about."""
     skipped: int = 0
     """Pictures that a newer one replaced before there was a credit."""
     ages_ms: list[float] = field(default_factory=list)
@@ -84,6 +87,7 @@ def bench_streams(
         "result cache": "{result_cache}",
         "frames due/s": "{due_per_s:.0f}",
         "answered/s": "{answered_per_s:.0f}",
+        "superseded/s": "{superseded_per_s:.0f}",
         "lost": "{lost}",
         "errors": "{errors}",
         "recognised": "{recognised:.0%}",
@@ -124,7 +128,7 @@ def _run(
         after_s = running.gateway.cpu_s(), running.edge.cpu_s()
         seen, client_cpu_s = answer_of(clients, 60.0)
     answered = len(seen.ages_ms)
-    lost = seen.sent - answered - sum(seen.errors.values())
+    lost = seen.sent - answered - seen.superseded - sum(seen.errors.values())
     p50_ms, p95_ms = percentiles(seen.ages_ms, 50, 95)
     settled = [mib for at_s, mib in rss if _SETTLE_S < at_s < seconds] or [rss[-1][1]]
     third = max(1, len(settled) // 3)
@@ -134,6 +138,7 @@ def _run(
         "due_per_s": streams * PER_SECOND,
         "sent": seen.sent,
         "skipped": seen.skipped,
+        "superseded_per_s": seen.superseded / seconds,
         "answered_per_s": answered / seconds,
         "lost": lost,
         "errors": sum(seen.errors.values()),
@@ -162,15 +167,38 @@ def _clients(
     """All streams, in a process of their own."""
     parent.send("ready")
     seen = Seen()
-    asyncio.run(_all_streams(url, held, streams, seconds, seen))
+    asyncio.run(all_streams(url, held, streams, seconds, seen, opening_s=_OPENING_S))
     parent.send((seen, time.process_time()))
     parent.recv()
 
 
-async def _all_streams(
-    url: str, held: Sequence[Sequence[bytes]], streams: int, seconds: float, seen: Seen
+async def all_streams(
+    url: str,
+    held: Sequence[Sequence[bytes]],
+    streams: int,
+    seconds: float,
+    seen: Seen,
+    *,
+    opening_s: float,
 ) -> None:
-    begins_s = time.monotonic() + 2.0
+    """Open streams and send pictures of what visitors look at.
+
+    Parameters
+    ----------
+    url : str
+        Of a stream.
+    held : sequence of sequence of bytes
+        Pictures of each exhibit.
+    streams : int
+        At once.
+    seconds : float
+        How long pictures are sent.
+    seen : Seen
+        Where to count.
+    opening_s : float
+        Until the first picture.
+    """
+    begins_s = time.monotonic() + opening_s
     async with asyncio.TaskGroup() as group:
         for number in range(streams):
             group.create_task(_one_stream(url, held, number, begins_s, seconds, seen))
@@ -189,7 +217,9 @@ async def _one_stream(
             async for text in connection:
                 answer, now_s = json.loads(text), time.monotonic()
                 at_s = due_s.pop(answer["frame"])
-                if answer["type"] == "answer":
+                if answer["type"] == "superseded":
+                    seen.superseded += 1
+                elif answer["type"] == "answer":
                     seen.ages_ms.append((now_s - at_s) * 1e3)
                     seen.known += answer["known"]
                     seen.grains[answer["grain"]] += 1

@@ -70,7 +70,7 @@ def test_the_page_is_served_with_a_strict_policy(browser: Browser) -> None:
 
 def test_frames_of_a_stream_are_answered_one_by_one(browser: Browser, edge: ScriptedEdge) -> None:
     with browser.stream() as stream:
-        assert stream.read() == {"type": "ready", "credits": 2, "max_bytes": 2**20}
+        assert stream.read() == {"type": "ready", "credits": 3, "max_bytes": 2**20}
         stream.send(7, IMAGE)
         answer = stream.read()
         stream.send(8, IMAGE)

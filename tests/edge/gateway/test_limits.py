@@ -36,7 +36,6 @@ def test_20_mb_are_refused_before_they_are_read(browser: Browser, edge: Scripted
         connection.sendall(head(20 * MEGABYTE, "Expect: 100-continue"))
         answer = connection.recv(65536)  # no `100 Continue`: nothing of the body is asked for
     assert answer.startswith(b"HTTP/1.1 413 ")
-    assert b'"code": "INVALID_ARGUMENT"' in answer
     assert edge.recognition.requests == []
 
 
@@ -112,15 +111,42 @@ def test_a_frame_beyond_the_credits_is_refused_and_the_others_are_answered(
     edge.recognition.answer = hold
     with browser.stream() as stream:
         stream.read()
-        for number in (1, 2, 3):
+        for number in (1, 2, 3, 4):
             stream.send(number, IMAGE)
         refused = stream.read()
-        assert (refused["frame"], refused["error"]["code"]) == (3, "OVERLOADED")
-        for _ in range(2):
+        assert (refused["frame"], refused["error"]["code"]) == (4, "OVERLOADED")
+        for _ in range(3):
             assert edge.recognition.asked.acquire(timeout=20)
         for answer in held:
             answer.set_result(response("edge"))
-        assert sorted(stream.read()["frame"] for _ in range(2)) == [1, 2]
+        assert sorted(stream.read()["frame"] for _ in range(3)) == [1, 2, 3]
+
+
+def test_the_newest_frame_of_a_stream_takes_the_place_of_one_that_waits(
+    browser: Browser, edge: ScriptedEdge
+) -> None:
+    held: list[Future[RecognizeResponse]] = []
+
+    def hold() -> Future[RecognizeResponse]:
+        held.append(Future())
+        return held[-1]
+
+    edge.recognition.answer = hold
+    with browser.stream() as busy, browser.stream() as late:
+        busy.read()
+        late.read()
+        for number in (1, 2, 3):
+            busy.send(number, IMAGE)
+        late.send(1, IMAGE)
+        for _ in range(4):  # all places at the edge
+            assert edge.recognition.asked.acquire(timeout=20)
+        late.send(2, IMAGE)
+        late.send(3, IMAGE)
+        assert late.read() == {"type": "superseded", "frame": 2}
+        edge.recognition.answer = always("edge")
+        for answer in held:
+            answer.set_result(response("edge"))
+        assert sorted(late.read()["frame"] for _ in range(2)) == [1, 3]
 
 
 def test_a_frame_that_is_too_long_ends_the_stream_with_1009(edge: ScriptedEdge) -> None:
@@ -188,8 +214,7 @@ def impatient(edge_of_module: ScriptedEdge) -> Iterator[Browser]:
 def test_a_slow_body_is_told_as_that(impatient: Browser) -> None:
     with raw(impatient) as connection:
         connection.sendall(head(1000) + b"the beginning")
-        assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
-        assert all_of(connection) == b""  # nor does it wait for the rest for ever
+        assert all_of(connection).startswith(b"HTTP/1.1 408 ")  # nor does it wait for the rest for ever
 
 
 @pytest.mark.parametrize("beginning", [b"", b"POST /v1/catal", head(9)[:-2]])
