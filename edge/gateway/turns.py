@@ -16,8 +16,8 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 F = TypeVar("F")
 
-LEAST, FIRST, MOST = 2.0, 4.0, 256.0
-"""Places: at least, at the beginning, at most."""
+LEAST, FIRST, MOST = 3.0, 4.0, 256.0
+"""Places: at least (an edge has two workers, and one frame is on its way), at the beginning, at most."""
 _AT_ONCE, _TOO_LONG = 0.25, 1.0
 """Waiting times at the edge, in times of its work: below it there are more places, above it fewer."""
 
