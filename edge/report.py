@@ -35,7 +35,8 @@ def facts_of(cache: CatalogueCache, standby: int = 0) -> Mapping[str, str]:
 
 
 def _why_empty(cache: CatalogueCache, asked_for: int, standby: int) -> str:
-    answers = f"; the standby of {standby} objects answers if the cloud goes away" if standby else ""
+    objects = "one object" if standby == 1 else f"{standby} objects"
+    answers = f"; the standby of {objects} answers if the cloud goes away" if standby else ""
     return cache.optimizer.why_empty(asked_for) + answers
 
 

@@ -19,13 +19,13 @@ CLOUD = "cloud"
 _COMPUTING_MS = MappingProxyType({FEATURES: 20.0, IMAGE: 40.0})
 """What the cloud is assumed to compute on a photo, until it answers."""
 
-_SHARE = 0.7
-"""Of the time that is left to a photo, for the cloud, where a standby answers if the cloud does not."""
+_SHARE, _MOST_S = 0.7, 2.0
+"""Where a standby answers if the cloud does not: the cloud's part of the time that is left, and its most."""
 
 
 def next_tiers(query_features: int) -> NextTiers:
     """The cloud, which is the only tier that an edge asks."""
-    return NextTiers((CLOUD,), AskRules(_SHARE), _COMPUTING_MS, query_features)
+    return NextTiers((CLOUD,), AskRules(_SHARE, most_s=_MOST_S), _COMPUTING_MS, query_features)
 
 
 @dataclass(frozen=True, slots=True)

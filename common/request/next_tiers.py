@@ -167,6 +167,8 @@ class AskRules:
     """When a tier that keeps failing is asked last."""
     nobody_advice: str = ""
     """What to do if none of them is there at all. Empty: what the last one's error advises."""
+    most_s: float = math.inf
+    """Longest time in seconds for a tier while another healthy one could still be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,7 @@ class NextTiers:
                 form = decision.form
         if len(healthy) + standby < 2:
             return Choice(tier, form, permit)
-        most_s = self._rules.breaker.probe_timeout_s if permit.probe else math.inf
+        most_s = self._rules.breaker.probe_timeout_s if permit.probe else self._rules.most_s
         return Choice(tier, form, permit, self._rules.share, most_s)
 
     def overhead(self, tier: str, image_bytes: int, extraction_ms: float | None) -> tuple[float, float]:

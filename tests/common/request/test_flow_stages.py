@@ -1,5 +1,7 @@
 """Stages of a request flow: who of them looks, and who learns the answer."""
 
+from dataclasses import replace
+
 import pytest
 
 from nearsight.common.errors import DeadlineExceeded, InvalidArgument, NearsightError, NotFound, Unavailable
@@ -8,7 +10,7 @@ from nearsight.common.request.effects import Ask, Extract, Finish, Look
 from nearsight.common.request.forms import FEATURES
 from nearsight.common.request.next_tiers import AskRules, NextTiers
 from support.recognition_server import EXHIBIT
-from support.requests import FOUND, PlainQuery, PlainStage, new_flow, outcome, tiers
+from support.requests import FOUND, RULES, PlainQuery, PlainStage, new_flow, outcome, tiers
 
 
 def test_a_stage_looks_before_a_tier_is_asked_and_gets_the_features_that_it_wants() -> None:
@@ -111,6 +113,15 @@ def test_a_standby_looks_only_after_the_last_tier_failed() -> None:
     assert isinstance(answer, Answer)
     assert (answer.found, answer.answered_by, finish.lesson) == (EXHIBIT, "device", None)
     assert finish.learners == (stage,)
+
+
+def test_a_tier_that_hangs_keeps_a_photo_for_so_long_at_most_where_a_standby_answers() -> None:
+    rules = replace(RULES, most_s=2.0)
+    for standby, timeout_s in ((PlainStandby(), 2.0), (None, 5.0)):
+        flow = new_flow(tiers("cloud", rules=rules), standby=standby)
+        step = flow.begin(PlainQuery(), 0.0, 0.0)
+        assert isinstance(step, Ask)
+        assert step.timeout_s == timeout_s
 
 
 def test_a_tier_that_cools_down_is_not_asked_where_a_standby_answers() -> None:
