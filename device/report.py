@@ -29,6 +29,8 @@ def latency_split(recognition: Recognition) -> dict[str, float]:
         split[f"network {caller}-{hop.tier}"] = max(0.0, round_trip_ms - own_ms - hop.next_tier_ms)
         split[hop.tier] = own_ms
         round_trip_ms, caller = hop.next_tier_ms, hop.tier
+    if below and round_trip_ms:
+        split[f"behind the {caller}, in vain"] = round_trip_ms
     return split
 
 

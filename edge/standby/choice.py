@@ -14,7 +14,7 @@ from nearsight.edge.request_distribution import Ranking
 
 FAVOUR = 2.0
 """What is here makes room only for what is asked for so many times as often: a change is a model to fetch."""
-_GROWTH = 1.5
+_GROWTH = 2.0
 """While models come, an index is worth building when there are so many times more of them."""
 
 _MOST_BATCH = 8

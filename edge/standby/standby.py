@@ -36,7 +36,7 @@ BACKEND = "smallhash"
 _FEATURE_BYTES = 44
 """Of an object model."""
 _ENTRY_BYTES = _FEATURE_BYTES + bytes_per_descriptor(BACKEND)
-_BUILD_SHARE = 0.1
+_BUILD_SHARE = 0.2
 """Most of one core's time that goes into builds after the first one."""
 _PLAN_EVERY_S = 1.0
 """To rank a catalogue of 10,000 objects takes some 10 ms: not for each batch of models."""
@@ -121,7 +121,7 @@ class Standby:
     def why_away(self, away_s: float) -> str:
         """The same while the cloud is away for so long."""
         of, away = f"{len(self)} of {len(self.cache.listing.versions)} objects", format_duration(away_s)
-        return f"answers for {of}, as the cloud is away for {away}; {self.answered} answers so far"
+        return f"answers for {of}, as the cloud has been away for {away}; answered so far: {self.answered}"
 
     @property
     def needs_bytes(self) -> float:
@@ -174,7 +174,7 @@ class Standby:
             if self.models.get(name) is None and self._absent_until_s.get(name, -math.inf) <= now_s
         ]
         wait_s = math.inf if waits else self._fetch(missing, now_s)
-        return min(wait_s, self._build(listing, more_come=bool(missing) and not cloud_lost))
+        return min(wait_s, self._build(listing, more_come=bool(missing), at_once=cloud_lost))
 
     def _plan(self, budget_bytes: float) -> None:
         """Drop what does not belong here now, take what is here for others, note what must be fetched."""
@@ -232,14 +232,16 @@ class Standby:
         self.problem, self._stored_revision = "", listing.revision
         self._stored = {name: model.version for name, model in models.items()}
 
-    def _build(self, listing: Listing, *, more_come: bool) -> float:
+    def _build(self, listing: Listing, *, more_come: bool, at_once: bool) -> float:
         models = self.models.all()
         versions = {name: model.version for name, model in models.items()}
         changed = versions != self._indexed
-        if not worth_building(len(models), len(self._indexed), changed=changed, more_come=more_come):
+        if not worth_building(
+            len(models), len(self._indexed), changed=changed, more_come=more_come and not at_once
+        ):
             return math.inf
         wait_s = self._next_build_s - self._clock.monotonic()
-        if wait_s > 0 and self._indexed:
+        if wait_s > 0 and self._indexed and not at_once:
             return wait_s
         began_s = self._clock.monotonic()
         self._index, self._indexed = ObjectRecognizer.build(models.values(), self._settings), versions

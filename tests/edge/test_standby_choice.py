@@ -69,6 +69,6 @@ def test_a_third_of_the_time_nothing_is_fetched() -> None:
 def test_an_index_is_built_when_all_is_here_or_much_more_than_before() -> None:
     assert worth_building(1, 0, changed=True, more_come=True)
     assert not worth_building(11, 10, changed=True, more_come=True)
-    assert worth_building(16, 10, changed=True, more_come=True)
+    assert worth_building(21, 10, changed=True, more_come=True)
     assert worth_building(11, 10, changed=True, more_come=False)
     assert not worth_building(10, 10, changed=False, more_come=False)
