@@ -106,7 +106,14 @@ def _announce_demo(scenario: Scenario) -> None:
 
 
 def _print_demo(scenario: Scenario, result: DemoResult) -> None:
-    from nearsight.experiments.demo.report import describe_link, describe_target, table, targets, warnings
+    from nearsight.experiments.demo.report import (
+        describe_answers,
+        describe_link,
+        describe_target,
+        table,
+        targets,
+        warnings,
+    )
 
     columns, rows = table(result.results)
     print_table(columns, rows, title="Latency, accuracy and cost", right=columns[1:])
@@ -119,9 +126,8 @@ def _print_demo(scenario: Scenario, result: DemoResult) -> None:
         print_line("A small demo is not judged: the targets are those of `nearsight demo`.")
     for warning in warnings(result.results):
         print_line(f"warning  {warning}")
-    answered = sum(len(one.rows) for one in result.results)
     print_line("")
-    print_line(f"Every one of {answered} requests got exactly one answer. Took {result.seconds:.0f} s.")
+    print_line(f"{describe_answers(result.results)} Took {result.seconds:.0f} s.")
     print_line(
         f"Results: {result.folder}/summary.json, requests.csv, {result.figure.name}; logs in its sub-folders"
     )

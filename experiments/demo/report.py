@@ -171,6 +171,18 @@ def describe_link(result: ConfigurationResult) -> str:
     )
 
 
+def describe_answers(results: Sequence[ConfigurationResult]) -> str:
+    """Whether all photos were answered, in a sentence or two."""
+    rows = [row for one in results for row in one.rows]
+    failed = sum(not row.is_answered for row in rows)
+    if not failed:
+        return f"Every one of {len(rows)} requests got exactly one answer."
+    return (
+        f"Every one of {len(rows)} requests got exactly one outcome; {failed} were errors, as the cloud was "
+        "gone before the standby had the whole catalogue."
+    )
+
+
 def describe_target(target: Target) -> str:
     """One target, in one line."""
     value = "-" if target.value is None else f"{target.value:.3f}"

@@ -9,6 +9,7 @@ from nearsight.common.errors import InvalidArgument, Unavailable
 from nearsight.experiments.demo.report import (
     ConfigurationResult,
     check_answers,
+    describe_answers,
     describe_link,
     describe_target,
     summary,
@@ -146,6 +147,8 @@ def test_the_time_without_the_cloud_is_judged_by_the_recall_that_is_kept_and_may
         ConfigurationResult(ALONE, after, {}, {}, {}),
     ]
     check_answers(results)
+    assert "20 requests got exactly one outcome; 1 were errors" in describe_answers(results)
+    assert describe_answers(results[:1]) == "Every one of 10 requests got exactly one answer."
     found = {target.name: target for target in targets(FULL, {one.name: one for one in results})}
     assert (found["recall kept without the cloud"].value, found["recall kept without the cloud"].reached) == (
         0.9,
