@@ -78,7 +78,14 @@ def test_a_catalogue_that_was_begun_anew_under_its_old_name_is_fetched_anew(
     """The same ids, versions and revision, other pictures."""
     cloud.set_models([exhibit(number, picture=number + 10) for number in range(EXHIBITS)], bump=False)
     with serve(standby_mb=50, state=state) as (edge, device):
-        wait_until(lambda: len(cloud.fetched_ids()) >= EXHIBITS, what="other models")
+        new = model_digest(exhibit(0, picture=10))
+
+        def renewed() -> bool:
+            ours = edge.standbys.get(CATALOGUE)
+            model = ours.models.get("00") if ours is not None else None
+            return model is not None and model_digest(model) == new
+
+        wait_until(renewed, what="other models")
         wait_for(edge, EXHIBITS)
         cloud.stop()
         assert [device.ask(photo(number))[0] for number in (0, 10, 15)] == [None, "00", "05"]
