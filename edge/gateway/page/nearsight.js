@@ -107,9 +107,8 @@ export class Recognizer {
         return withinTime(checkedTimeout(timeoutMs), signal, async (limit) => {
             const { image, zoom } = await shrunk(photo);
             const path = await this.#pathOf("recognize", limit);
-            const type = image.type || "application/octet-stream";
-            const answer = await this.#fetch(path, { method: "POST", body: image, headers: { "Content-Type": type } }, limit);
-            return zoomed(answer, zoom);
+            const headers = { "Content-Type": "application/octet-stream" }; // what it is, the gateway sees
+            return zoomed(await this.#fetch(path, { method: "POST", body: image, headers }, limit), zoom);
         });
     }
 

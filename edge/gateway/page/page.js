@@ -91,6 +91,7 @@ async function startCamera() {
     }
     video.srcObject = media;
     video.hidden = false;
+    panel.say("connecting");
     await offerCatalogues();
     if (!signal.aborted) stream = recognizer().stream(video, follower());
 }

@@ -139,7 +139,6 @@ def test_a_large_photo_is_scaled_and_its_corners_come_back_in_its_own_pixels(
     gateway.replies = [(200, answer(corners=[[0, 0], [640, 0], [640, 480], [0, 480]]))]
     found = page.evaluate("photo(1600, 1200).then((one) => recognizer().recognize(one))")
     assert gateway.requests[0].request.url == f"{ORIGIN}/v1/catalogues/museum/recognize"
-    assert gateway.requests[0].request.headers["content-type"] == "image/jpeg"
     assert sent_image(gateway).shape == (480, 640, 3)
     assert found == answer(corners=[[0, 0], [1600, 0], [1600, 1200], [0, 1200]])
 
@@ -147,9 +146,7 @@ def test_a_large_photo_is_scaled_and_its_corners_come_back_in_its_own_pixels(
 def test_a_small_photo_travels_as_it_is(page: Page, gateway: ScriptedGateway) -> None:
     gateway.replies = [(200, answer())]
     found = page.evaluate("photo(320, 240).then((one) => recognizer().recognize(one))")
-    request = gateway.requests[0].request
-    assert request.headers["content-type"] == "image/png"
-    assert (request.post_data_buffer or b"")[:4] == b"\x89PNG"
+    assert (gateway.requests[0].request.post_data_buffer or b"")[:4] == b"\x89PNG"
     assert found == answer()
 
 

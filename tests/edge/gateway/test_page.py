@@ -219,11 +219,11 @@ def test_a_photo_is_shown_with_its_outline_and_ends_the_camera(visit: Visit) -> 
     shown = visit.page.get_by_role("img", name="Your photo").bounding_box()
     drawn = visit.page.locator("#overlay polygon").last.bounding_box()
     assert shown and drawn
-    # The photo keeps its shape within its box; the outline is around all of it.
+    # The photo keeps its shape within its box; the outline is around all of it, and its line 4 px wide.
     height = shown["width"] * 3 / 4
     top = shown["y"] + (shown["height"] - height) / 2
-    around = [drawn["x"], drawn["y"], drawn["width"], drawn["height"]]
-    np.testing.assert_allclose(around, [shown["x"], top, shown["width"], height], atol=3)  # of the line
+    around = [drawn["x"] + 2, drawn["y"] + 2, drawn["width"] - 4, drawn["height"] - 4]
+    np.testing.assert_allclose(around, [shown["x"], top, shown["width"], height], atol=1)
 
 
 @pytest.mark.parametrize(
