@@ -6,25 +6,15 @@
  *     const answer = await recognizer.recognize(file);
  *     const stream = recognizer.stream(video, ({ state, answer }) => console.log(state, answer?.label));
  *
- * A stream decides three things: which frame is sent (the newest, while a credit of the gateway is free), when
- * the connection counts as lost, and how long to wait before the next one.
+ * The modules beside it belong to it: `frame_stream.js` (what a stream decides), `pictures.js`, `errors.js`.
  */
+import { NearsightError, refusal, unreachable } from "./errors.js";
+import { FrameStream } from "./frame_stream.js";
+import { shrunk, zoomed } from "./pictures.js";
 
-/** Longest side of the pictures that are sent, in pixels: what is recognised at this size is not seen better in a larger one. */
-const LONGEST_SIDE_PX = 640;
-/** Smaller files than this travel as they are. */
-const SMALL_BYTES = 256 * 1024;
-const JPEG_QUALITY = 0.85;
+export { NearsightError };
+
 const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
-/** Before the next connection: doubles up to the longest. Each wait is cut by chance, so that not all pages come at once. */
-const FIRST_WAIT_MS = 500;
-const LONGEST_WAIT_MS = 8000;
-/** Before the next frame after one that failed; doubles, too. */
-const FIRST_PAUSE_MS = 200;
-const LONGEST_PAUSE_MS = 1600;
-/** A gateway that refuses the token says so by these: the close code of a WebSocket, the codes of its errors. */
-const REFUSED = 1008;
-const REFUSALS = ["UNAUTHENTICATED", "PERMISSION_DENIED"];
 
 /**
  * The answer to a photo, as in the gateway's `/openapi.json`.
@@ -51,24 +41,10 @@ const REFUSALS = ["UNAUTHENTICATED", "PERMISSION_DENIED"];
  *   `looking`: connected, no answer yet; `failing`: the gateway is here, but could not answer a frame;
  *   `refused` (the token) and `ended` (the camera) are the last event of a stream
  * @property {Answer | null} answer  with `known` and `unknown`
+ *   and again for each frame that shows the same as the one that was answered
  * @property {number | null} ageMs  how long ago the frame of the answer was taken
  * @property {NearsightError | null} error  with `failing`, `reconnecting`, `offline`, `refused` and `ended`
  */
-
-/** An error with its code (that of the RPC, such as `UNAVAILABLE`) and the next step for a person. */
-export class NearsightError extends Error {
-    /**
-     * @param {string} code
-     * @param {string} message
-     * @param {string} [advice]
-     */
-    constructor(code, message, advice = "") {
-        super(message);
-        this.name = "NearsightError";
-        this.code = code;
-        this.advice = advice;
-    }
-}
 
 /** A client of one gateway. */
 export class Recognizer {
@@ -132,9 +108,10 @@ export class Recognizer {
      * @param {(event: StreamEvent) => void} callback  of each answer and of each change of the connection
      * @param {object} [options]
      * @param {number} [options.framesPerSecond]  frames that are asked at most
+     * @param {number} [options.unchangedEveryMs]  a picture that does not change is asked so often; 0: as any other
      * @returns {{close: () => void}}  `close` ends it; no callback runs afterwards
      */
-    stream(video, callback, { framesPerSecond = 5 } = {}) {
+    stream(video, callback, { framesPerSecond = 5, unchangedEveryMs = 2000 } = {}) {
         if (typeof callback !== "function") throw new TypeError("a stream needs a callback");
         if (!(framesPerSecond > 0 && framesPerSecond <= 60)) throw new RangeError("framesPerSecond is above 0, and at most 60");
         const connect = async () => {
@@ -144,7 +121,8 @@ export class Recognizer {
             const token = this.#sendableToken();
             return new WebSocket(url, token ? ["nearsight.v1", `token.${token}`] : ["nearsight.v1"]);
         };
-        return new FrameStream(video, callback, connect, 1000 / framesPerSecond, this.#timeoutMs);
+        const times = { intervalMs: 1000 / framesPerSecond, unchangedEveryMs, timeoutMs: this.#timeoutMs };
+        return new FrameStream(video, callback, connect, times);
     }
 
     #sendableToken() {
@@ -188,261 +166,6 @@ export class Recognizer {
     }
 }
 
-/** The frames of one video over one WebSocket after the other. */
-class FrameStream {
-    #video;
-    #callback;
-    #connect;
-    #timeoutMs;
-    #canvas = document.createElement("canvas");
-    /** @type {WebSocket | null} */
-    #socket = null;
-    /** @type {Map<number, {atMs: number, width: number, height: number, zoom: [number, number]}>} */
-    #inFlight = new Map();
-    #credits = 0;
-    #mostBytes = Infinity;
-    #number = 0;
-    #newest = -1;
-    #encoding = false;
-    #failures = 0;
-    #resumeMs = 0;
-    #losses = 0;
-    /** When a connection was begun that is not ready yet; Infinity while there is none. */
-    #begunMs = Infinity;
-    #closed = false;
-    #ticks;
-    /** @type {ReturnType<typeof setTimeout> | undefined} */
-    #retry;
-    #retryNow = () => this.#open();
-    #dropNow = () => this.#lost(unreachable());
-
-    /**
-     * @param {HTMLVideoElement} video
-     * @param {(event: StreamEvent) => void} callback
-     * @param {() => Promise<WebSocket>} connect
-     * @param {number} intervalMs
-     * @param {number} timeoutMs
-     */
-    constructor(video, callback, connect, intervalMs, timeoutMs) {
-        this.#video = video;
-        this.#callback = callback;
-        this.#connect = connect;
-        this.#timeoutMs = timeoutMs;
-        this.#ticks = setInterval(() => this.#tick(), intervalMs);
-        addEventListener("online", this.#retryNow);
-        addEventListener("offline", this.#dropNow);
-        queueMicrotask(() => {
-            this.#tell("connecting");
-            this.#open();
-        });
-    }
-
-    close() {
-        this.#closed = true;
-        clearInterval(this.#ticks);
-        clearTimeout(this.#retry);
-        removeEventListener("online", this.#retryNow);
-        removeEventListener("offline", this.#dropNow);
-        this.#drop();
-    }
-
-    async #open() {
-        if (this.#closed || this.#socket || this.#begunMs !== Infinity) return;
-        clearTimeout(this.#retry);
-        const begunMs = (this.#begunMs = performance.now());
-        let socket;
-        try {
-            socket = await this.#connect();
-        } catch (error) {
-            if (this.#begunMs !== begunMs) return;
-            const reason = asNearsightError(error);
-            if (REFUSALS.includes(reason.code)) this.#end("refused", reason);
-            else this.#lost(reason);
-            return;
-        }
-        if (this.#closed || this.#begunMs !== begunMs) {
-            socket.close();
-            return;
-        }
-        this.#socket = socket;
-        socket.onmessage = ({ data }) => this.#received(socket, JSON.parse(data));
-        socket.onclose = ({ code, reason }) => {
-            if (socket !== this.#socket) return;
-            if (code === REFUSED) this.#end("refused", refusal(reason));
-            else this.#lost(unreachable());
-        };
-    }
-
-    /** Forget the connection. What comes of it later is not heard. */
-    #drop() {
-        const socket = this.#socket;
-        this.#socket = null;
-        this.#begunMs = Infinity;
-        this.#credits = 0;
-        this.#inFlight.clear();
-        socket?.close();
-    }
-
-    /** @param {NearsightError} error */
-    #lost(error) {
-        if (this.#closed) return;
-        this.#drop();
-        clearTimeout(this.#retry);
-        const waitMs = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.#losses++);
-        this.#retry = setTimeout(this.#retryNow, waitMs * (0.5 + Math.random() / 2));
-        this.#tell(navigator.onLine ? "reconnecting" : "offline", { error });
-    }
-
-    /** @param {"refused" | "ended"} state  @param {NearsightError} error */
-    #end(state, error) {
-        if (this.#closed) return;
-        this.close();
-        this.#report({ state, answer: null, ageMs: null, error });
-    }
-
-    /** @param {WebSocket} socket  @param {any} message */
-    #received(socket, message) {
-        if (socket !== this.#socket) return;
-        if (message.type === "ready") {
-            this.#credits = message.credits;
-            this.#mostBytes = message.max_bytes;
-            this.#begunMs = Infinity;
-            this.#tell("looking");
-            return;
-        }
-        const { type, frame, retry_after_s: retryAfterS = 0, ...answer } = message;
-        const asked = this.#inFlight.get(frame);
-        if (!asked) return;
-        this.#inFlight.delete(frame);
-        this.#losses = 0;
-        if (type === "error") {
-            const { code, message: text, advice } = message.error;
-            this.#failed(new NearsightError(code, text, advice), 1000 * retryAfterS);
-            return;
-        }
-        this.#failures = 0;
-        // A later frame was answered already, or the phone was turned: its corners would be elsewhere.
-        if (frame < this.#newest || asked.width !== this.#video.videoWidth || asked.height !== this.#video.videoHeight) return;
-        this.#newest = frame;
-        const ageMs = performance.now() - asked.atMs;
-        this.#tell(answer.known ? "known" : "unknown", { answer: zoomed(answer, asked.zoom), ageMs });
-    }
-
-    /** @param {NearsightError} error  @param {number} [leastPauseMs] */
-    #failed(error, leastPauseMs = 0) {
-        const pauseMs = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** this.#failures++);
-        this.#resumeMs = performance.now() + Math.max(pauseMs, leastPauseMs);
-        this.#tell("failing", { error });
-    }
-
-    #tick() {
-        const video = this.#video;
-        if (video.ended || cameraIsGone(video)) {
-            this.#end("ended", new NearsightError("UNAVAILABLE", "the video has ended", "start the camera again"));
-            return;
-        }
-        const nowMs = performance.now();
-        const [oldest] = this.#inFlight.values();
-        if (nowMs - Math.min(this.#begunMs, oldest?.atMs ?? Infinity) > this.#timeoutMs) {
-            this.#lost(new NearsightError("DEADLINE_EXCEEDED", "the gateway does not answer", "check the network"));
-            return;
-        }
-        const free = this.#inFlight.size < this.#credits && !this.#encoding && nowMs >= this.#resumeMs;
-        if (this.#socket && free && video.videoWidth && !document.hidden) this.#send(this.#socket);
-    }
-
-    /** @param {WebSocket} socket */
-    async #send(socket) {
-        const { videoWidth: width, videoHeight: height } = this.#video;
-        const atMs = performance.now();
-        this.#encoding = true;
-        let picture;
-        try {
-            picture = await drawn(this.#video, width, height, this.#canvas);
-        } catch (error) {
-            // A video of another origin, which the browser does not give away.
-            this.#end("ended", new NearsightError("INVALID_ARGUMENT", `the video cannot be read: ${error}`));
-            return;
-        } finally {
-            this.#encoding = false;
-        }
-        if (socket !== this.#socket) return;
-        const { image, zoom } = picture;
-        if (image.size + 4 > this.#mostBytes) {
-            this.#failed(new NearsightError("INVALID_ARGUMENT", `a frame has ${image.size} bytes, more than the gateway takes`));
-            return;
-        }
-        const number = this.#number++;
-        const head = new DataView(new ArrayBuffer(4));
-        head.setUint32(0, number);
-        this.#inFlight.set(number, { atMs, width, height, zoom });
-        socket.send(new Blob([head, image]));
-    }
-
-    /** @param {StreamEvent["state"]} state  @param {Partial<StreamEvent>} [more] */
-    #tell(state, more = {}) {
-        if (!this.#closed) this.#report({ state, answer: null, ageMs: null, error: null, ...more });
-    }
-
-    /** @param {StreamEvent} event */
-    #report(event) {
-        try {
-            this.#callback(event);
-        } catch (error) {
-            reportError(error);
-        }
-    }
-}
-
-/** @param {HTMLVideoElement} video */
-function cameraIsGone(video) {
-    const camera = video.srcObject;
-    return camera instanceof MediaStream && camera.getVideoTracks().every((track) => track.readyState === "ended");
-}
-
-/** @param {Blob} photo  @returns {Promise<{image: Blob, zoom: [number, number]}>} */
-async function shrunk(photo) {
-    let bitmap;
-    try {
-        bitmap = await createImageBitmap(photo);
-    } catch {
-        return { image: photo, zoom: [1, 1] }; // the gateway says what is wrong with it, or can read it
-    }
-    const { width, height } = bitmap;
-    try {
-        if (photo.size <= SMALL_BYTES && Math.max(width, height) <= LONGEST_SIDE_PX) return { image: photo, zoom: [1, 1] };
-        return await drawn(bitmap, width, height, document.createElement("canvas"));
-    } finally {
-        bitmap.close();
-    }
-}
-
-/**
- * A JPEG of a picture, scaled down, and by how much.
- *
- * @param {HTMLVideoElement | ImageBitmap} source
- * @param {number} width
- * @param {number} height
- * @param {HTMLCanvasElement} canvas
- * @returns {Promise<{image: Blob, zoom: [number, number]}>}
- */
-async function drawn(source, width, height, canvas) {
-    const scale = Math.min(1, LONGEST_SIDE_PX / Math.max(width, height));
-    canvas.width = Math.max(1, Math.round(width * scale));
-    canvas.height = Math.max(1, Math.round(height * scale));
-    const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false }));
-    context.imageSmoothingQuality = "high";
-    context.drawImage(source, 0, 0, canvas.width, canvas.height);
-    const image = await new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", JPEG_QUALITY));
-    if (!image) throw new NearsightError("INVALID_ARGUMENT", "the browser cannot encode this picture", "use a smaller one");
-    return { image, zoom: [width / canvas.width, height / canvas.height] };
-}
-
-/** @param {Answer} answer  @param {[number, number]} zoom  @returns {Answer} */
-function zoomed(answer, [across, down]) {
-    return { ...answer, corners: answer.corners && answer.corners.map(([x, y]) => [x * across, y * down]) };
-}
-
 /**
  * Carry out work under a time limit and the caller's signal.
  *
@@ -482,16 +205,3 @@ function onlyOne(names) {
     throw new NearsightError("INVALID_ARGUMENT", "the gateway has several catalogues", `choose one of ${names.join(", ")}`);
 }
 
-function unreachable() {
-    return new NearsightError("UNAVAILABLE", "the gateway cannot be reached", "check the network and the address");
-}
-
-/** @param {string} reason */
-function refusal(reason) {
-    return new NearsightError("UNAUTHENTICATED", reason || "the gateway refuses the token", "get a new token");
-}
-
-/** @param {unknown} error */
-function asNearsightError(error) {
-    return error instanceof NearsightError ? error : new NearsightError("INTERNAL", String(error));
-}

@@ -3,7 +3,8 @@
  * is never older than its gateway. Answers, and whatever else is not one of these files, never pass through here.
  */
 const SHELL = "nearsight-shell";
-const FILES = ["./", "page.css", "page.js", "nearsight.js", "outline.js", "panel.js", "manifest.webmanifest", "icon.svg"];
+const SCRIPTS = ["page", "outline", "panel", "nearsight", "frame_stream", "pictures", "errors"].map((name) => `${name}.js`);
+const FILES = ["./", "page.css", ...SCRIPTS, "manifest.webmanifest", "icon.svg"];
 const ADDRESSES = FILES.map((name) => new URL(name, self.location.href).href);
 const LONGEST_WAIT_MS = 2000;
 

@@ -43,11 +43,12 @@ FILM = """async () => {
     globalThis.events = [];
     globalThis.heard = ({state, answer, ageMs, error}) =>
         events.push({state, corners: answer?.corners, ageMs, error: told(error)});
-    globalThis.begin = (more) => { globalThis.stream = recognizer(more).stream(video, heard); };
+    globalThis.begin = ({unchangedEveryMs = 0, ...more}) => {
+        globalThis.stream = recognizer(more).stream(video, heard, {unchangedEveryMs});
+    };
     video.play();
     await show("red");
 }"""
-BLUE = (255, 0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +129,10 @@ def film(page: Page, gateway: ScriptedGateway) -> Film:
 def sent_image(gateway: ScriptedGateway) -> np.ndarray:
     data = gateway.requests[-1].request.post_data_buffer
     return cv2.imdecode(np.frombuffer(data or b"", np.uint8), cv2.IMREAD_COLOR)
+
+
+def assert_blue(image: np.ndarray) -> None:
+    np.testing.assert_allclose(image.mean(axis=(0, 1)), (255, 0, 0), atol=3)
 
 
 # One photo
@@ -273,9 +278,7 @@ def test_at_most_as_many_frames_are_in_flight_as_there_are_credits(film: Film) -
     film.wait_for("unknown")
     number, image = film.next_frame(connection)
     assert number == 2
-    np.testing.assert_allclose(
-        image.mean(axis=(0, 1)), BLUE, atol=3
-    )  # what is seen now, not what was due then
+    assert_blue(image)  # what is seen now, not what was due then
 
 
 def test_an_answer_that_a_later_one_has_overtaken_is_not_told(film: Film) -> None:
@@ -297,6 +300,45 @@ def test_corners_in_a_video_that_has_turned_since_are_not_told(film: Film) -> No
     connection.answers(1, answer(corners=[[0, 0], [480, 0], [480, 640], [0, 640]]))
     event = film.wait_for("looking", "known")
     assert event["corners"] == [[0, 0], [720, 0], [720, 960], [0, 960]]
+
+
+def test_a_frame_that_was_superseded_gives_its_credit_back_and_is_no_event(film: Film) -> None:
+    connection = film.begin()
+    film.next_frame(connection), film.next_frame(connection)
+    connection.route.send('{"type": "superseded", "frame": 0}')
+    film.next_frame(connection)
+    connection.answers(2, answer())
+    film.wait_for("connecting", "looking", "known")
+
+
+def test_a_picture_that_does_not_change_is_asked_seldom_and_its_answer_is_told_again(film: Film) -> None:
+    connection = film.begin(unchangedEveryMs=2000)
+    film.next_frame(connection)
+    connection.answers(0, answer())
+    film.wait_for("known")
+    film.pass_time(2000 - INTERVAL_MS)
+    told = [event for event in film.events() if event["state"] == "known"]
+    assert len(told) == 2000 / INTERVAL_MS
+    assert told[-1]["corners"] == told[0]["corners"] and told[-1]["ageMs"] >= 2000 - 2 * INTERVAL_MS
+    number, _ = film.next_frame(connection)
+    connection.answers(number, answer())
+    film.page.evaluate("events.length = 0")
+    film.page.evaluate("show('blue')")
+    _, image = film.next_frame(connection)
+    assert_blue(image)
+
+
+def test_what_is_unknown_is_asked_three_times_before_it_is_believed(film: Film) -> None:
+    connection = film.begin(unchangedEveryMs=2000)
+    for number in range(3):
+        assert film.next_frame(connection)[0] == number
+        connection.answers(number, UNKNOWN)
+        until(film.page, lambda: len(film.events()) == number + 3, "the answer")  # noqa: B023
+    film.pass_time(5 * INTERVAL_MS)
+    film.page.evaluate("show('blue')")
+    number, image = film.next_frame(connection)
+    assert number == 3
+    assert_blue(image)
 
 
 def test_after_a_frame_that_failed_the_stream_pauses_longer_each_time_and_goes_on(film: Film) -> None:
@@ -325,12 +367,13 @@ def test_a_gateway_that_says_how_long_to_wait_gets_no_frame_before(film: Film) -
     connection.answers(0, {**failure("OVERLOADED"), "retry_after_s": 5})
     film.wait_for("failing")
     film.pass_time(5000 - INTERVAL_MS)
-    assert len(connection.frames) == 1
-    film.next_frame(connection)
+    film.page.evaluate("show('blue')")
+    _, image = film.next_frame(connection)
+    assert_blue(image)  # not the one of before
 
 
 def test_a_frame_of_more_bytes_than_the_gateway_takes_is_not_sent(film: Film) -> None:
-    film.page.evaluate("begin()")
+    film.page.evaluate("begin({})")
     connection = film.connection(1)
     connection.ready(max_bytes=100)
     film.wait_for("looking")
@@ -443,6 +486,7 @@ def test_a_page_in_the_background_sends_no_frames(film: Film) -> None:
     connection = film.begin()
     film.page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
     film.pass_time(20 * INTERVAL_MS)
+    film.page.evaluate("show('blue')")
     film.page.evaluate("delete document.hidden")
-    film.next_frame(connection)
-    assert len(connection.frames) == 1
+    _, image = film.next_frame(connection)
+    assert_blue(image)  # not one of before

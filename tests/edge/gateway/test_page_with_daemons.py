@@ -279,18 +279,8 @@ def test_an_installed_page_opens_without_its_gateway_and_keeps_no_answers(
     kept = (
         "caches.open('nearsight-shell').then((shell) => shell.keys()).then((all) => all.map(({url}) => url))"
     )
-    assert {url.removeprefix(f"{tiers.url}/") for url in page.evaluate(kept)} == {
-        *(
-            "",
-            "page.css",
-            "page.js",
-            "nearsight.js",
-            "outline.js",
-            "panel.js",
-            "icon.svg",
-            "manifest.webmanifest",
-        )
-    }
+    files = {path.name for path in PAGE.iterdir()} - {"index.html", "sw.js"}
+    assert {url.removeprefix(f"{tiers.url}/") for url in page.evaluate(kept)} == {"", *files}
     tiers.daemons["gateway"].kill()
     page.reload()
     start_camera(page)

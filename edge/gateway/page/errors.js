@@ -1,0 +1,30 @@
+/** What `nearsight.js` raises and tells. */
+
+/** An error with its code (that of the RPC, such as `UNAVAILABLE`) and the next step for a person. */
+export class NearsightError extends Error {
+    /**
+     * @param {string} code
+     * @param {string} message
+     * @param {string} [advice]
+     */
+    constructor(code, message, advice = "") {
+        super(message);
+        this.name = "NearsightError";
+        this.code = code;
+        this.advice = advice;
+    }
+}
+
+export function unreachable() {
+    return new NearsightError("UNAVAILABLE", "the gateway cannot be reached", "check the network and the address");
+}
+
+/** @param {string} reason */
+export function refusal(reason) {
+    return new NearsightError("UNAUTHENTICATED", reason || "the gateway refuses the token", "get a new token");
+}
+
+/** @param {unknown} error */
+export function asNearsightError(error) {
+    return error instanceof NearsightError ? error : new NearsightError("INTERNAL", String(error));
+}

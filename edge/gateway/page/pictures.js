@@ -1,0 +1,83 @@
+/** Pictures as they are sent: scaled down, as JPEG; and thumbnails, which say whether a frame shows something new. */
+import { NearsightError } from "./errors.js";
+
+/** Longest side of the pictures that are sent, in pixels: what is recognised at this size is not seen better in a larger one. */
+const LONGEST_SIDE_PX = 640;
+/** Smaller files than this travel as they are. */
+const SMALL_BYTES = 256 * 1024;
+const JPEG_QUALITY = 0.85;
+/**
+ * Frames whose thumbnails differ less than this, in grey levels of 255, show the same: of the generated museum's clips, the
+ * noise of a camera at rest differs by 0.1 to 0.5, and what differs less than 1.5 has moved by 6 of 640 pixels at most.
+ */
+const SAME_LEVELS = 1.5;
+const THUMBNAIL_PX = 16;
+
+/** @typedef {import("./nearsight.js").Answer} Answer */
+
+/**
+ * The thumbnail of a frame.
+ *
+ * @param {HTMLVideoElement} video
+ * @param {HTMLCanvasElement} canvas
+ */
+export function glanceAt(video, canvas) {
+    canvas.width = canvas.height = THUMBNAIL_PX;
+    const context = contextOf(canvas, { alpha: false, willReadFrequently: true });
+    context.drawImage(video, 0, 0, THUMBNAIL_PX, THUMBNAIL_PX);
+    return context.getImageData(0, 0, THUMBNAIL_PX, THUMBNAIL_PX).data;
+}
+
+/** Whether two thumbnails are of the same picture.  @param {Uint8ClampedArray} one  @param {Uint8ClampedArray} other */
+export function looksLike(one, other) {
+    const difference = one.reduce((sum, value, index) => sum + Math.abs(value - other[index]), 0);
+    return difference < SAME_LEVELS * 3 * THUMBNAIL_PX ** 2; // the fourth value of each pixel never differs
+}
+
+/** @param {HTMLCanvasElement} canvas  @param {CanvasRenderingContext2DSettings} settings */
+function contextOf(canvas, settings) {
+    const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", settings));
+    context.imageSmoothingQuality = "high";
+    return context;
+}
+
+/** @param {Blob} photo  @returns {Promise<{image: Blob, zoom: [number, number]}>} */
+export async function shrunk(photo) {
+    let bitmap;
+    try {
+        bitmap = await createImageBitmap(photo);
+    } catch {
+        return { image: photo, zoom: [1, 1] }; // the gateway says what is wrong with it, or can read it
+    }
+    const { width, height } = bitmap;
+    try {
+        if (photo.size <= SMALL_BYTES && Math.max(width, height) <= LONGEST_SIDE_PX) return { image: photo, zoom: [1, 1] };
+        return await drawn(bitmap, width, height, document.createElement("canvas"));
+    } finally {
+        bitmap.close();
+    }
+}
+
+/**
+ * A JPEG of a picture, scaled down, and by how much.
+ *
+ * @param {HTMLVideoElement | ImageBitmap} source
+ * @param {number} width
+ * @param {number} height
+ * @param {HTMLCanvasElement} canvas
+ * @returns {Promise<{image: Blob, zoom: [number, number]}>}
+ */
+export async function drawn(source, width, height, canvas) {
+    const scale = Math.min(1, LONGEST_SIDE_PX / Math.max(width, height));
+    canvas.width = Math.max(1, Math.round(width * scale));
+    canvas.height = Math.max(1, Math.round(height * scale));
+    contextOf(canvas, { alpha: false }).drawImage(source, 0, 0, canvas.width, canvas.height);
+    const image = await new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", JPEG_QUALITY));
+    if (!image) throw new NearsightError("INVALID_ARGUMENT", "the browser cannot encode this picture", "use a smaller one");
+    return { image, zoom: [width / canvas.width, height / canvas.height] };
+}
+
+/** @param {Answer} answer  @param {[number, number]} zoom  @returns {Answer} */
+export function zoomed(answer, [across, down]) {
+    return { ...answer, corners: answer.corners && answer.corners.map(([x, y]) => [x * across, y * down]) };
+}
