@@ -74,6 +74,8 @@ class Visit:
         self.gateway = ScriptedGateway(self.page, origin)
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        # From now on choosers are playwright's; begun at the click, that may come too late.
+        self.page.on("filechooser", lambda _: None)
         self.page.goto(origin + address)
         expect(self.button("Start camera")).to_be_enabled()
 
