@@ -239,11 +239,13 @@ class BaseRecognizer:
         one_look: bool = False,
         stages: Sequence[Stage[DeviceQuery]] | None = None,
     ) -> RequestHandle:
-        source, allowed_s = snapshot(image, self._limits), self._allowed_s(timeout_s)
+        allowed_s, source = self._allowed_s(timeout_s), snapshot(image, self._limits)
         return self._engine.submit(source, deliver, allowed_s, one_look=one_look, stages=stages)
 
     def _allowed_s(self, timeout_s: float | None) -> float:
         allowed_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        if not isinstance(allowed_s, int | float):
+            raise TypeError(f"timeout_s must be a number of seconds, not {type(allowed_s).__name__}")
         if not 0 < allowed_s <= LONGEST_TIMEOUT_S:
             raise ValueError(
                 f"timeout_s must be above 0 and at most {LONGEST_TIMEOUT_S:g} seconds, got {allowed_s}"

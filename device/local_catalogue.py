@@ -133,8 +133,7 @@ def from_folder(
         except NotFound as error:  # nothing ever went in
             first = report.problems[0]
             raise InvalidArgument(
-                f"no image in {folder} can be used; {first.path}: {first.reason}",
-                advice="give JPEG, PNG or WebP files that show one object each",
+                f"no image in {folder} can be used: {first.path or first.object_id}: {first.reason}"
             ) from error
         _log.info(
             "the catalogue is ready",

@@ -86,8 +86,8 @@ class LocalRecognizer(BaseRecognizer):
     settings : LocalSettings
         Deadlines, limits, recognition.
     progress : callable, optional
-        Called with the objects that are trained and their total, while a folder is trained. That takes some
-        50 ms per image the first time. Without it the log tells.
+        Called with the objects that are trained and their total, while a folder is trained: some 0.2 s per
+        image the first time. Without it the log tells.
     observer : RecognizerObserver, optional
         Told about every outcome; for metrics.
     clock : Clock
@@ -113,6 +113,8 @@ class LocalRecognizer(BaseRecognizer):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.settings = settings or LocalSettings()
+        if not isinstance(self.settings, LocalSettings):
+            raise TypeError(f"settings must be LocalSettings, not {type(settings).__name__}")
         recognition, path = self.settings.recognition, Path(source)
         if path.is_file():
             loaded = from_database(path, catalogue, recognition)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from operator import attrgetter
 
@@ -135,7 +135,7 @@ def object_model_from_proto(message: ObjectModelMessage, blobs: Sequence[Blob]) 
             message.label,
             tuple(features_from_proto(view, blobs) for view in message.views),
             message.version,
-            dict(message.metadata),
+            _in_order(message.metadata),
             dict(message.rivals),
         )
     except InvalidMessage:
@@ -222,8 +222,13 @@ def recognized_object_from_proto(message: RecognizedObjectMessage) -> Recognized
         message.confidence,
         message.inliers,
         corners,
-        dict(message.metadata),
+        _in_order(message.metadata),
     )
+
+
+def _in_order(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Metadata by name: protobuf gives the entries of a map in any order."""
+    return dict(sorted(metadata.items()))
 
 
 def object_model_to_bytes(model: ObjectModel) -> bytes:

@@ -97,7 +97,7 @@ def test_an_image_that_cannot_be_used_is_told_and_harms_no_other(folder: Path) -
 
 def test_a_folder_without_any_usable_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"no image")
-    with pytest.raises(InvalidArgument, match=r"no image in .* can be used; .*a\.jpg: .*; give JPEG"):
+    with pytest.raises(InvalidArgument, match=r"no image in .* can be used: .*a\.jpg: .*; send a JPEG"):
         load(tmp_path)
 
 

@@ -134,6 +134,15 @@ def test_an_answer_survives_the_wire() -> None:
     )
 
 
+def test_metadata_come_in_one_order() -> None:
+    metadata = {name: "x" for name in ("year", "artist", "technique", "room", "gift", "loan")}
+    found = RecognizedObject("a", "A", 1, 0.5, 20, None, metadata)
+    model = replace(exhibit_model(1), metadata=metadata)
+    answer = recognized_object_from_proto(recognized_object_to_proto(found))
+    stored = object_model_from_bytes(object_model_to_bytes(model))
+    assert list(answer.metadata) == list(stored.metadata) == sorted(metadata)
+
+
 @pytest.mark.parametrize("confidence", [0.0, -1.0, 1.1, float("nan")])
 def test_an_answer_with_an_impossible_confidence_is_refused(confidence: float) -> None:
     message = recognized_object_to_proto(ANSWER)
