@@ -157,19 +157,22 @@ def _opened(place: Path, stack: ExitStack, *, own: bool) -> CatalogueStore:
     except CorruptStore as error:
         if isinstance(error, ForeignStore) and not own:
             raise
-        aside = set_aside(place, "damaged")
-        _log.warning("the index is damaged and made anew", error=error.message, damaged=str(aside))
-        return CatalogueStore(place)
+        reason = error.message
+        with suppress(OSError):  # of a disk that cannot be written
+            aside = set_aside(place, "damaged")
+            _log.warning("the index is damaged and made anew", error=reason, damaged=str(aside))
+            return CatalogueStore(place)
     except (ConfigurationError, Unavailable) as error:
-        _log.warning(
-            "the index cannot be kept: what is new in the folder is trained at each start",
-            error=error.message,
-            advice="give index=PATH on a disk that can be written",
-        )
-        copy = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nearsight-"))) / place.name
-        with suppress(NearsightError):  # there may be none, or none that can be read
-            copy_database(place, copy, FORMAT)
-        return CatalogueStore(copy)
+        reason = error.message
+    _log.warning(
+        "the index cannot be kept: what is new in the folder is trained at each start",
+        error=reason,
+        advice="give index=PATH on a disk that can be written",
+    )
+    copy = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nearsight-"))) / place.name
+    with suppress(NearsightError):  # there may be none, or none that can be read
+        copy_database(place, copy, FORMAT)
+    return CatalogueStore(copy)
 
 
 def _without_those_that_left(folder: Path, store: CatalogueStore, catalogue: DatabaseCatalogue) -> int:

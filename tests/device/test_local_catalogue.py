@@ -196,19 +196,21 @@ def test_where_the_index_cannot_be_written_a_copy_serves(
 
 @pytest.mark.system
 @pytest.mark.needs("mounts")
-@pytest.mark.parametrize("known", ["nothing", "an index"])
+@pytest.mark.parametrize("known", ["nothing", "an index", "a damaged index"])
 def test_a_folder_on_a_read_only_disk_is_served(tmp_path: Path, folder: Path, known: str) -> None:
     place = tmp_path / "disk"
     place.mkdir()
     with small_disk(place):
         museum = shutil.copytree(folder, place / "museum")
-        if known == "an index":
+        if known != "nothing":
             load(museum)
+        if known == "a damaged index":
+            os.truncate(museum / INDEX_NAME, 5000)
         refuse_writes(place, "read-only")
         with capture_logs() as logs:
             assert versions(load(museum)).keys() == {"a", "b", "c"}
     (ready,) = (line for line in logs if line["event"] == "the catalogue is ready")
-    assert ready["trained"] == (3 if known == "nothing" else 0)
+    assert ready["trained"] == (0 if known == "an index" else 3)
 
 
 PROCESS = """

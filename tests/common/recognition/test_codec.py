@@ -135,7 +135,7 @@ def test_an_answer_survives_the_wire() -> None:
 
 
 def test_metadata_come_in_one_order() -> None:
-    metadata = {name: "x" for name in ("year", "artist", "technique", "room", "gift", "loan")}
+    metadata = dict.fromkeys(("year", "artist", "technique", "room", "gift", "loan"), "x")
     found = RecognizedObject("a", "A", 1, 0.5, 20, None, metadata)
     model = replace(exhibit_model(1), metadata=metadata)
     answer = recognized_object_from_proto(recognized_object_to_proto(found))
