@@ -44,7 +44,7 @@ class DeviceDaemon:
     Raises
     ------
     ConfigurationError
-        If no tier is set, or a key cannot be read.
+        If a key cannot be read.
     """
 
     def __init__(self, settings: DeviceSettings, metrics: DaemonMetrics) -> None:
