@@ -177,8 +177,9 @@ def open_page(browser: Browser, stack: ExitStack) -> Iterator[Callable[..., Page
         return page
 
     yield open_page
-    # Servers that are away or refuse are part of some tests; errors of scripts and policies are not.
-    of_network = ("Failed to load resource", "WebSocket connection")
+    # Servers that are away, refuse or have an unknown certificate (there is no service
+    # worker then) belong to some tests; errors of scripts and policies do not.
+    of_network = ("Failed to load resource", "WebSocket connection", "An SSL certificate error")
     assert [text for text in complaints if not any(part in text for part in of_network)] == []
 
 
@@ -288,6 +289,16 @@ def test_an_installed_page_opens_without_its_gateway_and_keeps_no_answers(
     tiers.start("gateway")
     reads(page, museum.label)
     assert "/v1/" not in str(page.evaluate(kept))
+
+
+def test_the_camera_works_over_https_with_a_certificate_of_the_gateways_own(
+    tiers: Tiers, museum: Museum, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    with tiers.gateway_with("--self-signed", "--set", f"tls.folder={tmp_path}") as url:
+        assert url.startswith("https://")
+        page = open_page(url, ignore_https_errors=True)
+        start_camera(page)
+        reads(page, museum.label)
 
 
 class SilentHandler(SimpleHTTPRequestHandler):
