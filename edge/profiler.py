@@ -93,6 +93,7 @@ class Profiler:
         self._brought_image = RollingMean(_EXTRACTION_WINDOW, 0.0, full=False)
         self._overhead_ms = RollingMean(_EXTRACTION_WINDOW, 0.0, full=False)
         self._correction = LookupCorrection()
+        self._extractions, self._to_forget = 0, 0.0  # measured ones, and those to be forgotten
         self._curves: ProfileCurves = profile.curves(0)
         self.profile = profile
         """The profile in force."""
@@ -180,10 +181,19 @@ class Profiler:
     def relax(self, requests: int) -> None:
         """As the cache is empty, no lookup tells how busy the machine is: forget slowly that it was busy.
 
+        Nor does an extraction, where photos are passed on as they came. Else one that was slow as the edge
+        started would keep the cache empty for ever.
+
         ``requests`` came since the last call.
         """
         with self._lock:
             self._correction.relax(requests)
+            unmeasured = min(_EXTRACTION_WINDOW, max(0, requests - self._extractions))
+            self._to_forget += unmeasured * self._correction.haste
+            self._extractions = 0
+            while self._to_forget >= 1:
+                self._to_forget -= 1
+                self._extraction_ms.observe(self.profile.extraction_ms)
 
     def observe_query(self, *, image: bool, overhead_ms: float = 0.0) -> None:
         """A request came, with an image or with features.
@@ -198,6 +208,7 @@ class Profiler:
         """Getting the features out of an image took this time."""
         with self._lock:
             self._extraction_ms.observe(extraction_ms)
+            self._extractions += 1
 
     def costs(self, k_max: int) -> Costs:
         """What every cache size 0 … k_max costs now."""

@@ -264,6 +264,11 @@ class LookupCorrection:
         lost = self.patience * self._weight  # 1 before the first lost trial
         return min(_LARGEST_INDIFFERENCE, _INDIFFERENCE * lost) if lost > 1 else 0.0
 
+    @property
+    def haste(self) -> float:
+        """1 before the first lost trial, and half as much after each further one."""
+        return 1.0 / (self._weight * self.patience) if self.patience else 1.0
+
     def relax(self, requests: int = 1) -> None:
         """Return towards 1: so many requests came since the last call, and the cache is empty.
 

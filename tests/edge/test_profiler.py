@@ -124,3 +124,43 @@ def test_nonsense_is_refused(nonsense: float) -> None:
     with pytest.raises(InvalidArgument):
         MissLatency(prior_ms=nonsense)
     assert math.isfinite(latency.mean)
+
+
+def extraction_ms(profiler: Profiler) -> float:
+    profiler.observe_query(image=True)
+    costs = profiler.costs(1)
+    return float(costs.lookup_ms[1] - profiler.profile.curves(1).lookup_ms[1] * profiler.correction)
+
+
+def test_an_extraction_that_was_slow_at_the_start_is_forgotten_where_photos_are_passed_on() -> None:
+    profiler = new_profiler()
+    for _ in range(2):
+        profiler.observe_extraction(50.0)
+    assert extraction_ms(profiler) == pytest.approx(50.0)
+    for _ in range(20):
+        profiler.relax(1)
+    assert extraction_ms(profiler) < 15.0
+
+
+def test_an_edge_that_goes_on_extracting_forgets_nothing_of_it() -> None:
+    profiler = new_profiler()
+    for _ in range(40):
+        profiler.observe_extraction(50.0)
+        profiler.relax(1)
+    assert extraction_ms(profiler) == pytest.approx(50.0)
+
+
+def test_after_lost_trials_extractions_are_forgotten_more_slowly() -> None:
+    def left_ms(lost: int) -> float:
+        profiler = new_profiler()
+        for _ in range(lost):
+            profiler.relax(1)
+            profiler.observe_lookup(1, 100.0)
+        for _ in range(100):
+            profiler.observe_extraction(50.0)
+        profiler.relax(0)
+        profiler.relax(40)
+        profiler.relax(40)
+        return extraction_ms(profiler)
+
+    assert left_ms(5) > left_ms(0)
