@@ -119,17 +119,19 @@ def _print_demo(scenario: Scenario, result: DemoResult) -> None:
     print_table(columns, rows, title="Latency, accuracy and cost", right=columns[1:])
     for one in result.results:
         if one.link:
-            print_line(describe_link(one))
+            print_line(describe_link(one), hang=2)
     for target in targets(scenario, {one.name: one for one in result.results}):
-        print_line(describe_target(target))
+        print_line(describe_target(target), hang=12)
     if not scenario.judged:
         print_line("A small demo is not judged: the targets are those of `nearsight demo`.")
     for warning in warnings(result.results):
-        print_line(f"warning  {warning}")
+        print_line(f"warning  {warning}", hang=9)
     print_line("")
-    print_line(f"{describe_answers(result.results)} Took {result.seconds:.0f} s.")
+    print_line(f"{describe_answers(result.results)} Took {result.seconds:.0f} s.", hang=2)
     print_line(
-        f"Results: {result.folder}/summary.json, requests.csv, {result.figure.name}; logs in its sub-folders"
+        f"Results: {result.folder}/summary.json, requests.csv, {result.figure.name}; logs in its sub-folders",
+        hang=9,
     )
     print_line("Next:    nearsight demo --rtt 60 --mbps 5    a cloud further away")
-    print_line(f"         nearsight evaluate {result.museum}    recall and precision of the whole catalogue")
+    print_line("         recall and precision of the whole catalogue:")
+    print_line(f"         nearsight evaluate {result.museum}")
