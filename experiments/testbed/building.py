@@ -12,7 +12,7 @@ from nearsight.common.rpc.security import generate_keys
 from nearsight.experiments.links.link import UNSHAPED
 from nearsight.experiments.links.shaper import ShaperOrder
 from nearsight.experiments.rig.processes import Process
-from nearsight.experiments.rig.tiers import tier_arguments
+from nearsight.experiments.rig.tiers import NO_STANDBY, tier_arguments
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
 from nearsight.experiments.testbed.inventory import Host, Inventory, LinkSpec, ServerSpec
 from nearsight.experiments.testbed.node_network import Pairs, make_network, shape_links
@@ -151,6 +151,8 @@ class Builder:
             settings["security.allowed_clients"] = node.path(f"keys/allowed-{name}")
         if tier == "cloud":
             settings |= {"database": node.path("cloud.db"), "create": True}
+        if tier == "edge":
+            settings |= NO_STANDBY
         settings |= spec.settings
         settings |= {key: node.put(path, f"files/{name}-{path.name}") for key, path in spec.files.items()}
         node.start(name, tier_arguments(tier, node.path(EMPTY_CONFIG), settings))
