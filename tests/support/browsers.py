@@ -23,6 +23,18 @@ ORIGIN = "http://localhost:1"
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 
+_IMPORT = """async () => {
+    Object.assign(globalThis, await import("/nearsight.js"));
+    Math.random = () => 1; // a wait is as long as it may be
+    globalThis.photo = (width, height, type = "image/png") => new Promise((done) =>
+        Object.assign(document.createElement("canvas"), {width, height}).toBlob(done, type));
+    globalThis.told = (error) => error &&
+        {name: error.name, code: error.code, message: error.message, advice: error.advice};
+    globalThis.outcome = (promise) => promise.then((answer) => ({answer}), told);
+    globalThis.recognizer = (more) => new Recognizer("/", {catalogue: "museum", ...more});
+}"""
+
+
 @contextmanager
 def chromium(*flags: str, camera: Path | None = None) -> Iterator[Browser]:
     """A browser whose camera, if there is one, plays this clip again and again."""
@@ -105,7 +117,7 @@ class ScriptedGateway:
     """
 
     def __init__(self, page: Page, origin: str = ORIGIN) -> None:
-        self._origin = origin
+        self._page, self._origin = page, origin
         self.connections: list[Connection] = []
         self.requests: list[Route] = []
         """Requests below ``/v1/``, in their order."""
@@ -115,6 +127,11 @@ class ScriptedGateway:
         """What every frame is answered with, on all connections, which are ready at once then."""
         page.route(f"{origin}/**", self._serve)
         page.route_web_socket(f"ws://{origin.removeprefix('http://')}/**", self._connect)
+
+    def import_module(self) -> None:
+        """Open a page that has imported the module, with `recognizer`, `photo` and `outcome`."""
+        self._page.goto(f"{self._origin}/blank")
+        self._page.evaluate(_IMPORT)
 
     def _serve(self, route: Route) -> None:
         path = route.request.url.removeprefix(f"{self._origin}/").partition("?")[0].partition("#")[0]
