@@ -19,7 +19,7 @@ def museum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = CliRunner().invoke(app, [*arguments, "--out", str(out)])
     assert result.exit_code == 0, result.output
     assert f"{out}: 4 exhibits, 4 photos of them and 1 of others (seed 1" in result.stdout
-    assert f"next: nearsight evaluate {out}" in result.stdout
+    assert f"next: nearsight cloud ingest {out}" in result.stdout
     return out
 
 
