@@ -55,7 +55,7 @@ def demo(  # noqa: PLR0917  typer calls it by name
 ) -> None:
     """Generate a museum, run cloud, edge and devices, replay visitors: only-cloud, then with the edge cache.
 
-    At last the cloud is killed, and the edge goes on without it. Takes less than 3 minutes, with --quick
+    In the end the cloud is killed, and the edge goes on without it. Takes 3 to 4 minutes, with --quick
     less than 45 seconds.
     """
     require_experiments("demo")
