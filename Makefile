@@ -34,7 +34,7 @@ test test-system: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)  ## run the tests
 	$(BIN)/pytest -m "not system" --numprocesses 3 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
-test-system: $(STAMP)  ## run the tests of namespaces, SSH, limits, long faults and builds (some need root)
+test-system: $(STAMP)  ## run the tests of namespaces, SSH, browsers, long faults, whole demos and studies, builds (some need root)
 	$(BIN)/pytest -m system --numprocesses 2 --dist loadfile $(TEST_ARGS)
 
 check: $(STAMP)  ## formatting, lint, types, generated code in sync, import directions, names in documents

@@ -22,6 +22,8 @@ from nearsight.experiments.rig.rows import RequestRow, accounting_errors, read_r
 from nearsight.experiments.rig.tiers import CATALOGUE, Deployment, deployed, endpoint_of
 from nearsight.experiments.traces.plan import PlannedPhoto, load_photos, plan_from_requests
 
+pytestmark = pytest.mark.system
+
 TINY = Scenario(
     objects=10,
     sections=1,

@@ -10,6 +10,8 @@ import pytest
 from nearsight.experiments.framework.registry import experiments
 from nearsight.experiments.framework.result_files import PROVENANCE
 
+pytestmark = pytest.mark.system
+
 # Those that start daemons, or take longer than five seconds on one core.
 LONG = {
     *(

@@ -190,6 +190,7 @@ def _is_off(_folder: Path) -> bool:
     raise Unavailable("a node is off")
 
 
+@pytest.mark.system
 def test_a_server_that_dies_while_devices_are_prepared_is_named(tmp_path: Path) -> None:
     inventory, state = local_inventory(tmp_path), tmp_path / "lab.testbed"
     (cell,) = cells(inventory)

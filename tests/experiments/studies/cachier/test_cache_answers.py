@@ -60,6 +60,7 @@ def test_only_what_the_catalogue_would_not_answer_counts_as_wrong() -> None:
     assert (worst.value, worst.reached) == (0, True)
 
 
+@pytest.mark.system
 def test_a_small_run_teaches_asks_and_draws(smoke_runs) -> None:
     folder = smoke_runs.folder("cache-answers")
     found = json.loads((folder / "summary.json").read_text())["metrics"]

@@ -52,6 +52,7 @@ def test_the_papers_own_trade_off_reaches_the_targets() -> None:
     assert ahead.value == pytest.approx((0.87 - 0.146) - (0.81 - 0.619))
 
 
+@pytest.mark.system
 def test_figure_and_table_are_measured_once(smoke_runs) -> None:
     figure, table = smoke_runs.folder("fig4.4"), smoke_runs.folder("table4.1")
     assert (table / "rows.csv").read_text() == (figure / "rows.csv").read_text()

@@ -81,6 +81,7 @@ def test_each_line_of_the_table_is_of_one_system_and_metric(found: dict[str, Any
     assert all(len(row) == len(columns) for row in table)
 
 
+@pytest.mark.system
 def test_a_map_is_drawn(rows: list[StoredRow]) -> None:
     assert png_size(FIGURE, rows) > 50_000
 
