@@ -24,7 +24,7 @@ MARGIN = 0.95
 """Crops must take less than this share of a whole execution."""
 CALL_MS = 0.04
 """Of one execution of the smallest segment on a crop, here."""
-PLANNED_MS = 0.02
+PLANNED_MS = 0.03
 """Of finding what to do with one segment, here."""
 _SHARES = (0.1, 0.3, 0.5, 0.7)
 """Of the frame that changes, in the middle or in a corner: what cuts are chosen for."""

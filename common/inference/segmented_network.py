@@ -42,6 +42,10 @@ UNMOVED = (0, 0)
 """The offset between frames of a camera at rest."""
 _MOST_DIRTY = 0.9
 """Where more than this share of a map changed, all segments behind it run whole."""
+_WEIGHT, _KEPT = 0.2, 0.98
+"""Of the newest measurement in a running mean; of a mean from frame to frame."""
+_SHORT_TAIL_BYTES = 8_000_000
+"""Weights may lie in memory twice; up to here a whole frame is one call for the tail, too."""
 
 
 class SegmentReport(NamedTuple):
@@ -74,11 +78,6 @@ class _Step(NamedTuple):
     crops: Sequence[Crop] | None
     expected_ms: float
 
-
-_WEIGHT, _KEPT = 0.2, 0.98
-"""Of the newest measurement in a running mean; of a mean from frame to frame."""
-_SHORT_TAIL_BYTES = 8_000_000
-"""Weights may lie in memory twice; up to here a whole frame is one call for the tail, too."""
 
 _WHOLE = _Step(None, math.inf)
 
@@ -225,7 +224,7 @@ class SegmentedNetwork:
                 break
             step = self._step(segment, cost, found, offset)
             steps.append(step)
-            spent_ms += step.expected_ms
+            spent_ms += step.expected_ms + PLANNED_MS
             if spent_ms + rest_ms < best_ms:
                 best_ms, best = spent_ms + rest_ms, len(steps)
             if spent_ms > best_ms or all(_is_dirty(one, found[one.name]) for one in segment.targets):
@@ -246,7 +245,7 @@ class SegmentedNetwork:
             changed = found[target.name] = _distinct([one for to, one in reached if to == number])
             crops += [segment.crop(number, one) for one in changed]
         crops = merged(crops, segment, cost, self._regions)
-        expected_ms = cost.crops_ms(crops, segment.size[0] * segment.size[1]) + PLANNED_MS
+        expected_ms = cost.crops_ms(crops, segment.size[0] * segment.size[1])
         if expected_ms >= MARGIN * cost.whole_ms:
             return _Step(None, cost.whole_ms)
         # All that a crop writes counts as changed: the next segment has as few rectangles as this one.
