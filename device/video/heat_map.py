@@ -50,7 +50,8 @@ class HeatMap:
         height, width = self._sum.shape[:2]
         self._sum += photo if photo.shape == self._sum.shape else cv2.resize(photo, (width, height))
         self._reused += self._over(result.blocks.astype(np.float64), self._sum.shape, result)
-        self._given += self._over(np.ones(result.blocks.shape), self._sum.shape, result)
+        top, left, bottom, right = _window(result, self._sum.shape)
+        self._given[top:bottom, left:right] += 1
         self.frames += 1
 
     def picture(self) -> NDArray[np.uint8]:

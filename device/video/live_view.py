@@ -234,13 +234,15 @@ class LiveView:
 
     def _credits(self) -> int:
         """Questions that may be in flight: one while the scene is unknown, as two delay each other."""
-        unknown = self.holding is not None and not self.holding.recognition.known
-        return 1 if unknown else self._settings.credits
+        return 1 if self._holds_unknown() else self._settings.credits
 
     def _stays_unknown(self, now_s: float) -> bool:
         """Whether the scene is unknown at first look, and had no second one for long."""
-        unknown = self.holding is not None and not self.holding.recognition.known
-        return unknown and now_s - self._second_look_s >= _SECOND_LOOK_S
+        return self._holds_unknown() and now_s - self._second_look_s >= _SECOND_LOOK_S
+
+    def _holds_unknown(self) -> bool:
+        """Whether the answer in force says that the scene is unknown."""
+        return self.holding is not None and not self.holding.recognition.known
 
     def _turning(self, before: _Frame | None, now: _Frame) -> bool:
         """Whether the camera turns fast, and has not done so for long."""

@@ -61,7 +61,7 @@ class Figure(Experiment):
     """Live video: age of answers, recall and wrong answers, outlines, CPU time; a stream against photos."""
 
     name: ClassVar[str] = "stream-age"
-    source: ClassVar[str] = "beyond the DeepCache's 7.1"
+    source: ClassVar[str] = "beyond DeepCache's 7.1"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One per device and clip; the last clip has an exhibit that the catalogue does not know."""
