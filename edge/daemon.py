@@ -154,10 +154,10 @@ class EdgeDaemon:
     def stop(self, grace_s: float) -> None:
         """Finish what is in progress within ``grace_s`` seconds, then release everything."""
         self._server.stop(grace_s)
-        self.standbys.stop(grace_s)
         self._background.stop(grace_s)
         self.networks.stop(grace_s)
-        self._cloud.close()
+        self._cloud.close()  # questions that are open fail now, and standbys may be asked to look
+        self.standbys.stop(grace_s)
         if self._store is not None:
             self.caches.save()
             self._store.close()

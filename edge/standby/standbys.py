@@ -78,9 +78,9 @@ class Standbys:
             self._worker.submit(self._round, name="round")
 
     def stop(self, grace_s: float) -> None:
-        """Stop; who waits for a look still gets it."""
+        """Stop. Looks in progress end; those that have not begun do not, as the server stopped before."""
         self._worker.stop(grace_s)
-        self._lookers.shutdown()
+        self._lookers.shutdown(cancel_futures=True)
         if self._store is not None:
             self._store.close()
 

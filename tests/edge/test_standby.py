@@ -117,6 +117,20 @@ def test_a_cloud_that_hangs_gets_a_share_of_the_time_and_then_none(
     assert len(cloud.received) == asked, "it cools down"
 
 
+def test_an_edge_that_stops_while_its_cloud_hangs_logs_no_error(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    edge, device = served
+    asked = len(cloud.received)
+    cloud.gate.clear()
+    answer = device.send(photo(1))
+    wait_until(lambda: len(cloud.received) > asked, what="a question at the cloud")
+    edge.stop(0.0)
+    with pytest.raises(Unavailable, match="stopping"):
+        answer.result(30)
+    assert not caplog.records
+
+
 def test_an_overloaded_cloud_is_relieved(served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud) -> None:
     _, device = served
     cloud.recognize_error = Overloaded("too many requests")
