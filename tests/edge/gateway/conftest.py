@@ -1,12 +1,20 @@
-"""One scripted edge and one gateway for the tests of a module that change no setting."""
+"""What the tests of a module share: a scripted edge with a gateway; Chromium with a scripted gateway."""
+
+from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.gateway import Browser, ScriptedEdge, running_gateway
 from support.recognition_server import always
+
+if TYPE_CHECKING:  # playwright is not installed everywhere
+    from playwright import sync_api as playwright
+
+    from support.browsers import ScriptedGateway
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +45,30 @@ def edge(edge_of_module: ScriptedEdge) -> ScriptedEdge:
 def browser(browser_of_module: Browser, edge: ScriptedEdge) -> Browser:
     """At a gateway with default settings."""
     return browser_of_module
+
+
+@pytest.fixture(scope="module")
+def chromium_of_module() -> Iterator[playwright.Browser]:
+    """With a camera that shows a test picture."""
+    from support.browsers import chromium
+
+    with chromium("--use-fake-device-for-media-stream") as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(chromium_of_module: playwright.Browser) -> Iterator[playwright.Page]:
+    page = chromium_of_module.new_page()
+    page.set_default_timeout(30_000)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def gateway(page: playwright.Page) -> ScriptedGateway:
+    """Beside an application's page that has imported `nearsight.js`."""
+    from support.browsers import ScriptedGateway
+
+    gateway = ScriptedGateway(page)
+    gateway.import_module()
+    return gateway

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import cv2
 import numpy as np
 import pytest
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("chromium")]
-playwright = pytest.importorskip("playwright.sync_api")
-from playwright.sync_api import Browser, Page  # noqa: E402
+pytest.importorskip("playwright")
+from playwright.sync_api import Page  # noqa: E402
 
-from support.browsers import ORIGIN, ScriptedGateway, answer, chromium, failure, until  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page()
-    page.set_default_timeout(30_000)
-    yield page
-    page.close()
-
-
-@pytest.fixture
-def gateway(page: Page) -> ScriptedGateway:
-    """Beside an application's page that has imported the module."""
-    gateway = ScriptedGateway(page)
-    gateway.import_module()
-    return gateway
+from support.browsers import ORIGIN, ScriptedGateway, answer, failure, until  # noqa: E402
 
 
 def sent_image(gateway: ScriptedGateway) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,18 +20,11 @@ from support.browsers import (  # noqa: E402
     UNKNOWN,
     ScriptedGateway,
     answer,
-    chromium,
     failure,
     until,
 )
 
 expect.set_options(timeout=30_000)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium("--use-fake-device-for-media-stream") as browser:
-        yield browser
 
 
 class Visit:
@@ -102,8 +94,8 @@ class Visit:
 
 
 @pytest.fixture
-def visit(browser: Browser, stack: ExitStack) -> Visit:
-    return Visit(browser, stack)
+def visit(chromium_of_module: Browser, stack: ExitStack) -> Visit:
+    return Visit(chromium_of_module, stack)
 
 
 def photo(width: int, height: int) -> dict[str, Any]:
@@ -277,9 +269,9 @@ def test_the_keyboard_alone_is_enough(visit: Visit) -> None:
 
 
 def test_a_refused_camera_has_a_next_step_and_can_be_allowed_later(
-    browser: Browser, stack: ExitStack
+    chromium_of_module: Browser, stack: ExitStack
 ) -> None:
-    visit = Visit(browser, stack, camera=False)
+    visit = Visit(chromium_of_module, stack, camera=False)
     visit.start(answer())
     visit.reads("The camera is not allowed", "or choose a photo")
     visit.context.grant_permissions(["camera"])
@@ -300,8 +292,10 @@ def test_a_camera_that_does_not_start_has_a_sentence(visit: Visit, name: str, he
     visit.reads(headline, "or choose a photo")
 
 
-def test_without_https_the_page_says_so_and_takes_photos(browser: Browser, stack: ExitStack) -> None:
-    visit = Visit(browser, stack, origin="http://museum.test")
+def test_without_https_the_page_says_so_and_takes_photos(
+    chromium_of_module: Browser, stack: ExitStack
+) -> None:
+    visit = Visit(chromium_of_module, stack, origin="http://museum.test")
     visit.start()
     visit.reads("The camera needs https", "or choose a photo")
     visit.gateway.replies = [(200, answer())]
@@ -359,9 +353,9 @@ def test_a_refused_token_ends_the_camera(visit: Visit) -> None:
 
 
 def test_the_token_of_the_link_leaves_the_address_and_travels_with_each_request(
-    browser: Browser, stack: ExitStack
+    chromium_of_module: Browser, stack: ExitStack
 ) -> None:
-    visit = Visit(browser, stack, address="/?catalogue=museum#token=se-cret_1")
+    visit = Visit(chromium_of_module, stack, address="/?catalogue=museum#token=se-cret_1")
     assert visit.page.url == f"{ORIGIN}/?catalogue=museum"
     visit.page.reload()
     choose(visit, photo(64, 48))
@@ -373,8 +367,8 @@ def test_the_token_of_the_link_leaves_the_address_and_travels_with_each_request(
     assert visit.page.evaluate("sessionStorage.token") == "other"
 
 
-def test_of_several_catalogues_the_visitor_chooses_one(browser: Browser, stack: ExitStack) -> None:
-    visit = Visit(browser, stack)
+def test_of_several_catalogues_the_visitor_chooses_one(chromium_of_module: Browser, stack: ExitStack) -> None:
+    visit = Visit(chromium_of_module, stack)
     expect(visit.page.get_by_label("Collection")).to_be_hidden()
     visit.gateway.replies = [(200, {"catalogues": [{"name": "east"}, {"name": "west"}]})]
     visit.page.reload()
@@ -385,8 +379,10 @@ def test_of_several_catalogues_the_visitor_chooses_one(browser: Browser, stack: 
     until(visit.page, lambda: "/catalogues/west/" in visit.gateway.connections[-1].route.url, "the other one")
 
 
-def test_an_outline_is_drawn_at_once_for_those_who_want_no_motion(browser: Browser, stack: ExitStack) -> None:
-    visit = Visit(browser, stack, reduced_motion="reduce")
+def test_an_outline_is_drawn_at_once_for_those_who_want_no_motion(
+    chromium_of_module: Browser, stack: ExitStack
+) -> None:
+    visit = Visit(chromium_of_module, stack, reduced_motion="reduce")
     visit.page.evaluate(
         """() => {
             globalThis.steps = [];
@@ -406,10 +402,10 @@ def test_an_outline_is_drawn_at_once_for_those_who_want_no_motion(browser: Brows
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_accessibility_errors(
-    browser: Browser, stack: ExitStack, size: dict[str, int], scheme: str
+    chromium_of_module: Browser, stack: ExitStack, size: dict[str, int], scheme: str
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    visit = Visit(browser, stack, viewport=size, color_scheme=scheme)
+    visit = Visit(chromium_of_module, stack, viewport=size, color_scheme=scheme)
 
     def check() -> None:
         found = axe.run(visit.page)
@@ -434,9 +430,9 @@ def test_axe_finds_no_accessibility_errors(
     "size", [PHONE, DESKTOP, {"width": 320, "height": 480}, {"width": 844, "height": 390}]
 )
 def test_nothing_lies_outside_the_window_and_the_buttons_can_be_hit(
-    browser: Browser, stack: ExitStack, size: dict[str, int]
+    chromium_of_module: Browser, stack: ExitStack, size: dict[str, int]
 ) -> None:
-    visit = Visit(browser, stack, viewport=size)
+    visit = Visit(chromium_of_module, stack, viewport=size)
     visit.start(answer("A very long label of an exhibit " * 6, metadata={"note": "word" * 60}))
     expect(visit.page.get_by_role("term")).to_be_attached()
     width, height = visit.page.evaluate("[document.body.scrollWidth, document.documentElement.scrollHeight]")
