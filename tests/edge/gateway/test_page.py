@@ -313,13 +313,41 @@ def test_an_unplugged_camera_ends_the_stream_with_a_sentence(visit: Visit) -> No
     until(visit.page, lambda: visit.gateway.connections[0].closed, "the end of the connection")
 
 
-def test_a_camera_that_is_stopped_is_let_go(visit: Visit) -> None:
+@pytest.mark.parametrize("by", ["Stop camera", "Choose photo"])
+def test_a_camera_that_is_stopped_is_let_go(visit: Visit, by: str) -> None:
     visit.start(answer())
     visit.reads("Night")
     track = visit.page.evaluate_handle("document.querySelector('video').srcObject.getTracks()[0]")
-    visit.button("Stop camera").click()
-    assert track.evaluate("track => track.readyState") == "ended"
+    if by == "Choose photo":
+        choose(visit, photo(64, 48))
+    else:
+        visit.button(by).click()
+    visit.page.wait_for_function("track => track.readyState === 'ended'", arg=track)
     until(visit.page, lambda: visit.gateway.connections[0].closed, "the end of the connection")
+
+
+def test_a_camera_that_comes_after_it_was_stopped_is_let_go(visit: Visit) -> None:
+    visit.page.evaluate(
+        """() => {
+            const { mediaDevices } = navigator;
+            const real = mediaDevices.getUserMedia.bind(mediaDevices);
+            const asked = Promise.withResolvers();
+            mediaDevices.getUserMedia = async (wanted) => {
+                const media = await real(wanted);
+                globalThis.track = media.getTracks()[0];
+                await asked.promise;
+                return media;
+            };
+            globalThis.allow = asked.resolve;
+        }"""
+    )
+    visit.start(answer())
+    visit.page.wait_for_function("globalThis.track")
+    visit.button("Stop camera").click()
+    visit.page.evaluate("allow()")
+    visit.page.wait_for_function("track.readyState === 'ended'")
+    visit.reads("Point the camera at an exhibit")
+    assert visit.gateway.connections == []
 
 
 def test_the_page_says_that_it_is_offline_and_goes_on_by_itself(visit: Visit) -> None:
@@ -379,24 +407,33 @@ def test_of_several_catalogues_the_visitor_chooses_one(chromium_of_module: Brows
     until(visit.page, lambda: "/catalogues/west/" in visit.gateway.connections[-1].route.url, "the other one")
 
 
-def test_an_outline_is_drawn_at_once_for_those_who_want_no_motion(
-    chromium_of_module: Browser, stack: ExitStack
+@pytest.mark.parametrize(("motion", "glides"), [("reduce", False), ("no-preference", True)])
+def test_an_outline_glides_unless_the_visitor_wants_less_motion(
+    chromium_of_module: Browser, stack: ExitStack, motion: str, glides: bool
 ) -> None:
-    visit = Visit(chromium_of_module, stack, reduced_motion="reduce")
-    visit.page.evaluate(
-        """() => {
-            globalThis.steps = [];
-            const line = document.querySelector("polygon");
-            new MutationObserver(() => steps.push(1)).observe(line, {attributes: true});
+    page = Visit(chromium_of_module, stack, reduced_motion=motion).page
+    drawn = page.evaluate(
+        """async () => {
+            const { Outline } = await import("/outline.js");
+            const overlay = document.getElementById("overlay");
+            const line = overlay.lastElementChild;
+            const outline = new Outline(overlay);
+            const drawn = [];
+            const show = (corners) => new Promise((done) => {
+                new MutationObserver(() => {
+                    drawn.push(line.getAttribute("points"));
+                    if (drawn.at(-1) === corners.join(" ")) done();
+                }).observe(line, {attributes: true});
+                outline.show(corners, 640, 480, false);
+            });
+            await show([[10, 20], [90, 20], [90, 80], [10, 80]]);
+            drawn.length = 0;
+            await show([[100, 200], [300, 200], [300, 400], [100, 400]]);
+            return drawn;
         }"""
     )
-    visit.start(answer())
-    visit.reads("Night")
-    far = [[100, 200], [300, 200], [300, 400], [100, 400]]
-    visit.gateway.always = answer("Day", object_id="0043", corners=far)
-    visit.reads("Day")
-    sent = len(visit.gateway.connections[0].frames)
-    assert visit.page.evaluate("steps.length") <= sent, "one step for each answer"
+    assert drawn[-1] == "100,200 300,200 300,400 100,400"
+    assert (len(set(drawn)) > 1) == glides
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
