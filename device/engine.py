@@ -72,6 +72,7 @@ class _Request:
     flow: RequestFlow[DeviceQuery]
     deliver: Deliver
     handle: RequestHandle
+    one_look: bool
     source: QuerySource | None = None
     query: DeviceQuery | None = None
 
@@ -141,17 +142,17 @@ class RequestEngine:
     ) -> RequestHandle:
         """Start a request; ``deliver`` is called exactly once, from any thread, and must not block.
 
-        ``stages`` take the place of those of the device; ``one_look`` as in `RequestFlow`.
+        ``stages`` take the place of those of the device; ``one_look`` as in `Query`.
         """
         now_s = self._clock.monotonic()
         deadline_s = now_s + timeout_s - reserve_s(timeout_s)
         stages = self._stages if stages is None else stages
-        flow = RequestFlow(stages, self._next_tiers, DEVICE, now_s, deadline_s, one_look=one_look)
+        flow = RequestFlow(stages, self._next_tiers, DEVICE, now_s, deadline_s)
         number = next(self._numbers)
         # The handle knows its request by number: with a reference the two would be a cycle, and each photo
         # would stay in memory until Python looks for cycles.
         handle = RequestHandle(uuid.uuid4().hex[:16], partial(self._cancel, number))
-        request = _Request(number, flow, deliver, handle, source)
+        request = _Request(number, flow, deliver, handle, one_look, source)
         with self._lock:
             refusal = self._refusal()
             if refusal is None:
@@ -205,6 +206,7 @@ class RequestEngine:
             if query is None:
                 begun_s = self._clock.monotonic()
                 query = request.query = self._make_query(source)
+                query.one_look = request.one_look
                 effect = self._apply(request, partial(flow.begin, query, begun_s))
             while True:
                 if isinstance(effect, Look):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -24,11 +23,9 @@ from nearsight.common.request.effects import Stage
 from nearsight.common.request.next_tiers import AskRules, NextTiers
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.device.base_recognizer import BaseRecognizer
-from nearsight.device.engine import Outcome, RecognizerObserver, RequestEngine
-from nearsight.device.image_sources import AnyImage
+from nearsight.device.engine import RecognizerObserver, RequestEngine
 from nearsight.device.local_catalogue import LocalCatalogue, from_database, from_folder
 from nearsight.device.query import DeviceQuery, QueryContext
-from nearsight.device.recognition import RequestHandle
 from nearsight.device.recognizer_settings import LocalSettings, UploadSettings
 
 
@@ -41,16 +38,13 @@ class WholeCatalogue:
         All of them.
     extractor : FeatureExtractor
         For images.
-    one_look : bool
-        More photos of the same follow: no second look.
     """
 
     grain = OBJECT
 
-    def __init__(self, recognizer: ObjectRecognizer, extractor: FeatureExtractor, *, one_look: bool) -> None:
+    def __init__(self, recognizer: ObjectRecognizer, extractor: FeatureExtractor) -> None:
         self._recognizer = recognizer
         self._extractor = extractor
-        self._one_look = one_look
 
     def features_wanted(self, query: DeviceQuery) -> int | None:
         """None are needed: each look extracts its own."""
@@ -62,7 +56,7 @@ class WholeCatalogue:
         if isinstance(query.source, Features):
             return self._recognizer.recognize(query.source.strongest(MAX_QUERY_FEATURES)).found
         return recognize_image(
-            query.source, self._recognizer, self._extractor, go_on=lambda: not self._one_look
+            query.source, self._recognizer, self._extractor, go_on=lambda: not query.one_look
         ).found
 
     def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
@@ -123,17 +117,12 @@ class LocalRecognizer(BaseRecognizer):
         recognizer, extractor = loaded.recognizer, OrbExtractor(recognition.fast_threshold)
         self.object_ids = recognizer.object_ids
         """Ids of the objects that it knows."""
-        results = self._results(loaded, path.name, clock)
-        self._stages = {
-            one_look: (*results, WholeCatalogue(recognizer, extractor, one_look=one_look))
-            for one_look in (False, True)
-        }
         limits = recognition.limits
         upload = UploadSettings(max_bytes=limits.max_bytes, max_pixels=limits.max_pixels)
         engine = RequestEngine(
             {},
             partial(DeviceQuery, context=QueryContext(upload, clock, recognition)),
-            (),
+            (*self._results(loaded, path.name, clock), WholeCatalogue(recognizer, extractor)),
             self.settings,
             clock,
             NextTiers((), AskRules(), {}, recognition.query_features),
@@ -149,15 +138,3 @@ class LocalRecognizer(BaseRecognizer):
         versions = {model.object_id: model.version for model in loaded.recognizer.models.values()}
         listing = Listing(versions, loaded.revision)
         return (ResultStage(name, lambda: listing, settings, clock, Random()),)
-
-    def _submit(
-        self,
-        image: AnyImage | Features,
-        deliver: Callable[[Outcome], None],
-        timeout_s: float | None,
-        *,
-        one_look: bool = False,
-        stages: Sequence[Stage[DeviceQuery]] | None = None,
-    ) -> RequestHandle:
-        stages = self._stages[one_look] if stages is None else stages
-        return super()._submit(image, deliver, timeout_s, one_look=one_look, stages=stages)

@@ -141,6 +141,7 @@ class DeviceQuery:
 
     asked_again = False
     client = ""
+    one_look = False
 
     def __init__(self, source: QuerySource, context: QueryContext) -> None:
         if isinstance(source, InvalidArgument):

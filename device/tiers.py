@@ -54,7 +54,7 @@ class RemoteTier:
         """Start asking; ``done`` is called within ``step.timeout_s``, on the thread of the channel."""
         content = query.content(step.form)
         if isinstance(content, bytes):
-            image = ImageInput(size_bytes=len(content), features_unknown=step.again, one_look=step.one_look)
+            image = ImageInput(size_bytes=len(content), features_unknown=step.again, one_look=query.one_look)
             if self._wants_thumbnails and not step.again:
                 image.thumbnail = query.thumbnail()
             request, blobs = RecognizeRequest(image=image), [content]

@@ -140,7 +140,6 @@ class EdgeRecognitionService(Service):
             EDGE,
             now_s,
             deadline_s,
-            one_look=query.one_look,
             standby=self._standbys.get(context.catalogue) if cache is not None else None,
         )
         call = _Call(query, flow, cache, context)

@@ -41,6 +41,10 @@ class Query(Protocol):
     def asked_again(self) -> bool:
         """Whether its features were unknown to this tier and those behind it a moment ago."""
 
+    @property
+    def one_look(self) -> bool:
+        """Whether more photos of the same follow: no tier need look again at what is unknown at first."""
+
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         """The forms in which it could be sent; features that are not there yet have the given size."""
 
@@ -99,8 +103,6 @@ class Ask:
     """Number of the question, from 0."""
     again: bool = False
     """The tier has just said that the features are unknown."""
-    one_look: bool = False
-    """The tiers need not look again if it is unknown at first."""
 
 
 @dataclass(frozen=True, slots=True)

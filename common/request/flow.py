@@ -101,8 +101,6 @@ class RequestFlow(Generic[Q]):
         Name of this tier, for answers of its stages.
     started_at_s, deadline_s : float
         When the request came, and when the outcome must be known, on the driver's clock.
-    one_look : bool
-        More photos of the same follow: an unknown one need not be looked at again.
     standby : Standby, optional
         Looks where no tier answers.
     """
@@ -115,11 +113,9 @@ class RequestFlow(Generic[Q]):
         started_at_s: float,
         deadline_s: float,
         *,
-        one_look: bool = False,
         standby: Standby[Q] | None = None,
     ) -> None:
         self._query: Q
-        self._one_look = one_look
         self._stages = tuple(stages)
         self._to_look = list(stages)
         self._standby, self._standby_left = standby, standby is not None
@@ -203,7 +199,7 @@ class RequestFlow(Generic[Q]):
             question.first_ms = (now_s - question.chosen_s) * 1e3
             left_s = question.asked_s + question.timeout_s - now_s
             unknown = question.form == FEATURES and answer.found is None and self._query.has_image
-            stands = self._one_look and answer.grain != NETWORK  # which looks at no features
+            stands = self._query.one_look and answer.grain != NETWORK  # which looks at no features
             if unknown and not stands and left_s >= LEAST_REPETITION_S:
                 question.first, question.form = answer, IMAGE
                 return self._make_or_ask(question, now_s)
@@ -300,7 +296,7 @@ class RequestFlow(Generic[Q]):
         self.phase = Phase.ASKING
         left_s = question.asked_s + question.timeout_s - now_s
         tier, attempt = question.choice.tier, len(self.attempts)
-        return Ask(tier, question.form, left_s, attempt, again, self._one_look)
+        return Ask(tier, question.form, left_s, attempt, again)
 
     def _answered(self, question: _Question, answer: Answer, now_s: float, *, complete: bool) -> Finish[Q]:
         choice = question.choice

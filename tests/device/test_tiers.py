@@ -61,7 +61,9 @@ def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown
 
 def test_an_image_says_whether_one_look_is_enough(scene: Scene) -> None:
     for one_look in (False, True):
-        scene.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, 5.0, 0, one_look=one_look))
+        query = DeviceQuery(PHOTO, CONTEXT)
+        query.one_look = one_look
+        scene.ask(query, Ask("edge", IMAGE, 5.0, 0))
     assert [request.image.one_look for request in scene.service.requests] == [False, True]
 
 

@@ -52,11 +52,13 @@ class PlainQuery:
         *,
         has_image: bool = True,
         asked_again: bool = False,
+        one_look: bool = False,
         unmade: Sequence[str] = (),
     ) -> None:
         self.forms = forms
         self.has_image = has_image
         self.asked_again = asked_again
+        self.one_look = one_look
         self.unmade = set(unmade)
         self.reused = 0.0
 
@@ -120,7 +122,6 @@ def new_flow(
     *stages: PlainStage,
     start_s: float = 0.0,
     timeout_s: float = 5.0,
-    one_look: bool = False,
     standby: Standby[PlainQuery] | None = None,
 ) -> Flow:
     return RequestFlow(
@@ -129,7 +130,6 @@ def new_flow(
         "device",
         start_s,
         start_s + timeout_s,
-        one_look=one_look,
         standby=standby,
     )
 

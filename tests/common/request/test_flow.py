@@ -296,9 +296,9 @@ def test_features_that_are_unknown_are_followed_by_the_image() -> None:
 
 def test_where_one_look_is_enough_unknown_features_stand_but_for_a_network() -> None:
     for grain, follows in ((OBJECT, False), (NETWORK, True)):
-        flow = new_flow(tiers("edge"), one_look=True)
-        asked = flow.begin(PlainQuery([FEATURES]), 0.0, 0.0)
-        assert asked == Ask("edge", FEATURES, 5.0, 0, one_look=True)
+        flow = new_flow(tiers("edge"))
+        asked = flow.begin(PlainQuery([FEATURES], one_look=True), 0.0, 0.0)
+        assert asked == Ask("edge", FEATURES, 5.0, 0)
         effect = flow.replied(0, replace(UNKNOWN, grain=grain), 0.2)
         assert isinstance(effect, Ask if follows else Finish)
 

@@ -110,6 +110,7 @@ class Replayed:
         self.answers: deque[Any] = deque()
         self.has_image = query is not None and query.has_image
         self.asked_again = query is not None and query.asked_again
+        self.one_look = query is not None and query.one_look
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
         found: Sequence[Payload] = self.answers.popleft()
