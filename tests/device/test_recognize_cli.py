@@ -1,7 +1,7 @@
 """``nearsight recognize`` as a person types it."""
 
 import json
-from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,23 +14,20 @@ from nearsight.common.operation.explain import ExplanationService
 from nearsight.common.operation.status import HealthService
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import RpcServer, ServerSettings
-from support.pictures import broken_images, jpeg, picture
-from support.recognition_server import EXHIBIT, ScriptedRecognition, always, failing, response, serve
-from support.recognizers import NOBODY
+from support.pictures import broken_images
+from support.recognition_server import EXHIBIT, ScriptedRecognition, always, failing, response
+from support.recognizers import NOBODY, PHOTO, Scene
 
 
 @pytest.fixture
-def edge() -> Iterator[ScriptedRecognition]:
-    service = ScriptedRecognition(always("edge"))
-    server = serve(service, "edge")
-    service.endpoint = server.endpoint
-    yield service
-    server.stop(0.0)
+def edge(stack: ExitStack) -> ScriptedRecognition:
+    service, service.endpoint = Scene(stack).tier("edge", always("edge"))
+    return service
 
 
 @pytest.fixture
 def photo(tmp_path: Path) -> str:
-    (tmp_path / "photo.jpg").write_bytes(jpeg(picture(1)))
+    (tmp_path / "photo.jpg").write_bytes(PHOTO)
     return str(tmp_path / "photo.jpg")
 
 
@@ -109,7 +106,7 @@ def folder(tmp_path: Path) -> Path:
     photos = tmp_path / "photos"
     (photos / "more").mkdir(parents=True)
     for name in ("a.jpg", "b.JPG", "more/c.jpeg"):
-        (photos / name).write_bytes(jpeg(picture(1)))
+        (photos / name).write_bytes(PHOTO)
     (photos / "d.png").write_bytes(broken_images()["truncated"])
     for name in ("notes.txt", ".hidden.jpg"):
         (photos / name).write_text("not a photo")
