@@ -205,8 +205,9 @@ def test_a_gateway_that_says_how_long_to_wait_gets_no_frame_before(film: Film) -
     film.wait_for("failing")
     film.pass_time(5000 - INTERVAL_MS)
     film.page.evaluate("show('blue')")
-    _, image = film.next_frame(connection)
-    assert_blue(image)  # not the one of before
+    number, image = film.next_frame(connection)
+    assert number == 1
+    assert_blue(image)  # not one of before
 
 
 def test_a_frame_of_more_bytes_than_the_gateway_takes_is_not_sent(film: Film) -> None:
@@ -325,5 +326,6 @@ def test_a_page_in_the_background_sends_no_frames(film: Film) -> None:
     film.pass_time(20 * INTERVAL_MS)
     film.page.evaluate("show('blue')")
     film.page.evaluate("delete document.hidden")
-    _, image = film.next_frame(connection)
+    number, image = film.next_frame(connection)
+    assert number == 0
     assert_blue(image)  # not one of before
