@@ -2,95 +2,20 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from nearsight.common.clock import SYSTEM_CLOCK, ManualClock
-from nearsight.common.errors import CorruptStore, NearsightError, NotFound, Overloaded, Unavailable
-from nearsight.common.inference import measurement, model_memory
+from nearsight.common.clock import ManualClock
+from nearsight.common.errors import NearsightError, NotFound, Overloaded, Unavailable
+from nearsight.common.inference import model_memory
 from nearsight.common.inference.leases import Absent, Lease
-from nearsight.common.inference.manifest import Manifest
-from nearsight.common.inference.measurement import Measurement
-from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
-from nearsight.common.inference.runtime import Network, Runtime
-from nearsight.common.inference.settings import ModelSettings
 from support.manual_background import ManualBackground
-from support.networks import (
-    add_network,
-    adder_network,
-    colour_network,
-    endless_network,
-    lease_of,
-    runtime_version,
-)
+from support.network_memory import MB, ONES, Place, use
+from support.networks import add_network, colour_network, lease_of, runtime_version
 from support.waiting import wait_until
-
-MB = 1_000_000
-ONES = np.ones((1, 4), np.float32)
-
-
-class Place:
-    """A repository and the memory of one test."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.repository = ModelRepository(folder / "models")
-        self.open: list[ModelMemory] = []
-
-    def add(self, name: str, mb: float | None = 10, addend: float = 1.0) -> Manifest:
-        """A network that was measured to take so much; None: it was not measured."""
-        manifest = add_network(self.repository, name, adder_network(self.folder / f"{name}.onnx", addend), ())
-        if mb is None:
-            return manifest
-        measured = Measurement(int(mb * MB), 5.0, 1.0, 0.5, runtime_version())
-        return self.repository.note_measured(manifest, measured)
-
-    def memory(self, mb: int = 30, **changes: object) -> ModelMemory:
-        settings = ModelSettings(folder=self.repository.folder, memory_mb=mb, policy="lru", **changes)  # type: ignore[arg-type]
-        memory = ModelMemory(self.repository, settings, SYSTEM_CLOCK)
-        self.open.append(memory)
-        return memory
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    for memory in place.open:
-        memory.close()
-
-
-def use(memory: ModelMemory, name: str) -> float:
-    """What a network makes of 1, however long it takes to load it."""
-    with lease_of(memory, name).result(20) as lease:
-        return float(lease.run({"": ONES}, 10)["y"][0, 0])
-
-
-def _program(path: Path, commands: str) -> str:
-    path.write_text(f"#!/bin/sh\n{commands}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Loads wait until it is set."""
-    gate, load = threading.Event(), Runtime.load
-
-    def gated(runtime: Runtime, path: Path, name: str, **how: Any) -> Network:
-        assert gate.wait(20)
-        return load(runtime, path, name, **how)
-
-    monkeypatch.setattr(Runtime, "load", gated)
-    gate.set()
-    yield gate
-    gate.set()
 
 
 def test_a_network_is_loaded_with_its_first_request_and_stays(place: Place) -> None:
@@ -353,93 +278,6 @@ def test_real_sizes_decide_who_stays(place: Place) -> None:
     lease_of(memory, "second").result(20).release()
     assert set(memory.state.resident) == {"second"}
     assert 6 * MB < memory.state.used_bytes < 10 * MB
-
-
-def test_a_damaged_saved_graph_is_removed_and_the_file_itself_is_loaded(place: Place) -> None:
-    manifest = place.add("one", None)
-    graph = place.repository.path(manifest, "prepared") / "graph.onnx"
-    assert use(place.memory(), "one") == 2.0
-    other = place.memory()
-    adder_network(graph, 5.0)
-    assert use(other, "one") == 2.0
-    assert not graph.parent.exists()
-
-
-@pytest.mark.parametrize("mb", [10, None])
-def test_a_damaged_file_fails_who_waits_and_is_put_aside(place: Place, mb: float | None) -> None:
-    manifest = place.add("bad", mb)
-    path = place.repository.path(manifest)
-    path.write_bytes(b"x" * path.stat().st_size)
-    memory = place.memory()
-    lease = lease_of(memory, "bad")
-    with pytest.raises(CorruptStore, match="checksum"):
-        lease.result(20)
-    wait_until(lambda: not place.repository.has("bad"), what="the quarantine")
-    with pytest.raises(NotFound, match="checksum"):
-        memory.request("bad")
-    place.add("bad")
-    assert use(memory, "bad") == 2.0
-
-
-def test_a_file_that_is_no_network_but_has_its_checksum_is_put_aside(place: Place) -> None:
-    source = place.folder / "text.onnx"
-    source.write_text("no network")
-    add_network(place.repository, "text", source)
-    memory = place.memory()
-    with pytest.raises(CorruptStore, match="text cannot be loaded"):
-        lease_of(memory, "text").result(20)
-    wait_until(lambda: not place.repository.has("text"), what="the quarantine")
-
-
-def test_a_network_that_ends_the_process_that_measures_it_is_put_aside_and_others_go_on(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place.add("evil", None)
-    place.add("other")
-    memory = place.memory()
-    with monkeypatch.context() as patch:
-        patch.setattr(measurement.sys, "executable", _program(place.folder / "aborts", "kill -ABRT $$"))
-        with pytest.raises(CorruptStore, match="evil ends the process that loads it: SIGABRT"):
-            lease_of(memory, "evil").result(20)
-        wait_until(lambda: not place.repository.has("evil"), what="the quarantine")
-        assert use(memory, "other") == 2.0
-    assert [path.name for path in place.repository.folder.glob("quarantine/*.json")] == ["evil.json"]
-
-
-def test_a_network_that_hangs_while_it_is_measured_is_put_aside_and_others_go_on(place: Place) -> None:
-    add_network(place.repository, "evil", endless_network(place.folder / "evil.onnx", rounds=10**12), ())
-    place.add("other")
-    memory = place.memory(load_limit_s=0.3)
-    with pytest.raises(CorruptStore, match=r"evil was still loading or executing after 0\.3 s"):
-        lease_of(memory, "evil").result(20)
-    wait_until(lambda: not place.repository.has("evil"), what="the quarantine")
-    assert use(memory, "other") == 2.0
-
-
-def test_a_load_that_hangs_is_given_up_and_others_go_on(place: Place, gate: threading.Event) -> None:
-    place.add("hangs")
-    place.add("other")
-    memory = place.memory(load_limit_s=0.05)
-    gate.clear()
-    with pytest.raises(Unavailable, match=r"hangs was still loading after 0\.05 s"):
-        lease_of(memory, "hangs").result(20)
-    gate.set()
-    memory = place.memory()
-    assert use(memory, "other") == 2.0
-
-
-def test_a_network_that_failed_to_load_is_not_tried_again_at_once(
-    place: Place, gate: threading.Event
-) -> None:
-    place.add("hangs")
-    memory = place.memory(load_limit_s=0.05)
-    gate.clear()
-    with pytest.raises(Unavailable):
-        lease_of(memory, "hangs").result(20)
-    wait_until(lambda: bool(memory.problem("hangs")), what="the problem")
-    with pytest.raises(Unavailable, match="still loading"):
-        memory.request("hangs")
-    assert (memory.state.counts.failed_loads, memory.state.used_bytes) == (1, 0)
 
 
 def test_a_replaced_network_answers_as_the_new_one_and_running_requests_end_with_the_old_one(
