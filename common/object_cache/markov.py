@@ -229,9 +229,7 @@ class MarkovModel:
             least = np.partition(probabilities[slots], len(slots) - top)[len(slots) - top]
             slots = slots[probabilities[slots] >= least]
         slots = slots[np.argsort(-probabilities[slots], kind="stable")][:top]
-        chosen = probabilities[slots]
-        names = self._objects.names(slots.tolist())
-        found = NextObjects(names, chosen, max(0.0, 1.0 - float(chosen.sum())))
+        found = NextObjects.of(self._objects.names(slots.tolist()), probabilities[slots])
         if math.isinf(self._settings.half_life_s) and len(self._predicted) < _PREDICTIONS_MAX:
             self._predicted[past, top] = found
         return found

@@ -5,6 +5,7 @@ As a message, too. What comes in was written by strangers: it is checked before 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,8 +58,14 @@ class NextObjects:
 
     def top(self, count: int) -> NextObjects:
         """Only the first ``count``; the rest joins what remains."""
-        kept = self.probabilities[:count]
-        return NextObjects(self.object_ids[:count], kept, max(0.0, 1.0 - float(kept.sum())))
+        return NextObjects.of(self.object_ids[:count], self.probabilities[:count])
+
+    def without(self, object_ids: Set[str]) -> NextObjects:
+        """All objects but these, which join what remains."""
+        if object_ids.isdisjoint(self.object_ids):
+            return self
+        kept = [index for index, name in enumerate(self.object_ids) if name not in object_ids]
+        return NextObjects.of(tuple(self.object_ids[index] for index in kept), self.probabilities[kept])
 
     def mixed(self, other: NextObjects, weight: float) -> NextObjects:
         """This distribution with a weight in [0, 1], and another one with the rest of it."""
@@ -67,8 +74,12 @@ class NextObjects:
             for name, p in zip(part.object_ids, part.probabilities.tolist(), strict=True):
                 total[name] = total.get(name, 0.0) + share * p
         names = sorted(total, key=total.__getitem__, reverse=True)
-        probabilities = np.array([total[name] for name in names])
-        return NextObjects(tuple(names), probabilities, max(0.0, 1.0 - float(probabilities.sum())))
+        return NextObjects.of(tuple(names), np.array([total[name] for name in names]))
+
+    @classmethod
+    def of(cls, object_ids: tuple[str, ...], probabilities: NDArray[np.float64]) -> NextObjects:
+        """These objects; what is missing to 1 remains."""
+        return cls(object_ids, probabilities, max(0.0, 1.0 - float(probabilities.sum())))
 
     @classmethod
     def nothing(cls) -> NextObjects:

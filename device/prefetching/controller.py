@@ -366,7 +366,8 @@ class PrefetchController:
         if not self._current:
             return
         predicted = self._forecasts.get(self._current)
-        following = self._without_absent(predicted.following if predicted else NextObjects.nothing())
+        # An object without a model would only take the place of another one.
+        following = (predicted.following if predicted else NextObjects.nothing()).without(self._absent)
         miss_ms, correction, stays = self._profiler.miss_ms, self._profiler.correction, self._profiler.stays
         basis = _Basis(self._current, following, (miss_ms, correction, stays))
         if self._basis is not None and self._basis.still_holds(basis):
@@ -379,15 +380,6 @@ class PrefetchController:
         self._log.debug("decision", why=self._decision.why)
         self._fetcher.want([name for name in self._decision.object_ids if name not in self._held])
         self._assemble()
-
-    def _without_absent(self, following: NextObjects) -> NextObjects:
-        """Leave out objects for which there is no model: they would only take the place of others."""
-        if self._absent.isdisjoint(following.object_ids):
-            return following
-        kept = [index for index, name in enumerate(following.object_ids) if name not in self._absent]
-        probabilities = following.probabilities[kept]
-        names = tuple(following.object_ids[index] for index in kept)
-        return NextObjects(names, probabilities, max(0.0, 1.0 - float(probabilities.sum())))
 
     def _most_objects(self) -> int:
         mean_bytes = self._held.mean_bytes

@@ -22,6 +22,13 @@ def test_what_is_cut_off_joins_what_remains() -> None:
     assert (first.object_ids, first.remaining) == (("a",), 0.5)
 
 
+def test_what_is_left_out_joins_what_remains() -> None:
+    three = NextObjects.of(("a", "b", "c"), np.array([0.5, 0.25, 0.125]))
+    left = three.without({"b", "x"})
+    assert (left.object_ids, left.probabilities.tolist(), left.remaining) == (("a", "c"), [0.5, 0.125], 0.375)
+    assert three.without({"x"}) is three
+
+
 @pytest.mark.parametrize(
     ("object_ids", "probabilities", "remaining"),
     [
