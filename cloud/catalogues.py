@@ -108,10 +108,8 @@ class Catalogues:
 
         Raises
         ------
-        NotFound
-            If there is none of that name.
-        InvalidArgument
-            If ``name`` is empty and there are several.
+        NotFound, InvalidArgument
+            As `choose_catalogue`.
         Unavailable
             If it is not loaded yet.
         """

@@ -131,12 +131,8 @@ class CatalogueStore(DatabaseFile):
 
     Parameters
     ----------
-    path : Path
-        The database file.
-    create : bool
-        Create the file if it does not exist.
-    or_read_only : bool
-        Open a file that cannot be written now to be read.
+    path, create, or_read_only
+        As `DatabaseFile`.
     max_catalogues : int
         How many there may be; more in the file already are kept.
     clock : Clock

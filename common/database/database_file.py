@@ -33,12 +33,8 @@ class DatabaseFile:
 
     Parameters
     ----------
-    path : Path
-        The file.
-    form : DatabaseFormat
-        What it must be.
-    create : bool
-        Begin one if there is no file.
+    path, form, create
+        As `open_database`.
     or_read_only : bool
         A file that cannot be written now, as the disk is full or read-only, is opened to be read. The first
         transaction after the disk has room again can write.
