@@ -290,6 +290,17 @@ def test_a_closed_stream_is_silent_and_leaves_no_connection(film: Film) -> None:
     assert len(film.gateway.connections) == 1 and connection.frames == []
 
 
+def test_a_stream_that_is_closed_while_the_catalogue_is_looked_up_leaves_no_connection(film: Film) -> None:
+    film.gateway.replies = [None]
+    film.page.evaluate("begin({catalogue: ''})")
+    until(film.page, lambda: len(film.gateway.requests) == 1, "the question")
+    film.page.evaluate("stream.close()")
+    film.gateway.requests[0].fulfill(json={"catalogues": [{"name": "museum"}]})
+    connection = film.connection(1)
+    until(film.page, lambda: connection.closed, "the end of the connection")
+    assert [event["state"] for event in film.events()] == ["connecting"]
+
+
 def test_a_stream_that_is_closed_while_it_waits_does_not_connect_again(film: Film) -> None:
     film.begin().route.close(code=1001)
     film.wait_for("reconnecting")
