@@ -103,6 +103,8 @@ class Recognizer(BaseRecognizer):
     ------
     ConfigurationError
         If there is neither tier, or an endpoint or key cannot be used.
+    NotFound, CorruptStore
+        If the settings name a profile that is not there, or is damaged.
     TypeError
         If no catalogue is given.
     """
