@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from nearsight.common.catalogue.live_catalogue import LiveCatalogue, Progress
+from nearsight.common.background.progress import Progress, now_and_then
+from nearsight.common.catalogue.live_catalogue import LiveCatalogue
 from nearsight.common.catalogue.store import LOCAL_AUTHOR, Author, CatalogueStore, PutOutcome
 from nearsight.common.catalogue.training import (
     TrainedObject,
@@ -21,9 +22,6 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.settings import RecognitionSettings
-
-PROGRESS_INTERVAL_S = 2.0
-"""How often a long load says in the log how far it is."""
 
 
 class Catalogues:
@@ -206,15 +204,11 @@ class Catalogues:
 
     def _note_progress(self, before: int, total: int) -> Progress:
         """Keeps `loading` true, and logs now and then, while a catalogue loads after ``before`` objects."""
-        last_s = self._clock.monotonic()
+        log = now_and_then(lambda done, of: self._log.info("loading", objects=done, of=of), self._clock)
 
         def note(done: int, _: int) -> None:
-            nonlocal last_s
             self.loading = f"{before + done} of {total} objects"
-            now_s = self._clock.monotonic()
-            if now_s - last_s >= PROGRESS_INTERVAL_S:
-                last_s = now_s
-                self._log.info("loading", objects=before + done, of=total)
+            log(before + done, total)
 
         note(0, 0)
         return note

@@ -15,10 +15,10 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from nearsight.common.background.progress import Progress, now_and_then
 from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
 from nearsight.common.catalogue.ingestion import (
     IngestionReport,
-    Progress,
     ingest_folder,
     read_reference_folder,
 )
@@ -47,7 +47,6 @@ INDEX_NAME = ".nearsight.db"
 """The index of a folder, in it."""
 _IN_INDEX = "references"
 """Name of the only catalogue in it."""
-_PROGRESS_INTERVAL_S = 2.0
 _MOST_PROBLEMS = 20
 """Images that cannot be used, named in the log one by one."""
 
@@ -123,7 +122,7 @@ def from_folder(
             catalogue,
             threads=os.cpu_count() or 1,
             allow_similar=settings.allow_similar,
-            progress=progress or _logged(clock),
+            progress=progress or now_and_then(_log_training, clock),
         )
         if report.interrupted:
             raise KeyboardInterrupt
@@ -204,18 +203,8 @@ def _one_process(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _logged(clock: Clock) -> Progress:
-    """Progress that the log tells now and then."""
-    last_s = clock.monotonic()
-
-    def tell(done: int, total: int) -> None:
-        nonlocal last_s
-        now_s = clock.monotonic()
-        if now_s - last_s >= _PROGRESS_INTERVAL_S:
-            last_s = now_s
-            _log.info("training", objects=done, of=total)
-
-    return tell
+def _log_training(done: int, total: int) -> None:
+    _log.info("training", objects=done, of=total)
 
 
 def _tell_problems(report: IngestionReport) -> None:

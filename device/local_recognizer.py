@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from nearsight.common.background.progress import Progress
 from nearsight.common.catalogue.answers import Listing
-from nearsight.common.catalogue.ingestion import Progress
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.recognition.extraction import FeatureExtractor, OrbExtractor
 from nearsight.common.recognition.models import Features

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from nearsight.common.background.progress import Progress
 from nearsight.common.catalogue.store import PutOutcome
 from nearsight.common.catalogue.training import NewObject, check_object
 from nearsight.common.errors import ImageTooLarge, InvalidArgument, NotFound
@@ -29,9 +30,6 @@ from nearsight.common.recognition.images import read_image_file
 BATCH_OBJECTS = 16
 BATCH_BYTES = 8 * 2**20
 """A batch ends with the object that reaches either limit: bounds memory and the work that can be lost."""
-
-Progress = Callable[[int, int], None]
-"""Called with the objects dealt with so far and their total."""
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".avif"}

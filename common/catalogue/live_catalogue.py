@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from nearsight.common.background.futures import pending
+from nearsight.common.background.progress import Progress
 from nearsight.common.catalogue.look_alikes import compare
 from nearsight.common.catalogue.store import (
     LOCAL_AUTHOR,
@@ -45,9 +46,6 @@ MOST_UNINDEXED = 64
 """So many objects, or a quarter of those in the index, may wait for the next index before more are put."""
 
 V = TypeVar("V")
-
-Progress = Callable[[int, int], None]
-"""Called with what is done and the total."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

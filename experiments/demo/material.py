@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nearsight.common.background.progress import Progress
 from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.experiments.datasets.dataset import Dataset
@@ -39,8 +40,7 @@ from nearsight.experiments.traces.plan import mix_in_unknown
 from nearsight.experiments.traces.requests import PhotoRequest, photo_requests
 from nearsight.experiments.traces.visits import Visit, write_visits_csv
 
-Progress = Callable[[int, int], None]
-Stage = Callable[[str], Callable[[int, int], None]]
+Stage = Callable[[str], Progress]
 FIRST_VISIT_PHOTO = 100
 """Photos of the visitors are numbered from here, apart from those of the museum's own queries."""
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import cv2
 
+from nearsight.common.background.progress import Progress
 from nearsight.common.errors import ConfigurationError, InternalError, InvalidArgument
 from nearsight.experiments.museum.art.exhibit import random_stream, render_reference
 from nearsight.experiments.museum.art.textures import Image
@@ -30,8 +31,6 @@ from nearsight.experiments.museum.labels import catalogue_entry
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
 
 REFERENCE_QUALITY = 92
-Progress = Callable[[int, int], None]
-"""Called with the number of exhibits done and the number of all."""
 
 
 def object_id(index: int) -> str:

@@ -1,0 +1,14 @@
+"""Progress that a log hears of now and then."""
+
+from nearsight.common.background.progress import now_and_then
+from nearsight.common.clock import ManualClock
+
+
+def test_steps_are_reported_once_per_interval_however_many_there_are() -> None:
+    clock = ManualClock()
+    reports: list[tuple[int, int]] = []
+    step = now_and_then(lambda done, total: reports.append((done, total)), clock, 2.0)
+    for done in range(10):
+        step(done, 10)
+        clock.advance(0.5)
+    assert reports == [(4, 10), (8, 10)]
