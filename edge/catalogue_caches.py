@@ -144,8 +144,7 @@ class CatalogueCaches:
                 return
             self._unconfirmed.discard(cache.name)
             if outcome.contradicts(cache.listing):
-                self._drop(cache.name, "the cloud has another catalogue of this name")
-                self.admit(cache.name)
+                self._create(cache.name, outcome)
             else:
                 cache.listed(outcome)
 
@@ -156,6 +155,7 @@ class CatalogueCaches:
         try:
             if isinstance(listing, NearsightError):
                 raise listing
+            self._drop(catalogue, "the cloud has another catalogue of this name")  # it was adopted
             cache = self._begin(catalogue, listing)
         except NearsightError as error:
             self._log.warning("no cache for a catalogue", catalogue=catalogue, error=str(error))

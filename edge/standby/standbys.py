@@ -132,8 +132,9 @@ class Standbys:
     def _round(self) -> None:
         """Look after each standby, and come back."""
         self._worker.submit(self._round, name="round", after_s=_EVERY_S)
+        known = frozenset(self._known)  # before the caches: what is adopted meanwhile has not gone
         caches = {cache.name: cache for cache in self._caches.all()}
-        for name in self._known - caches.keys():
+        for name in known - caches.keys():
             self._known.discard(name)
             self._standbys.pop(name, None)
             if self._store is not None:

@@ -1,5 +1,6 @@
 """The standby on disk: an edge that restarts while its cloud is away answers; nothing outdated comes back."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.recognition.codec import model_digest
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.edge.catalogue_cache import CatalogueCache
+from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.standby import standby, standbys
 from nearsight.edge.standby.store import StandbyStore
@@ -48,6 +51,29 @@ def test_an_edge_that_restarts_while_its_cloud_is_away_answers(
         wait_for(edge, EXHIBITS)
         assert [device.ask(photo(number))[0] for number in (1, 5, 77)] == ["01", "05", None]
         assert edge.ready()
+
+
+def test_a_cache_that_begins_during_a_round_keeps_its_stored_models(
+    state: Path, serve: Serve, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adopt, all_caches, adopted = standbys.Standbys._adopt, CatalogueCaches.all, threading.Event()
+
+    def adopt_and_tell(self: standbys.Standbys, catalogue: str, listing: Listing) -> None:
+        adopt(self, catalogue, listing)
+        adopted.set()
+
+    def outdated(self: CatalogueCaches) -> tuple[CatalogueCache, ...]:
+        found = all_caches(self)
+        if threading.current_thread().name == "nearsight-standby":
+            assert adopted.wait(30)
+        return found
+
+    monkeypatch.setattr(standbys.Standbys, "_adopt", adopt_and_tell)
+    monkeypatch.setattr(CatalogueCaches, "all", outdated)
+    cloud.stop()
+    with serve(standby_mb=50, state=state) as (edge, device):
+        wait_for(edge, EXHIBITS)
+        assert device.ask(photo(1)) == ("01", "edge")
 
 
 def test_an_edge_that_restarts_fetches_no_model_again(
