@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.applications import Starlette
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, NotFound
+from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, NotFound, Unavailable
 from nearsight.edge.gateway.bodies import image_of
 from nearsight.edge.gateway.edge_client import Photo
 from nearsight.edge.gateway.errors import error_response, json_response
@@ -108,6 +109,10 @@ class Api:
             except NearsightError as error:
                 metrics.answered(name, error.code.name)
                 return error_response(error)
+            except asyncio.CancelledError:
+                stopping = Unavailable("the gateway stops", advice="try again in a moment")
+                metrics.answered(name, stopping.code.name)
+                return error_response(stopping)
             metrics.answered(name, "OK")
             return response
 

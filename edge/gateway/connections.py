@@ -48,6 +48,11 @@ class HttpConnection(HttpToolsProtocol):
         """Whether uvicorn itself waits for the next request, with a time limit."""
         return self.timeout_keep_alive_task is not None
 
+    @property
+    def answers(self) -> bool:
+        """Whether a request is in progress, and its client reads what it gets."""
+        return self.in_request and not self.flow.write_paused
+
 
 class Connections:
     """Ends connections that are too many or too slow. For the event loop.
@@ -87,6 +92,12 @@ class Connections:
             waiting.sort(key=lambda one: (one.in_request, one.since_s))
             for one in waiting[: len(self) - self._limits.connections_max]:
                 self._end(one, "too many")
+
+    def end_idle(self) -> None:
+        """As the server stops: end all but those that will take an answer."""
+        for connection in list(self._state.connections):
+            if not (isinstance(connection, HttpConnection) and connection.answers):
+                self._end(connection, "unread")
 
     def _is_slow(self, connection: HttpConnection, now_s: float) -> bool:
         limits, spent_s = self._limits, now_s - connection.since_s

@@ -26,6 +26,8 @@ from nearsight.edge.gateway.streams import Streams
 _SWEEP_S = 0.5
 _BACKLOG = 1024
 _KEEP_ALIVE_S = 30
+_TICK_S, _ENDING_S = 0.1, 0.5
+"""How often uvicorn looks whether it shall stop, and whether its connections have ended; time for both."""
 
 
 class _ToOurLog(logging.Handler):
@@ -150,8 +152,15 @@ class GatewayServer:
         sweeping.cancel()
         until_s = time.monotonic() + self._grace_s
         await self._streams.stop(self._grace_s)
-        self._uvicorn.config.timeout_graceful_shutdown = max(0, int(until_s - time.monotonic()))
+        # uvicorn closes idle connections at once, and the others after their answer. Its own time limit is
+        # not used: it counts whole seconds, answers 500, and logs an error also where no request is left.
         self._uvicorn.should_exit = True
+        await asyncio.wait([serving], timeout=max(_ENDING_S, until_s - time.monotonic()))
+        while not serving.done():
+            self.connections.end_idle()
+            await asyncio.wait([serving], timeout=_TICK_S)
+            for request in self._uvicorn.server_state.tasks:
+                request.cancel()
         await serving
 
     async def _sweep_always(self) -> None:

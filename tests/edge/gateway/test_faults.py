@@ -5,9 +5,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from websockets.sync.client import connect
 
 from nearsight.protos.recognition_pb2 import RecognizeResponse
@@ -17,15 +19,18 @@ from support.gateway import (
     Browser,
     LiveStream,
     ScriptedEdge,
+    all_of,
+    head,
     raw,
     running_gateway,
     upgrade,
 )
-from support.recognition_server import never, response
+from support.recognition_server import EXHIBIT, never, response
 from support.waiting import wait_until
 
 IMAGE = b"an image"
 IDLE = 1000
+HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.fixture
@@ -104,6 +109,32 @@ def refused_as_it_stops(stream: LiveStream) -> bool:
     except TimeoutError:  # it was taken
         return False
     return bool(json.loads(refused)["error"]["code"] == "UNAVAILABLE")
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 0.9])
+def test_a_gateway_stops_without_an_error_behind_clients_that_are_idle_or_do_not_read(
+    edge: ScriptedEdge, grace_s: float
+) -> None:
+    long = replace(EXHIBIT, metadata={"text": "x" * 10**7})  # more than sockets keep
+    edge.recognition.answer = lambda: response("edge", long)
+    with capture_logs() as logs, ExitStack() as stack:
+        browser = stack.enter_context(running_gateway(edge.endpoint))
+        idle, kept, unread, blocked, waiting = (stack.enter_context(raw(browser)) for _ in range(5))
+        kept.sendall(HEALTHZ)
+        assert kept.recv(65536).startswith(b"HTTP/1.1 200 ")
+        for connection in (unread, blocked):
+            connection.sendall(head(len(IMAGE)) + IMAGE)
+            assert edge.recognition.asked.acquire(timeout=20)
+            assert connection.recv(9) == b"HTTP/1.1 "
+        blocked.sendall(HEALTHZ)
+        edge.recognition.answer = never()
+        waiting.sendall(head(len(IMAGE)) + IMAGE)
+        assert edge.recognition.asked.acquire(timeout=20)
+        browser.gateway.stop(grace_s)
+        assert all_of(idle) == b""
+        all_of(kept)
+        assert all_of(waiting).startswith(b"HTTP/1.1 503 ")
+    assert [line for line in logs if line["log_level"] not in ("debug", "info")] == []
 
 
 def test_1000_streams_that_only_sit_there_disturb_nobody(browser: Browser) -> None:
