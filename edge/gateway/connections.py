@@ -1,4 +1,4 @@
-"""Connections that uvicorn would let live: clients that send a request slowly, or never take their answer."""
+"""Connections that uvicorn would let live: clients that send slowly or too much, or do not read answers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from nearsight.common.errors import Overloaded
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.settings import LimitSettings
 
+_MOST_PIPELINED = 100
+"""Requests of a connection that may wait behind the one in progress; browsers send none before its answer."""
 _CLOSING_S = 5.0
 """How long a client may take to read what it gets before its connection is closed."""
 
@@ -34,9 +37,18 @@ class HttpConnection(HttpToolsProtocol):
         super().data_received(data)
 
     def on_headers_complete(self) -> None:
-        """A request is in progress."""
+        """A request is in progress.
+
+        Raises
+        ------
+        Overloaded
+            If too many wait; uvicorn then ends the connection. Without a limit each answer would let it read
+            thousands more, which it only queues.
+        """
         self.since_s, self.in_request = self.loop.time(), True
         super().on_headers_complete()
+        if len(self.pipeline) > _MOST_PIPELINED:
+            raise Overloaded(f"more than {_MOST_PIPELINED} requests wait for their answer")
 
     def on_response_complete(self) -> None:
         """It waits for the next request, or for the rest of one that was answered early."""

@@ -137,6 +137,15 @@ def test_a_gateway_stops_without_an_error_behind_clients_that_are_idle_or_do_not
     assert [line for line in logs if line["log_level"] not in ("debug", "info")] == []
 
 
+@pytest.mark.parametrize(("requests", "answers"), [(100, range(100, 101)), (5000, range(102))])
+def test_a_client_may_send_100_requests_ahead_and_loses_its_connection_with_more(
+    browser: Browser, requests: int, answers: range
+) -> None:
+    with raw(browser) as connection:
+        connection.sendall(HEALTHZ * (requests - 1) + HEALTHZ.replace(b"x", b"x\r\nConnection: close"))
+        assert all_of(connection).count(b"HTTP/1.1 200 ") in answers
+
+
 def test_1000_streams_that_only_sit_there_disturb_nobody(browser: Browser) -> None:
     with ExitStack() as stack:
         idle = [stack.enter_context(raw(browser)) for _ in range(IDLE)]
