@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.errors import NearsightError
@@ -90,6 +90,8 @@ class Standby:
         self._typical_bytes = float(settings.training_features * _ENTRY_BYTES)
         self._pace = FetchPace()
         self._missing: list[str] = []
+        self._fitting: Listing | None = None
+        self._fitting_bytes = 0
         self._asked_s = math.nan
         self._next_plan_s = self._next_fetch_s = self._next_build_s = -math.inf
         self._absent_until_s: dict[str, float] = {}
@@ -163,20 +165,25 @@ class Standby:
     def work(self, budget_bytes: float, *, cloud_lost: bool) -> float:
         """Do what is due: drop, fetch, build. Returns the seconds after which there may be more to do."""
         now_s, listing = self._clock.monotonic(), self.cache.listing
-        if now_s >= self._next_plan_s:
-            self._plan(budget_bytes)
+        if now_s >= self._next_plan_s and not self._fits(listing, budget_bytes):
+            self._plan(listing, budget_bytes)
             self._next_plan_s = now_s + _PLAN_EVERY_S
-        self._keep(listing)
         waits = self._settle(now_s) or cloud_lost
+        models = self.models.all()
+        self._keep(listing, models)
         missing = [
             name
             for name in self._missing
-            if self.models.get(name) is None and self._absent_until_s.get(name, -math.inf) <= now_s
+            if name not in models and self._absent_until_s.get(name, -math.inf) <= now_s
         ]
         wait_s = math.inf if waits else self._fetch(missing, now_s)
-        return min(wait_s, self._build(listing, more_come=bool(missing), at_once=cloud_lost))
+        return min(wait_s, self._build(listing, models, more_come=bool(missing), at_once=cloud_lost))
 
-    def _plan(self, budget_bytes: float) -> None:
+    def _fits(self, listing: Listing, budget_bytes: float) -> bool:
+        """Whether the last plan found all of this listing here, and room for it: then no ranking matters."""
+        return self._fitting is listing and self._fitting_bytes <= budget_bytes
+
+    def _plan(self, listing: Listing, budget_bytes: float) -> None:
         """Drop what does not belong here now, take what is here for others, note what must be fetched."""
         supply, held = self.cache.supply, self.models.all()
         self.models.remove(name for name, model in held.items() if not supply.current(model))
@@ -188,6 +195,9 @@ class Standby:
         here = {name: supply.held(name) for name in chosen.missing}
         self.models.put(model for model in here.values() if model is not None)
         self._missing = [name for name, model in here.items() if model is None]
+        whole = not self._missing and chosen.keep == listing.versions.keys()
+        self._fitting = listing if whole else None
+        self._fitting_bytes = sum(sizes.values())
 
     def _settle(self, now_s: float) -> bool:
         """See what came of the last request for models; whether it is still open."""
@@ -213,11 +223,10 @@ class Standby:
             self._services.background.submit(lambda: self.cache.supply.want_for_standby(batch))
         return math.inf
 
-    def _keep(self, listing: Listing) -> None:
+    def _keep(self, listing: Listing, models: Mapping[str, ObjectModel]) -> None:
         """Store what changed; what cannot be written now comes again."""
         if self._store is None:
             return
-        models = self.models.all()
         put = {name: model for name, model in models.items() if self._stored.get(name) != model.version}
         removed = self._stored.keys() - models.keys()
         if not (put or removed or listing.revision != self._stored_revision):
@@ -232,8 +241,9 @@ class Standby:
         self.problem, self._stored_revision = "", listing.revision
         self._stored = {name: model.version for name, model in models.items()}
 
-    def _build(self, listing: Listing, *, more_come: bool, at_once: bool) -> float:
-        models = self.models.all()
+    def _build(
+        self, listing: Listing, models: Mapping[str, ObjectModel], *, more_come: bool, at_once: bool
+    ) -> float:
         versions = {name: model.version for name, model in models.items()}
         changed = versions != self._indexed
         if not worth_building(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 
@@ -204,6 +205,23 @@ def test_a_standby_of_few_bytes_keeps_what_is_asked_for_most(serve: Serve, cloud
         wait_for(edge, 2)
         assert set(cache_of(edge).supply.standby.all()) == {"02", "04"}
         assert edge.standbys.size_bytes <= 2.5 * one_bytes
+
+
+def test_a_complete_standby_ranks_nothing_until_the_catalogue_changes(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge, _ = served
+    ours = edge.standbys.get(CATALOGUE)
+    assert ours is not None
+    wait_until(lambda: ours._fitting is not None, what="a plan of all models")
+    chosen, settled = Mock(side_effect=standby.choose), Mock(side_effect=ours._settle)
+    monkeypatch.setattr(standby, "choose", chosen)
+    monkeypatch.setattr(ours, "_settle", settled)
+    wait_until(lambda: settled.call_count > 3, what="rounds")
+    assert not chosen.called
+    cloud.set_models([exhibit(number) for number in range(1, EXHIBITS)])
+    wait_for(edge, EXHIBITS - 1)
+    assert chosen.called
 
 
 def test_without_memory_for_it_there_is_no_standby(serve: Serve, cloud: ScriptedCloud) -> None:
