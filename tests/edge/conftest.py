@@ -9,6 +9,7 @@ import pytest
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
+from nearsight.edge.standby import standby, standbys
 from support.caching import profile_of_table_3_2
 from support.edge import EXHIBITS, EdgeClient, ScriptedCloud, Serve, exhibit, running_edge, serving
 
@@ -55,3 +56,10 @@ def serve(cloud: ScriptedCloud, cache_settings: CacheSettings) -> Serve:
 def device(edge: EdgeDaemon) -> Iterator[EdgeClient]:
     with EdgeClient(edge.endpoint) as client:
         yield client
+
+
+@pytest.fixture
+def eager_standbys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standbys look for what is to do all the time."""
+    monkeypatch.setattr(standbys, "_EVERY_S", 0.05)
+    monkeypatch.setattr(standby, "_PLAN_EVERY_S", 0.0)

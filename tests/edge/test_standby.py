@@ -9,7 +9,7 @@ import pytest
 from nearsight.common.errors import InvalidArgument, NotFound, Overloaded, Unavailable
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.standby import standby, standbys
+from nearsight.edge.standby import standby
 from support.edge import (
     CATALOGUE,
     EXHIBITS,
@@ -21,6 +21,7 @@ from support.edge import (
     exhibit,
     features_of,
     photo,
+    wait_for_standby,
 )
 from support.pictures import broken_images
 from support.waiting import wait_until
@@ -28,11 +29,7 @@ from support.waiting import wait_until
 STANDBY_MB = 50
 
 
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standbys look for what is to do all the time."""
-    monkeypatch.setattr(standbys, "_EVERY_S", 0.05)
-    monkeypatch.setattr(standby, "_PLAN_EVERY_S", 0.0)
+pytestmark = pytest.mark.usefixtures("eager_standbys")
 
 
 @pytest.fixture
@@ -40,15 +37,8 @@ def served(serve: Serve, cloud: ScriptedCloud) -> Iterator[tuple[EdgeDaemon, Edg
     """An edge that keeps nothing in its cache, and all objects in its standby."""
     with serve(standby_mb=STANDBY_MB) as (edge, device):
         assert device.ask(photo(77)) == (None, "cloud")  # so nothing is popular
-        wait_for(edge, EXHIBITS)
+        wait_for_standby(edge, EXHIBITS)
         yield edge, device
-
-
-def wait_for(edge: EdgeDaemon, objects: int) -> None:
-    def ready() -> bool:
-        return edge.standbys.size(CATALOGUE) == objects
-
-    wait_until(ready, what=f"a standby of {objects} objects")
 
 
 def facts(edge: EdgeDaemon) -> dict[str, str]:
@@ -161,7 +151,7 @@ def test_when_the_cloud_is_back_it_answers_again_and_what_is_new_there_arrives(
     try:
         wait_until(lambda: device.ask(photo(77)) == (None, "cloud"), what="the cloud asked again")
         wait_until(lambda: "07" in cache_of(edge).supply.standby.all(), what="the new object")
-        wait_for(edge, EXHIBITS)
+        wait_for_standby(edge, EXHIBITS)
     finally:
         back.stop()
     assert device.ask(photo(7)) == ("07", "edge")
@@ -188,7 +178,7 @@ def test_one_model_that_never_comes_keeps_back_no_other_and_its_photo_is_an_erro
     cloud.malformed.add("00")
     with serve(standby_mb=STANDBY_MB) as (edge, device):
         assert device.ask(photo(1)) == ("01", "cloud")
-        wait_for(edge, EXHIBITS - 1)
+        wait_for_standby(edge, EXHIBITS - 1)
         cloud.stop()
         assert device.ask(photo(5)) == ("05", "edge")
         with pytest.raises(Unavailable, match="cloud"):
@@ -199,10 +189,10 @@ def test_a_standby_of_few_bytes_keeps_what_is_asked_for_most(serve: Serve, cloud
     with serve(standby_mb=STANDBY_MB) as (edge, device):
         for number in (4, 4, 4, 2, 2):
             device.ask(photo(number))
-        wait_for(edge, EXHIBITS)
+        wait_for_standby(edge, EXHIBITS)
         one_bytes = edge.standbys.size_bytes / EXHIBITS
         edge.standbys.budget_bytes = 2.5 * one_bytes
-        wait_for(edge, 2)
+        wait_for_standby(edge, 2)
         assert set(cache_of(edge).supply.standby.all()) == {"02", "04"}
         assert edge.standbys.size_bytes <= 2.5 * one_bytes
 
@@ -220,7 +210,7 @@ def test_a_complete_standby_ranks_nothing_until_the_catalogue_changes(
     wait_until(lambda: settled.call_count > 3, what="rounds")
     assert not chosen.called
     cloud.set_models([exhibit(number) for number in range(1, EXHIBITS)])
-    wait_for(edge, EXHIBITS - 1)
+    wait_for_standby(edge, EXHIBITS - 1)
     assert chosen.called
 
 

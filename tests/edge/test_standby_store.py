@@ -11,19 +11,13 @@ from nearsight.common.recognition.codec import model_digest
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
-from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.standby import standby, standbys
+from nearsight.edge.standby import standbys
 from nearsight.edge.standby.store import StandbyStore
 from nearsight.protos.catalogue_pb2 import ObjectSummary
-from support.edge import CATALOGUE, EXHIBITS, ScriptedCloud, Serve, exhibit, photo
+from support.edge import CATALOGUE, EXHIBITS, ScriptedCloud, Serve, exhibit, photo, wait_for_standby
 from support.waiting import wait_until
 
-
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standbys look for what is to do all the time."""
-    monkeypatch.setattr(standbys, "_EVERY_S", 0.05)
-    monkeypatch.setattr(standby, "_PLAN_EVERY_S", 0.0)
+pytestmark = pytest.mark.usefixtures("eager_standbys")
 
 
 @pytest.fixture
@@ -32,15 +26,8 @@ def state(tmp_path: Path, serve: Serve, cloud: ScriptedCloud) -> Path:
     path = tmp_path / "edge.db"
     with serve(standby_mb=50, state=path) as (edge, device):
         assert device.ask(photo(77)) == (None, "cloud")  # so nothing is popular
-        wait_for(edge, EXHIBITS)
+        wait_for_standby(edge, EXHIBITS)
     return path
-
-
-def wait_for(edge: EdgeDaemon, objects: int) -> None:
-    def ready() -> bool:
-        return edge.standbys.size(CATALOGUE) == objects
-
-    wait_until(ready, what=f"a standby of {objects} objects")
 
 
 def test_an_edge_that_restarts_while_its_cloud_is_away_answers(
@@ -48,7 +35,7 @@ def test_an_edge_that_restarts_while_its_cloud_is_away_answers(
 ) -> None:
     cloud.stop()
     with serve(standby_mb=50, state=state) as (edge, device):
-        wait_for(edge, EXHIBITS)
+        wait_for_standby(edge, EXHIBITS)
         assert [device.ask(photo(number))[0] for number in (1, 5, 77)] == ["01", "05", None]
         assert edge.ready()
 
@@ -72,7 +59,7 @@ def test_a_cache_that_begins_during_a_round_keeps_its_stored_models(
     monkeypatch.setattr(CatalogueCaches, "all", outdated)
     cloud.stop()
     with serve(standby_mb=50, state=state) as (edge, device):
-        wait_for(edge, EXHIBITS)
+        wait_for_standby(edge, EXHIBITS)
         assert device.ask(photo(1)) == ("01", "edge")
 
 
@@ -81,7 +68,7 @@ def test_an_edge_that_restarts_fetches_no_model_again(
 ) -> None:
     cloud.fetched.clear()
     with serve(standby_mb=50, state=state) as (edge, device):
-        wait_for(edge, EXHIBITS)
+        wait_for_standby(edge, EXHIBITS)
         assert device.ask(photo(77)) == (None, "cloud")
     assert cloud.fetched_ids() == []
 
@@ -91,7 +78,7 @@ def test_what_changed_at_the_cloud_meanwhile_is_fetched_and_what_left_it_is_gone
 ) -> None:
     cloud.set_models([exhibit(0, version=2, picture=9), *models[2:]])
     with serve(standby_mb=50, state=state) as (edge, device):
-        wait_for(edge, EXHIBITS - 1)
+        wait_for_standby(edge, EXHIBITS - 1)
         cloud.stop()
         assert [device.ask(photo(number))[0] for number in (9, 0, 1, 2)] == ["00", None, None, "02"]
     with StandbyStore.beside(state) as store:
@@ -112,7 +99,7 @@ def test_a_catalogue_that_was_begun_anew_under_its_old_name_is_fetched_anew(
             return model is not None and model_digest(model) == new
 
         wait_until(renewed, what="other models")
-        wait_for(edge, EXHIBITS)
+        wait_for_standby(edge, EXHIBITS)
         cloud.stop()
         assert [device.ask(photo(number))[0] for number in (0, 10, 15)] == [None, "00", "05"]
 
@@ -137,7 +124,7 @@ def test_a_damaged_file_is_set_aside_and_the_models_come_again(
     file.write_bytes(bytes(5000))
     with serve(standby_mb=50, state=state) as (edge, device):
         device.ask(photo(0))
-        wait_for(edge, EXHIBITS)
+        wait_for_standby(edge, EXHIBITS)
     assert list(state.parent.glob("edge-standby.db.damaged*"))
 
 

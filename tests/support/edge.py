@@ -366,6 +366,11 @@ def cache_of(edge: EdgeDaemon) -> CatalogueCache:
     return cache
 
 
+def wait_for_standby(edge: EdgeDaemon, objects: int) -> None:
+    """Until the standby of the catalogue can answer for so many objects."""
+    wait_until(lambda: edge.standbys.size(CATALOGUE) == objects, what=f"a standby of {objects} objects")
+
+
 def cached(edge: EdgeDaemon) -> set[str]:
     """Ids in the snapshot that answers."""
     cache = edge.caches.get(CATALOGUE)
