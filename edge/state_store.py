@@ -23,12 +23,10 @@ from pydantic import ValidationError
 
 from nearsight.common.clock import Clock
 from nearsight.common.database.database_file import DatabaseFile
-from nearsight.common.database.files import DatabaseFormat
-from nearsight.common.database.places import set_aside
-from nearsight.common.errors import CorruptStore, ForeignStore
-from nearsight.common.logging import get_logger
+from nearsight.common.errors import CorruptStore
 from nearsight.common.object_cache.markov import MarkovChanges, TransitionCount
 from nearsight.edge.profiler import Measured
+from nearsight.edge.renewable_file import open_or_begin_anew, renewable_format
 from nearsight.edge.request_distribution import PopularityChanges, StoredCount
 
 _VERSION_1 = """
@@ -56,16 +54,7 @@ CREATE TABLE measured (
 ) WITHOUT ROWID;
 """
 
-FORMAT = DatabaseFormat(
-    application_id=0x4E53_4553,  # "NSES"
-    versions=(_VERSION_1,),
-    example="edge.db",
-    begin_advice="check the path",
-    recover_advice="it is set aside, and a new one begun",
-    busy_timeout_s=2.0,
-    exclusive=True,
-    durable=False,
-)
+FORMAT = renewable_format(0x4E53_4553, (_VERSION_1,), "edge.db")  # "NSES"
 
 
 _CHUNK = 10_000  # rows that are read at once: millions of transitions must not all be in memory twice
@@ -148,14 +137,7 @@ class StateStore(DatabaseFile):
         ForeignStore, Overloaded, ConfigurationError
             As the constructor.
         """
-        try:
-            return cls(path, clock)
-        except ForeignStore:
-            raise
-        except CorruptStore as error:
-            damaged = set_aside(path, "damaged")
-            get_logger("state").error("begins anew", error=str(error), damaged=str(damaged))
-        store = cls(path, clock)
+        store, damaged = open_or_begin_anew(path, lambda place: cls(place, clock))
         store.damaged = damaged
         return store
 

@@ -14,12 +14,11 @@ from google.protobuf.message import DecodeError
 
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.database.database_file import DatabaseFile
-from nearsight.common.database.files import DatabaseFormat
-from nearsight.common.database.places import set_aside
-from nearsight.common.errors import CorruptStore, ForeignStore
+from nearsight.common.errors import CorruptStore
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import model_digest, object_model_from_bytes, object_model_to_bytes
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.edge.renewable_file import open_or_begin_anew, renewable_format
 from nearsight.protos.catalogue_pb2 import ListObjectsResponse
 
 _VERSION_1 = """
@@ -36,16 +35,7 @@ CREATE TABLE models (
 );
 """
 
-FORMAT = DatabaseFormat(
-    application_id=0x4E53_5342,  # "NSSB"
-    versions=(_VERSION_1,),
-    example="edge-standby.db",
-    begin_advice="check the path",
-    recover_advice="it is set aside, and a new one begun",
-    busy_timeout_s=2.0,
-    exclusive=True,
-    durable=False,
-)
+FORMAT = renewable_format(0x4E53_5342, (_VERSION_1,), "edge-standby.db")  # "NSSB"
 
 
 class StandbyStore(DatabaseFile):
@@ -69,14 +59,7 @@ class StandbyStore(DatabaseFile):
     def beside(cls, state: Path) -> Self:
         """The file beside that of the state; a damaged one is set aside, and a new one begun."""
         path = state.with_name(f"{state.stem}-standby{state.suffix}")
-        try:
-            return cls(path)
-        except ForeignStore:
-            raise
-        except CorruptStore as error:
-            damaged = set_aside(path, "damaged")
-            get_logger("standby").error("begins anew", error=str(error), damaged=str(damaged))
-        return cls(path)
+        return open_or_begin_anew(path, cls)[0]
 
     def listings(self) -> dict[str, Listing]:
         """The catalogues, each as it was listed last; one that is damaged is left out."""
