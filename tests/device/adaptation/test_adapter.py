@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearsight.common.recognition.models import ObjectModel
-from nearsight.device.adaptation.adapted_view import AdaptationRules, AdaptedView, view_to_bytes
+from nearsight.device.adaptation.adapted_view import AdaptationRules, AdaptedView
 from nearsight.device.adaptation.adapter import Adapter, SecondLook
 from nearsight.device.adaptation.learning import refusal
 from nearsight.experiments.studies.adaptation.forger import forged_view
-from support.adaptation import EAGER, RULES, learned, noisy, recognized
+from support.adaptation import EAGER, RULES, learned, recognized
 from support.gallery import SETTINGS, exhibit_model, exhibit_models, photo_features
 
 ANSWERING = frozenset({("exhibit-1", 1), ("exhibit-2", 1)})
@@ -126,14 +125,6 @@ def test_requests_go_on_while_views_come_and_go(adapter: Adapter) -> None:
         thread.join(10)
     assert set(answers) <= {"", "exhibit-1"}
     assert adapter.counts.objects == 1
-
-
-def test_shared_views_are_bounded_whatever_comes() -> None:
-    adapter = Adapter(SETTINGS, random.Random(1))
-    model: ObjectModel = exhibit_model(1)
-    flood = [view_to_bytes(noisy(learned(1), 10, seed)) for seed in range(100)]
-    adapter.offer(model, flood)
-    assert adapter.counts.views <= adapter.rules.shared_views
 
 
 def shared(view: AdaptedView, rules: AdaptationRules = RULES, objects: int = 3) -> SecondLook:
