@@ -13,6 +13,8 @@ from nearsight.edge.gateway.settings import LimitSettings
 
 _MOST_PIPELINED = 100
 """Requests of a connection that may wait behind the one in progress; browsers send none before its answer."""
+_MOST_BESIDE_BODY_BYTES = 64 * 1024
+"""Of a request: its head, the sizes of its chunks and its trailer; the parser keeps them all."""
 _CLOSING_S = 5.0
 """How long a client may take to read what it gets before its connection is closed."""
 
@@ -24,6 +26,8 @@ class HttpConnection(HttpToolsProtocol):
     """When its state changed."""
     in_request = False
     """Whether a request has begun and is not answered."""
+    beside_body_bytes = 0
+    """Of the last request, without its body."""
 
     def connection_made(self, transport: Any) -> None:
         """It begins to wait for a request."""
@@ -34,7 +38,20 @@ class HttpConnection(HttpToolsProtocol):
         """After a rest a request begins with its first byte."""
         if self.timeout_keep_alive_task is not None:
             self.since_s = self.loop.time()
+        self.beside_body_bytes += len(data)
         super().data_received(data)
+        if self.beside_body_bytes > _MOST_BESIDE_BODY_BYTES:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        """Another request."""
+        self.beside_body_bytes = 0
+        super().on_message_begin()
+
+    def on_body(self, body: bytes) -> None:
+        """Bytes of a body are for the application, which has a limit of its own."""
+        self.beside_body_bytes -= len(body)
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         """A request is in progress.

@@ -29,6 +29,8 @@ from support.waiting import wait_until
 
 IMAGE = b"an image"
 MEGABYTE = 10**6
+CHUNKED = f"POST {RECOGNIZE} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+"""A head."""
 
 
 def test_20_mb_are_refused_before_they_are_read(browser: Browser, edge: ScriptedEdge) -> None:
@@ -46,10 +48,20 @@ def test_a_client_that_sends_20_mb_all_the_same_reads_the_refusal(browser: Brows
 
 def test_a_body_that_grows_beyond_the_limit_without_a_length_is_refused(edge: ScriptedEdge) -> None:
     with running_gateway(edge.endpoint, limits={"max_bytes": 10_000}) as browser, raw(browser) as connection:
-        text = f"POST {RECOGNIZE} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-        connection.sendall(text.encode() + b"2710\r\n" + bytes(10_000) + b"\r\n1\r\nx\r\n")
+        connection.sendall(CHUNKED.encode() + b"2710\r\n" + bytes(10_000) + b"\r\n1\r\nx\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
     assert edge.recognition.requests == []
+
+
+@pytest.mark.parametrize("beginning", ["GET /{} HTTP/1.1", "GET / HTTP/1.1\r\nX: {}", CHUNKED + "0\r\nX: {}"])
+def test_a_head_or_trailer_without_end_costs_the_connection(browser: Browser, beginning: str) -> None:
+    with raw(browser) as connection, suppress(ConnectionError):
+        connection.sendall(beginning.format("x" * MEGABYTE).encode())
+        assert all_of(connection) == b""
+
+
+def test_a_request_may_have_a_long_head(browser: Browser) -> None:
+    assert browser.get("/healthz", x="x" * 60_000).status == 200
 
 
 @pytest.mark.parametrize("kind", ["text/html", "application/json", "video/mp4"])
