@@ -111,9 +111,8 @@ def test_a_frame_that_is_no_image_is_an_error_and_the_stream_goes_on(
         assert stream.read()["type"] == "answer"
 
 
-def test_a_frame_beyond_the_credits_is_refused_and_the_others_are_answered(
-    browser: Browser, edge: ScriptedEdge
-) -> None:
+def hold_answers(edge: ScriptedEdge) -> list[Future[RecognizeResponse]]:
+    """From now on a test answers itself; returns what is owed, which grows with each question."""
     held: list[Future[RecognizeResponse]] = []
 
     def hold() -> Future[RecognizeResponse]:
@@ -121,6 +120,13 @@ def test_a_frame_beyond_the_credits_is_refused_and_the_others_are_answered(
         return held[-1]
 
     edge.recognition.answer = hold
+    return held
+
+
+def test_a_frame_beyond_the_credits_is_refused_and_the_others_are_answered(
+    browser: Browser, edge: ScriptedEdge
+) -> None:
+    held = hold_answers(edge)
     with browser.stream() as stream:
         stream.read()
         for number in (1, 2, 3, 4):
@@ -137,13 +143,7 @@ def test_a_frame_beyond_the_credits_is_refused_and_the_others_are_answered(
 def test_the_newest_frame_of_a_stream_takes_the_place_of_one_that_waits(
     browser: Browser, edge: ScriptedEdge
 ) -> None:
-    held: list[Future[RecognizeResponse]] = []
-
-    def hold() -> Future[RecognizeResponse]:
-        held.append(Future())
-        return held[-1]
-
-    edge.recognition.answer = hold
+    held = hold_answers(edge)
     with browser.stream() as busy, browser.stream() as late:
         busy.read()
         late.read()
