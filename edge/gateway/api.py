@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,18 +33,12 @@ _HEADERS = (
 Handler = Callable[[Request], Awaitable[Response]]
 
 
+@dataclass(frozen=True, slots=True)
 class Api:
-    """Answers HTTP requests, for the event loop.
+    """Answers HTTP requests, for the event loop."""
 
-    Parameters
-    ----------
-    services : GatewayServices
-        Shared parts.
-    """
-
-    def __init__(self, services: GatewayServices) -> None:
-        self._services = services
-        self._openapi = json_response(openapi_document())
+    services: GatewayServices
+    """Shared parts."""
 
     def routes(self) -> list[BaseRoute]:
         """Of everything but streams."""
@@ -66,7 +61,7 @@ class Api:
 
     async def recognize(self, request: Request) -> Response:
         """Say what one image shows."""
-        services, catalogue = self._services, request.path_params["name"]
+        services, catalogue = self.services, request.path_params["name"]
         visitor = services.access.identify(request)
         services.access.check(visitor, catalogue)
         services.access.charge(visitor)
@@ -79,8 +74,8 @@ class Api:
 
     async def catalogues(self, request: Request) -> Response:
         """The catalogues that the caller may use."""
-        visitor = self._services.access.identify(request)
-        names = await self._services.edge.catalogues()
+        visitor = self.services.access.identify(request)
+        names = await self.services.edge.catalogues()
         return json_response({"catalogues": [{"name": name} for name in names if visitor.sees(name)]})
 
     async def healthz(self, request: Request) -> Response:
@@ -91,17 +86,17 @@ class Api:
     async def readyz(self, request: Request) -> Response:
         """Whether the edge answers."""
         del request
-        await self._services.edge.health(_HEALTH_TIMEOUT_S)
+        await self.services.edge.health(_HEALTH_TIMEOUT_S)
         return json_response({"ready": True})
 
     async def openapi(self, request: Request) -> Response:
         """Describe the HTTP part of this interface."""
         del request
-        return self._openapi
+        return json_response(openapi_document())
 
     def _counted(self, name: str, handler: Handler) -> Handler:
         """The handler with its answers counted, and errors as responses."""
-        metrics = self._services.metrics
+        metrics = self.services.metrics
 
         async def endpoint(request: Request) -> Response:
             try:
