@@ -148,7 +148,7 @@ class Optimizer:
         if decision is None:
             return "what it should hold is not decided yet"
         if decision.k:
-            return f"the models of {decision.k} objects are on their way"
+            return f"its models are still being fetched (k={decision.k})"
         if not decision.k_max:
             return "load or memory leave no room for an object"
         return why_nothing_is_kept("cloud", decision.terms, decision.alternatives.values())

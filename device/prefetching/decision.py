@@ -186,7 +186,7 @@ def why_empty(decision: PrefetchDecision | None, *, recognised: bool, edge_away:
     if decision is None:
         return "the edge is away" if edge_away else "the edge has predicted nothing yet"
     if decision.k:
-        return f"the models of {decision.k} objects are on their way"
+        return f"its models are still being fetched (k={decision.k})"
     return why_nothing_is_kept("edge", decision.terms, decision.alternatives.values())
 
 

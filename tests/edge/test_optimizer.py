@@ -249,6 +249,6 @@ def test_an_empty_cache_says_why_in_one_sentence() -> None:
     assert "cache.k_max is 0" in Optimizer(CacheSettings(k_max=0)).why_empty(2)
     assert "nobody has asked" in why(asked(""), seen=0)
     assert "not decided yet" in why(None)
-    assert "models of 2 objects are on their way" in why(asked("aab", costs=CHEAP))
+    assert "models are still being fetched (k=2)" in why(asked("aab", costs=CHEAP))
     assert "no room" in why(asked("aab"), k_max=0)
     assert "the cloud is near: asking it takes 1 ms" in why(asked("aab", costs=near))
