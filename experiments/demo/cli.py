@@ -56,7 +56,7 @@ def demo(  # noqa: PLR0917  typer calls it by name
     """Generate a museum, run cloud, edge and devices, replay visitors: only-cloud, then with the edge cache.
 
     In the end the cloud is killed, and the edge goes on without it. Takes 3 to 4 minutes, with --quick
-    less than 45 seconds.
+    about one minute.
     """
     require_experiments("demo")
     from nearsight.experiments.demo.run import run_demo
