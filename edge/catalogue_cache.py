@@ -94,18 +94,14 @@ class CatalogueCache:
         self.listing = listing
         self._settings = settings
         self._services = services
+        self._metrics = services.metrics
         self.clock = services.clock
         self._log = get_logger("cache").bind(catalogue=name)
         cache, journal = settings.cache, settings.state is not None
         self.holder = holder or SnapshotHolder(settings.recognition)
-        self._builder = SnapshotBuilder(
-            self.holder, cache.build_share, services.clock, services.metrics, name
-        )
+        self._builder = SnapshotBuilder(self.holder, cache.build_share, self.clock, self._metrics, name)
         distribution = RequestDistribution(
-            listing.versions,
-            prior=cache.prior,
-            prior_mass=cache.prior_mass,
-            half_life_s=cache.half_life_s,
+            listing.versions, prior=cache.prior, prior_mass=cache.prior_mass, half_life_s=cache.half_life_s
         )
         self.estimator = DistributionEstimator(distribution, services.clock, journal=journal)
         self.markov = MarkovEstimator(listing.versions, cache.markov, services.clock, journal=journal)
@@ -123,7 +119,7 @@ class CatalogueCache:
             self.holder,
             settings,
             services,
-            arrived=lambda: self._submit(self.improve, "improve"),
+            arrived=self._improve_soon,
             outdated=self._outdated,
         )
         self._measurement = ProfileMeasurement(
@@ -159,7 +155,7 @@ class CatalogueCache:
         if self._settings.prefetch.objects:
             self._submit(self._prefetch_round, "prefetch", self._settings.prefetch.every_s)
         if self._settings.cache.policy == "everything":
-            self._submit(self.improve, "improve")  # it does not wait to be asked
+            self._improve_soon()  # it does not wait to be asked
 
     def _restore(self, learnt: Learnt) -> bool:
         """Take over what an earlier run learnt; whether there was a profile in it."""
@@ -173,7 +169,7 @@ class CatalogueCache:
             self.profiler.restore(measured, keep_profile=self._services.profile is not None)
         self._log.info("restored", objects=objects, transitions=transitions, measured=usable)
         if objects:
-            self._submit(self.improve, "improve")
+            self._improve_soon()
         return usable
 
     def learnt(self) -> Changes:
@@ -190,7 +186,7 @@ class CatalogueCache:
         self._closed = True
         self._measurement.close()
         self.supply.close()
-        self._services.metrics.forget(self.name)
+        self._metrics.forget(self.name)
 
     # A stage of the request flow
 
@@ -209,7 +205,7 @@ class CatalogueCache:
             return self._settings.recognition.query_features
         query.overhead_ms = first_ms  # after a look there is none: that makes the features
         if busy:
-            self._services.metrics.given_away.labels(self.name).inc()
+            self._metrics.given_away.labels(self.name).inc()
         return None
 
     def _forwarding_overhead_ms(self, query: EdgeQuery) -> tuple[float, float]:
@@ -232,7 +228,7 @@ class CatalogueCache:
         found = self._found(query)
         self._services.load.computed((self.clock.monotonic() - query.began_s) * 1e3)
         if found is not None:
-            self._services.metrics.hits.labels(self.name).inc()
+            self._metrics.hits.labels(self.name).inc()
             self._note_looked(found.object_id, held=True)
             self._count(hits=1)
         elif self.result is not None:
@@ -247,30 +243,28 @@ class CatalogueCache:
         result = snapshot.recognize(query.features)
         lookup_s = self.clock.monotonic() - started_s
         self.profiler.observe_lookup(len(snapshot), lookup_s * 1e3)
-        self._services.metrics.lookup.labels(self.name).observe(lookup_s)
+        self._metrics.lookup.labels(self.name).observe(lookup_s)
         return result.found
 
     def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
         """The cloud answered, or (no lesson) the result cache: what a miss costs, and what was asked for.
 
-        Unknown is not counted.
-
-        A miss costs the time to the cloud's first answer: what a photo takes that a larger cache would have
-        answered. The second trip of photos whose features are unknown is no part of it: no cache spares that,
-        and the more a cache answers, the more of its misses are of that kind.
+        Unknown is not counted. A miss costs the time to the cloud's first answer: what a photo takes that a
+        larger cache would have answered. The second trip of photos whose features are unknown is no part of
+        it: no cache spares that, and the more a cache answers, the more of its misses are of that kind.
         """
         if lesson is None:
             if query.result_look is not None:
                 self._services.load.computed(query.result_look.spent_ms)
             self._count()
             return
-        metrics, found = self._services.metrics, answer.found
-        metrics.misses.labels(self.name).inc()
+        found = answer.found
+        self._metrics.misses.labels(self.name).inc()
         if not query.asked_again:
             self.profiler.observe_miss(max(0.0, lesson.first_ms - query.overhead_ms))
         self._count(misses=1)
         if found is None:
-            metrics.unknown.labels(self.name).inc()
+            self._metrics.unknown.labels(self.name).inc()
             if query.may_work:
                 self._note_looked(None, held=False)
             return
@@ -279,15 +273,15 @@ class CatalogueCache:
         held = found.object_id in self.holder.snapshot.models
         if query.may_work:
             self._note_looked(found.object_id, held=held)
-            metrics.recognition_misses.labels(self.name).inc(held)
+            self._metrics.recognition_misses.labels(self.name).inc(held)
         if not held:
-            self._submit(self.improve, "improve")
+            self._improve_soon()
 
     def _note_looked(self, object_id: str | None, *, held: bool) -> None:
         """A request that looked into the cache was for this object, if it was for any."""
         self.regret.observe(object_id, self.size, held=held)
         if self.prefetch.requested(object_id):
-            self._services.metrics.prefetch_useful.labels(self.name).inc()
+            self._metrics.prefetch_useful.labels(self.name).inc()
 
     def _count(self, *, hits: int = 0, misses: int = 0) -> None:
         """Count a request; every so many requests there is a decision."""
@@ -297,7 +291,7 @@ class CatalogueCache:
             self._requests_since_decision += 1
             due = self._requests_since_decision >= self._settings.cache.optimize_every
         if due:
-            self._submit(self.improve, "improve")
+            self._improve_soon()
 
     # On the request path
 
@@ -317,7 +311,7 @@ class CatalogueCache:
     def note_first(self, device_id: str, object_id: str) -> None:
         """The cloud answered a request that came before this cache was there."""
         if self.observe(device_id, object_id) is not None:
-            self._submit(self.improve, "improve")
+            self._improve_soon()
 
     def note_device_hit(self, device_id: str, object_id: str) -> NextObjects | None:
         """A device recognised this object by itself; what may follow, None if there is no such object."""
@@ -325,7 +319,7 @@ class CatalogueCache:
         if following is None:
             self._outdated()
             return None
-        self._services.metrics.device_hits.labels(self.name).inc()
+        self._metrics.device_hits.labels(self.name).inc()
         self._count()
         return following
 
@@ -337,6 +331,9 @@ class CatalogueCache:
         residents = self.size - len(self.prefetch.prefetched)
         if self._most_objects < residents or before <= residents < self._most_objects:
             self.improve()
+
+    def _improve_soon(self, after_s: float = 0.0) -> None:
+        self._submit(self.improve, "improve", after_s)
 
     def improve(self) -> None:
         """Decide what belongs into the cache, fetch what is missing, build with what is here."""
@@ -357,18 +354,17 @@ class CatalogueCache:
         )
         self.decided_s = self.clock.monotonic()
         self.regret.decided(ranking, costs)
-        metrics = self._services.metrics
-        metrics.chosen_size.labels(self.name).set(step.decision.k)
-        metrics.expected_latency.labels(self.name).set(step.decision.terms.expected_ms / 1e3)
-        metrics.miss_latency.labels(self.name).set(costs.miss_ms / 1e3)
-        metrics.regret.labels(self.name).set(self.regret.report().regret_ms / 1e3)
+        self._metrics.chosen_size.labels(self.name).set(step.decision.k)
+        self._metrics.expected_latency.labels(self.name).set(step.decision.terms.expected_ms / 1e3)
+        self._metrics.miss_latency.labels(self.name).set(costs.miss_ms / 1e3)
+        self._metrics.regret.labels(self.name).set(self.regret.report().regret_ms / 1e3)
         if step.wanted is not None:
             self.supply.want_for_cache(step.wanted)
         if step.build is None:
             return
         pause_s = self._builder.pause_s()
         if pause_s > 0:
-            self._submit(self.improve, "improve", pause_s)
+            self._improve_soon(pause_s)
             return
         # Where no cache pays, or the load leaves no room, prefetched objects do not keep lookups going.
         stay = bool(step.build) and not step.shrinks
@@ -390,9 +386,8 @@ class CatalogueCache:
         self.estimator.entered(snapshot.object_ids)
         entered, wasted = self.prefetch.built(snapshot.object_ids & frozenset(prefetched), residents)
         self.supply.built(former, snapshot)
-        metrics = self._services.metrics
-        metrics.prefetched.labels(self.name).inc(entered)
-        metrics.prefetch_wasted.labels(self.name).inc(wasted)
+        self._metrics.prefetched.labels(self.name).inc(entered)
+        self._metrics.prefetch_wasted.labels(self.name).inc(wasted)
 
     def _prefetch_round(self) -> None:
         """While nobody asks: see what the present devices may look at next, and have it here."""
