@@ -158,7 +158,7 @@ def running_gateway(edge: str, metrics: DaemonMetrics | None = None, **changes: 
     try:
         yield Browser(daemon)
     finally:
-        daemon.stop(2.0)
+        daemon.stop(0.0)
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def refused_as_it_stops(stream: LiveStream) -> bool:
     return bool(json.loads(refused)["error"]["code"] == "UNAVAILABLE")
 
 
-@pytest.mark.parametrize("grace_s", [0.0, 0.9])
+@pytest.mark.parametrize("grace_s", [0.0, 0.6])
 def test_a_gateway_stops_without_an_error_behind_clients_that_are_idle_or_do_not_read(
     edge: ScriptedEdge, grace_s: float
 ) -> None:
