@@ -4,9 +4,12 @@ from contextlib import ExitStack
 
 import pytest
 
+from nearsight.device.prefetching import catalogue_sync
 from support.prefetching_devices import Scene
 
 
 @pytest.fixture
-def scene(stack: ExitStack) -> Scene:
+def scene(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Its devices list a changed catalogue at once; `test_catalogue_sync.py` has how often they may."""
+    monkeypatch.setattr(catalogue_sync, "_AT_MOST_EVERY_S", 0.01)
     return Scene(stack)
