@@ -1,5 +1,6 @@
 """Objects change and the edge goes away while devices hold models: real sockets, real recognition."""
 
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from nearsight import NearsightError, Recognizer
 from support.child_server import child_server
 from support.gallery import exhibit_model, exhibit_models
+from support.predicting_edge import PredictingEdge
 from support.prefetching_devices import QUICK, Scene, holds, name, photo, settings
 from support.waiting import wait_until
 
@@ -74,7 +76,7 @@ def test_while_the_edge_is_away_all_that_is_held_answers(scene: Scene) -> None:
     holds(device, 5)
 
 
-def test_the_edge_may_be_away_and_come_back() -> None:
+def test_the_edge_may_be_away_and_come_back(stack: ExitStack) -> None:
     with child_server("predicting-edge") as first:
         endpoint = first.endpoint
         device = Recognizer(endpoint, None, "museum", settings=QUICK)
@@ -86,9 +88,9 @@ def test_the_edge_may_be_away_and_come_back() -> None:
                 assert device.recognize_blocking(photo(number), timeout_s=2.0).answered_by == "device"
             with pytest.raises(NearsightError):
                 device.recognize_blocking(photo(77), timeout_s=0.5)
-            with child_server("predicting-edge", listen=endpoint):
-                wait_until(lambda: _answered(device, 77), what="an answer of the new edge")
-                assert device.recognize_blocking(photo(2)).answered_by == "device"
+            stack.callback(PredictingEdge(exhibit_models(3), endpoint).stop)
+            wait_until(lambda: _answered(device, 77), what="an answer of the new edge")
+            assert device.recognize_blocking(photo(2)).answered_by == "device"
 
 
 def _answered(device: Recognizer, number: int) -> bool:

@@ -161,11 +161,11 @@ def test_requests_go_to_the_edge_again_once_it_is_back(scene: Scene) -> None:
         edge.kill()
         answers = {recognizer.recognize_blocking(PHOTO).answered_by for _ in range(4)}
         assert answers == {"cloud"}
-    with child_server("recognition", "edge", "answer", listen=endpoint):
-        wait_until(
-            lambda: recognizer.recognize_blocking(PHOTO).answered_by == "edge", what="an answer of the edge"
-        )
-        assert recognizer.breaker_states()["edge"] is BreakerState.CLOSED
+    scene.tier("edge", always("edge"), endpoint)
+    wait_until(
+        lambda: recognizer.recognize_blocking(PHOTO).answered_by == "edge", what="an answer of the edge"
+    )
+    assert recognizer.breaker_states()["edge"] is BreakerState.CLOSED
 
 
 def test_a_device_with_one_tier_recovers_when_it_comes_back(scene: Scene) -> None:
@@ -177,8 +177,8 @@ def test_a_device_with_one_tier_recovers_when_it_comes_back(scene: Scene) -> Non
         for _ in range(4):
             with pytest.raises(PeerError):
                 recognizer.recognize_blocking(PHOTO, timeout_s=0.3)
-    with child_server("recognition", "edge", "answer", listen=endpoint):
-        assert recognizer.recognize_blocking(PHOTO).answered_by == "edge"
+    scene.tier("edge", always("edge"), endpoint)
+    assert recognizer.recognize_blocking(PHOTO).answered_by == "edge"
 
 
 @pytest.mark.parametrize("kind", ["empty", "truncated", "no image", "bomb"])
