@@ -91,7 +91,7 @@ def test_an_empty_device_says_why_in_one_sentence() -> None:
     assert "nothing was recognised" in why_empty(None, recognised=False, edge_away=False)
     assert "predicted nothing" in why_empty(None, recognised=True, edge_away=False)
     assert "the edge is away" in why_empty(None, recognised=True, edge_away=True)
-    assert f"models of {kept.k} objects" in why_empty(kept, recognised=True, edge_away=False)
+    assert f"models are still being fetched (k={kept.k})" in why_empty(kept, recognised=True, edge_away=False)
     near = PrefetchFacts(following([0.5, 0.4]), 1.0, "here", 0.5)
     offload = PrefetchOptimizer(curves_of_table_4_1()).decide(near, 10)
     assert "the edge is near: asking it takes 1 ms" in why_empty(offload, recognised=True, edge_away=False)
