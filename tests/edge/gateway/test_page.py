@@ -88,6 +88,21 @@ class Visit:
         """Wait until a screen reader says this."""
         expect(self.page.get_by_role("status")).to_have_text(text)
 
+    def listen(self) -> None:
+        """From now on write down what a screen reader says."""
+        self.page.evaluate(
+            """() => {
+                globalThis.heard = [];
+                const element = document.querySelector("[role=status]");
+                const hear = () => heard.push(element.textContent);
+                new MutationObserver(hear).observe(element, {childList: true});
+            }"""
+        )
+
+    def heard(self) -> list[str]:
+        """The headlines and labels among it."""
+        return [text.partition(".")[0] for text in self.page.evaluate("heard")]
+
     @property
     def outline(self) -> Any:
         return self.page.locator("#overlay")
@@ -169,13 +184,7 @@ def test_what_is_not_known_is_said_after_some_frames_and_one_lost_frame_changes_
 
 
 def test_a_screen_reader_hears_each_label_once_and_ordinary_states_once_per_start(visit: Visit) -> None:
-    visit.page.evaluate(
-        """() => {
-            globalThis.heard = [];
-            const element = document.querySelector("[role=status]");
-            new MutationObserver(() => heard.push(element.textContent)).observe(element, {childList: true});
-        }"""
-    )
+    visit.listen()
     visit.start(answer())
     for always, headline in [
         (answer(), "Night"),
@@ -188,8 +197,7 @@ def test_a_screen_reader_hears_each_label_once_and_ordinary_states_once_per_star
     ]:
         visit.gateway.always = always
         visit.reads(headline)
-    heard = [text.partition(".")[0] for text in visit.page.evaluate("heard")]
-    assert heard == [
+    assert visit.heard() == [
         "Starting the camera …",
         "Connecting …",
         "Looking …",
@@ -237,6 +245,22 @@ def test_a_photo_without_an_answer_has_a_sentence(
     choose(visit, photo(64, 48))
     visit.reads(headline, text)
     expect(visit.outline).to_be_hidden()
+
+
+def test_a_photo_that_is_given_up_for_the_camera_has_no_sentence(visit: Visit) -> None:
+    visit.listen()
+    visit.gateway.replies = [None]
+    choose(visit, photo(64, 48))
+    visit.hears("Looking at the photo …. This takes a moment.")
+    visit.start(answer())
+    visit.reads("Night")
+    assert visit.heard() == [
+        "Looking at the photo …",
+        "Starting the camera …",
+        "Connecting …",
+        "Looking …",
+        "Night",
+    ]
 
 
 def test_a_file_that_is_no_photo_has_a_sentence_and_the_same_file_may_be_chosen_again(visit: Visit) -> None:
@@ -323,6 +347,7 @@ def test_a_camera_that_is_stopped_is_let_go(visit: Visit, by: str) -> None:
     else:
         visit.button(by).click()
     visit.page.wait_for_function("track => track.readyState === 'ended'", arg=track)
+    assert visit.outline.is_hidden()  # not only when its time is over
     until(visit.page, lambda: visit.gateway.connections[0].closed, "the end of the connection")
 
 
@@ -348,6 +373,29 @@ def test_a_camera_that_comes_after_it_was_stopped_is_let_go(visit: Visit) -> Non
     visit.page.wait_for_function("track.readyState === 'ended'")
     visit.reads("Point the camera at an exhibit")
     assert visit.gateway.connections == []
+
+
+def test_a_camera_that_is_refused_after_it_was_stopped_has_no_sentence(visit: Visit) -> None:
+    visit.page.evaluate(
+        """() => {
+            const asked = Promise.withResolvers();
+            MediaDevices.prototype.getUserMedia = () => asked.promise;
+            globalThis.refuse = () => asked.reject(new DOMException("", "NotAllowedError"));
+        }"""
+    )
+    visit.start()
+    visit.button("Stop camera").click()
+    visit.page.evaluate("refuse()")
+    assert visit.page.get_by_role("heading", level=2).text_content() == "Point the camera at an exhibit"
+
+
+def test_an_outline_without_a_new_answer_goes_away_before_the_label(visit: Visit) -> None:
+    visit.start(answer())
+    visit.reads("Night")
+    expect(visit.outline).to_be_visible()
+    visit.gateway.always = None
+    expect(visit.outline).to_be_hidden(timeout=5000)  # long before the connection counts as lost
+    visit.reads("Night")
 
 
 def test_the_page_says_that_it_is_offline_and_goes_on_by_itself(visit: Visit) -> None:
