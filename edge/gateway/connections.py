@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
 from nearsight.common.errors import Overloaded
@@ -66,6 +67,13 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
         if len(self.pipeline) > _MOST_PIPELINED:
             raise Overloaded(f"more than {_MOST_PIPELINED} requests wait for their answer")
+
+    def handle_websocket_upgrade(self) -> None:
+        """Become a WebSocket, unless websockets cannot read the head: uvicorn would wait for ever then."""
+        super().handle_websocket_upgrade()
+        websocket = self.transport.get_protocol()
+        if isinstance(websocket, WebSocketsSansIOProtocol) and not websocket.handshake_initiated:
+            self.send_400_response("The head is too long, or has too many lines.")
 
     def on_response_complete(self) -> None:
         """It waits for the next request, or for the rest of one that was answered early."""

@@ -265,6 +265,13 @@ def test_a_half_closed_stream_ends(browser: Browser) -> None:
         all_of(connection)
 
 
+@pytest.mark.parametrize("lines", [b"\r\nX: " + b"x" * 10_000, b"\r\nX: x" * 200])
+def test_a_stream_whose_head_is_too_long_is_refused(browser: Browser, lines: bytes) -> None:
+    with raw(browser) as connection:
+        connection.sendall(upgrade().replace(b"\r\n", lines + b"\r\n", 1))
+        assert all_of(connection).startswith(b"HTTP/1.1 400 ")
+
+
 def opens(browser: Browser) -> bool:
     """Whether a stream begins."""
     with browser.stream() as stream, suppress(ConnectionClosed):
