@@ -37,9 +37,6 @@ LOG_LINES = 3
 MARK = "nearsight-testbed"
 """File that says that a folder may be deleted."""
 MOUNTS = "/proc/mounts"
-_CPU_PERIOD_US = 50_000
-_LEAST_QUOTA_US, _LEAST_PERIOD_US = 1_000, 2_000
-"""The kernel takes no less than 1 ms of either."""
 _PR_SET_PDEATHSIG = 1
 _CHILDREN: dict[int, subprocess.Popen[str]] = {}
 """Processes that this very process started and did not see end: nobody else can say how they ended."""
@@ -94,7 +91,7 @@ def launch(order: Order) -> subprocess.Popen[str]:
     os.makedirs(folder, exist_ok=True)
     path = place(folder, name, ".run")
     previous = read_json(path)
-    if previous and alive(previous):
+    if alive(previous):
         raise AgentError(f"{name} runs already, as process {previous['pid']}")
     for ending in (".json", ".in"):
         remove(place(folder, name, ending))
@@ -219,7 +216,6 @@ def stop(order: Order) -> Answer:
     folder, wanted = order["folder"], order.get("names")
     wanted = names(folder) if wanted is None else wanted
     records = {name: read_json(place(folder, name, ".run")) for name in wanted}
-    records = {name: record for name, record in records.items() if record}
     running = [record for record in records.values() if alive(record)]
     for record in running:
         with contextlib.suppress(ProcessLookupError):
@@ -266,19 +262,14 @@ def clear(order: Order) -> Answer:
 def cgroup_mounts() -> dict[str, str]:
     """Where the controllers are: v1 has a folder for each, v2 one for all. Empty: this node has none."""
     found: dict[str, str] = {}
-    try:
-        with open(MOUNTS) as mounts:
-            lines = [line.split() for line in mounts]
-    except OSError:
-        return found
-    for _, point, kind, options, *_ in lines:
+    for _, point, kind, options, *_ in map(str.split, content(MOUNTS).splitlines()):
         if kind == "cgroup":
             for controller in {"cpu", "memory"} & set(options.split(",")):
                 found[controller] = point
         elif kind == "cgroup2" and "cpu" not in found:
-            with contextlib.suppress(OSError), open(os.path.join(point, "cgroup.controllers")) as controllers:
-                if {"cpu", "memory"} <= set(controllers.read().split()):
-                    found["both"] = point
+            controllers = content(os.path.join(point, "cgroup.controllers")).split()
+            if {"cpu", "memory"} <= set(controllers):
+                found["both"] = point
     return found
 
 
@@ -301,41 +292,25 @@ def groups_of(name: str | None) -> list[str]:
     return [os.path.join(point, name) for point in cgroup_points()] if name else []
 
 
-def cpu_time(cpus: float) -> tuple[int, int]:
-    """How much time so many cores have in a period, and how long that is, in µs; -1: all.
-
-    A part of a core gets it in the shortest pieces that the kernel allows: with 25 of every 50 ms, half a
-    core does 10 ms of work in 10 ms, and a slow phone recognises as fast as a whole core.
-    """
-    if not cpus:
-        return -1, _CPU_PERIOD_US
-    if cpus >= 1:
-        return int(cpus * _CPU_PERIOD_US), _CPU_PERIOD_US
-    period_us = max(_LEAST_PERIOD_US, round(_LEAST_QUOTA_US / cpus))
-    return max(_LEAST_QUOTA_US, int(cpus * period_us)), period_us
-
-
 def limit(limits: Order) -> list[str]:
     """Make the node's group, with its limits; the folders that a process must enter."""
     version = cgroup_version()
     if not version:
         raise AgentError("this node cannot limit CPU and memory: cgroups need root on Linux")
     groups = groups_of(limits["group"])
-    quota_us, period_us = cpu_time(limits.get("cpus") or 0.0)
-    memory = limits.get("memory_bytes") or 0
+    quota_us, period_us = limits["cpu_us"]
+    memory = limits["memory_bytes"]
     for group in groups:
         os.makedirs(group, exist_ok=True)
     if version == 1:
         write(groups[0], "cpu.cfs_period_us", period_us)
         write(groups[0], "cpu.cfs_quota_us", quota_us)
-        if memory:
-            write(groups[1], "memory.limit_in_bytes", memory)
     else:
         with contextlib.suppress(OSError):  # it is on already wherever systemd runs
             write(os.path.dirname(groups[0]), "cgroup.subtree_control", "+cpu +memory")
         write(groups[0], "cpu.max", f"{'max' if quota_us < 0 else quota_us} {period_us}")
-        if memory:
-            write(groups[0], "memory.max", memory)
+    if memory:
+        write(groups[-1], "memory.limit_in_bytes" if version == 1 else "memory.max", memory)
     return groups
 
 
@@ -343,10 +318,9 @@ def remove_group(group: str) -> None:
     """Kill what is left in a group and remove it."""
     deadline_s = time.monotonic() + 5.0
     while os.path.isdir(group):
-        with contextlib.suppress(OSError), open(os.path.join(group, "cgroup.procs")) as members:
-            for pid in members.read().split():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
+        for pid in content(os.path.join(group, "cgroup.procs")).split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
         try:
             os.rmdir(group)
         except OSError as error:
@@ -374,11 +348,7 @@ def names(folder: str) -> list[str]:
 
 def stat_of(pid: int) -> list[str]:
     """What the kernel says of a process, after its name; nothing if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()
-    except OSError:
-        return []
+    return content(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def started(pid: int) -> int | None:
@@ -434,12 +404,20 @@ def last_lines(path: str) -> str:
     return " | ".join(last)
 
 
+def content(path: str) -> str:
+    """A file; empty if there is none, or it cannot be read."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def read_json(path: str) -> Any:
     """A JSON file; None if there is none."""
     try:
-        with open(path) as file:
-            return json.load(file)
-    except (OSError, ValueError):
+        return json.loads(content(path))
+    except ValueError:
         return None
 
 

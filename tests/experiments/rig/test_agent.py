@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from nearsight.experiments.rig import agent
+from nearsight.experiments.testbed.inventory import cpu_time
 from nearsight.experiments.testbed.nodes import AGENT
 from support.testbeds import group_of, own_id
 from support.waiting import wait_until
@@ -166,7 +167,7 @@ def test_a_python_that_is_too_old_is_said_in_words(tmp_path: Path, monkeypatch: 
 @pytest.mark.needs("cgroups")
 def test_a_limited_daemon_gets_its_share_of_cpu_and_memory(call: Calls) -> None:
     group = group_of(own_id())
-    limits = {"group": group, "cpus": 0.2, "memory_bytes": 100 * 2**20}
+    limits = {"group": group, "cpu_us": cpu_time(0.2), "memory_bytes": 100 * 2**20}
     try:
         pid = call.start("burns", "import signal; signal.alarm(60)\nwhile True: pass", limits=limits)
         process = psutil.Process(pid)
@@ -182,26 +183,12 @@ def test_a_limited_daemon_gets_its_share_of_cpu_and_memory(call: Calls) -> None:
     assert not any(Path(folder).exists() for folder in agent.groups_of(group))
 
 
-@pytest.mark.parametrize(
-    ("cpus", "quota_us", "period_us"),
-    [
-        (0.0, -1, 50_000),
-        (0.02, 1_000, 50_000),
-        (0.25, 1_000, 4_000),
-        (0.5, 1_000, 2_000),
-        (4, 200_000, 50_000),
-    ],
-)
-def test_parts_of_a_core_come_in_short_pieces(cpus: float, quota_us: int, period_us: int) -> None:
-    assert agent.cpu_time(cpus) == (quota_us, period_us)
-
-
 @pytest.mark.system
 @pytest.mark.needs("cgroups")
 def test_work_of_200_ms_on_half_a_core_is_held_up_again_and_again(call: Calls) -> None:
     group = group_of(own_id())
     try:
-        call.start("works", WORKS, limits={"group": group, "cpus": 0.5, "memory_bytes": 0})
+        call.start("works", WORKS, limits={"group": group, "cpu_us": cpu_time(0.5), "memory_bytes": 0})
         call("wait", name="works", timeout_s=30.0)
         counters = dict(
             line.split() for line in (Path(agent.groups_of(group)[0]) / "cpu.stat").read_text().splitlines()
@@ -231,6 +218,6 @@ def test_both_versions_of_cgroups_are_told_apart(
     assert agent.cgroup_version() == version
     assert len(agent.groups_of("x")) == folders
     if version == 2:
-        (folder,) = agent.limit({"group": "x", "cpus": 0.5, "memory_bytes": 2**30})
+        (folder,) = agent.limit({"group": "x", "cpu_us": cpu_time(0.5), "memory_bytes": 2**30})
         assert (Path(folder) / "cpu.max").read_text() == "1000 2000"
         assert (Path(folder) / "memory.max").read_text() == str(2**30)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import ConfigurationError, NotFound
-from nearsight.experiments.testbed.inventory import Inventory
+from nearsight.experiments.testbed.inventory import Inventory, cpu_time
 from nearsight.experiments.testbed.reading import read_inventory
 
 GOOD = """
@@ -144,3 +144,17 @@ def test_files_are_looked_for_beside_the_inventory(tmp_path: Path) -> None:
 def test_an_inventory_that_is_missing_says_so(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="cannot read inventory"):
         read_inventory(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("cpus", "quota_us", "period_us"),
+    [
+        (0.0, -1, 50_000),
+        (0.02, 1_000, 50_000),
+        (0.25, 1_000, 4_000),
+        (0.5, 1_000, 2_000),
+        (4, 200_000, 50_000),
+    ],
+)
+def test_parts_of_a_core_come_in_short_pieces(cpus: float, quota_us: int, period_us: int) -> None:
+    assert cpu_time(cpus) == (quota_us, period_us)
