@@ -109,7 +109,7 @@ class PartialNetwork:
                 f"{name} has {len(self._plain.inputs)} inputs", advice="frames go into one input"
             )
         self.input, self.outputs = self._plain.inputs[0], self._plain.outputs
-        self._shape = self._shape_of(size)
+        self._shape, self._dtype = self._shape_of(size), np.dtype(self.input.dtype)
         self._open()
 
     def run(
@@ -136,7 +136,7 @@ class PartialNetwork:
             If the library fails.
         """
         tensor = frame
-        if frame.shape != self._shape or frame.dtype.name != self.input.dtype:
+        if frame.shape != self._shape or frame.dtype != self._dtype:
             tensor = check_inputs(self._name, (self.input,), {"": frame})[self.input.name]
         tensor = np.ascontiguousarray(tensor)
         if tensor.shape != self._shape:

@@ -166,6 +166,7 @@ class Network:
         self.name = name
         self.inputs = tuple(map(_spec, session.get_inputs()))
         self.outputs = tuple(map(_spec, session.get_outputs()))
+        self._output_names = [spec.name for spec in self.outputs]
         self._session = session
         self._options = options
         self._stopper = stopper
@@ -190,20 +191,27 @@ class Network:
             If the library fails.
         """
         checked = check_inputs(self.name, self.inputs, inputs)
-        names = [spec.name for spec in self.outputs]
-        # With options it looks for one of GPUs, for 0.05 ms.
-        options = self._options() if within_s < math.inf else None
+        if within_s == math.inf:  # with options it looks for one of GPUs, for 0.05 ms
+            return self.run_checked(checked)
+        options = self._options()
         with self._stopper.after(within_s, options) as limit:
             try:
-                values = self._session.run(names, checked, options)
-            except Exception as error:  # as above
+                return self.run_checked(checked, options)
+            except InternalError as error:
                 if limit.stopped:
                     raise DeadlineExceeded(
                         f"{self.name} was stopped after {within_s:.2f} s of execution",
                         advice="allow more time",
                     ) from error
-                raise InternalError(f"{self.name} failed in execution: {_first_line(error)}") from error
-        return dict(zip(names, values, strict=True))
+                raise
+
+    def run_checked(self, inputs: Mapping[str, Tensor], options: Any = None) -> dict[str, Tensor]:
+        """As `run`, of inputs that are known to fit, by their own names; ``options`` are of the library."""
+        try:
+            values = self._session.run(self._output_names, inputs, options)
+        except Exception as error:  # as above
+            raise InternalError(f"{self.name} failed in execution: {_first_line(error)}") from error
+        return dict(zip(self._output_names, values, strict=True))
 
     def bind(self, inputs: Sequence[Place], outputs: Sequence[Place]) -> Callable[[], None]:
         """An execution that reads and writes these places: nothing is copied, and nothing is checked.

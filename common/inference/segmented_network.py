@@ -268,7 +268,7 @@ class SegmentedNetwork:
                 segment.run_crop(crop)
         self._steps = [*steps, *[_WHOLE] * (len(self.loaded) - len(steps))]
         if not steps and self._uncut is not None:
-            self._answer = self._uncut.run({"": self.source.stored})
+            self._answer = self._uncut.run_checked({self.source.name: self.source.stored})
         else:
             if len(steps) < len(self.loaded):
                 self.rests[len(steps)].run_whole()
@@ -282,7 +282,9 @@ class SegmentedNetwork:
         """Its outputs, of the maps as they are."""
         if self._tail is None:
             return {}
-        return self._tail.run({one.name: one.stored.reshape(one.layout.shape) for one in self._tail_sources})
+        return self._tail.run_checked(
+            {one.name: one.stored.reshape(one.layout.shape) for one in self._tail_sources}
+        )
 
     def measured(self) -> Costs:
         """What it costs; the source must be held."""
