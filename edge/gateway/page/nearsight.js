@@ -150,12 +150,10 @@ export class Recognizer {
         let response;
         try {
             response = await fetch(new URL(path, this.#base), { ...request, headers, cache: "no-store", signal: limit });
-        } catch (error) {
-            if (limit.aborted) throw error;
+        } catch {
             throw unreachable();
         }
         const body = await response.json().catch(() => null);
-        limit.throwIfAborted();
         if (response.ok && body) return body;
         const { code, message, advice } = body?.error ?? {};
         throw new NearsightError(
