@@ -118,6 +118,16 @@ def test_at_most_as_many_frames_are_in_flight_as_there_are_credits(film: Film) -
     assert_blue(image)  # what is seen now, not what was due then
 
 
+def test_while_a_frame_is_encoded_no_other_is_taken(film: Film) -> None:
+    connection = film.begin()
+    film.pass_time(10 * INTERVAL_MS)  # at once: the encoding does not end meanwhile
+    until(film.page, lambda: len(connection.frames) > 0, "a frame")
+    film.page.evaluate("show('blue')")
+    number, image = film.next_frame(connection)
+    assert number == 1
+    assert_blue(image)
+
+
 def test_an_answer_that_a_later_one_has_overtaken_is_not_told(film: Film) -> None:
     connection = film.begin()
     film.next_frame(connection), film.next_frame(connection)

@@ -35,6 +35,19 @@ def test_a_small_photo_travels_as_it_is(page: Page, gateway: ScriptedGateway) ->
     assert found == answer()
 
 
+def test_a_small_photo_of_many_bytes_is_encoded_anew_without_what_else_is_in_it(
+    page: Page, gateway: ScriptedGateway
+) -> None:
+    gateway.replies = [(200, answer())]
+    found = page.evaluate(
+        "photo(320, 240).then((one) => recognizer().recognize(new Blob([one, 'a place'.repeat(40_000)])))"
+    )
+    data = gateway.requests[0].request.post_data_buffer or b""
+    assert data[:2] == b"\xff\xd8" and b"a place" not in data
+    assert sent_image(gateway).shape == (240, 320, 3)
+    assert found == answer()
+
+
 def test_what_the_browser_cannot_read_is_left_to_the_gateway(page: Page, gateway: ScriptedGateway) -> None:
     gateway.replies = [(400, failure("INVALID_ARGUMENT", "the bytes are no image", "send a photo"))]
     found = page.evaluate("outcome(recognizer().recognize(new Blob(['text'])))")

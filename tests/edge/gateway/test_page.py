@@ -136,6 +136,13 @@ def test_a_known_exhibit_has_its_label_its_metadata_and_an_outline(visit: Visit)
     assert visit.errors == []
 
 
+def test_an_exhibit_without_a_label_is_named_by_its_id(visit: Visit) -> None:
+    visit.start(answer(label="", metadata={}))
+    visit.reads("0042")
+    visit.hears("0042")
+    expect(visit.page.get_by_role("term")).to_have_count(0)
+
+
 def test_nothing_is_loaded_from_anywhere_but_the_gateway(visit: Visit) -> None:
     asked: list[str] = []
     visit.page.on("request", lambda request: asked.append(request.url))
