@@ -69,9 +69,9 @@ class ModelRepository:
 
     def refresh(self) -> bool:
         """Read manifests that other processes wrote; whether anything has changed."""
-        found = {path.stem: path for path in sorted(self.folder.glob("*.json"))}
         changed = False
-        with self._lock:
+        with self._lock:  # a network that is added after the folder was read would look removed
+            found = {path.stem: path for path in sorted(self.folder.glob("*.json"))}
             for name in self._manifests.keys() - found.keys():
                 self._forget(name)
                 changed = True

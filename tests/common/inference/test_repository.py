@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement
 from nearsight.common.inference.repository import ModelRepository, checksum_of, manifest_of_file
 from support.networks import add_network, adder_network
+from support.waiting import wait_until
 
 MEASURED = Measurement(1_000, 2.0, 3.0, 4.0, "1.0")
 
@@ -33,6 +35,25 @@ def test_a_network_is_there_for_every_process_after_it_was_added(folder: Path, n
     assert other.get("adder") == added
     assert other.checked_path(added).read_bytes() == network.read_bytes()
     assert other.refresh() is False
+
+
+def test_a_network_that_is_added_while_the_folder_is_read_stays(
+    folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, read = ModelRepository(folder), Path.glob
+    adding = threading.Thread(target=add_network, args=(repository, "adder", network))
+
+    def glob(path: Path, pattern: str) -> list[Path]:
+        found = list(read(path, pattern))
+        if not adding.ident:
+            adding.start()
+            wait_until(lambda: not adding.is_alive() or repository._lock.locked(), what="the network")
+        return found
+
+    monkeypatch.setattr(Path, "glob", glob)
+    repository.refresh()
+    adding.join(10)
+    assert repository.has("adder")
 
 
 def test_the_version_grows_when_something_changes(folder: Path, network: Path, tmp_path: Path) -> None:
