@@ -64,6 +64,7 @@ def decided(edge: DaemonProcess) -> Explanation:
     return decision
 
 
+@pytest.mark.system
 def test_an_edge_that_was_killed_chooses_the_same_size_and_predicts_the_same(tmp_path: Path) -> None:
     """What is popular, and what follows what, is reported by devices: no photo is needed for it."""
     costly = profile_of_table_3_2().model_copy(update={"lookup_ms": (1.0, 0.4)})

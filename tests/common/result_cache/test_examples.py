@@ -1,5 +1,7 @@
 """The examples of the documents do what they say."""
 
+import pytest
+
 from support.examples import example
 
 
@@ -9,6 +11,7 @@ def test_the_example_of_a_cache_serves_most_lookups_without_errors() -> None:
     assert "wrong among the served: 0.0%" in said
 
 
+@pytest.mark.system
 def test_the_example_of_a_plan_keeps_its_target() -> None:
     said = example("plan_result_cache").report()
     assert said.endswith("at most 1% wrong: size 1000, back-off 1.1; 68% are inferred\n")

@@ -1,9 +1,12 @@
 """The benchmark of the twin runs the twin that it says."""
 
+import pytest
+
 from nearsight.experiments.bench.twin import Size, run
 from nearsight.experiments.twin.session import ADAPTIVE
 
 
+@pytest.mark.system
 def test_a_run_is_measured_as_large_as_asked_for() -> None:
     (row,) = run((Size(ADAPTIVE, 4, 2, 5.0),))
     assert (row["devices"], row["edges"], row["seconds"]) == (4, 2, 5.0)

@@ -12,29 +12,8 @@ from nearsight.experiments.framework.result_files import PROVENANCE
 
 pytestmark = pytest.mark.system
 
-# Those that start daemons, or take longer than five seconds on one core.
-LONG = {
-    *(
-        "adaptation",
-        "approximate-daemons",
-        "burst",
-        "crowd",
-        "deepcache-depth",
-        "edge-prefetching",
-        "fig3.2",
-        "fig6.15",
-        "model-testbed",
-        "multi-user",
-        "peers",
-        "prefetching",
-        "stream-age",
-    ),
-    "twin-validation",
-}
-RUNS = [pytest.param(name, marks=pytest.mark.system if name in LONG else ()) for name in experiments()]
 
-
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", experiments())
 def test_a_smoke_run_leaves_rows_numbers_and_a_picture(name: str, smoke_runs) -> None:
     folder: Path = smoke_runs.folder(name)
     with (folder / "rows.csv").open(newline="") as file:
@@ -48,7 +27,3 @@ def test_a_smoke_run_leaves_rows_numbers_and_a_picture(name: str, smoke_runs) ->
     picture = cv2.imread(str(folder / f"{name}.png"))
     assert picture is not None
     assert picture.std() > 10, "something is drawn"
-
-
-def test_the_long_ones_are_experiments() -> None:
-    assert set(experiments()) >= LONG

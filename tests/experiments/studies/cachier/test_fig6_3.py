@@ -62,6 +62,7 @@ def test_flicker_is_an_alternation_of_at_least_four(walk: str, steady: str) -> N
     assert "".join(without_flicker(walk)) == steady
 
 
+@pytest.mark.system
 def test_first_order_predicts_generated_visitors_best(smoke_runs) -> None:
     summary = json.loads((smoke_runs.folder("fig6.3") / "summary.json").read_text())
     assert not summary["targets"], "that is so by construction"
@@ -70,6 +71,7 @@ def test_first_order_predicts_generated_visitors_best(smoke_runs) -> None:
     assert max(found, key=lambda order: float(found[order]["top 5"]["mean"])) == "order 1"
 
 
+@pytest.mark.system
 def test_a_picture_can_be_drawn_again_from_the_rows(
     smoke_runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,7 @@ def folder(smoke_runs) -> Path:
     return smoke_runs.root
 
 
+@pytest.mark.system
 def test_all_algorithms_get_the_same_subsets_and_photos(folder: Path) -> None:
     pin_threads()
     options = RunOptions(smoke=True, museums=folder / "results/museums")
@@ -85,6 +86,7 @@ def test_all_algorithms_get_the_same_subsets_and_photos(folder: Path) -> None:
     assert exact[-1][2] > 0, "photos of what is not in the data set are noise even for all of it"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", ["table3.1", "table3.2"])
 def test_tables_use_the_rows_of_the_figure(smoke_runs, name: str) -> None:
     figure, table = smoke_runs.folder("fig3.4"), smoke_runs.folder(name)
@@ -94,6 +96,7 @@ def test_tables_use_the_rows_of_the_figure(smoke_runs, name: str) -> None:
     assert summary["targets"]
 
 
+@pytest.mark.system
 def test_a_table_says_whose_rows_it_used(
     smoke_runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +108,7 @@ def test_a_table_says_whose_rows_it_used(
     assert "LSH (FLANN)" in shown.out
 
 
+@pytest.mark.system
 def test_rows_of_other_settings_are_not_used(folder: Path, tmp_path: Path) -> None:
     other = folder / "results/experiments/fig3.4-smoke"
     table: Experiment = Table3x1()

@@ -86,6 +86,7 @@ def test_a_map_is_drawn(rows: list[StoredRow]) -> None:
     assert png_size(FIGURE, rows) > 50_000
 
 
+@pytest.mark.system
 def test_a_smoke_run_plays_all_configurations(smoke_runs) -> None:
     folder = smoke_runs.folder("map")
     systems = json.loads((folder / "summary.json").read_text())["metrics"]["systems"]

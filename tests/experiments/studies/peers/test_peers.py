@@ -118,6 +118,7 @@ def test_full_runs_change_the_order_of_the_configurations() -> None:
     ]
 
 
+@pytest.mark.system
 def test_a_group_that_loses_a_device_loses_nothing_else(tmp_path: Path) -> None:
     rows = Endurance(tmp_path, TINY, np.random.default_rng(1), seed=7).run()
     values = {(row["death"], row["kind"]): row["value"] for row in rows}
