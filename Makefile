@@ -32,7 +32,7 @@ test test-system: export PYTHONDONTWRITEBYTECODE :=
 
 # Tests of daemons wait for much of their time: three workers keep two cores busy.
 test: $(STAMP)  ## run the tests
-	$(BIN)/pytest -m "not system" --numprocesses 3 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
+	$(BIN)/pytest -m "not system" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 test-system: $(STAMP)  ## run the tests of namespaces, SSH, browsers, long faults, whole demos and studies, builds (some need root)
 	$(BIN)/pytest -m system --numprocesses 2 --dist loadfile $(TEST_ARGS)
