@@ -8,9 +8,11 @@ parts, runs whole, and so does everything while the folder cannot be written. Ho
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -212,7 +214,8 @@ class PartialNetwork:
             self._segmented = None
         folder = self._folder / "x".join(map(str, self._shape))
         digest = digest_of(self._path)
-        found = self._find(folder, digest) or self._prepare(folder, digest)
+        with _alone_in(self._folder):
+            found = self._find(folder, digest) or self._prepare(folder, digest)
         self.why_whole, self.stride = str(found["why_whole"]), (1, 1)
         if self.why_whole:
             say = self._log.warning if found.get("warns") else self._log.info
@@ -319,3 +322,14 @@ class PartialNetwork:
                 most = float(np.abs(values).max(initial=0.0))
                 if not np.allclose(found[name], values, rtol=0.0, atol=_CLOSE * most):
                     raise InvalidArgument(f"the segments' answers differ in {name!r}")
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One process after the other, if a file can be written there: each would replace what others load."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((folder / "lock").open("a"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +55,28 @@ def partial(runtime: Runtime, path: Path) -> Iterator[PartialNetwork]:
     segmented.costs = Costs.that_prefer_regions(len(segmented.loaded))
     yield network
     network.close()
+
+
+def test_of_two_that_need_the_same_segments_one_makes_them(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut, cuts = PartialNetwork._cut, list[Path]()
+
+    def counted(network: PartialNetwork, aside: Path) -> dict[str, Any]:
+        cuts.append(aside)
+        return cut(network, aside)
+
+    def open_one(_: int) -> str:
+        runtime = Runtime()
+        network = PartialNetwork(runtime, path, "small", tmp_path / "segments", settings=ALWAYS)
+        network.close()
+        runtime.close()
+        return network.why_whole
+
+    monkeypatch.setattr(PartialNetwork, "_cut", counted)
+    with ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(open_one, range(2))] == ["", ""]
+    assert len(cuts) == 1
 
 
 def noise(seed: int, side: int = SIDE) -> Frame:
