@@ -1,8 +1,8 @@
-"""Guards what is reused: where a sample of frames shows that outputs deviate too far, less is reused.
+"""Moves the threshold of reuse by how far outputs deviate, which is measured on a sample of the frames.
 
 Blocks match if they are similar, not only if they are equal, so reused outputs deviate. How far depends on
-the network and the video. Above a bound the threshold rises, so that fewer blocks match. Where that does not
-help, the reuse pauses. Both are undone when the deviation is small again (decision 052).
+the network and the video. Above a bound the threshold rises, so that fewer blocks match; where that does not
+help, the reuse pauses. Below half of the bound it falls, so that more blocks match (decision 061).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from nearsight.common.inference.tensors import Tensor
 
 _STEP_DB = 3.0
-_MOST_DB = 15.0
-"""The threshold rises by so much at most; after that the reuse pauses."""
+_LEAST_DB, _MOST_DB = -6.0, 15.0
+"""The threshold falls and rises by so much at most; above, the reuse pauses."""
 _PAUSE_FRAMES = 100
 
 
@@ -39,23 +39,28 @@ class DriftGuard:
 
     Attributes
     ----------
-    raised_db : float
-        To be added to the threshold.
+    moved_db : float
+        To be added to the threshold; below 0 more is reused.
+    settled : bool
+        The last measurement left the threshold where it was.
     """
 
     def __init__(self, most_deviation: float) -> None:
         self._most = most_deviation
-        self.raised_db = 0.0
+        self.moved_db = 0.0
+        self.settled = True
         self._pause = 0
 
     def note(self, deviation: float) -> None:
         """Take up one that was measured."""
+        before_db = self.moved_db
         if not deviation <= self._most:  # not a number is not small
-            if self.raised_db >= _MOST_DB:
+            if before_db >= _MOST_DB:
                 self._pause = _PAUSE_FRAMES
-            self.raised_db = min(self.raised_db + _STEP_DB, _MOST_DB)
+            self.moved_db = min(before_db + _STEP_DB, _MOST_DB)
         elif deviation < self._most / 2:
-            self.raised_db = max(self.raised_db - _STEP_DB, 0.0)
+            self.moved_db = max(before_db - _STEP_DB, _LEAST_DB)
+        self.settled = self.moved_db == before_db
 
     def pauses(self) -> bool:
         """Whether the next frame must be executed whole; to be asked once for each."""

@@ -55,7 +55,7 @@ class VideoSettings:
     """How a session reuses what it computed, and how frames become the network's input."""
 
     threshold_db: float = 20.0
-    """T: blocks match above this peak signal-to-noise ratio."""
+    """T: blocks match above this peak signal-to-noise ratio; see `most_deviation`."""
     block_px: int = 10
     """Side of a block, in pixels of the network's input."""
     expiry: int = 10
@@ -71,7 +71,7 @@ class VideoSettings:
     check_every: int = 5
     """Of so many frames that expire, one is executed in both ways, to measure the deviation; 0: none."""
     most_deviation: float = 0.2
-    """Above it less is reused; see `DriftGuard`."""
+    """Of the outputs. Above it T rises, below half of it T falls, by 6 dB at most; see `DriftGuard`."""
     pixels: Pixels | None = None
     """Range of the network's input, as in `Manifest`. None: as the repository says, else "0..1"."""
     size: tuple[int, int] | None = None
@@ -149,7 +149,7 @@ class VideoSession:
         Where the network's segments are kept for the next time. Default: beside its file.
     settings : VideoSettings
     matcher : BlockMatcher, optional
-        Default: `ShiftMatcher`, whose threshold the drift guard raises.
+        Default: `ShiftMatcher`, whose threshold the drift guard moves.
     clock : Clock
         Of the times in the results.
 
@@ -217,8 +217,8 @@ class VideoSession:
 
     @property
     def threshold_db(self) -> float:
-        """In force: above the setting after outputs deviated."""
-        return self.settings.threshold_db + self._guard.raised_db
+        """In force: above the setting where outputs deviated far, below it where they hardly did."""
+        return self.settings.threshold_db + self._guard.moved_db
 
     def run(self, frame: NDArray[np.uint8], attend: Sequence[Rectangle] = ()) -> VideoResult:
         """The network's outputs for the next frame.
@@ -308,12 +308,12 @@ class VideoSession:
         return expiry * (checked if self._expiries else 1) if checked else math.inf
 
     def _is_checked(self, why: str) -> bool:
-        """Whether this frame, which expires, is executed in both ways: the first of them, and a sample."""
+        """Whether this frame, which expires, is executed in both ways: at first all, then a sample."""
         if why != EXPIRED or not self.settings.check_every or self.settings.expiry == 1:
             return False
         self._expiries += 1
         sample = self._expiries % self.settings.check_every == 1 % self.settings.check_every
-        return sample or self._budget is not None
+        return sample or not self._guard.settled or self._budget is not None
 
     def _match(
         self, photo: Frame, began_s: float, attend: Sequence[Rectangle], shape: tuple[int, ...]
@@ -393,7 +393,7 @@ class VideoSession:
         self._guard.note(deviation)
         self._shifts.threshold_db = self.threshold_db
         if self._budget is not None:
-            self._budget.loosest_db = LOOSEST_DB + self._guard.raised_db
+            self._budget.loosest_db = LOOSEST_DB + max(self._guard.moved_db, 0.0)
         return deviation
 
     def _recomputed(self) -> float:

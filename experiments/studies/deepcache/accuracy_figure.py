@@ -35,7 +35,7 @@ from nearsight.experiments.studies.deepcache.ways import (
     DEEPCACHE,
     DEEPMON,
     DEFAULT,
-    GUARDED,
+    FIXED,
     OURS,
     OURS_LAST,
     PLAIN,
@@ -46,7 +46,7 @@ from nearsight.experiments.studies.deepcache.ways import (
     seen,
 )
 
-_WAYS = (DEEPMON, DEEPCACHE, OURS_LAST, OURS, GUARDED, BUDGETED)
+_WAYS = (DEEPMON, DEEPCACHE, OURS_LAST, FIXED, OURS, BUDGETED)
 _SWEEPS: Mapping[str, tuple[Any, ...]] = {
     "threshold_db": (14.0, 17.0, 20.0, 23.0, 26.0, 30.0),
     "block_px": (4, 7, 10, 16, 28),
@@ -108,10 +108,13 @@ class Figure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``ways``: by network, at the paper's settings; ``sweeps``: ours, by setting and network."""
+        """``ways``: by network, at the paper's settings; ``sweeps``: T fixed, by setting and network."""
         usual = [row for row in rows if _settings(row) == DEFAULT]
-        ours = [row for row in rows if row["way"] == OURS]
-        swept = [row for row in ours if row["network"] in _SWEPT and row["clip"] in _SWEPT_ON]
+        swept = [
+            row
+            for row in rows
+            if row["way"] == FIXED and row["network"] in _SWEPT and row["clip"] in _SWEPT_ON
+        ]
         return {
             "ways": nested(usual, ("network", "way"), _of),
             "sweeps": {name: nested(swept, ("network",), partial(_sweep, name)) for name in _SWEEPS},
@@ -127,7 +130,7 @@ class Figure(Experiment):
                 Target.at_most("top-1 lost by ours [points]", trained[OURS]["top1_lost"], 1.0),
                 Target.at_most("top-3 lost by ours [points]", trained[OURS]["top3_lost"], 1.0),
             ]
-        composite, last = (mean(one[way]["deviation"] for one in ways.values()) for way in (OURS, OURS_LAST))
+        composite, last = (mean(one[way]["deviation"] for one in ways.values()) for way in (FIXED, OURS_LAST))
         text = "deviation against the composite over that against the last frame, mean of networks"
         return (
             *found,
@@ -180,11 +183,11 @@ class Figure(Experiment):
 
 
 def _contenders(network: str, clip: str) -> list[tuple[str, Settings]]:
-    """Every way as in the paper; ours with one setting changed."""
+    """Every way as in the paper; ours at a fixed T with one setting changed."""
     found = [(way, DEFAULT) for way in _WAYS]
     if network in _SWEPT and clip in _SWEPT_ON:
         changed = [DEFAULT._replace(**{name: one}) for name, choices in _SWEEPS.items() for one in choices]
-        found += [(OURS, one) for one in changed if one != DEFAULT]
+        found += [(FIXED, one) for one in changed if one != DEFAULT]
     return found
 
 

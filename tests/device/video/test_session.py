@@ -200,7 +200,7 @@ def test_a_slow_fade_drifts_against_the_last_frame_and_not_against_the_composite
 
 
 def test_a_deviation_is_measured_on_frames_that_expire_and_reported() -> None:
-    session = session_of(Mirror(), expiry=3, check_every=2)
+    session = session_of(Mirror(), expiry=3, check_every=2, most_deviation=0.05)
     frames = [np.full((SIDE, SIDE, 3), 100 + step, np.uint8) for step in range(16)]
     results = [session.run(frame) for frame in frames]
     assert [one.number for one in results if one.deviation is not None] == [3, 9, 15]
@@ -216,14 +216,27 @@ def test_outputs_that_deviate_raise_the_threshold_and_then_pause_the_reuse() -> 
     assert session_of(Mirror(), expiry=2).run(noise()).whole == FIRST
 
 
-def test_the_threshold_falls_again_when_outputs_do_not_deviate() -> None:
+def test_the_threshold_falls_when_outputs_do_not_deviate_but_not_below_14_db() -> None:
     session = session_of(Mirror(), expiry=2, check_every=1, most_deviation=0.01)
     for step in range(6):
         session.run(np.full((SIDE, SIDE, 3), 100 + 8 * (step // 2 % 2), np.uint8))
     raised_db = session.threshold_db
-    for _ in range(12):
+    for _ in range(24):
         session.run(np.full((SIDE, SIDE, 3), 100, np.uint8))
-    assert raised_db > session.threshold_db == 20
+    assert raised_db > 20 > session.threshold_db == 14
+
+
+def test_while_the_threshold_moves_each_frame_that_expires_is_checked() -> None:
+    session = session_of(Mirror(), expiry=2, check_every=5)
+    results = [session.run(np.full((SIDE, SIDE, 3), 100, np.uint8)) for _ in range(20)]
+    assert [one.number for one in results if one.deviation is not None] == [2, 4, 6, 12]
+
+
+def test_without_checks_the_threshold_stays() -> None:
+    session = session_of(Mirror(), expiry=2, check_every=0)
+    for _ in range(8):
+        session.run(np.full((SIDE, SIDE, 3), 100, np.uint8))
+    assert session.threshold_db == 20
 
 
 def test_size_and_format_may_change_in_mid_stream() -> None:
