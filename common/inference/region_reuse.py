@@ -51,7 +51,7 @@ class ReuseSettings:
 
     regions: int = 4
     maps_mb: float = 32.0
-    least_saved_ms: float = 0.3
+    least_saved_ms: float = 0.5
 
 
 class PartialNetwork:
