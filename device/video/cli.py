@@ -55,7 +55,11 @@ def video(  # noqa: PLR0917  typer calls it by name
     ] = None,
     threshold_db: Annotated[
         float,
-        typer.Option("--threshold", metavar="DB", help="Blocks that are less alike are computed again."),
+        typer.Option(
+            "--threshold",
+            metavar="DB",
+            help="Blocks that are less alike are computed again; moves with the deviation measured.",
+        ),
     ] = 20.0,
     block_px: Annotated[int, typer.Option("--block", metavar="PX", min=1, help="Side of a block.")] = 10,
     expiry: Annotated[

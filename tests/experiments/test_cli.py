@@ -17,6 +17,7 @@ def run(folder: Path, *more: str) -> int:
     return main(["experiment", "run", "fig6.3", "--out", str(folder), "--smoke", *more])
 
 
+@pytest.mark.system
 def test_a_stopped_run_goes_on_after_its_finished_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +56,7 @@ def test_what_was_missed_stands_last(capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
+@pytest.mark.system
 def test_a_smoke_run_is_not_judged(
     smoke_runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

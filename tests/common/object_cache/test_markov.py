@@ -329,6 +329,7 @@ def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
         learned([], **wrong)
 
 
+@pytest.mark.system
 def test_ten_thousand_objects_take_little_memory() -> None:
     """A twentieth of the million transitions that the bound of 200 MB is for.
 

@@ -132,6 +132,7 @@ def shifting(count: int) -> list[tuple[int, int]]:
     return [(key + 1_000 * phase, truth) for phase, stream in enumerate(phases) for key, truth in stream]
 
 
+@pytest.mark.system
 def test_a_target_error_is_kept_through_a_shift_where_a_fixed_back_off_does_not() -> None:
     count = 150_000
     stream = shifting(count)
@@ -182,6 +183,7 @@ def test_a_key_whose_results_conflict_is_split_into_finer_ones_and_no_other_is()
     assert len(cache) == 2 + 5, "the coarse key without conflicts has no finer ones"
 
 
+@pytest.mark.system
 def test_an_adversary_whose_inputs_collide_spends_the_budget_and_no_more() -> None:
     """Every other lookup is his: he lets popular keys be confirmed, then sends another class under them."""
     rng = np.random.default_rng(8)

@@ -140,6 +140,7 @@ def test_what_inferences_found_for_the_new_keys_is_not_asked_again() -> None:
     assert played.cache.counts.missed - missed <= fresh
 
 
+@pytest.mark.system
 def test_estimates_are_near_what_caches_with_one_candidate_do() -> None:
     """Though inferences are no fair sample: the chosen one serves most lookups without any."""
     stream = inputs(30_000)

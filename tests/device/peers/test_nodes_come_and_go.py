@@ -113,6 +113,7 @@ def test_nobody_waits_for_a_device_that_is_gone(monkeypatch: pytest.MonkeyPatch)
         wait_until(lambda: asks.store.items(key, claim=True).result(S).wait_ms == 0, what="a claim")
 
 
+@pytest.mark.system
 def test_nothing_is_lost_when_devices_die_one_after_another() -> None:
     with group(6) as nodes:
         values = fill(nodes, 300)
@@ -257,6 +258,7 @@ def test_counts_that_reached_nobody_go_out_later() -> None:
         assert nodes.nodes[2].store.counts(key).result(S) == {"x": 2}
 
 
+@pytest.mark.system
 def test_two_devices_that_cannot_reach_each_other_share_through_the_others() -> None:
     with group(5) as nodes:
         a, b = nodes.nodes[:2]

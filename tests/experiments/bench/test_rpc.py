@@ -1,8 +1,11 @@
 import json
 
+import pytest
+
 from nearsight.experiments.bench.rpc import run
 
 
+@pytest.mark.system
 def test_the_benchmark_measures_both_transports_with_and_without_curve() -> None:
     said: list[str] = []
     result = run(said.append, sizes_bytes=(64, 4096), rounds=2, calls=5)

@@ -104,6 +104,7 @@ def test_cells_in_several_processes_give_rows_in_the_order_of_the_cells(tmp_path
     assert str(os.getpid()) not in {row["noise"] for row in rows}
 
 
+@pytest.mark.system
 def test_cells_that_finished_before_another_process_failed_are_kept(tmp_path: Path) -> None:
     experiment = SquaresAtOnce()
     experiment.fails_at = "n-3"
@@ -271,6 +272,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel is asked for it")
 def test_cells_end_with_the_process_that_runs_them(tmp_path: Path) -> None:
     program = tmp_path / "program.py"

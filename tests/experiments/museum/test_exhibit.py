@@ -70,6 +70,7 @@ def test_negative_numbers_are_refused() -> None:
         render_reference(-1, 0)
 
 
+@pytest.mark.system
 def test_no_exhibit_is_taken_for_another() -> None:
     settings = RecognitionSettings()
     extractor = OrbExtractor(settings.fast_threshold)

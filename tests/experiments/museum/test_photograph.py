@@ -57,6 +57,7 @@ def test_the_corners_say_where_the_picture_is(references: list[np.ndarray]) -> N
         assert np.corrcoef(small[0].ravel(), small[1].ravel())[0, 1] > 0.8
 
 
+@pytest.mark.system
 def test_difficulty_makes_recognition_harder(references: list[np.ndarray]) -> None:
     settings = RecognitionSettings()
     extractor = OrbExtractor(settings.fast_threshold)

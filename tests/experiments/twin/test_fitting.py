@@ -24,6 +24,7 @@ def _once(rows: Mapping[str, Sequence[RequestRow]]) -> Mapping[str, Sequence[Seq
     return {name: [some] for name, some in rows.items()}
 
 
+@pytest.mark.system
 def test_a_slower_machine_is_found_in_its_rows() -> None:
     built_in = CostModel.assumed()
     truth = built_in.model_copy(
@@ -49,6 +50,7 @@ def test_a_slower_machine_is_found_in_its_rows() -> None:
     assert found.fitted_to == "a twin"
 
 
+@pytest.mark.system
 def test_sessions_count_together() -> None:
     built_in = CostModel.assumed()
     slower = [_rows(built_in.model_copy(update={"edge_work": Scatter(scale=scale)})) for scale in (1.4, 1.6)]

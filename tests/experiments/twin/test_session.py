@@ -121,6 +121,7 @@ def test_a_slow_cloud_computes_longer_and_nothing_else_changes() -> None:
     assert slow.latency_ms - fast.latency_ms == pytest.approx(2 * fast.cloud_compute_ms)
 
 
+@pytest.mark.system
 def test_devices_that_are_slow_leave_more_to_the_edge() -> None:
     fast, slow = (
         crowd(_FEW, hardware=Hardware(device_slowness=slowness)).play(ADAPTIVE) for slowness in (1.0, 30.0)
@@ -193,6 +194,7 @@ def test_devices_that_prefetch_answer_most_photos_themselves_and_sooner(
     assert full.up_bytes < cloud.up_bytes / 2
 
 
+@pytest.mark.system
 def test_an_edge_with_too_few_cores_gives_work_away() -> None:
     session = crowd(Following(80, 15.0, 0.05), Hardware(cloud=24, edge=1, device=4), earlier=180)
     plain, balanced, bounded = (session.play(name) for name in (EDGE_CACHE, LOAD_BALANCED, BOUNDED))
@@ -200,6 +202,7 @@ def test_an_edge_with_too_few_cores_gives_work_away() -> None:
     assert bounded.cached_objects[0] < plain.cached_objects[0]
 
 
+@pytest.mark.system
 def test_a_cloud_that_is_too_slow_refuses_what_waited_too_long() -> None:
     session = crowd(Following(100, 15.0, 0.05), Hardware(cloud=1))
     outcome = replace(session, network=LinkShape(), transitions=()).play(ONLY_CLOUD)

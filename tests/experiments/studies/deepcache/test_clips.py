@@ -10,6 +10,7 @@ from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.studies.deepcache.clips import MANNERS, clip_of, names_of
 
 
+@pytest.mark.system
 def test_a_generated_clip_follows_from_its_seed() -> None:
     clips = [clip_of("walking", None, seed, (64, 48), 3) for seed in (1, 2)]
     clip_of.cache_clear()

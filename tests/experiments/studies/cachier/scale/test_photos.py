@@ -79,6 +79,7 @@ def test_visitors_send_photos_of_the_sample() -> None:
     assert {photo.tier_effort for photo in found} == {EASY.tier_effort, HOPELESS.tier_effort}
 
 
+@pytest.mark.system
 def test_the_same_seed_and_run_give_the_same_photos() -> None:
     assert plans(SAMPLED, 1, 1) == plans(SAMPLED, 1, 1)
     assert plans(SAMPLED, 1, 2) != plans(SAMPLED, 1, 1)

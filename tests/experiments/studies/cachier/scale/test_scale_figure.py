@@ -103,6 +103,7 @@ def test_who_answers_is_drawn_at_both_ends_of_the_variable() -> None:
     assert by_edge == 2 * [100.0 * (tiers != ONLY_CLOUD) for tiers in ORDER]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_has_a_table_and_a_picture(name: str) -> None:
     figure = find_experiment(name)

@@ -21,6 +21,7 @@ def play(
     return play_on_twin(point, configurations, run, MACHINES, 1, Amount(1, 20.0))
 
 
+@pytest.mark.system
 def test_all_configurations_of_a_run_get_the_same_photos() -> None:
     rows = play(configurations=(ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE))
     assert [row["tiers"] for row in rows] == [ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE]
@@ -28,11 +29,13 @@ def test_all_configurations_of_a_run_get_the_same_photos() -> None:
     assert int(rows[0]["requests"]) > 20
 
 
+@pytest.mark.system
 def test_the_same_run_gives_the_same_numbers_and_another_run_others() -> None:
     assert play() == play()
     assert play(run=2) != play()
 
 
+@pytest.mark.system
 def test_only_the_cloud_feels_a_slow_network() -> None:
     tiers = (ONLY_CLOUD, LOAD_BALANCED)
     fast, slow = (play(replace(POINT, network=name), configurations=tiers) for name in ("SuperFast", "Slow"))
