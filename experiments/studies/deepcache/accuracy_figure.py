@@ -158,6 +158,8 @@ class Figure(Experiment):
             groups = {"top 1": "top1_lost", "top 3": "top3_lost", "top 1, visits": "visit_top1_lost"}
             points = {said: {way: one[at] for way, one in trained.items()} for said, at in groups.items()}
             bars(lost, points, "%.2g")
+            low, high = lost.get_ylim()
+            lost.set_ylim(min(low, -0.5), max(high, 0.5))  # half a point, where nothing is lost
         else:
             lost.text(0.5, 0.5, f"not measured: no {networks.TRAINED}", ha="center", color="#555555")
         lost.axhline(0, color="#555555", linewidth=0.8)
