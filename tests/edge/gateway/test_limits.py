@@ -142,10 +142,16 @@ def test_a_frame_beyond_the_credits_is_refused_and_the_others_are_answered(
 
 
 def test_the_newest_frame_of_a_stream_takes_the_place_of_one_that_waits(
-    browser: Browser, edge: ScriptedEdge
+    edge: ScriptedEdge,
 ) -> None:
     held = hold_answers(edge)
-    with browser.stream() as busy, browser.stream() as late:
+    with (
+        running_gateway(
+            edge.endpoint
+        ) as browser,  # of its own: a gateway learns how many places the edge has
+        browser.stream() as busy,
+        browser.stream() as late,
+    ):
         busy.read()
         late.read()
         for number in (1, 2, 3):
