@@ -16,7 +16,7 @@ The objects of a snapshot are *residents*, which the optimizer chose, and *prefe
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from random import Random
 
 from nearsight.common.background.worker import Job
@@ -61,6 +61,8 @@ class CatalogueCache:
         Shared parts.
     holder : SnapshotHolder, optional
         Builds and holds snapshots; the simulation brings its own.
+    replaced : callable, optional
+        Takes a listing of the cloud that is of another catalogue with this name.
 
     Attributes
     ----------
@@ -89,12 +91,13 @@ class CatalogueCache:
         settings: EdgeSettings,
         services: EdgeServices,
         holder: SnapshotHolder | None = None,
+        replaced: Callable[[Listing], None] | None = None,
     ) -> None:
         self.name = name
         self.listing = listing
         self._settings = settings
-        self._services = services
-        self._metrics = services.metrics
+        self._services, self._metrics = services, services.metrics
+        self._replaced = replaced
         self.clock = services.clock
         self._log = get_logger("cache").bind(catalogue=name)
         cache, journal = settings.cache, settings.state is not None
@@ -132,15 +135,12 @@ class CatalogueCache:
         )
         self.stages: tuple[Stage[EdgeQuery], ...] = (self,) if self.result is None else (self.result, self)
         self._counters = threading.Lock()
-        self._requests_since_decision = 0
-        self.hits = 0
-        self.misses = 0
+        self.hits = self.misses = self._requests_since_decision = 0
         # From here on only the background thread writes.
         self.decided_s = 0.0
         self._most_objects = cache.k_max
         self._listed_s = self.clock.monotonic()
-        self._listing_asked = False
-        self._closed = False
+        self._listing_asked = self._closed = False
 
     def start(self, learnt: Learnt | None = None) -> None:
         """Begin, with what an earlier run learnt; an edge without any profile measures one first."""
@@ -431,6 +431,9 @@ class CatalogueCache:
             self._log.warning("objects not listed", error=str(listing))
             return
         if self._closed:
+            return
+        if self._replaced is not None and listing.contradicts(self.listing):
+            self._replaced(listing)
             return
         self.listing = listing
         replaced = [

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 from nearsight.common.background.futures import pending
 from nearsight.common.background.worker import BackgroundWorker
@@ -56,7 +57,8 @@ class CatalogueCaches:
         self.listed: Mapping[str, CatalogueSummary] = {}
         """What the cloud had when it was asked last, by name."""
         self._lost_at_s = math.nan
-        self._unconfirmed: set[str] = set()  # caches of listings that an earlier run stored
+        # Those of an earlier run, or from before an outage: the cloud may have begun catalogues anew.
+        self._unconfirmed: dict[str, Listing] = {}
         self._journal = (
             Journal(services.store, self.all, services.background, settings.state_every_s)
             if services.store is not None
@@ -133,29 +135,14 @@ class CatalogueCaches:
         In the background thread.
         """
         if self.get(catalogue) is None:
-            self._unconfirmed.add(catalogue)
+            self._unconfirmed[catalogue] = listing
             self._create(catalogue, listing)
-
-    def _confirm(self, cache: CatalogueCache) -> None:
-        """Compare the stored listing of a cache with that of the cloud."""
-
-        def listed(outcome: Listing | NearsightError) -> None:
-            if isinstance(outcome, NearsightError) or cache.name not in self._unconfirmed:
-                return
-            self._unconfirmed.discard(cache.name)
-            if outcome.contradicts(cache.listing):
-                self._create(cache.name, outcome)
-            else:
-                cache.listed(outcome)
-
-        listing = self.services.cloud.list_objects(cache.name, self._settings.fetch.timeout_s)
-        when_done(listing, self.services.background, listing_of, listed)
 
     def _create(self, catalogue: str, listing: Listing | NearsightError) -> None:
         try:
             if isinstance(listing, NearsightError):
                 raise listing
-            self._drop(catalogue, "the cloud has another catalogue of this name")  # it was adopted
+            self._drop(catalogue, "the cloud has listed it anew")
             cache = self._begin(catalogue, listing)
         except NearsightError as error:
             self._log.warning("no cache for a catalogue", catalogue=catalogue, error=str(error))
@@ -180,13 +167,15 @@ class CatalogueCaches:
     def _begin(self, catalogue: str, listing: Listing) -> CatalogueCache:
         """A new cache, with what an earlier run learnt."""
         store = self.services.store
-        cache = CatalogueCache(catalogue, listing, self._settings, self.services)
+        replaced = partial(self._create, catalogue)
+        make = partial(CatalogueCache, catalogue, listing, self._settings, self.services, replaced=replaced)
+        cache = make()
         try:
             cache.start(store.load(catalogue) if store is not None else None)
         except CorruptStore as error:
             self._log.error("a cache begins without what was learnt", catalogue=catalogue, error=str(error))
             cache.close()
-            cache = CatalogueCache(catalogue, listing, self._settings, self.services)
+            cache = make()
             cache.start()
         return cache
 
@@ -231,9 +220,9 @@ class CatalogueCaches:
         for cache in self.all():
             if cache.name not in listed:
                 self._drop_if_gone(cache.name)
-            elif cache.name in self._unconfirmed:
-                self._confirm(cache)
-            elif listed[cache.name].revision != cache.listing.revision:
+                continue
+            confirmed = cache.listing is not self._unconfirmed.get(cache.name)
+            if not confirmed or listed[cache.name].revision != cache.listing.revision:
                 cache.sync()
 
     def _note_cloud(self, problem: str) -> None:
@@ -241,6 +230,7 @@ class CatalogueCaches:
             if problem:
                 self._log.warning("cloud lost", error=problem)
             else:
+                self._unconfirmed = {cache.name: cache.listing for cache in self.all()}
                 self.services.next_tiers.came_back(CLOUD)
                 self._log.info("cloud reached", endpoint=self._settings.cloud)
         if problem and not self.cloud_lost:

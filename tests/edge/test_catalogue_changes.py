@@ -45,6 +45,34 @@ def test_a_catalogue_that_vanishes_loses_its_cache(
         device.send(photo(0)).result(30)
 
 
+def test_a_catalogue_that_was_begun_anew_under_its_old_name_is_fetched_anew(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    """The same ids and versions, other pictures."""
+    warm(edge, device, [0, 1])
+    old = cache_of(edge)
+    cloud.set_models([exhibit(number, picture=number + 10) for number in range(3)])
+    wait_until(lambda: cache_of(edge) is not old, what="a cache of the new catalogue")
+    assert device.ask(photo(0)) == (None, "cloud")
+    assert device.ask(photo(10)) == ("00", "cloud")
+
+
+def test_a_catalogue_that_was_begun_anew_behind_an_outage_is_noticed_though_its_revision_is_the_same(
+    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
+) -> None:
+    warm(edge, device, [0, 1])
+    old = cache_of(edge)
+    cloud.stop()
+    wait_until(lambda: edge.caches.cloud_lost, what="the cloud lost")
+    back = ScriptedCloud([exhibit(number, picture=number + 10) for number in range(3)], listen=cloud.endpoint)
+    try:
+        assert back.revision == cloud.revision
+        wait_until(lambda: cache_of(edge) is not old, what="a cache of the new catalogue")
+        assert device.ask(photo(0)) == (None, "cloud")
+    finally:
+        back.stop()
+
+
 def test_a_catalogue_that_is_merely_not_listed_keeps_its_cache(
     edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
 ) -> None:
