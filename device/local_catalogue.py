@@ -7,11 +7,9 @@ set aside and made anew, and one that cannot be written is replaced by a copy fo
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +36,7 @@ from nearsight.common.errors import (
     NotFound,
     Unavailable,
 )
+from nearsight.common.folder_lock import locked
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -112,7 +111,7 @@ def from_folder(
     if not place.parent.is_dir():
         raise ConfigurationError(f"there is no folder {place.parent}", advice=f"mkdir -p {place.parent}")
     started_s = clock.monotonic()
-    with _one_process(folder), ExitStack() as stack:
+    with locked(folder), ExitStack() as stack:
         store = stack.enter_context(_opened(place, stack, own=index is None))
         trainer = ObjectTrainer(settings.recognition)
         catalogue = stack.enter_context(closing(DatabaseCatalogue(store, _IN_INDEX, trainer)))
@@ -184,23 +183,6 @@ def _without_those_that_left(folder: Path, store: CatalogueStore, catalogue: Dat
     objects, _ = read_reference_folder(folder)
     gone = {item.object_id for item in catalogue.objects()} - {item.object_id for item in objects}
     return len(catalogue.remove(sorted(gone)).removed) if gone else 0
-
-
-@contextmanager
-def _one_process(folder: Path) -> Iterator[None]:
-    """Hold the folder, as far as its disk has locks: a second process waits and finds everything trained."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _log.info("another process trains this folder: waiting for it", folder=str(folder))
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:  # some network disks: then the database alone keeps writers apart
-            _log.debug("the folder cannot be locked", folder=str(folder), error=str(error))
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _log_training(done: int, total: int) -> None:

@@ -35,7 +35,7 @@ ROOMS = (
 )
 """Rooms of experiments: each may import those before it, and the tiers."""
 TIERS = ("cloud", "edge", "device")
-COMMON_ROOT = {"errors", "clock", "logging", "metrics", "settings", "text"}
+COMMON_ROOT = {"errors", "clock", "folder_lock", "logging", "metrics", "settings", "text"}
 
 
 def cycle(graph: Mapping[str, frozenset[str]]) -> list[str]:
@@ -121,7 +121,7 @@ def test_common_holds_only_what_two_tiers_use() -> None:
     of_reuse = tuple(
         f"common.inference.{name}" for name in ("graph_regions", "region_reuse", "reuse_cost", "segment")
     )
-    for_networks = {name for name in modules if name.startswith(("common.video.", *of_reuse))}
+    for_networks = {n for n in modules if n.startswith(("common.video.", "common.folder_lock", *of_reuse))}
     assert (
         modules - packages - for_people - for_applications - for_simulations - for_networks - wanted == set()
     )

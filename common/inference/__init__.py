@@ -2,5 +2,5 @@
 
 `model_memory` is the front door: it carries out what `common/model_cache` decides. `runtime` alone knows
 onnxruntime, an optional library (`pip install 'nearsight[inference]'`). May import: the root of `common`,
-`background`, `config`, `model_cache`, `recognition`, `rpc`.
+`background`, `config`, `model_cache`, `recognition`, `rpc`, `video`.
 """

@@ -8,11 +8,10 @@ parts, runs whole, and so does everything while the folder cannot be written. Ho
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from nearsight.common.errors import CorruptStore, InvalidArgument, NearsightError
+from nearsight.common.folder_lock import locked
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.inference.reuse_cost import Costs, choose_cuts, typical_changes
 from nearsight.common.inference.runtime import ANY_SIDE_PX, Network, Runtime
@@ -214,7 +214,9 @@ class PartialNetwork:
             self._segmented = None
         folder = self._folder / "x".join(map(str, self._shape))
         digest = digest_of(self._path)
-        with _alone_in(self._folder):
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        with locked(self._folder):  # another process that opens this network would delete what this one saves
             found = self._find(folder, digest) or self._prepare(folder, digest)
         self.why_whole, self.stride = str(found["why_whole"]), (1, 1)
         if self.why_whole:
@@ -322,14 +324,3 @@ class PartialNetwork:
                 most = float(np.abs(values).max(initial=0.0))
                 if not np.allclose(found[name], values, rtol=0.0, atol=_CLOSE * most):
                     raise InvalidArgument(f"the segments' answers differ in {name!r}")
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """One process after the other, if a file can be written there: each would replace what others load."""
-    with ExitStack() as stack:
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context((folder / "lock").open("a"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -1,0 +1,38 @@
+"""A folder in which one process works at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nearsight.common.logging import get_logger
+
+_log = get_logger("folder")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes that lock this folder waiting, as long as the block runs.
+
+    Where the folder cannot be opened or its disk has no locks, nobody waits.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        _log.debug("the folder cannot be opened", folder=str(folder), error=str(error))
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _log.info("another process works in this folder: waiting for it", folder=str(folder))
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:  # some network disks
+            _log.debug("the folder cannot be locked", folder=str(folder), error=str(error))
+        yield
+    finally:
+        os.close(descriptor)
