@@ -9,17 +9,17 @@ from nearsight.common.clock import Clock
 Progress = Callable[[int, int], None]
 """Called with the number of steps done and the number of all."""
 
-INTERVAL_S = 2.0
+_INTERVAL_S = 2.0
 
 
-def now_and_then(report: Progress, clock: Clock, interval_s: float = INTERVAL_S) -> Progress:
-    """Report only when the last report, or the beginning, is ``interval_s`` ago: for a log."""
+def now_and_then(report: Progress, clock: Clock) -> Progress:
+    """Report only when the last report, or the beginning, is two seconds ago: for a log."""
     last_s = clock.monotonic()
 
     def step(done: int, total: int) -> None:
         nonlocal last_s
         now_s = clock.monotonic()
-        if now_s - last_s >= interval_s:
+        if now_s - last_s >= _INTERVAL_S:
             last_s = now_s
             report(done, total)
 

@@ -7,7 +7,7 @@ from nearsight.common.clock import ManualClock
 def test_steps_are_reported_once_per_interval_however_many_there_are() -> None:
     clock = ManualClock()
     reports: list[tuple[int, int]] = []
-    step = now_and_then(lambda done, total: reports.append((done, total)), clock, 2.0)
+    step = now_and_then(lambda done, total: reports.append((done, total)), clock)
     for done in range(10):
         step(done, 10)
         clock.advance(0.5)
