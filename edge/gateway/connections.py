@@ -15,7 +15,8 @@ from nearsight.edge.gateway.settings import LimitSettings
 _MOST_PIPELINED = 100
 """Requests of a connection that may wait behind the one in progress; browsers send none before its answer."""
 _MOST_BESIDE_BODY_BYTES = 64 * 1024
-"""Of a request: its head, the sizes of its chunks and its trailer; the parser keeps them all."""
+"""Of a request, after the piece that it begins in: its head, the sizes of its chunks and its trailer. The
+parser keeps them all."""
 _CLOSING_S = 5.0
 """How long a client may take to read what it gets before its connection is closed."""
 
