@@ -11,6 +11,7 @@ serves the catalogue::
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 
 from nearsight import NearsightError, Peer, PeerSettings, PeerStore, Recognizer, RecognizerSettings
@@ -113,7 +114,8 @@ def main() -> None:
                     print(printable(line))
             except NearsightError as error:
                 print(f"{photo}: {error}")
-            input("Enter goes on to the next exhibit ")
+            print("Enter goes on to the next exhibit")
+            sys.stdin.readline()
         visit.leave()
         for object_id, visits in visit.popular():
             print(f"{object_id}: {visits} visits")
