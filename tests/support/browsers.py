@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from mimetypes import guess_type
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 import cv2
 import numpy as np
-from playwright.sync_api import Browser, Page, Route, WebSocketRoute, sync_playwright
+from playwright.sync_api import Browser, Page, Route, WebSocketRoute, expect, sync_playwright
 
 from support.needs import program
 from support.waiting import wait_until
@@ -165,3 +165,96 @@ class ScriptedGateway:
         self.connections.append(connection)
         if self.always is not None:
             connection.ready()
+
+
+def photo(width: int, height: int) -> dict[str, Any]:
+    """A photo as a file that a visitor chooses."""
+    noise = np.random.default_rng(1).integers(0, 255, (height, width, 3), dtype=np.uint8)
+    return {"name": "photo.png", "mimeType": "image/png", "buffer": cv2.imencode(".png", noise)[1].tobytes()}
+
+
+class Visit:
+    """One visitor's page.
+
+    Parameters
+    ----------
+    browser : Browser
+        That shows it.
+    stack : ExitStack
+        Closes it.
+    address : str
+        Of the page, behind the origin.
+    origin : str
+        Of the gateway.
+    camera : bool
+        Whether the visitor allows the camera.
+    options : dict
+        Of the browser's context, such as its size.
+    """
+
+    def __init__(
+        self,
+        browser: Browser,
+        stack: ExitStack,
+        *,
+        address: str = "/",
+        origin: str = ORIGIN,
+        camera: bool = True,
+        **options: Any,
+    ) -> None:
+        granted = ["camera"] if camera else []
+        self.context = browser.new_context(
+            **{"viewport": PHONE, "service_workers": "block", "permissions": granted, **options}
+        )
+        stack.callback(self.context.close)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(30_000)
+        self.gateway = ScriptedGateway(self.page, origin)
+        self.errors: list[str] = []
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        # From now on choosers are playwright's; begun at the click, that may come too late.
+        self.page.on("filechooser", lambda _: None)
+        self.page.goto(origin + address)
+        expect(self.button("Start camera")).to_be_enabled()
+
+    def button(self, name: str) -> Any:
+        return self.page.get_by_role("button", name=name)
+
+    def start(self, always: dict[str, Any] | None = None) -> None:
+        """Start the camera; every frame is answered so."""
+        self.gateway.always = always
+        self.button("Start camera").click()
+
+    def choose(self, file: dict[str, Any]) -> None:
+        """Choose a photo."""
+        with self.page.expect_file_chooser() as chooser:
+            self.button("Choose photo").click()
+        chooser.value.set_files([file])
+
+    def reads(self, headline: str, text: str = "") -> None:
+        """Wait until the panel says this."""
+        expect(self.page.get_by_role("heading", level=2)).to_have_text(headline)
+        expect(self.page.locator("#answer")).to_contain_text(text)
+
+    def hears(self, text: str) -> None:
+        """Wait until a screen reader says this."""
+        expect(self.page.get_by_role("status")).to_have_text(text)
+
+    def listen(self) -> None:
+        """From now on write down what a screen reader says."""
+        self.page.evaluate(
+            """() => {
+                globalThis.heard = [];
+                const element = document.querySelector("[role=status]");
+                const hear = () => heard.push(element.textContent);
+                new MutationObserver(hear).observe(element, {childList: true});
+            }"""
+        )
+
+    def heard(self) -> list[str]:
+        """The headlines and labels among it."""
+        return [text.partition(".")[0] for text in self.page.evaluate("heard")]
+
+    @property
+    def outline(self) -> Any:
+        return self.page.locator("#overlay")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from support.recognition_server import always
 if TYPE_CHECKING:  # playwright is not installed everywhere
     from playwright import sync_api as playwright
 
-    from support.browsers import ScriptedGateway
+    from support.browsers import ScriptedGateway, Visit
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +73,11 @@ def gateway(page: playwright.Page) -> ScriptedGateway:
     gateway = ScriptedGateway(page)
     gateway.import_module()
     return gateway
+
+
+@pytest.fixture
+def visit(chromium_of_module: playwright.Browser, stack: ExitStack) -> Visit:
+    """A visitor's page."""
+    from support.browsers import Visit
+
+    return Visit(chromium_of_module, stack)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 
@@ -18,111 +17,14 @@ from support.browsers import (  # noqa: E402
     ORIGIN,
     PHONE,
     UNKNOWN,
-    ScriptedGateway,
+    Visit,
     answer,
     failure,
+    photo,
     until,
 )
 
 expect.set_options(timeout=30_000)
-
-
-class Visit:
-    """One visitor's page.
-
-    Parameters
-    ----------
-    browser : Browser
-        That shows it.
-    stack : ExitStack
-        Closes it.
-    address : str
-        Of the page, behind the origin.
-    origin : str
-        Of the gateway.
-    camera : bool
-        Whether the visitor allows the camera.
-    options : dict
-        Of the browser's context, such as its size.
-    """
-
-    def __init__(
-        self,
-        browser: Browser,
-        stack: ExitStack,
-        *,
-        address: str = "/",
-        origin: str = ORIGIN,
-        camera: bool = True,
-        **options: Any,
-    ) -> None:
-        granted = ["camera"] if camera else []
-        self.context = browser.new_context(
-            **{"viewport": PHONE, "service_workers": "block", "permissions": granted, **options}
-        )
-        stack.callback(self.context.close)
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(30_000)
-        self.gateway = ScriptedGateway(self.page, origin)
-        self.errors: list[str] = []
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        # From now on choosers are playwright's; begun at the click, that may come too late.
-        self.page.on("filechooser", lambda _: None)
-        self.page.goto(origin + address)
-        expect(self.button("Start camera")).to_be_enabled()
-
-    def button(self, name: str) -> Any:
-        return self.page.get_by_role("button", name=name)
-
-    def start(self, always: dict[str, Any] | None = None) -> None:
-        """Start the camera; every frame is answered so."""
-        self.gateway.always = always
-        self.button("Start camera").click()
-
-    def reads(self, headline: str, text: str = "") -> None:
-        """Wait until the panel says this."""
-        expect(self.page.get_by_role("heading", level=2)).to_have_text(headline)
-        expect(self.page.locator("#answer")).to_contain_text(text)
-
-    def hears(self, text: str) -> None:
-        """Wait until a screen reader says this."""
-        expect(self.page.get_by_role("status")).to_have_text(text)
-
-    def listen(self) -> None:
-        """From now on write down what a screen reader says."""
-        self.page.evaluate(
-            """() => {
-                globalThis.heard = [];
-                const element = document.querySelector("[role=status]");
-                const hear = () => heard.push(element.textContent);
-                new MutationObserver(hear).observe(element, {childList: true});
-            }"""
-        )
-
-    def heard(self) -> list[str]:
-        """The headlines and labels among it."""
-        return [text.partition(".")[0] for text in self.page.evaluate("heard")]
-
-    @property
-    def outline(self) -> Any:
-        return self.page.locator("#overlay")
-
-
-@pytest.fixture
-def visit(chromium_of_module: Browser, stack: ExitStack) -> Visit:
-    return Visit(chromium_of_module, stack)
-
-
-def photo(width: int, height: int) -> dict[str, Any]:
-    """A photo as a file that a visitor chooses."""
-    noise = np.random.default_rng(1).integers(0, 255, (height, width, 3), dtype=np.uint8)
-    return {"name": "photo.png", "mimeType": "image/png", "buffer": cv2.imencode(".png", noise)[1].tobytes()}
-
-
-def choose(visit: Visit, file: dict[str, Any]) -> None:
-    with visit.page.expect_file_chooser() as chooser:
-        visit.button("Choose photo").click()
-    chooser.value.set_files([file])
 
 
 def test_a_known_exhibit_has_its_label_its_metadata_and_an_outline(visit: Visit) -> None:
@@ -149,7 +51,7 @@ def test_nothing_is_loaded_from_anywhere_but_the_gateway(visit: Visit) -> None:
     visit.page.reload()
     visit.start(answer())
     visit.reads("Night")
-    choose(visit, photo(64, 48))
+    visit.choose(photo(64, 48))
     expect(visit.page.get_by_role("img", name="Your photo")).to_be_visible()
     assert f"{ORIGIN}/nearsight.js" in asked
     assert [url for url in asked if not url.startswith((f"{ORIGIN}/", f"blob:{ORIGIN}/"))] == []
@@ -221,7 +123,7 @@ def test_a_photo_is_shown_with_its_outline_and_ends_the_camera(visit: Visit) -> 
     visit.start(UNKNOWN)
     visit.reads("Nothing known here")
     visit.gateway.replies = [(200, answer(corners=[[0, 0], [640, 0], [640, 480], [0, 480]]))]
-    choose(visit, photo(1200, 900))
+    visit.choose(photo(1200, 900))
     visit.reads("Night")
     expect(visit.button("Start camera")).to_be_visible()
     expect(visit.page.locator("video")).to_be_hidden()
@@ -249,7 +151,7 @@ def test_a_photo_without_an_answer_has_a_sentence(
     visit: Visit, reply: tuple[int, dict[str, Any]], headline: str, text: str
 ) -> None:
     visit.gateway.replies = [reply]
-    choose(visit, photo(64, 48))
+    visit.choose(photo(64, 48))
     visit.reads(headline, text)
     expect(visit.outline).to_be_hidden()
 
@@ -257,7 +159,7 @@ def test_a_photo_without_an_answer_has_a_sentence(
 def test_a_photo_that_is_given_up_for_the_camera_has_no_sentence(visit: Visit) -> None:
     visit.listen()
     visit.gateway.replies = [None]
-    choose(visit, photo(64, 48))
+    visit.choose(photo(64, 48))
     visit.hears("Looking at the photo …. This takes a moment.")
     visit.start(answer())
     visit.reads("Night")
@@ -274,7 +176,7 @@ def test_a_file_that_is_no_photo_has_a_sentence_and_the_same_file_may_be_chosen_
     file = {"name": "a.txt", "mimeType": "text/plain", "buffer": b"text"}
     for message in ("this is no image", "this is none either"):
         visit.gateway.replies = [(400, failure("INVALID_ARGUMENT", message, "send a photo"))]
-        choose(visit, file)
+        visit.choose(file)
         visit.reads("No answer", f"{message[0].upper()}{message[1:]}; send a photo.")
     expect(visit.page.locator("#photo")).to_be_hidden()
 
@@ -299,103 +201,6 @@ def test_the_keyboard_alone_is_enough(visit: Visit) -> None:
     visit.reads("Day")
 
 
-def test_a_refused_camera_has_a_next_step_and_can_be_allowed_later(
-    chromium_of_module: Browser, stack: ExitStack
-) -> None:
-    visit = Visit(chromium_of_module, stack, camera=False)
-    visit.start(answer())
-    visit.reads("The camera is not allowed", "or choose a photo")
-    visit.context.grant_permissions(["camera"])
-    visit.button("Start camera").click()
-    visit.reads("Night")
-
-
-@pytest.mark.parametrize(
-    ("name", "headline"),
-    [("NotFoundError", "No camera was found"), ("NotReadableError", "The camera does not start")],
-)
-def test_a_camera_that_does_not_start_has_a_sentence(visit: Visit, name: str, headline: str) -> None:
-    visit.page.evaluate(
-        "name => { MediaDevices.prototype.getUserMedia = () => Promise.reject(new DOMException('', name)); }",
-        name,
-    )
-    visit.start()
-    visit.reads(headline, "or choose a photo")
-
-
-def test_without_https_the_page_says_so_and_takes_photos(
-    chromium_of_module: Browser, stack: ExitStack
-) -> None:
-    visit = Visit(chromium_of_module, stack, origin="http://museum.test")
-    visit.start()
-    visit.reads("The camera needs https", "or choose a photo")
-    visit.gateway.replies = [(200, answer())]
-    choose(visit, photo(64, 48))
-    visit.reads("Night")
-
-
-def test_an_unplugged_camera_ends_the_stream_with_a_sentence(visit: Visit) -> None:
-    visit.start(answer())
-    visit.reads("Night")
-    visit.page.evaluate("document.querySelector('video').srcObject.getTracks()[0].stop()")
-    visit.reads("The camera is gone", "start it again")
-    expect(visit.outline).to_be_hidden()
-    expect(visit.button("Start camera")).to_be_visible()
-    until(visit.page, lambda: visit.gateway.connections[0].closed, "the end of the connection")
-
-
-@pytest.mark.parametrize("by", ["Stop camera", "Choose photo"])
-def test_a_camera_that_is_stopped_is_let_go(visit: Visit, by: str) -> None:
-    visit.start(answer())
-    visit.reads("Night")
-    track = visit.page.evaluate_handle("document.querySelector('video').srcObject.getTracks()[0]")
-    if by == "Choose photo":
-        choose(visit, photo(64, 48))
-    else:
-        visit.button(by).click()
-    visit.page.wait_for_function("track => track.readyState === 'ended'", arg=track)
-    assert visit.outline.is_hidden()  # not only when its time is over
-    until(visit.page, lambda: visit.gateway.connections[0].closed, "the end of the connection")
-
-
-def test_a_camera_that_comes_after_it_was_stopped_is_let_go(visit: Visit) -> None:
-    visit.page.evaluate(
-        """() => {
-            const { mediaDevices } = navigator;
-            const real = mediaDevices.getUserMedia.bind(mediaDevices);
-            const asked = Promise.withResolvers();
-            mediaDevices.getUserMedia = async (wanted) => {
-                const media = await real(wanted);
-                globalThis.track = media.getTracks()[0];
-                await asked.promise;
-                return media;
-            };
-            globalThis.allow = asked.resolve;
-        }"""
-    )
-    visit.start(answer())
-    visit.page.wait_for_function("globalThis.track")
-    visit.button("Stop camera").click()
-    visit.page.evaluate("allow()")
-    visit.page.wait_for_function("track.readyState === 'ended'")
-    visit.reads("Point the camera at an exhibit")
-    assert visit.gateway.connections == []
-
-
-def test_a_camera_that_is_refused_after_it_was_stopped_has_no_sentence(visit: Visit) -> None:
-    visit.page.evaluate(
-        """() => {
-            const asked = Promise.withResolvers();
-            MediaDevices.prototype.getUserMedia = () => asked.promise;
-            globalThis.refuse = () => asked.reject(new DOMException("", "NotAllowedError"));
-        }"""
-    )
-    visit.start()
-    visit.button("Stop camera").click()
-    visit.page.evaluate("refuse()")
-    assert visit.page.get_by_role("heading", level=2).text_content() == "Point the camera at an exhibit"
-
-
 def test_an_outline_without_a_new_answer_goes_away_before_the_label(visit: Visit) -> None:
     visit.start(answer())
     visit.reads("Night")
@@ -403,51 +208,6 @@ def test_an_outline_without_a_new_answer_goes_away_before_the_label(visit: Visit
     visit.gateway.always = None
     expect(visit.outline).to_be_hidden(timeout=5000)  # long before the connection counts as lost
     visit.reads("Night")
-
-
-def test_the_page_says_that_it_is_offline_and_goes_on_by_itself(visit: Visit) -> None:
-    visit.start(answer())
-    visit.reads("Night")
-    visit.context.set_offline(True)
-    visit.reads("You are offline", "goes on by itself")
-    expect(visit.outline).to_be_hidden()
-    visit.context.set_offline(False)
-    visit.reads("Night")
-
-
-def test_a_gateway_that_goes_and_comes_is_waited_for(visit: Visit) -> None:
-    visit.start(answer())
-    visit.reads("Night")
-    visit.gateway.always = None
-    visit.gateway.connections[0].route.close(code=1001)
-    visit.reads("The museum's server is away", "goes on by itself")
-    visit.gateway.always = answer()
-    until(visit.page, lambda: len(visit.gateway.connections) > 1, "a new connection")
-    visit.gateway.connections[1].route.close(code=1001)
-    visit.reads("Night")
-
-
-def test_a_refused_token_ends_the_camera(visit: Visit) -> None:
-    visit.start(answer())
-    visit.reads("Night")
-    visit.gateway.connections[0].route.close(code=1008)
-    visit.reads("This page has no access", "QR code")
-    expect(visit.button("Start camera")).to_be_visible()
-
-
-def test_the_token_of_the_link_leaves_the_address_and_travels_with_each_request(
-    chromium_of_module: Browser, stack: ExitStack
-) -> None:
-    visit = Visit(chromium_of_module, stack, address="/?catalogue=museum#token=se-cret_1")
-    assert visit.page.url == f"{ORIGIN}/?catalogue=museum"
-    visit.page.reload()
-    choose(visit, photo(64, 48))
-    until(visit.page, lambda: len(visit.gateway.requests) == 1, "the question")
-    assert visit.gateway.requests[0].request.headers["authorization"] == "Bearer se-cret_1"
-    assert "se-cret_1" not in visit.page.evaluate("JSON.stringify(localStorage) + document.cookie")
-    visit.page.evaluate("location.hash = 'token=other'")  # another code is scanned in the same tab
-    visit.page.wait_for_url(f"{ORIGIN}/?catalogue=museum")
-    assert visit.page.evaluate("sessionStorage.token") == "other"
 
 
 def test_of_several_catalogues_the_visitor_chooses_one(chromium_of_module: Browser, stack: ExitStack) -> None:
@@ -513,7 +273,7 @@ def test_axe_finds_no_accessibility_errors(
     visit.reads("This page has no access")
     check()
     visit.gateway.replies = [(200, answer())]
-    choose(visit, photo(64, 48))
+    visit.choose(photo(64, 48))
     visit.reads("Night")
     check()
 
