@@ -5,7 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.video.block_search import (
+from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Offset, ShiftMatcher
+from nearsight.experiments.studies.deepcache.block_search import (
     Candidates,
     HistogramMatcher,
     Offsets,
@@ -15,7 +16,6 @@ from nearsight.common.video.block_search import (
     exhaustive,
     three_step,
 )
-from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Offset, ShiftMatcher
 
 SEARCHES = (diamond, three_step, exhaustive)
 
