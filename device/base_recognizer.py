@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
@@ -222,12 +221,7 @@ class BaseRecognizer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _submit(

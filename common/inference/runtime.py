@@ -6,8 +6,6 @@ Networks live in the process of the daemon. glibc keeps what a network frees for
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 import os
 import platform
@@ -22,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
+from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import CorruptStore, DeadlineExceeded, InternalError, MissingDependency
 from nearsight.common.inference.process_memory import return_freed_memory
@@ -33,6 +32,7 @@ _ELEMENTS = MappingProxyType(
     | {f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 _FATAL = 4
+_STOP_S = 5.0
 SAVED_GRAPH, SAVED_WEIGHTS = "graph.onnx", "weights"
 _SEPARATE_WEIGHTS = MappingProxyType(
     {
@@ -284,53 +284,38 @@ class _Limit:
         self.options = options
         self.stopped = False
 
+    def reached(self) -> None:
+        """The time is over: stop the execution, unless it has ended."""
+        options = self.options
+        if options is not None:
+            self.stopped = options.terminate = True
+
 
 class _Stopper:
     """Stops executions that take too long: one thread for all of them, begun with the first limit."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._changed = threading.Condition()
-        self._limits: list[tuple[float, int, _Limit]] = []
-        self._numbers = itertools.count()
-        self._thread: threading.Thread | None = None
-        self._closed = False
+        self._worker = BackgroundWorker(clock, "nearsight-stopper")
+        self._starting = threading.Lock()
+        self._started = False
 
     @contextmanager
     def after(self, within_s: float, options: Any) -> Iterator[_Limit]:
         """Stop what runs with these options after a while, unless the block ends before."""
         limit = _Limit(options)
         if within_s < math.inf:
-            with self._changed:
-                if self._thread is None and not self._closed:
-                    self._thread = threading.Thread(target=self._watch, name="nearsight-stopper", daemon=True)
-                    self._thread.start()
-                entry = (self._clock.monotonic() + within_s, next(self._numbers), limit)
-                heapq.heappush(self._limits, entry)
-                if self._limits[0] is entry:
-                    self._changed.notify()
+            with self._starting:
+                if not self._started:
+                    self._worker.start()
+                    self._started = True
+            self._worker.submit(limit.reached, after_s=within_s)
         try:
             yield limit
         finally:
             limit.options = None
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _watch(self) -> None:
-        with self._changed:
-            while not self._closed:
-                while self._limits and self._limits[0][0] <= self._clock.monotonic():
-                    limit = heapq.heappop(self._limits)[2]
-                    options = limit.options
-                    if options is not None:
-                        limit.stopped = options.terminate = True
-                wait_s = self._limits[0][0] - self._clock.monotonic() if self._limits else None
-                self._changed.wait(wait_s)
+        self._worker.stop(_STOP_S)
 
 
 @cache

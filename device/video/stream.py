@@ -12,7 +12,6 @@ from asyncio import AbstractEventLoop, CancelledError
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Protocol, Self
 
 from nearsight.common.clock import Clock
@@ -209,9 +208,7 @@ class LiveStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _end(self) -> None:
