@@ -1,7 +1,8 @@
 """Forecast, a policy of our own: CremeBrulee's utility with a learnt forecast of rates, and a better set.
 
 Goes beyond CremeBrulee and mCache: `RateForecast` in place of 1 / B, and in place of the lowest utilities the
-set that loses least. What each part gains: decision 045.
+set that loses least: evicting a model loses its score times its size, and of the models that greedy choice
+takes some can often stay. What each part gains: decision 045.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from nearsight.common.model_cache.eviction_set import EXACT_UP_TO, cheapest_that_suffice
 from nearsight.common.model_cache.forecast import RateForecast
 from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Victim
 from nearsight.common.model_cache.scoring import Column, ScoringPolicy
+
+EXACT_UP_TO = 12
+"""Models of which all subsets are compared."""
 
 
 class Forecast(ScoringPolicy):
@@ -71,3 +74,28 @@ class Forecast(ScoringPolicy):
         candidates_bytes = sum(one.size_bytes for one in evictable.values()) if few else needed_bytes
         candidates = super().victims(evictable, candidates_bytes, now_s)
         return cheapest_that_suffice(candidates, evictable, needed_bytes)
+
+
+def cheapest_that_suffice(
+    chosen: Sequence[Victim], evictable: Mapping[str, ModelCosts], needed_bytes: int
+) -> list[Victim]:
+    """Of models that suffice together, the subset that loses least and still suffices.
+
+    Exact for up to 12 models; of more, the costliest ones that are not needed stay, one after the other.
+    """
+    sizes = np.array([evictable[victim.model].size_bytes for victim in chosen], dtype=np.float64)
+    losses = np.array([victim.score for victim in chosen]) * sizes
+    if len(chosen) == 1:
+        return [*chosen]
+    if len(chosen) <= EXACT_UP_TO:
+        members = (np.arange(2 ** len(chosen))[:, None] >> np.arange(len(chosen)) & 1).astype(np.float64)
+        lost = np.where(members @ sizes >= needed_bytes, members @ losses, np.inf)
+        kept = members[int(lost.argmin())] > 0
+    else:
+        kept = np.ones(len(chosen), dtype=bool)
+        to_spare = sizes.sum() - needed_bytes
+        for place in np.argsort(-losses, kind="stable"):
+            if sizes[place] <= to_spare:
+                kept[place] = False
+                to_spare -= sizes[place]
+    return [victim for victim, goes in zip(chosen, kept, strict=True) if goes]

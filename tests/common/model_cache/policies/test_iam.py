@@ -5,8 +5,12 @@ import math
 import pytest
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.model_cache.importance_queue import ImportanceQueue, ShadowQueue, importance
-from nearsight.common.model_cache.policies.iam import ImportanceAware
+from nearsight.common.model_cache.policies.iam import (
+    ImportanceAware,
+    ImportanceQueue,
+    ShadowQueue,
+    importance,
+)
 from nearsight.common.model_cache.policy import Knowledge, ModelCosts
 from nearsight.common.model_cache.rates import ExponentialAverage, SlidingWindow
 from nearsight.common.model_cache.registry import make_policy

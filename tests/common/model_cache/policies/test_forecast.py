@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from nearsight.common.model_cache.eviction_set import cheapest_that_suffice
+from nearsight.common.model_cache.policies.forecast import cheapest_that_suffice
 from nearsight.common.model_cache.policy import ModelCosts, Victim
 
 
