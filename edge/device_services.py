@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import ClassVar
 
 from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
 
 from nearsight.common.background.futures import flat, then
 from nearsight.common.catalogue.answers import add_models
@@ -18,8 +19,6 @@ from nearsight.edge.load import LoadControl
 from nearsight.edge.model_supply import ModelsAnswer
 from nearsight.protos import catalogue_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import (
-    AddObjectsRequest,
-    AddObjectsResponse,
     CatalogueSummary,
     GetObjectModelsRequest,
     GetObjectModelsResponse,
@@ -27,10 +26,6 @@ from nearsight.protos.catalogue_pb2 import (
     ListCataloguesResponse,
     ListObjectsRequest,
     ListObjectsResponse,
-    RemoveCatalogueRequest,
-    RemoveCatalogueResponse,
-    RemoveObjectsRequest,
-    RemoveObjectsResponse,
 )
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
 
@@ -93,22 +88,12 @@ class EdgeCatalogueService(Service):
         names = filter(context.caller.sees, sorted(known))
         return ListCataloguesResponse(catalogues=[known[name] for name in names])
 
-    def add_objects(self, request: AddObjectsRequest, context: CallContext) -> AddObjectsResponse:
+    def refuse(self, request: Message, context: CallContext) -> Message:
         """Refuse: an edge has copies."""
         del request, context
-        raise _read_only()
+        raise InvalidArgument("an edge does not change catalogues", advice="ask the cloud")
 
-    def remove_objects(self, request: RemoveObjectsRequest, context: CallContext) -> RemoveObjectsResponse:
-        """Refuse: an edge has copies."""
-        del request, context
-        raise _read_only()
-
-    def remove_catalogue(
-        self, request: RemoveCatalogueRequest, context: CallContext
-    ) -> RemoveCatalogueResponse:
-        """Refuse: an edge has copies."""
-        del request, context
-        raise _read_only()
+    add_objects = remove_objects = remove_catalogue = refuse
 
     def _response(self, answer: ModelsAnswer, revision: int, context: CallContext) -> GetObjectModelsResponse:
         response = GetObjectModelsResponse(revision=revision, missing=answer.missing)
@@ -176,7 +161,3 @@ def answer_ms(queue_ms: float, load: LoadControl, size: int) -> float:
     """
     compute_ms = load.compute_ms() if size else None
     return 0.0 if compute_ms is None else queue_ms + compute_ms
-
-
-def _read_only() -> InvalidArgument:
-    return InvalidArgument("an edge does not change catalogues", advice="ask the cloud")
