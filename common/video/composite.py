@@ -10,8 +10,8 @@ one picture, exactly, and each block of that picture is within the threshold of 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -20,21 +20,26 @@ from nearsight.common.video.matching import Frame, Offset, overlap
 from nearsight.common.video.regions import Rectangle
 
 
-class Reference(Protocol):
+class Reference(ABC):
     """The picture that the next frame is matched against.
 
     Its arrays are its own: for reading, until the next call.
     """
 
+    def __init__(self) -> None:
+        self._pixels: Frame | None = None
+
     @property
     def pixels(self) -> Frame | None:
         """(H, W, 3); None before the first frame."""
-        ...
+        return self._pixels
 
     def restart(self, frame: Frame) -> Frame:
         """The network computes everything anew: what it is to be given."""
-        ...
+        self._pixels = _copied(frame, self._pixels)
+        return self._pixels
 
+    @abstractmethod
     def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:
         """
         The network computes what depends on `changed`; the rest is reused, shifted by `offset`.
@@ -57,24 +62,10 @@ class Reference(Protocol):
         InvalidArgument
             If there was no frame before, or one of another size.
         """
-        ...
 
 
-class Composite:
+class Composite(Reference):
     """The pixels from which each cached value was computed; see the module."""
-
-    def __init__(self) -> None:
-        self._pixels: Frame | None = None
-
-    @property
-    def pixels(self) -> Frame | None:
-        """See `Reference`."""
-        return self._pixels
-
-    def restart(self, frame: Frame) -> Frame:
-        """See `Reference`."""
-        self._pixels = _copied(frame, self._pixels)
-        return self._pixels
 
     def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:
         """See `Reference`. Takes over the frame inside of `changed`, and what the shift left empty."""
@@ -89,21 +80,8 @@ class Composite:
         return pixels
 
 
-class LastFrame:
+class LastFrame(Reference):
     """The last frame, whatever of it was reused."""
-
-    def __init__(self) -> None:
-        self._pixels: Frame | None = None
-
-    @property
-    def pixels(self) -> Frame | None:
-        """See `Reference`."""
-        return self._pixels
-
-    def restart(self, frame: Frame) -> Frame:
-        """See `Reference`."""
-        self._pixels = _copied(frame, self._pixels)
-        return self._pixels
 
     def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:  # noqa: ARG002
         """See `Reference`. The network reads the frame."""
