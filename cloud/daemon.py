@@ -7,9 +7,9 @@ to come back. Stop order is the reverse, with requests in progress finished firs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from nearsight import __version__
 from nearsight.cloud.catalogues import Catalogues
@@ -26,13 +26,20 @@ from nearsight.common.errors import ConfigurationError
 from nearsight.common.inference.metrics import model_metrics
 from nearsight.common.inference.service import InferenceService, ModelsService
 from nearsight.common.logging import get_logger
-from nearsight.common.metrics import DaemonMetrics, Readings
+from nearsight.common.metrics import DaemonMetrics, Readings, labelled
 from nearsight.common.operation.status import HealthService
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.rpc.server import RpcServer
 
 MAX_NAMED = 10
 """Damaged objects that the status names."""
+_METRICS: Sequence[tuple[str, str, Callable[[IndexState], float]]] = (
+    ("objects", "Objects in the catalogue.", lambda state: state.objects),
+    ("revision", "Revision of the catalogue.", lambda state: state.revision),
+    ("indexed_revision", "Revision that answers.", lambda state: state.indexed_revision),
+    ("damaged", "Objects whose models cannot be read.", lambda state: len(state.damaged)),
+    ("index_build_seconds", "Time that the index took.", lambda state: state.last_build_ms / 1e3),
+)
 
 
 class CloudDaemon:
@@ -200,23 +207,9 @@ def _describe(state: IndexState, backend: str) -> str:
     return f"{text} built in {state.last_build_ms:.0f} ms"
 
 
-def _metrics_of(catalogues: Catalogues) -> Iterable[GaugeMetricFamily]:
+def _metrics_of(catalogues: Catalogues) -> Iterator[Metric]:
     """One gauge per fact, labelled with the catalogue."""
     states = {catalogue.name: catalogue.state for catalogue in catalogues.all()}
-    for name, text in (
-        ("objects", "Objects in the catalogue."),
-        ("revision", "Revision of the catalogue."),
-        ("indexed_revision", "Revision that answers."),
-        ("damaged", "Objects whose models cannot be read."),
-    ):
-        gauge = GaugeMetricFamily(f"nearsight_cloud_{name}", text, labels=["catalogue"])
-        for catalogue, state in states.items():
-            value = getattr(state, name)
-            gauge.add_metric([catalogue], len(value) if name == "damaged" else value)
-        yield gauge
-    built = GaugeMetricFamily(
-        "nearsight_cloud_index_build_seconds", "Time that the index took.", labels=["catalogue"]
-    )
-    for catalogue, state in states.items():
-        built.add_metric([catalogue], state.last_build_ms / 1e3)
-    yield built
+    for name, text, read in _METRICS:
+        values = {catalogue: read(state) for catalogue, state in states.items()}
+        yield labelled(GaugeMetricFamily, f"nearsight_cloud_{name}", text, "catalogue", values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from socketserver import ThreadingMixIn
 from threading import Lock, Thread
@@ -27,12 +27,13 @@ from prometheus_client import (
     ProcessCollector,
     make_wsgi_app,
 )
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from nearsight import __version__
 from nearsight.common.errors import AddressInUse, ConfigurationError, StatusCode
 
+_Kind = type[CounterMetricFamily] | type[GaugeMetricFamily]
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -236,6 +237,14 @@ class Readings(Collector):
     def collect(self) -> Iterable[Metric]:
         """The metrics of now."""
         return self._read()
+
+
+def labelled(kind: _Kind, name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    """A metric with one label, and the value that it has for each."""
+    family = kind(name, text, labels=[label])
+    for of, value in values.items():
+        family.add_metric([of], value)
+    return family
 
 
 def parse_listen(listen: str, setting: str = "metrics_listen") -> tuple[str, int]:

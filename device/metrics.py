@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from nearsight.common.metrics import Readings
+from nearsight.common.metrics import Readings, labelled
 from nearsight.common.request.answer import Attempt
-from nearsight.common.request.next_tiers import BreakerState
 from nearsight.common.result_cache.metrics import result_cache_metrics
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import Outcome
@@ -70,7 +69,9 @@ class RecognizerMetrics:
         """Export what a recognizer is and did, read when the metrics are."""
 
         def read() -> Iterator[Metric]:
-            yield _breakers(recognizer.breaker_states())
+            text = "0: healthy, 1: being probed, 2: cooling down."
+            states = recognizer.breaker_states()
+            yield labelled(GaugeMetricFamily, "nearsight_breaker_state", text, "tier", states)
             if (prefetching := recognizer.prefetch_state) is not None:
                 yield from _prefetching(prefetching)
             if (results := recognizer.result_cache_state) is not None:
@@ -79,15 +80,6 @@ class RecognizerMetrics:
                 yield from _cooperation(cooperation)
 
         self._registry.register(Readings(read))
-
-
-def _breakers(states: Mapping[str, BreakerState]) -> Metric:
-    gauge = GaugeMetricFamily(
-        "nearsight_breaker_state", "0: healthy, 1: being probed, 2: cooling down.", labels=["tier"]
-    )
-    for tier, state in states.items():
-        gauge.add_metric([tier], state)
-    return gauge
 
 
 def _prefetching(state: PrefetchState) -> Iterator[Metric]:
@@ -115,16 +107,14 @@ def _prefetching(state: PrefetchState) -> Iterator[Metric]:
 
 def _cooperation(state: CooperationState) -> Iterator[Metric]:
     account = state.account
-    models = CounterMetricFamily(
-        "nearsight_device_models", "Object models by where they came from.", labels=["source"]
-    )
-    size = CounterMetricFamily(
-        "nearsight_device_model_bytes", "Their bytes on the network.", labels=["source"]
-    )
-    for source in ("peer", "edge", "cloud", "rejected"):
-        models.add_metric([source], getattr(account, f"{source}_models"))
-        size.add_metric([source], getattr(account, f"{source}_bytes"))
-    yield from (models, size)
+    for of, name, text in (
+        ("models", "models", "Object models by where they came from."),
+        ("bytes", "model_bytes", "Their bytes on the network."),
+    ):
+        values = {
+            source: getattr(account, f"{source}_{of}") for source in ("peer", "edge", "cloud", "rejected")
+        }
+        yield labelled(CounterMetricFamily, f"nearsight_device_{name}", text, "source", values)
     yield from _gauges(
         peers=("Devices nearby.", state.peers),
         peers_distrusted=("Peers that handed out a wrong model.", state.liars),

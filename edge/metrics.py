@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from nearsight.common.inference.metrics import model_metrics
+from nearsight.common.metrics import labelled
 from nearsight.edge.inference.networks import EdgeNetworks
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -83,13 +84,9 @@ def network_metrics(networks: EdgeNetworks) -> Iterator[Metric]:
     """What the networks of an edge are and did."""
     yield from model_metrics(networks.memory.state)
     text = "Requests by who answered: here, waited for a load here, stood in, forwarded."
-    answered = CounterMetricFamily("nearsight_edge_network_requests", text, labels=["by"])
-    for by, count in networks.counts().items():
-        answered.add_metric([by], count)
-    yield answered
+    yield labelled(CounterMetricFamily, "nearsight_edge_network_requests", text, "by", networks.counts())
     if networks.hindsight is not None:
         text = "Mean time of a request until its network was loaded, and what it could have been."
-        waits = GaugeMetricFamily("nearsight_edge_network_wait_seconds", text, labels=["with"])
-        for of in ("waited", "fixed_set", "clairvoyant"):
-            waits.add_metric([of], getattr(networks.hindsight, f"{of}_ms") / 1e3)
-        yield waits
+        ways = ("waited", "fixed_set", "clairvoyant")
+        waits = {way: getattr(networks.hindsight, f"{way}_ms") / 1e3 for way in ways}
+        yield labelled(GaugeMetricFamily, "nearsight_edge_network_wait_seconds", text, "with", waits)
