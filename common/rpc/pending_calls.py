@@ -36,31 +36,22 @@ _MOST_BUSY = 4096
 """Methods and clients of which it is remembered that the server refuses them."""
 
 
+@dataclass(slots=True, eq=False)
 class PendingCall:
-    """A call that has no answer yet; a channel adds what is sent.
+    """A call that has no answer yet; a channel adds what is sent."""
 
-    Parameters
-    ----------
-    request_id : int
-        Unique in the channel.
-    deadline_s : float
-        When it ends in any case.
-    idempotent : bool
-        Whether it may be sent again.
-    """
-
-    __slots__ = ("attempts", "deadline_s", "idempotent", "kind", "not_before_s", "refusal", "request_id")
-
-    def __init__(self, request_id: int, deadline_s: float, idempotent: bool) -> None:
-        self.request_id = request_id
-        self.deadline_s = deadline_s
-        self.idempotent = idempotent
-        self.attempts = 0
-        self.not_before_s = -math.inf  # clocks may start anywhere
-        self.kind: Hashable = None
-        """Method and client: what a server refuses together."""
-        self.refusal: NearsightError | None = None
-        """Why it is not sent."""
+    request_id: int
+    """Unique in the channel."""
+    deadline_s: float
+    """When it ends in any case."""
+    idempotent: bool
+    """Whether it may be sent again."""
+    attempts: int = 0
+    not_before_s: float = -math.inf  # clocks may start anywhere
+    kind: Hashable = None
+    """Method and client: what a server refuses together."""
+    refusal: NearsightError | None = None
+    """Why it is not sent."""
 
 
 C = TypeVar("C", bound=PendingCall)

@@ -207,7 +207,8 @@ class Transport:
 
     def changes(self) -> list[tuple[Link, ConnectionEvent]]:
         """What happened to the connections; of each up to the change that ended it."""
-        self._take_names()
+        if self._looked_up:  # else what the resolver found is of attempts that were given up
+            self._take_names()
         found, self._failed = self._failed, []
         while self._monitor is not None and zmq_poll([(self._monitor, _POLLIN)], 0):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
