@@ -49,6 +49,8 @@ class LinkEstimate:
         Of a transfer without content.
     ms_per_byte : float
         Of its content.
+    measured : bool
+        Whether a transfer was observed.
 
     Raises
     ------
@@ -60,6 +62,7 @@ class LinkEstimate:
         if not (0 < latency_ms < math.inf and 0 < mbps < math.inf):
             raise InvalidArgument(f"a link needs a latency and a rate above 0, got {latency_ms}, {mbps}")
         self.latency_ms, self.ms_per_byte = latency_ms, 8e-3 / mbps
+        self.measured = False
         # Sums of weight, size, time, size², size · time: of the assumption, then of what was measured.
         sizes = np.array(_PRIOR_SIZES)
         times = self.latency_ms + self.ms_per_byte * sizes
@@ -74,6 +77,7 @@ class LinkEstimate:
         """
         if not (0 < transfer_ms < math.inf and 0 <= size_bytes < math.inf):
             return
+        self.measured = True
         self._prior_weight = max(_LEAST_PRIOR_WEIGHT, _DECAY * self._prior_weight)
         new = np.array([1.0, size_bytes, transfer_ms, size_bytes * size_bytes, size_bytes * transfer_ms])
         self._measured = _DECAY * self._measured + new
@@ -85,11 +89,6 @@ class LinkEstimate:
         elif latency < 0:
             slope, latency = xy / xx, 0.0
         self.ms_per_byte, self.latency_ms = slope, latency
-
-    @property
-    def measured(self) -> bool:
-        """Whether a transfer was observed."""
-        return bool(self._measured[0])
 
     def transfer_ms(self, size_bytes: float) -> float:
         """Expected time of a message of this size."""
