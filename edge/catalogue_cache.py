@@ -27,7 +27,7 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, Answer, Lesson
-from nearsight.common.request.effects import Stage
+from nearsight.common.request.effects import Stage, Standby
 from nearsight.common.request.forms import FEATURES
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.edge.cloud_client import when_done
@@ -78,6 +78,8 @@ class CatalogueCache:
         The result cache of the catalogue, if there is one.
     stages : tuple of Stage
         In the order in which they look at requests.
+    standby : Standby, optional
+        Looks where the cloud does not answer; None while it has no object.
     """
 
     grain = OBJECT
@@ -134,6 +136,7 @@ class CatalogueCache:
             else None
         )
         self.stages: tuple[Stage[EdgeQuery], ...] = (self,) if self.result is None else (self.result, self)
+        self.standby: Standby[EdgeQuery] | None = None
         self._counters = threading.Lock()
         self.hits = self.misses = self._requests_since_decision = 0
         # From here on only the background thread writes.
@@ -346,11 +349,9 @@ class CatalogueCache:
         ranking = self.estimator.ranking()
         costs = self.profiler.costs(len(ranking))
         k_max = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
+        situation = Situation(ranking, costs, self.estimator.recent())
         step = self.optimizer.next(
-            Situation(ranking, costs, self.estimator.recent()),
-            k_max,
-            self._state,
-            lambda name: self.supply.held(name) is not None,
+            situation, k_max, self._state, lambda name: self.supply.held(name) is not None
         )
         self.decided_s = self.clock.monotonic()
         self.regret.decided(ranking, costs)
@@ -448,6 +449,5 @@ class CatalogueCache:
         self.improve()
         self.supply.listed()
 
-    def _submit(self, job: Job, name: str = "", after_s: float = 0.0) -> None:
-        named = f"{name} {self.name}" if name else ""
-        self._services.background.submit(job, name=named, after_s=after_s)
+    def _submit(self, job: Job, name: str, after_s: float = 0.0) -> None:
+        self._services.background.submit(job, name=f"{name} {self.name}", after_s=after_s)

@@ -140,7 +140,7 @@ class EdgeRecognitionService(Service):
             EDGE,
             now_s,
             deadline_s,
-            standby=self._standbys.get(context.catalogue) if cache is not None else None,
+            standby=cache.standby if cache is not None else None,
         )
         call = _Call(query, flow, cache, context)
         try:
@@ -215,8 +215,9 @@ class EdgeRecognitionService(Service):
 
     def _go_on(self, call: _Call, effect: Effect[EdgeQuery] | None) -> None:
         """Carry out what follows a reply, to the end if there is one."""
-        if call.context.deadline.expired():
-            effect = call.flow.expired(self._clock.monotonic()) or effect
+        now_s = self._clock.monotonic()
+        if now_s >= call.flow.deadline_s:
+            effect = call.flow.expired(now_s) or effect
         try:
             finish = self._carry_out(call, effect)
             if finish is None:

@@ -255,6 +255,7 @@ class Standby:
             return wait_s
         began_s = self._clock.monotonic()
         self._index, self._indexed = ObjectRecognizer.build(models.values(), self._settings), versions
+        self.cache.standby = self if versions else None
         ended_s = self._clock.monotonic()
         self._next_build_s = ended_s + (ended_s - began_s) * (1 / _BUILD_SHARE - 1)
         return_freed_memory()

@@ -89,18 +89,17 @@ class Standbys:
         self._lookers.submit(look)
 
     def get(self, catalogue: str) -> Standby | None:
-        """The standby of a catalogue, if it can answer for any object."""
-        standby = self._standbys.get(catalogue)
-        return standby if standby is not None and len(standby) else None
+        """The standby of a catalogue, None if it has none yet."""
+        return self._standbys.get(catalogue)
 
     def size(self, catalogue: str) -> int:
         """Objects that the standby of a catalogue can answer for."""
-        standby = self.get(catalogue)
+        standby = self._standbys.get(catalogue)
         return len(standby) if standby is not None else 0
 
     def any_answers(self) -> bool:
         """Whether a catalogue has a standby that can answer."""
-        return any(map(self.get, tuple(self._standbys)))
+        return any(map(len, tuple(self._standbys.values())))
 
     @property
     def size_bytes(self) -> int:
