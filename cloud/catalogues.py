@@ -118,9 +118,9 @@ class Catalogues:
         self.check_loaded()
         return known[choose_catalogue(name, known)]
 
-    def has(self, name: str) -> bool:
-        """Whether a catalogue of this name is in service."""
-        return name in self._by_name
+    def find(self, name: str) -> LiveCatalogue | None:
+        """The catalogue of exactly this name, None if none is in service."""
+        return self._by_name.get(name)
 
     def check_name(self, name: str) -> None:
         """Raise unless `put` would find or begin a catalogue of this name.

@@ -123,7 +123,7 @@ class CloudDaemon:
                     ModelsService(
                         self._networks.repository,
                         self._networks.memory,
-                        lambda name: not self._catalogues.has(name),
+                        lambda name: self._catalogues.find(name) is None,
                         SYSTEM_CLOCK,
                     ),
                     self._network_intake,

@@ -80,9 +80,12 @@ class RecognitionService(Service):
         device will send more of the same.
         """
         name = context.catalogue
-        if not self._catalogues.has(name) and self._networks.repository.has(name):
-            return self._ask_network(request, context)
-        recognizer = self._catalogues.get(context.catalogue).recognizer
+        catalogue = self._catalogues.find(name)
+        if catalogue is None:
+            if self._networks.repository.has(name):
+                return self._ask_network(request, context)
+            catalogue = self._catalogues.get(name)
+        recognizer = catalogue.recognizer
         kind = request.WhichOneof("input")
         if kind == "features":
             features = features_from_proto(request.features, context.blobs).strongest(MAX_QUERY_FEATURES)
