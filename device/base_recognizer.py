@@ -150,7 +150,7 @@ class BaseRecognizer:
         TypeError, ValueError
             As `recognize`.
         """
-        return self._submit(image, _ignore, timeout_s).result()
+        return self._submit(image, None, timeout_s).result()
 
     def stream(
         self,
@@ -227,7 +227,7 @@ class BaseRecognizer:
     def _submit(
         self,
         image: AnyImage | Features,
-        deliver: Callable[[Outcome], None],
+        deliver: Callable[[Outcome], None] | None,
         timeout_s: float | None,
         *,
         one_look: bool = False,
@@ -245,8 +245,3 @@ class BaseRecognizer:
                 f"timeout_s must be above 0 and at most {LONGEST_TIMEOUT_S:g} seconds, got {allowed_s}"
             )
         return allowed_s
-
-
-def _ignore(outcome: Outcome) -> None:
-    """Deliver to nobody: the handle holds the outcome."""
-    del outcome

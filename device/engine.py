@@ -70,7 +70,7 @@ class _Request:
 
     number: int
     flow: RequestFlow[DeviceQuery]
-    deliver: Deliver
+    deliver: Deliver | None
     handle: RequestHandle
     one_look: bool
     source: QuerySource | None = None
@@ -134,7 +134,7 @@ class RequestEngine:
     def submit(
         self,
         source: QuerySource,
-        deliver: Deliver,
+        deliver: Deliver | None,
         timeout_s: float,
         *,
         one_look: bool = False,
@@ -142,7 +142,8 @@ class RequestEngine:
     ) -> RequestHandle:
         """Start a request; ``deliver`` is called exactly once, from any thread, and must not block.
 
-        ``stages`` take the place of those of the device; ``one_look`` as in `Query`.
+        If it is None, only the handle gets the outcome. ``stages`` take the place of those of the device;
+        ``one_look`` as in `Query`.
         """
         now_s = self._clock.monotonic()
         deadline_s = now_s + timeout_s - reserve_s(timeout_s)
@@ -253,7 +254,8 @@ class RequestEngine:
                     outcome = recognition_of(request.flow, ended, now_s, trace_id, reused)
                 self._pending.pop(request.number, None)
                 request.handle.settle(outcome)
-                request.deliver(outcome)
+                if request.deliver is not None:
+                    request.deliver(outcome)
         if isinstance(effect, Finish) and outcome is not None:
             self._finished(request, effect, outcome, now_s)
         elif isinstance(effect, Ask) and (query := request.query) is not None:
