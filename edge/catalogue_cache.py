@@ -95,12 +95,10 @@ class CatalogueCache:
         holder: SnapshotHolder | None = None,
         replaced: Callable[[Listing], None] | None = None,
     ) -> None:
-        self.name = name
-        self.listing = listing
+        self.name, self.listing, self.clock = name, listing, services.clock
         self._settings = settings
         self._services, self._metrics = services, services.metrics
         self._replaced = replaced
-        self.clock = services.clock
         self._log = get_logger("cache").bind(catalogue=name)
         cache, journal = settings.cache, settings.state is not None
         self.holder = holder or SnapshotHolder(settings.recognition)
@@ -110,11 +108,9 @@ class CatalogueCache:
         )
         self.estimator = DistributionEstimator(distribution, services.clock, journal=journal)
         self.markov = MarkovEstimator(listing.versions, cache.markov, services.clock, journal=journal)
-        self.profiler = Profiler(
-            services.profile
-            or default_profile(settings.recognition.backend, settings.recognition.query_features),
-            MissLatency(cache.miss_prior_ms, cache.miss_window),
-        )
+        recognition = settings.recognition
+        profile = services.profile or default_profile(recognition.backend, recognition.query_features)
+        self.profiler = Profiler(profile, MissLatency(cache.miss_prior_ms, cache.miss_window))
         self.optimizer = Optimizer(cache)
         self.regret = Regret(min(cache.k_max, len(listing.versions)), cache.regret_window)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
