@@ -259,21 +259,21 @@ class RequestFlow(Generic[Q]):
 
     def _ask_next(self, now_s: float) -> Effect[Q]:
         """Choose a tier and a form; both at once, and once per question."""
-        in_time = self.deadline_s - now_s >= SMALLEST_TRY_S
-        standby = self._standby if self._standby_left else None
-        refused = self._caller_error is not None
-        if standby is not None and not (refused or (in_time and self._tiers.any_healthy(self._left, now_s))):
+        standby = self._standby if self._standby_left and self._caller_error is None else None
+        choice = None
+        if self._left and self.deadline_s - now_s >= SMALLEST_TRY_S:
+            payloads = self._query.payloads(self._tiers.features_bytes)
+            choice = self._tiers.choose(self._left, payloads, now_s, standby=standby is not None)
+        if choice is not None:
+            self._left.remove(choice.tier)
+            self._question = _Question(choice, choice.form, now_s)
+            return self._make_or_ask(self._question, now_s)
+        if standby is not None:
             self._standby_left = False
             self.phase = Phase.LOOKING
             self._to_look.append(standby)
             return self._look_next(now_s)
-        if not self._left or not in_time:
-            return self._finish(self._no_tier_left(now_s))
-        payloads = self._query.payloads(self._tiers.features_bytes)
-        choice = self._tiers.choose(self._left, payloads, now_s, standby=standby is not None)
-        self._left.remove(choice.tier)
-        self._question = _Question(choice, choice.form, now_s)
-        return self._make_or_ask(self._question, now_s)
+        return self._finish(self._no_tier_left(now_s))
 
     def _make_or_ask(self, question: _Question, now_s: float) -> Effect[Q]:
         self.phase = Phase.MAKING

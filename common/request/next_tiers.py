@@ -230,20 +230,18 @@ class NextTiers:
         with self._lock:
             return {name: decision.why for name, decision in self._last.items()}
 
-    def any_healthy(self, left: Sequence[str], now_s: float) -> bool:
-        """Whether one of these tiers should be asked now."""
-        with self._lock:
-            return any(self._breakers[name].healthy(now_s) for name in left)
-
     def choose(
         self, left: Sequence[str], payloads: Sequence[Payload], now_s: float, *, standby: bool = False
-    ) -> Choice:
+    ) -> Choice | None:
         """Choose one of the tiers that are left, and one of the forms that the photo can be sent in.
 
-        ``standby``: somebody answers if they do not, and needs a share of the time.
+        ``standby``: somebody answers if they do not, and needs a share of the time. Then a tier that cools
+        down is not asked, and None says that there is no other.
         """
         with self._lock:
             healthy = [name for name in left if self._breakers[name].healthy(now_s)]
+            if standby and not healthy:
+                return None
             tier = healthy[0] if healthy else left[0]
             permit = self._breakers[tier].acquire(now_s)
             form = payloads[0].form

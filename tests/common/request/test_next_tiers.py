@@ -34,7 +34,9 @@ def measure(
 
 
 def form(next_tiers: NextTiers, *payloads: Payload, tier: str = "cloud") -> str:
-    return next_tiers.choose([tier], payloads or BOTH, 0.0).form
+    choice = next_tiers.choose([tier], payloads or BOTH, 0.0)
+    assert choice is not None
+    return choice.form
 
 
 def test_over_a_slow_link_features_are_extracted_only_to_send_less() -> None:
@@ -92,6 +94,7 @@ def test_features_that_are_not_there_yet_are_as_large_as_those_sent_lately() -> 
 
 def answered(next_tiers: NextTiers, *, unknown: bool) -> None:
     choice = next_tiers.choose(["cloud"], [Payload(IMAGE, IMAGE_BYTES)], 0.0)
+    assert choice is not None
     lesson = Lesson("cloud", unknown, 100.0, 100.0, 100.0, complete=True, hop=None)
     next_tiers.succeeded(choice, lesson)
 
