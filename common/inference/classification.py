@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from functools import cache
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.errors import InvalidArgument
+from nearsight.common.errors import InvalidArgument, InvalidImage
 from nearsight.common.inference.leases import Lease
 from nearsight.common.inference.manifest import Manifest, Pixels
 from nearsight.common.inference.tensors import Tensor, TensorSpec
@@ -113,6 +113,27 @@ def photo_tensor(photo: NDArray[np.uint8], spec: TensorSpec, pixels: Pixels) -> 
     """
     layout = image_layout(spec)
     return scaled_tensor(fitted(photo, layout.height, layout.width), spec, pixels)
+
+
+def in_colour(frame: Any) -> NDArray[np.uint8]:
+    """A frame as (H, W, 3) uint8: blue, green, red.
+
+    Raises
+    ------
+    InvalidImage
+        If it is none.
+    """
+    if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or not frame.size:
+        got = f"{frame.shape} of {frame.dtype}" if isinstance(frame, np.ndarray) else type(frame).__name__
+        raise InvalidImage(f"a frame is (H, W, 3) or (H, W) of uint8, got {got}", advice="skip this frame")
+    channels = 1 if frame.ndim == 2 else frame.shape[2] if frame.ndim == 3 else 0
+    if channels == 3:
+        return np.asarray(frame)
+    if channels not in (1, 4):
+        raise InvalidImage(f"a frame is (H, W, 3) or (H, W) of uint8, got {frame.shape}")
+    return np.asarray(
+        cv2.cvtColor(frame, cv2.COLOR_GRAY2BGR if channels == 1 else cv2.COLOR_BGRA2BGR), np.uint8
+    )
 
 
 def fitted(photo: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument, SetupError
+from nearsight.common.inference.classification import in_colour
 from nearsight.common.video.regions import Rectangle
 from nearsight.device.drawing import write
-from nearsight.device.video.session import VideoResult, in_colour
+from nearsight.device.video.session import VideoResult
 
 _LONGEST_PX, _LEAST_PX = 960, 480
 """Of the longer side of the pictures."""

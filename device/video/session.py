@@ -11,15 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
-from nearsight.common.errors import InternalError, InvalidArgument, InvalidImage, NotFound
-from nearsight.common.inference.classification import fitted, image_layout, scaled_tensor
+from nearsight.common.errors import InternalError, InvalidArgument, NotFound
+from nearsight.common.inference.classification import fitted, image_layout, in_colour, scaled_tensor
 from nearsight.common.inference.manifest import Manifest, Pixels
 from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.repository import ModelRepository
@@ -412,27 +412,6 @@ class _Found(NamedTuple):
     def is_other(self) -> bool:
         """Whether anything changed."""
         return bool(self.changed) or self.match.offset != (0, 0)
-
-
-def in_colour(frame: Any) -> NDArray[np.uint8]:
-    """A frame as (H, W, 3) uint8: blue, green, red.
-
-    Raises
-    ------
-    InvalidImage
-        If it is none.
-    """
-    if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or not frame.size:
-        got = f"{frame.shape} of {frame.dtype}" if isinstance(frame, np.ndarray) else type(frame).__name__
-        raise InvalidImage(f"a frame is (H, W, 3) or (H, W) of uint8, got {got}", advice="skip this frame")
-    channels = 1 if frame.ndim == 2 else frame.shape[2] if frame.ndim == 3 else 0
-    if channels == 3:
-        return np.asarray(frame)
-    if channels not in (1, 4):
-        raise InvalidImage(f"a frame is (H, W, 3) or (H, W) of uint8, got {frame.shape}")
-    return np.asarray(
-        cv2.cvtColor(frame, cv2.COLOR_GRAY2BGR if channels == 1 else cv2.COLOR_BGRA2BGR), np.uint8
-    )
 
 
 def find_network(model: str, repository: str | Path | None) -> tuple[Path, Manifest | None]:
