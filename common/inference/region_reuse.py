@@ -21,7 +21,7 @@ import numpy as np
 from nearsight.common.errors import CorruptStore, InvalidArgument, NearsightError
 from nearsight.common.folder_lock import locked
 from nearsight.common.inference.process_memory import return_freed_memory
-from nearsight.common.inference.reuse_cost import Costs, choose_cuts, typical_changes
+from nearsight.common.inference.reuse_cost import Costs, choose_cuts, middle_of, typical_changes
 from nearsight.common.inference.runtime import ANY_SIDE_PX, Network, Runtime
 from nearsight.common.inference.saved_graphs import SavedGraphs, being_prepared, complete, digest_of
 from nearsight.common.inference.segmented_network import UNMOVED, SegmentedNetwork, SegmentReport
@@ -31,6 +31,7 @@ from nearsight.common.logging import get_logger
 from nearsight.common.video.regions import Rectangle
 
 _SEGMENTS = "segments.json"
+_SHARES = tuple(tenths / 10 for tenths in range(1, 10))
 _CLOSE = 1e-5
 """Relative to the largest value: where additions are done in another order, answers differ by less."""
 
@@ -80,6 +81,8 @@ class PartialNetwork:
         Of rows, of columns: offsets between frames must be multiples of it.
     why_whole : str
         Why every frame that changed runs whole; empty if regions are reused.
+    most_changed : float
+        Share of the frame, in its middle, that may change if that is to save `ReuseSettings.least_saved_ms`.
 
     Raises
     ------
@@ -149,13 +152,18 @@ class PartialNetwork:
         if self._segmented is not None:
             return self._segmented.run(tensor, changed, offset)
         if changed is None or offset != UNMOVED or not self._answer or any(one.area for one in changed):
-            self._answer = self._whole_network().run({"": tensor})
+            self._answer = self._whole_network().run_checked({self.input.name: tensor})
             for output in self._answer.values():
                 output.flags.writeable = False
         return dict(self._answer)
 
+    def last_answer(self) -> dict[str, Tensor] | None:
+        """The outputs for the last frame, which are those of one without changes; None before the first."""
+        answer = self._answer if self._segmented is None else self._segmented.answer
+        return dict(answer) if answer else None
+
     def explain(self) -> tuple[SegmentReport, ...]:
-        """What was done with each segment at the last frame."""
+        """What was done with each segment at the last frame that was executed."""
         return () if self._segmented is None else self._segmented.explain()
 
     def pays(self, changed: Sequence[Rectangle], offset: tuple[int, int] = UNMOVED) -> bool:
@@ -218,7 +226,7 @@ class PartialNetwork:
             self._folder.mkdir(parents=True, exist_ok=True)
         with locked(self._folder):  # another process that opens this network would delete what this one saves
             found = self._find(folder, digest) or self._prepare(folder, digest)
-        self.why_whole, self.stride = str(found["why_whole"]), (1, 1)
+        self.why_whole, self.stride, self.most_changed = str(found["why_whole"]), (1, 1), 0.0
         if self.why_whole:
             say = self._log.warning if found.get("warns") else self._log.info
             say("frames that change run whole", network=self._name, reason=self.why_whole)
@@ -228,6 +236,15 @@ class PartialNetwork:
             self._runtime, folder, self._name, segments, self._settings.regions, costs
         )
         self.stride = self._segmented.stride
+        self.most_changed = max(
+            (
+                share
+                for share in _SHARES
+                if self._segmented.saved_ms(middle_of(self._segmented.source.layout.size, share**0.5))
+                >= self._settings.least_saved_ms
+            ),
+            default=0.0,
+        )
         if self._plain is not None:
             self._plain.close()
             self._plain = None

@@ -94,7 +94,7 @@ def sample_crops(segment: LoadedSegment) -> list[Crop]:
     crops = []
     for share in (0.0, 0.3, 0.8):
         side = math.sqrt(share)
-        wanted = tuple(_middle(one.layout.size, side) for one in segment.targets)
+        wanted = tuple(middle_of(one.layout.size, side) for one in segment.targets)
         parts = [segment.crop(number, one) for number, one in enumerate(wanted)]
         crops.append(parts[0] if len(parts) == 1 else _joined(segment, parts))
     return crops
@@ -135,7 +135,7 @@ def merged(crops: Sequence[Crop], segment: LoadedSegment, cost: SegmentCost, mos
 def typical_changes(size: tuple[int, int]) -> list[Rectangle]:
     """Parts of the frame, in the middle and in a corner."""
     sides = [math.sqrt(share) for share in _SHARES]
-    return [_middle(size, side) for side in sides] + [
+    return [middle_of(size, side) for side in sides] + [
         Rectangle(0, 0, int(size[0] * side), int(size[1] * side)) for side in sides
     ]
 
@@ -272,7 +272,7 @@ def _joined(segment: LoadedSegment, crops: Sequence[Crop]) -> Crop:
     return joined
 
 
-def _middle(size: tuple[int, int], side: float) -> Rectangle:
+def middle_of(size: tuple[int, int], side: float) -> Rectangle:
     """In the middle of a map: this share of its rows and columns, at least one of each."""
     height, width = (max(1, round(one * side)) for one in size)
     top, left = (size[0] - height) // 2, (size[1] - width) // 2

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import cv2
 import numpy as np
@@ -35,6 +35,8 @@ _PROBED_ROWS = 8
 """Every eighth row tells which shifts are worth a whole comparison."""
 _COMPARED = 2
 """So many of the shifts, the best of the probe, are compared over the whole frame."""
+_MOST_UNSEARCHED = 7
+"""Frames after searches in vain that are not searched, at most."""
 _CORRELATED_PX = 128
 """The longer side of what is correlated, at most: every second pixel of a frame of 227 px."""
 
@@ -97,6 +99,7 @@ class Blocks:
         # Whole blocks; what lies beyond the frame stays 0.
         self._difference = np.zeros((self.rows * block_px, self.columns * block_px, 3), np.uint8)
         self._sums = np.zeros((self.rows, 3 * self.columns * block_px), np.float32)
+        self._sampled = np.zeros((self.rows, self.columns * block_px, 3), np.uint8)
 
     @staticmethod
     def of(frame: Frame, reference: Frame, block_px: int, last: Blocks | None) -> Blocks:
@@ -146,9 +149,27 @@ class Blocks:
         flat = self._difference.reshape(self.rows * self.block_px, -1)
         for row in range(self.block_px):
             cv2.accumulateSquare(flat[row :: self.block_px], self._sums)
-        errors: NDArray[np.float32] = self._sums.reshape(self.rows, self.columns, -1).sum(axis=2)
-        errors[~self._inside(offset)] = np.inf
+        errors = self._by_block(self._sums)
+        if offset != (0, 0):
+            errors[~self._inside(offset)] = np.inf
         return errors
+
+    def glance(self, frame: Frame, reference: Frame) -> NDArray[np.float32]:
+        """(R, C): mean absolute differences of one row of pixels of each block, at offset 0.
+
+        It takes a fifth of the time of `squared_errors`. Its square is mostly below the mean square. Blocks
+        of fewer rows count as 0, narrower ones as less.
+        """
+        rows = slice(self.block_px // 2, None, self.block_px)
+        one = frame[rows]
+        cv2.absdiff(one, reference[rows], dst=self._sampled[: len(one), : self.width])
+        return self._by_block(self._sampled) / np.float32(3 * self.block_px)
+
+    def _by_block(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """(R, C): sums of what each row of blocks has of each block."""
+        lines = values.reshape(-1, 3 * self.block_px)
+        sums = cv2.reduce(lines, 1, cv2.REDUCE_SUM, dtype=cv2.CV_32F)
+        return np.asarray(sums, np.float32).reshape(self.rows, self.columns)
 
     def limits(self, threshold_db: float | NDArray[np.floating]) -> NDArray[np.floating]:
         """(R, C): squared errors at which a block's PSNR is the threshold, a number or one (R, C) per block.
@@ -180,6 +201,8 @@ class ShiftMatcher:
         replaced between frames.
     stride
         Offsets are multiples of it: a network's cumulative stride, or 1.
+    gives_up
+        Other offsets than 0 are tried ever less often while they do not match more.
 
     Raises
     ------
@@ -188,7 +211,12 @@ class ShiftMatcher:
     """
 
     def __init__(
-        self, block_px: int = 10, threshold_db: float | NDArray[np.floating] = 20.0, stride: int = 1
+        self,
+        block_px: int = 10,
+        threshold_db: float | NDArray[np.floating] = 20.0,
+        stride: int = 1,
+        *,
+        gives_up: bool = False,
     ) -> None:
         if min(block_px, stride) < 1:
             raise InvalidArgument(f"blocks and strides have at least 1 px, got {block_px} and {stride}")
@@ -199,6 +227,8 @@ class ShiftMatcher:
         self._stride = stride
         self._blocks: Blocks | None = None
         self._last: Offset = (0, 0)
+        self._most_unsearched = _MOST_UNSEARCHED if gives_up else 0
+        self._pause = self._unsearched = 0
 
     def match(self, frame: Frame, reference: Frame) -> Match:
         """Match a frame; see `BlockMatcher`. A shift must match more blocks than offset 0 does."""
@@ -206,13 +236,21 @@ class ShiftMatcher:
         limits = blocks.limits(self.threshold_db)
         best = Match((0, 0), blocks.squared_errors(frame, reference) < limits)
         count = np.count_nonzero(best.matched)
-        if self.searches and count < SETTLED * best.matched.size:
+        if self.searches and count < SETTLED * best.matched.size and not self._waits():
             for offset in self._worth_trying(frame, reference):
                 matched = blocks.squared_errors(frame, reference, offset) < limits
                 if (found := np.count_nonzero(matched)) > count:
                     best, count = Match(offset, matched), found
+            in_vain = best.offset == (0, 0)
+            self._pause = min(2 * self._pause + 1, self._most_unsearched) if in_vain else 0
+            self._unsearched = self._pause
         self._last = best.offset
         return best
+
+    def _waits(self) -> bool:
+        """Whether this frame is one of those that are not searched after searches in vain."""
+        self._unsearched -= 1
+        return self._unsearched >= 0
 
     def _worth_trying(self, frame: Frame, reference: Frame) -> Iterable[Offset]:
         """The best of a probe: shifts near the correlated motion and near that of the last frame."""

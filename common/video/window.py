@@ -146,8 +146,10 @@ class MovingWindow:
         -------
         What was found of the frame with the window where it is now.
         """
+        if not any(self.at.room):
+            return still
         missing = np.count_nonzero(~still.matched)
-        if missing / still.matched.size * self._gain * self._whole_ms < _SEARCH_MS or not any(self.at.room):
+        if missing / still.matched.size * self._gain * self._whole_ms < _SEARCH_MS:
             self._gain = min(1.0, self._gain * _REGAINED)
             return still
         self._motions.threshold_db = threshold_db

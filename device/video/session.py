@@ -37,6 +37,10 @@ FIRST, EXPIRED = "first frame", "expired"
 PAUSED = "reuse is paused, as outputs deviated"
 UNLIKE, SKIPPED = "nothing matched", "not matched, as reuse did not pay before"
 DEAR = "reuse would not pay"
+_PROBED_ROWS = 8
+"""Every eighth row tells, in 0.01 ms, how far a frame is from the reference."""
+_SURELY = 1.5
+"""Where one row of a block differs by so many times what is allowed of the block, it has changed."""
 _SEARCHED_FROM_MS = 10.0
 """Looking for motion takes about 1 ms: only for networks that take longer than this."""
 _WEIGHT = 0.2
@@ -45,8 +49,6 @@ _FASTEST = 0.1
 """Of the times that were measured when the network was cut, at least."""
 _HICCUP, _HOLDS = 2.0, 8.0
 """A frame counts as this many times slower than the mean, at most; faster ones count so much less."""
-_PROBED_ROWS = 8
-"""Every eighth row tells, in 0.01 ms, how far a frame is from the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +194,16 @@ class VideoSession:
         layout = image_layout(model.input)
         size = settings.size if settings.size and None in model.input.shape[1:] else layout[:2]
         self._grid = Blocks(*size, settings.block_px)
-        self._shifts = ShiftMatcher(settings.block_px, settings.threshold_db, math.lcm(*model.stride))
+        stride = math.lcm(*model.stride)
+        self._shifts = ShiftMatcher(settings.block_px, settings.threshold_db, stride, gives_up=True)
         self._shifts.searches = model.whole_ms >= _SEARCHED_FROM_MS
         margin = settings.margin if self._shifts.searches else 0.0
-        self._window = MovingWindow(self._grid, math.lcm(*model.stride), margin, model.whole_ms)
+        self._window = MovingWindow(self._grid, stride, margin, model.whole_ms)
         self._no_blocks = np.zeros((self._grid.rows, self._grid.columns), np.bool_)
         self._no_blocks.flags.writeable = False
         self._matcher = matcher or self._shifts
+        # Where a picture that moved is found again, a comparison at offset 0 tells nothing.
+        self._glances = matcher is None and not self._shifts.searches
         self._reference: Reference = Composite() if settings.composite else LastFrame()
         self._guard = DriftGuard(settings.most_deviation)
         self._budget: TimeBudget | None = None
@@ -250,8 +255,8 @@ class VideoSession:
             number=self._number - 1,
             outputs=outputs,
             whole=why,
-            matched=float(found.match.matched.mean()) if found else 0.0,
-            recomputed=1.0 if why else self._recomputed(),
+            matched=np.count_nonzero(found.match.matched) / found.match.matched.size if found else 0.0,
+            recomputed=1.0 if why else self._recomputed() if found and found.is_other else 0.0,
             offset=found.match.offset if found else (0, 0),
             blocks=found.kept if found and not why else self._no_blocks,
             match_ms=1e3 * (matched_s - began_s),
@@ -289,12 +294,15 @@ class VideoSession:
             return PAUSED
         probed = photo[::_PROBED_ROWS]
         self._difference = cv2.norm(probed, reference[::_PROBED_ROWS], cv2.NORM_L2SQR) / probed.size
-        if self.network.why_whole:  # only a frame without changes is worth matching
-            limit = self._grid.limits(self.threshold_db).sum() / photo.size
-            if self._difference > limit:
-                return self.network.why_whole
+        if self.network.why_whole and self._difference > 255**2 / 10 ** (self.threshold_db / 10):
+            return self.network.why_whole
         if self._back_off.skips(self._difference):
             return SKIPPED
+        if self._glances:
+            least = _SURELY * 255 / 10 ** (self.threshold_db / 20)
+            changed = np.count_nonzero(self._grid.glance(photo, reference) > least)
+            if changed > self.network.most_changed * self._no_blocks.size:
+                return self.network.why_whole or DEAR
         return EXPIRED if self._since_whole + 1 >= self._whole_every() else ""
 
     def _whole_every(self) -> float:
@@ -326,7 +334,9 @@ class VideoSession:
             spent_ms = 1e3 * (self._clock.monotonic() - began_s)
             left_ms = (self.settings.budget_ms - spent_ms) / self._pace
             computed = self._budget.choose(match, errors, strict, left_ms, self.network.expected_ms)
-        elif self.network.why_whole and not match.matched.all():
+        elif match.matched.all():
+            return _Found(match, match.matched, [])
+        elif self.network.why_whole:
             computed = (Rectangle(0, 0, self._grid.rows, self._grid.columns),)
         else:
             computed = covering(~match.matched, self.settings.regions)
@@ -353,7 +363,10 @@ class VideoSession:
         offset, changed = found.match.offset, found.changed
         if not found.kept.any() or (found.is_other and not self.network.pays(changed, offset)):
             return None
-        return self.network.run(self._tensor(self._reference.update(photo, offset, changed)), changed, offset)
+        given = self._reference.update(photo, offset, changed)
+        if not found.is_other and (answer := self.network.last_answer()) is not None:
+            return answer
+        return self.network.run(self._tensor(given), changed, offset)
 
     def _compute(self, photo: Frame, why: str, found: _Found | None) -> dict[str, Tensor]:
         """The outputs of a whole execution.
@@ -363,12 +376,15 @@ class VideoSession:
         tensor = self._tensor(self._reference.restart(photo))
         if found is not None and why != EXPIRED and self._budget is None:
             return self.network.run(tensor, found.changed, found.match.offset)
-        return self.network.run(tensor, [Rectangle(0, 0, *self.size)] if why == SKIPPED else None)
+        unlike = found is None and why in (SKIPPED, DEAR)
+        return self.network.run(tensor, [Rectangle(0, 0, *self.size)] if unlike else None)
 
     def _learn(self, why: str, found: _Found | None, took_ms: float, network_ms: float) -> None:
         """From what became of a frame: what is worth trying with the next ones."""
         if why == SKIPPED:
             self._back_off.whole(took_ms)
+        elif found is None and why == DEAR:
+            self._back_off.in_vain(self._difference, took_ms - network_ms, network_ms)
         elif found and why != EXPIRED and (found.is_other or self.network.why_whole):
             if not why:
                 self._back_off.reused(self._difference, took_ms)

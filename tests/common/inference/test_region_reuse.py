@@ -141,6 +141,22 @@ def test_little_is_executed_for_a_small_change_and_nothing_for_none(partial: Par
     answer = partial.run(frame)
     assert (partial.run(frame, [])["logits"] == answer["logits"]).all()
     assert {one.done for one in partial.explain()} == {"kept"}
+    last = partial.last_answer()
+    assert last is not None
+    assert (last["logits"] == answer["logits"]).all()
+    partial.reset()
+    assert partial.last_answer() is None
+
+
+def test_more_of_a_frame_may_change_where_less_must_be_saved(
+    runtime: Runtime, path: Path, partial: PartialNetwork, tmp_path: Path
+) -> None:
+    easy = PartialNetwork(
+        runtime, path, "small", tmp_path / "s", settings=ReuseSettings(least_saved_ms=-math.inf)
+    )
+    assert easy.most_changed == 0.9
+    assert partial.most_changed <= 0.9
+    easy.close()
 
 
 def test_what_was_prepared_is_found_again(runtime: Runtime, path: Path, partial: PartialNetwork) -> None:
@@ -189,6 +205,8 @@ def test_where_regions_save_less_than_finding_them_takes_only_frames_without_cha
         runtime, path, "small", tmp_path / "s", settings=ReuseSettings(least_saved_ms=math.inf)
     )
     assert "less than it takes" in network.why_whole
+    assert network.most_changed == 0.0
+    assert network.last_answer() is None
     first, second = noise(0), noise(1)
     answer = network.run(first)["logits"]
     assert (network.run(second, [])["logits"] == answer).all()

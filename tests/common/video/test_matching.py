@@ -69,6 +69,21 @@ def test_errors_are_those_of_each_block_border_and_remainder_included(
         assert np.array_equal(found, errors_by_definition(frame, reference, at, block_px))
 
 
+@given(st.integers(1, 25), st.integers(1, 25), st.integers(1, 9), st.integers(0, 99))
+def test_a_glance_is_the_mean_difference_of_the_middle_row_of_each_block(
+    height: int, width: int, block_px: int, seed: int
+) -> None:
+    frame, reference = noise(height, width, seed), noise(height, width, seed + 1)
+    blocks = Blocks(height, width, block_px)
+    apart = np.abs(frame.astype(int) - reference).sum(axis=2)
+    expected = np.zeros((blocks.rows, blocks.columns))
+    for number, row in enumerate(apart[block_px // 2 :: block_px]):
+        sums = [row[at : at + block_px].sum() for at in range(0, width, block_px)]
+        expected[number] = np.array(sums) / (3 * block_px)
+    for _ in range(2):
+        assert np.allclose(blocks.glance(frame, reference), expected)
+
+
 def test_a_block_is_matched_only_above_the_threshold() -> None:
     black, white = np.zeros((10, 10, 3), np.uint8), np.full((10, 10, 3), 255, np.uint8)
     # A mean squared error of 255^2 is a PSNR of 0 dB.
@@ -125,6 +140,16 @@ def test_matched_blocks_are_above_the_threshold_and_at_least_as_many_as_without_
     assert np.array_equal(match.matched, psnr_db > threshold_db)
     assert match.matched.sum() >= (unmoved_db > threshold_db).sum()
     assert match.offset[0] % stride == match.offset[1] % stride == 0
+
+
+def test_after_searches_in_vain_motion_is_looked_for_less_often_but_still_found() -> None:
+    wall, matcher = scene(160), ShiftMatcher(gives_up=True)
+    for seed in range(24):
+        assert matcher.match(noise(97, 97, seed), view(wall, 30, 30)).offset == (0, 0)
+    found = [matcher.match(view(wall, 34, 30), view(wall, 30, 30)).offset for _ in range(20)]
+    first = found.index((4, 0))
+    assert 0 < first <= 7
+    assert set(found[first:]) == {(4, 0)}
 
 
 def test_each_block_may_have_a_threshold_of_its_own() -> None:

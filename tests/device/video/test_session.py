@@ -14,7 +14,7 @@ from nearsight.common.errors import InvalidArgument, InvalidImage, NotFound
 from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.segmented_network import SegmentReport
 from nearsight.common.inference.tensors import Tensor, TensorSpec
-from nearsight.common.video.matching import Offset
+from nearsight.common.video.matching import Match, Offset, ShiftMatcher
 from nearsight.common.video.regions import Rectangle
 from nearsight.device.video.session import (
     DEAR,
@@ -39,6 +39,7 @@ class Mirror(PartialNetwork):
         self.input = TensorSpec("photo", "float32", shape)
         self.stride = (4, 4)
         self.why_whole = why_whole
+        self.most_changed = 0.0 if why_whole else 0.9
         self.whole_times_ms = 20.0
         self.pays_from = 0.05
         """It pays where so much of the frame need not be computed."""
@@ -52,6 +53,9 @@ class Mirror(PartialNetwork):
     def pays(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> bool:
         self.asked.append(changed)
         return sum(one.area for one in changed) <= (1 - self.pays_from) * SIDE**2
+
+    def last_answer(self) -> dict[str, Tensor]:
+        return {"photo": self._held.copy()}
 
     def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int] = (0, 0)) -> float:
         return sum(one.area for one in changed) / SIDE**2
@@ -298,6 +302,41 @@ def test_where_reuse_does_not_pay_frames_are_whole_and_soon_not_even_matched() -
     skipped = [one.number for one in results if one.whole == SKIPPED]
     assert len(skipped) > 25
     assert session.run(half[1]).whole == "", "a frame that did not change at all is seen nevertheless"
+
+
+class CountingMatcher(ShiftMatcher):
+    """Counts the frames that were compared in full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.compared = 0
+
+    def match(self, frame: Frame, reference: Frame) -> Match:
+        self.compared += 1
+        return super().match(frame, reference)
+
+
+def test_a_fast_network_runs_whole_at_a_glance_where_more_changed_than_pays() -> None:
+    network = Mirror()
+    network.whole_times_ms, network.most_changed = 4.0, 0.3
+    session = session_of(network, expiry=100)
+    session._matcher = counting = CountingMatcher()
+    frames = [noise(), noise(), noise(), noise(2)]
+    frames[1][:, : SIDE // 4] = noise(1)[:, : SIDE // 4]
+    frames[2][:, : 3 * SIDE // 4] = noise(1)[:, : 3 * SIDE // 4]
+    results = [session.run(frame) for frame in frames]
+    assert [one.whole for one in results] == [FIRST, "", DEAR, DEAR]
+    assert counting.compared == 1
+    assert all((shown(one) == frame).all() for one, frame in zip(results, frames, strict=True))
+    assert session.run(frames[-1]).whole == "", "a frame that did not change is compared, and reused"
+
+
+def test_a_glance_lets_no_frame_pass_that_differs_between_the_rows_that_it_sees() -> None:
+    session = session_of(Mirror(why_whole="it begins with Flatten"))
+    session.run(noise())
+    frame = noise()
+    frame[31:35] = 255 - frame[31:35]
+    assert session.run(frame).whole == "it begins with Flatten"
 
 
 def test_reuse_that_takes_longer_than_whole_executions_is_given_up() -> None:
