@@ -1,8 +1,7 @@
 """A node of the package ``kademlia``, the store that the dissertation compares with (6.8).
 
-It is the package as published, with its own defaults; only its datagrams are counted on their way out, and
-if asked to it stores fewer copies than its buckets are large. Its event loop has a thread of its own, as an
-application of it would have.
+It is the package as published, with its own defaults; if asked to it stores fewer copies than its buckets are
+large. Its event loop has a thread of its own, as an application of it would have.
 """
 
 from __future__ import annotations
@@ -57,7 +56,6 @@ class KademliaNode:
         self._copies = settings.copies or settings.k
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kademlia", daemon=True)
-        self._sent: _CountingTransport | None = None
 
     def start(self, host: str, port: int) -> None:
         """Listen.
@@ -73,8 +71,6 @@ class KademliaNode:
         except OSError as error:
             raise AddressInUse(f"UDP port {port} of {host} cannot be used: {error.strerror}") from error
         self._server.ksize = self._copies  # its routing table is made by now, with buckets of k
-        self._sent = _CountingTransport(self._server.transport)
-        self._server.protocol.transport = self._sent
 
     def join(self, addresses: Sequence[tuple[str, int]], timeout_s: float) -> int:
         """Bootstrap with known nodes, as the package documents; how many nodes it knows then."""
@@ -93,11 +89,6 @@ class KademliaNode:
     def holds(self, key: str) -> bool:
         """Whether ``get`` would answer from this node's own storage, without a message."""
         return self._server.storage.get(self._digest(key)) is not None
-
-    @property
-    def sent(self) -> tuple[int, int]:
-        """Datagrams sent so far, and bytes in them."""
-        return (self._sent.datagrams, self._sent.size_bytes) if self._sent else (0, 0)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Run something on the node's loop and wait for it.
@@ -130,20 +121,3 @@ class KademliaNode:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_START_TIMEOUT_S)
         self._loop.close()
-
-
-class _CountingTransport:
-    """Passes datagrams on and counts them; the package sends through the attribute ``transport`` alone."""
-
-    def __init__(self, transport: asyncio.DatagramTransport) -> None:
-        self._transport = transport
-        self.datagrams = 0
-        self.size_bytes = 0
-
-    def sendto(self, data: bytes, address: tuple[str, int]) -> None:
-        self.datagrams += 1
-        self.size_bytes += len(data)
-        self._transport.sendto(data, address)
-
-    def close(self) -> None:
-        self._transport.close()

@@ -17,7 +17,6 @@ merge       add to a counter key a number of times
 counts      read a counter key
 held        the keys that this node stores
 counters    what was sent and received so far
-report      what ``nearsight peers`` shows
 exit        leave: hand over, say so, end
 ==========  ====================================================================================
 
@@ -122,7 +121,6 @@ class PeerProcess:
             "counts": self._counts,
             "held": self._held,
             "counters": self._counters,
-            "report": self._report,
         }
 
     def obey(self, command: Command) -> None:
@@ -219,12 +217,10 @@ class PeerProcess:
         return {"keys": sorted(self._node.held_keys())}
 
     def _counters(self, _command: Command) -> Answer:
-        sent = self._kademlia.sent if self._kademlia is not None else (0, 0)
         beacons = self._node.beacon_counters
         return {
             "at_s": time.monotonic(),
             "wire": asdict(read_wire()),
-            "kademlia": {"datagrams": sent[0], "bytes": sent[1]},
             "beacons": {
                 "sent": beacons.sent,
                 "received": beacons.received,
@@ -232,9 +228,6 @@ class PeerProcess:
                 "received_bytes": beacons.received_bytes,
             },
         }
-
-    def _report(self, _command: Command) -> Answer:
-        return {"facts": dict(self._node.report().facts)}
 
     def _rival(self) -> KademliaNode:
         if self._kademlia is None:
@@ -254,8 +247,6 @@ class Wire:
     received_packets: int = 0
     received_bytes: int = 0
     """Since the interfaces exist."""
-    dropped_packets: int = 0
-    """Not sent, as a queue was full."""
 
 
 def read_wire() -> Wire:
@@ -270,7 +261,6 @@ def read_wire() -> Wire:
         sent_bytes=sum(counter.bytes_sent for counter in wired),
         received_packets=sum(counter.packets_recv for counter in wired),
         received_bytes=sum(counter.bytes_recv for counter in wired),
-        dropped_packets=sum(counter.dropout for counter in wired),
     )
 
 

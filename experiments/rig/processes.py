@@ -297,11 +297,6 @@ def start_order(place: Place, name: str, command: Sequence[str]) -> dict[str, An
     return {"name": name, "command": [*command, *announced], "environment": dict(ENVIRONMENT)}
 
 
-def leashed(*arguments: str) -> list[str]:
-    """The command ``python ARGUMENTS``, which ends with this process, however that ends."""
-    return agent.beginning([sys.executable, *arguments], leash=True)
-
-
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
     """Within the block SIGTERM and SIGHUP raise `KeyboardInterrupt`, so that clean-up code runs.

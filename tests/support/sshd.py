@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearsight.experiments.rig.processes import leashed
+from support.leash import leashed
 from support.needs import program
 from support.waiting import wait_until
 

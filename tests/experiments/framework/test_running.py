@@ -28,7 +28,7 @@ from nearsight.experiments.framework.running import (
     prepare,
     run_cells,
 )
-from nearsight.experiments.rig.processes import leashed
+from support.leash import leashed
 from support.squares import Squares, SquaresAtOnce
 from support.waiting import wait_until
 

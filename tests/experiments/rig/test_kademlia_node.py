@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -31,11 +32,28 @@ def _start(node: KademliaNode) -> int:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     node.start("127.0.0.1", port)
+    protocol = node._server.protocol
+    protocol.transport = CountingTransport(protocol.transport)
     return port
 
 
+class CountingTransport:
+    """Passes datagrams on and counts them; the package sends through the attribute ``transport`` alone."""
+
+    def __init__(self, transport: asyncio.DatagramTransport) -> None:
+        self._transport = transport
+        self.datagrams = 0
+
+    def sendto(self, data: bytes, address: tuple[str, int]) -> None:
+        self.datagrams += 1
+        self._transport.sendto(data, address)
+
+    def close(self) -> None:
+        self._transport.close()
+
+
 def datagrams(nodes: Sequence[KademliaNode]) -> int:
-    return sum(node.sent[0] for node in nodes)
+    return sum(node._server.protocol.transport.datagrams for node in nodes)
 
 
 def test_with_no_more_nodes_than_k_every_node_stores_every_value_and_gets_send_nothing() -> None:

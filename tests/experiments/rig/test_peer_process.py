@@ -26,7 +26,7 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_loopback_is_left_out(proc: Path) -> None:
     (proc / "net").mkdir()
     (proc / "net" / "dev").write_text(DEV)
-    assert read_wire() == Wire(30, 3000, 70, 7000, 4)
+    assert read_wire() == Wire(30, 3000, 70, 7000)
 
 
 @pytest.mark.usefixtures("proc")

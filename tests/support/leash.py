@@ -1,0 +1,10 @@
+"""Processes that end with the process of the tests, however that ends."""
+
+import sys
+
+from nearsight.experiments.rig import agent
+
+
+def leashed(*arguments: str) -> list[str]:
+    """The command ``python ARGUMENTS`` of such a process."""
+    return agent.beginning([sys.executable, *arguments], leash=True)
