@@ -21,6 +21,7 @@ from nearsight.common.object_cache.profile import CacheProfile, ProfileCurves
 from nearsight.edge.cache_size import CacheSizeOptimizer
 from nearsight.edge.request_distribution import Ranking, RequestDistribution
 from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles, times_ms
+from nearsight.experiments.framework.numbers import zipf
 
 _SCAN_RADIUS = 10
 _MISS_MS = 370.0
@@ -104,9 +105,8 @@ def _expected_ms(curves: ProfileCurves, ranking: Ranking, k: int) -> float:
 def _distribution(objects: int) -> RequestDistribution:
     names = [f"{index:05d}" for index in range(objects)]
     distribution = RequestDistribution(names)
-    weights = np.arange(1, objects + 1) ** -0.8
     rng = np.random.default_rng(_SEED)
-    for index in rng.choice(objects, size=3 * objects, p=weights / weights.sum()):
+    for index in rng.choice(objects, size=3 * objects, p=zipf(objects, 0.8)):
         distribution.count(names[index], 0.0)
     return distribution
 

@@ -16,6 +16,7 @@ import psutil
 
 from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings, TransitionCount
 from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles, times_ms
+from nearsight.experiments.framework.numbers import zipf
 
 
 def bench_markov(quick: bool, tell: Tell) -> Benchmark:
@@ -86,8 +87,7 @@ def _measure(objects: int, transitions: int, repeats: int) -> list[dict[str, Any
 def _learned(names: list[str], transitions: int, rng: np.random.Generator) -> MarkovModel:
     model = MarkovModel(names, MarkovSettings(order=1))
     per_object = transitions // len(names)
-    weights = np.arange(1, len(names) + 1) ** -0.8
-    popularity = weights / weights.sum()
+    popularity = zipf(len(names), 0.8)
     model.restore((TransitionCount((), name, 1.0) for name in names), 0.0)
     for position, name in enumerate(names):
         after = rng.choice(len(names), size=per_object + 1, replace=False, p=popularity)

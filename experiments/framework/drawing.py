@@ -81,11 +81,11 @@ def stacked_bars(
     parts: Mapping[str, Sequence[float]],
     colours: Mapping[str, str],
     *,
-    height: float,
-    numbers: str,
-    least: float,
+    height: float = 0.8,
+    numbers: str = "",
+    least: float = 0.0,
 ) -> None:
-    """A lying bar for each name, from the first at the top; its parts say how large they are.
+    """A lying bar for each name, from the first at the top; its parts may say how large they are.
 
     Parameters
     ----------
@@ -98,15 +98,16 @@ def stacked_bars(
     height : float
         Of a bar; 1 would touch the next.
     numbers : str
-        Colour of the numbers.
+        Colour of the numbers; empty: there are none.
     least : float
         Smaller parts have no number.
     """
     places, left = np.arange(len(names)), np.zeros(len(names))
     for part, values in parts.items():
         bars = axes.barh(places, values, left=left, color=colours[part], height=height, label=part)
-        texts = [f"{value:.0f}" if value >= least else "" for value in values]
-        axes.bar_label(bars, texts, label_type="center", color=numbers, fontsize=8)
+        if numbers:
+            texts = [f"{value:.0f}" if value >= least else "" for value in values]
+            axes.bar_label(bars, texts, label_type="center", color=numbers, fontsize=8)
         left += values
     axes.set_yticks(places, names)
     axes.invert_yaxis()

@@ -1,4 +1,4 @@
-"""Numbers from rows: groups, shares, and repeated measurements with their spread."""
+"""Numbers of experiments: groups and shares of rows, repeated measurements with their spread, Zipf's law."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.framework.experiment import StoredRow
 
 
@@ -85,6 +86,20 @@ def median_in_words(value: Mapping[str, float], digits: int) -> str:
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     """Spearman's; equal numbers have their mean rank."""
     return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def zipf(count: int, exponent: float) -> NDArray[np.float64]:
+    """Popularity of so many things by their rank, the most popular first: (count,), the sum is 1.
+
+    Raises
+    ------
+    InvalidArgument
+        If there is none.
+    """
+    if count < 1:
+        raise InvalidArgument(f"a distribution needs objects, got {count}")
+    weights: NDArray[np.float64] = np.arange(1, count + 1, dtype=np.float64) ** -exponent
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 def _ranks(numbers: ArrayLike) -> NDArray[np.float64]:

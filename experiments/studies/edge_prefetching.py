@@ -30,7 +30,6 @@ from nearsight.experiments.framework.experiment import (
     RunOptions,
     StoredRow,
     Table,
-    Target,
     table_of,
 )
 from nearsight.experiments.links.link import TABLE_6_3, in_words
@@ -133,11 +132,6 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``backends.<backend>.<configuration>``; latencies: mean and spread over the repetitions."""
         return {"backends": numbers.nested(rows, ("backend", "tiers"), _configuration)}
-
-    def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """None."""
-        del summary
-        return ()
 
     def table(self, summary: Mapping[str, Any]) -> Table:
         """A line per classifier and configuration."""

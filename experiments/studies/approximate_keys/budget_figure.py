@@ -31,8 +31,8 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import grouped, mean_and_spread, nested, values
-from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, POPULARITY, flows, zipf
+from nearsight.experiments.framework.numbers import grouped, mean_and_spread, nested, values, zipf
+from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, POPULARITY, flows
 
 SHIFT, TRADE = "shift", "trade"
 BACK_OFF, ERROR, INFERENCES = "back-off", "error", "inferences"

@@ -255,25 +255,15 @@ def _draw_latencies(axes: Axes, rows: Sequence[StoredRow]) -> None:
 
 
 def _draw_answers(axes: Axes, found: Mapping[str, Any]) -> None:
-    places = np.arange(len(found))
-    left = np.zeros(len(found))
-    for kind, colour in (("result cache", "#1f6f8b"), ("edge, otherwise", "#9cc3d0"), ("cloud", "#c9c9c9")):
-        shares = np.array([_shares(one)[kind] for one in found.values()])
-        axes.barh(places, shares, left=left, color=colour, label=kind)
-        left += shares
-    for place, one in zip(places, found.values(), strict=True):
+    shares = {
+        "result cache": [one["served"] for one in found.values()],
+        "edge, otherwise": [one["answered_by"]["edge"] - one["served"] for one in found.values()],
+        "cloud": [one["answered_by"]["cloud"] for one in found.values()],
+    }
+    colours = dict(zip(shares, ("#1f6f8b", "#9cc3d0", "#c9c9c9"), strict=True))
+    drawing.stacked_bars(axes, list(found), shares, colours)
+    for place, one in enumerate(found.values()):
         axes.annotate(f"{one['wrong']} wrong", (1.0, place), xytext=(3, -3), textcoords="offset points")
-    axes.set_yticks(places, list(found))
-    axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set(title="Who answered", xlabel="share of the photos", xlim=(0, 1.22))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, fontsize=8)
-
-
-def _shares(one: Mapping[str, Any]) -> dict[str, float]:
-    by = one["answered_by"]
-    return {
-        "result cache": one["served"],
-        "edge, otherwise": by["edge"] - one["served"],
-        "cloud": by["cloud"],
-    }

@@ -31,7 +31,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import grouped, values
+from nearsight.experiments.framework.numbers import grouped, values, zipf
 
 BETAS = (1.3, 1.5, 2.0, 3.0)
 SKEWS = (0.7, 1.1)
@@ -70,8 +70,8 @@ class Figure(Experiment):
             return _heavy_key(cell, rng, 100 if options.smoke else 400)
         beta = float(cell.parameters["beta"])
         keys, size, lookups, streams = (200, 40, 4_000, 8) if options.smoke else (300, 60, 90_000, 20)
-        weights = np.arange(1, keys + 1) ** -float(cell.parameters["skew"])
-        q, p = weights / weights.sum(), _classes(cell.parameters["classes"], beta)
+        q = zipf(keys, float(cell.parameters["skew"]))
+        p = _classes(cell.parameters["classes"], beta)
         refresh = AutoRefresh(beta)
         said = {
             replacement: predict(q, [p] * keys, hits, refresh)

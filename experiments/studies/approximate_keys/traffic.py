@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nearsight.experiments.framework.numbers import zipf
+
 PACKETS = 100
 APPLICATIONS = 200
 _HANDSHAKE, _GREETING = 5, 10
@@ -107,12 +109,6 @@ def flows(
     lengths = rng.lognormal(np.log(_MEDIAN_LENGTH), _LENGTH_SPREAD, count)
     packets[np.arange(packets_kept) >= np.maximum(lengths, _GREETING)[:, None]] = 0
     return Traffic(packets, applications)
-
-
-def zipf(count: int, exponent: float) -> NDArray[np.float64]:
-    """Popularity (count,) of things by their rank."""
-    weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
-    return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 def _applications(

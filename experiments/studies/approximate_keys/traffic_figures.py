@@ -350,19 +350,17 @@ def _draw_trade(axes: Axes, found: Mapping[str, Any]) -> None:
 
 
 def _draw_costs(axes: Axes, found: Mapping[str, Any]) -> None:
-    names = list(found)
-    places = np.arange(len(names))
-    usual = [found[name][str(_USUAL)] for name in names]
-    misses = np.array([1 - one["hits"]["mean"] for one in usual])
-    verified = np.array([_verifications(one) for one in usual])
-    axes.barh(places, misses, color="#c9c9c9", label="misses")
-    axes.barh(places, verified, left=misses, color="#24415c", label="verified")
-    errors = [one["errors"]["mean"] for one in usual]
-    axes.barh(places, errors, left=misses + verified, color="#c2571a", label="wrong")
-    for place, error, end in zip(places, errors, misses + verified + errors, strict=True):
-        axes.annotate(f"{100 * error:.1f} %", (end, place), xytext=(3, -3), textcoords="offset points")
-    axes.set_yticks(places, names)
-    axes.invert_yaxis()
+    usual = [one[str(_USUAL)] for one in found.values()]
+    shares = {
+        "misses": [1 - one["hits"]["mean"] for one in usual],
+        "verified": [_verifications(one) for one in usual],
+        "wrong": [one["errors"]["mean"] for one in usual],
+    }
+    colours = {"misses": "#c9c9c9", "verified": "#24415c", "wrong": "#c2571a"}
+    drawing.stacked_bars(axes, list(found), shares, colours)
+    for place, parts in enumerate(zip(*shares.values(), strict=True)):
+        told = f"{100 * parts[-1]:.1f} %"
+        axes.annotate(told, (sum(parts), place), xytext=(3, -3), textcoords="offset points")
     axes.grid(visible=False, axis="y")
     axes.set(title="Back-off 1.5 (figure 5)", xlabel="share of the lookups", xlim=(0, 1.18))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3)

@@ -84,10 +84,10 @@ class OfflineAnalysis(Experiment):
         return {"objects": int(rows[0]["objects"]), "algorithms": nested(rows, ("algorithm",), _algorithm)}
 
 
-def slope_ratio(summary: Mapping[str, Any], algorithm: str = OURS) -> float:
-    """Slope of f per object, over that of FLANN's LSH."""
+def slope_ratio(summary: Mapping[str, Any]) -> float:
+    """Slope of f per object of the default, over that of FLANN's LSH."""
     slopes = {name: one["lookup_ms"]["b"] for name, one in summary["algorithms"].items()}
-    return float(slopes[algorithm] / max(slopes[LSH], _TINY))
+    return float(slopes[OURS] / max(slopes[LSH], _TINY))
 
 
 def line(fit: Mapping[str, float], digits: int) -> str:

@@ -1,4 +1,4 @@
-"""Zipf's law over a catalogue, and requests that follow it with as little chance as possible."""
+"""Requests that follow Zipf's law over a catalogue with as little chance as possible."""
 
 from __future__ import annotations
 
@@ -7,27 +7,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.datasets.dataset import Dataset
+from nearsight.experiments.framework.numbers import zipf
 from nearsight.experiments.rig.edge_bench import Ask
 from nearsight.experiments.traces.plan import photos_by_object
 
 EXPONENT = 0.8
 _EARLIER_DEVICES = 64
-
-
-def zipf_shares(objects: int, exponent: float) -> NDArray[np.float64]:
-    """Share of the requests of the object of each rank, the most popular first, (N,).
-
-    Raises
-    ------
-    InvalidArgument
-        If there is no object.
-    """
-    if objects < 1:
-        raise InvalidArgument(f"a distribution needs objects, got {objects}")
-    weights: NDArray[np.float64] = np.arange(1, objects + 1, dtype=np.float64) ** -exponent
-    return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 def systematic_ranks(shares: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -55,7 +41,7 @@ class ZipfVisitors:
     def __init__(self, dataset: Dataset, rng: np.random.Generator) -> None:
         self._photos = photos_by_object(dataset)
         self._objects = [str(name) for name in rng.permutation(sorted(self._photos))]
-        self._shares: NDArray[np.float64] = zipf_shares(len(self._objects), EXPONENT)
+        self._shares = zipf(len(self._objects), EXPONENT)
 
     def reports(self, count: int, rng: np.random.Generator) -> list[tuple[str, str]]:
         """Earlier requests as (device, object)."""

@@ -34,7 +34,7 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
     table_of,
 )
-from nearsight.experiments.framework.numbers import median_and_range, median_in_words, nested
+from nearsight.experiments.framework.numbers import median_and_range, median_in_words, nested, zipf
 
 _OBJECTS, _ZIPF, _OBJECT_BYTES = 1000, 0.8, 430_000
 _CATALOGUES = ("a", "b")
@@ -77,8 +77,7 @@ Request = tuple[float, str, str]
 
 def traffic(rng: np.random.Generator, length_s: float) -> list[Request]:
     """Requests in turns, each with a share of catalogues, of the first of them, and of each network."""
-    popularity = np.arange(1, _OBJECTS + 1) ** -_ZIPF
-    popularity /= popularity.sum()
+    popularity = zipf(_OBJECTS, _ZIPF)
     names = {one: rng.permutation(_OBJECTS).astype(str) for one in _CATALOGUES}
     requests: list[Request] = []
     begin_s = 0.0

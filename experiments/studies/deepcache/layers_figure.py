@@ -59,8 +59,6 @@ _TABLE_1: Mapping[str, str] = MappingProxyType(
     }
 )
 """Of ncnn: conv, fc, pool, activation, rest [%]."""
-_PAPER_FC = 11.5
-"""Share of fully connected layers in figure 4, AlexNet [%]."""
 
 
 class Figure(Experiment):

@@ -35,7 +35,6 @@ from nearsight.experiments.studies.deepcache.walking import (
     FRAMES_PER_S,
     TO_EDGE,
     Screen,
-    Tiers,
     Walk,
     clip_of,
     in_real_time,
@@ -182,13 +181,15 @@ def _walk(clip: int, options: RunOptions) -> Walk:
     return Walk(tuple(exhibits), _DWELL_S)
 
 
-def _played(contender: str, device: str, frames: Sequence[Frame], tiers: Tiers) -> tuple[Screen, float]:
+def _played(
+    contender: str, device: str, frames: Sequence[Frame], tiers: tuple[str, str]
+) -> tuple[Screen, float]:
     """What is shown over each frame, and the CPU time of the device per frame [ms]."""
     settings = RecognizerSettings(
         max_pending=1 if contender == ONE else 64, prefetch=PrefetchSettings(enabled=device == OWN)
     )
     screen = Screen(len(frames))
-    with Recognizer(tiers.edge, tiers.cloud, "museum", settings=settings) as recognizer:
+    with Recognizer(*tiers, "museum", settings=settings) as recognizer:
         recognizer.recognize_blocking(frames[len(frames) // 2].image)  # connects
         before_s = time.process_time()
         if contender == STREAM:

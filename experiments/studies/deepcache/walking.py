@@ -169,18 +169,12 @@ def in_real_time(clip: Sequence[Frame]) -> Iterator[tuple[int, Frame]]:
         yield number, frame
 
 
-@dataclass(frozen=True, slots=True)
-class Tiers:
-    """A running edge and cloud."""
-
-    edge: str
-    cloud: str
-    """Endpoints, behind their links."""
-
-
 @contextmanager
-def running(folder: Path, database: Path, exhibits: int, seed: int) -> Iterator[Tiers]:
-    """Cloud, edge and links as processes of their own; earlier visitors have walked past all exhibits."""
+def running(folder: Path, database: Path, exhibits: int, seed: int) -> Iterator[tuple[str, str]]:
+    """Cloud, edge and links as processes of their own; earlier visitors have walked past all exhibits.
+
+    Yields the endpoints of edge and cloud, behind their links.
+    """
     earlier = [(f"earlier-{one}", object_id(number)) for one in range(_EARLIER) for number in range(exhibits)]
     with (
         deployed(folder, database=database, edges={"": {}}, network=TO_CLOUD, seed=seed) as tiers,
@@ -189,7 +183,7 @@ def running(folder: Path, database: Path, exhibits: int, seed: int) -> Iterator[
         near = RunningLink.started(group, endpoint_of(tiers.edges[""]), TO_EDGE, seed=seed)
         tiers.warm_up(earlier, {"": None}, with_models=True)
         tiers.link.reshape(TO_CLOUD)
-        yield Tiers(near.endpoint, tiers.link.endpoint)
+        yield near.endpoint, tiers.link.endpoint
 
 
 def overlap(outline: Corners | None, true: NDArray[np.float64] | None) -> float:

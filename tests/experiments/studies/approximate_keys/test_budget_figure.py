@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from nearsight.experiments.framework.experiment import RunOptions
+from nearsight.experiments.framework.numbers import zipf
 from nearsight.experiments.studies.approximate_keys.budget_figure import Figure
-from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, PACKETS, flows, zipf
+from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS, PACKETS, flows
 
 
 def test_phases_change_what_is_popular() -> None:

@@ -8,31 +8,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.experiments.studies.cachier.zipf import systematic_ranks, zipf_shares
+from nearsight.experiments.framework.numbers import zipf
+from nearsight.experiments.studies.cachier.zipf import systematic_ranks
 
 
 @given(st.integers(1, 500), st.floats(0, 2))
 def test_shares_sum_to_one_and_never_rise(objects: int, exponent: float) -> None:
-    shares = zipf_shares(objects, exponent)
+    shares = zipf(objects, exponent)
     assert shares.sum() == pytest.approx(1)
     assert (np.diff(shares) <= 0).all()
 
 
 def test_the_second_object_is_asked_for_as_the_law_says() -> None:
-    shares = zipf_shares(400, 0.8)
+    shares = zipf(400, 0.8)
     assert shares[1] / shares[0] == pytest.approx(2**-0.8)
 
 
 def test_no_objects_is_an_error() -> None:
     with pytest.raises(InvalidArgument):
-        zipf_shares(0, 0.8)
+        zipf(0, 0.8)
 
 
 @given(st.integers(1, 300), st.integers(1, 200), st.integers(0, 1000))
 def test_the_first_k_objects_get_their_share_to_within_one_request(
     objects: int, count: int, seed: int
 ) -> None:
-    shares = zipf_shares(objects, 0.8)
+    shares = zipf(objects, 0.8)
     ranks = systematic_ranks(shares, count, np.random.default_rng(seed))
     assert len(ranks) == count
     counts = np.cumsum(np.bincount(ranks, minlength=objects))
