@@ -6,7 +6,7 @@ leads to jobs in the background thread::
     look, learn ──────────> improve: rank, decide, judge ──> ModelFetcher ──> models arrive ──> improve
                                           │
                                           └──> build a snapshot of what is here, swap it in
-    poll, mismatch ───────> sync: list the objects, drop what is outdated ──> improve
+    poll, mismatch ───────> CatalogueSync: list the objects, drop what is outdated ──> improve
     a device asks ────────> ModelSupply: what is here at once, the rest through the ModelFetcher
     nobody asks ──────────> prefetch: what present devices may look at next joins the snapshot
 
@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from random import Random
 
+from nearsight.common.background.futures import then
 from nearsight.common.background.worker import Job
 from nearsight.common.catalogue.answers import Listing, listing_of
-from nearsight.common.errors import NearsightError
+from nearsight.common.catalogue.catalogue_sync import CatalogueSync
 from nearsight.common.logging import get_logger
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import default_profile
@@ -30,7 +32,6 @@ from nearsight.common.request.answer import OBJECT, Answer, Lesson
 from nearsight.common.request.effects import Stage, Standby
 from nearsight.common.request.forms import FEATURES
 from nearsight.common.result_cache.stage import ResultStage
-from nearsight.edge.cloud_client import when_done
 from nearsight.edge.model_supply import ModelSupply
 from nearsight.edge.optimizer import CacheState, Optimizer, Situation
 from nearsight.edge.prediction import IdlePrefetch, MarkovEstimator
@@ -42,8 +43,6 @@ from nearsight.edge.services import CLOUD, EdgeServices
 from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.snapshot_holder import SnapshotBuilder, SnapshotHolder
 from nearsight.edge.state_store import Changes, Learnt
-
-_LIST_AT_MOST_EVERY_S = 1.0
 
 
 class CatalogueCache:
@@ -78,6 +77,8 @@ class CatalogueCache:
         The result cache of the catalogue, if there is one.
     stages : tuple of Stage
         In the order in which they look at requests.
+    sync : CatalogueSync
+        Keeps up with the cloud's catalogue.
     standby : Standby, optional
         Looks where the cloud does not answer; None while it has no object.
     """
@@ -95,9 +96,12 @@ class CatalogueCache:
         holder: SnapshotHolder | None = None,
         replaced: Callable[[Listing], None] | None = None,
     ) -> None:
-        self.name, self.listing, self.clock = name, listing, services.clock
+        self.name = name
+        self.listing = listing
+        self.clock = services.clock
         self._settings = settings
-        self._services, self._metrics = services, services.metrics
+        self._services = services
+        self._metrics = services.metrics
         self._replaced = replaced
         self._log = get_logger("cache").bind(catalogue=name)
         cache, journal = settings.cache, settings.state is not None
@@ -114,6 +118,7 @@ class CatalogueCache:
         self.optimizer = Optimizer(cache)
         self.regret = Regret(min(cache.k_max, len(listing.versions)), cache.regret_window)
         self.prefetch = IdlePrefetch(settings.prefetch.objects if cache.policy == "adaptive" else 0)
+        self.sync = CatalogueSync(name, self._list_objects, services.background, self.clock, self._listed)
         self.supply = ModelSupply(
             name,
             lambda: self.listing,
@@ -121,7 +126,7 @@ class CatalogueCache:
             settings,
             services,
             arrived=self._improve_soon,
-            outdated=self._outdated,
+            outdated=self.sync.soon,
         )
         self._measurement = ProfileMeasurement(
             name, lambda: self.listing.versions, self.profiler, settings, services
@@ -134,12 +139,13 @@ class CatalogueCache:
         self.stages: tuple[Stage[EdgeQuery], ...] = (self,) if self.result is None else (self.result, self)
         self.standby: Standby[EdgeQuery] | None = None
         self._counters = threading.Lock()
-        self.hits = self.misses = self._requests_since_decision = 0
+        self._requests_since_decision = 0
+        self.hits = 0
+        self.misses = 0
         # From here on only the background thread writes.
         self.decided_s = 0.0
         self._most_objects = cache.k_max
-        self._listed_s = self.clock.monotonic()
-        self._listing_asked = self._closed = False
+        self._closed = False
 
     def start(self, learnt: Learnt | None = None) -> None:
         """Begin, with what an earlier run learnt; an edge without any profile measures one first."""
@@ -183,6 +189,7 @@ class CatalogueCache:
     def close(self) -> None:
         """Stop fetching and building; requests that still hold the cache finish with its last snapshot."""
         self._closed = True
+        self.sync.close()
         self._measurement.close()
         self.supply.close()
         self._metrics.forget(self.name)
@@ -268,7 +275,7 @@ class CatalogueCache:
                 self._note_looked(None, held=False)
             return
         if found.version > self.listing.versions.get(found.object_id, -1):
-            self._outdated()
+            self.sync.soon()
         held = found.object_id in self.holder.snapshot.models
         if query.may_work:
             self._note_looked(found.object_id, held=held)
@@ -316,7 +323,7 @@ class CatalogueCache:
         """A device recognised this object by itself; what may follow, None if there is no such object."""
         following = self.observe(device_id, object_id)
         if following is None:
-            self._outdated()
+            self.sync.soon()
             return None
         self._metrics.device_hits.labels(self.name).inc()
         self._count()
@@ -405,30 +412,12 @@ class CatalogueCache:
         if here != self.prefetch.prefetched and not self._builder.pause_s():
             self._build(residents, here, f"{len(here)} objects that present devices may ask for next")
 
-    # In step with the cloud's catalogue
+    def _list_objects(self) -> Future[Listing]:
+        asked = self._services.cloud.list_objects(self.name, self._settings.fetch.timeout_s)
+        return then(asked, listing_of)
 
-    def _outdated(self) -> None:
-        """Something does not fit the listing: `sync` soon."""
-        self._submit(self.sync, "sync")
-
-    def sync(self) -> None:
-        """List the objects again, at most once per second; drop what left the catalogue or was replaced."""
-        wait_s = self._listed_s + _LIST_AT_MOST_EVERY_S - self.clock.monotonic()
-        if wait_s > 0:
-            self._submit(self.sync, "sync", wait_s)
-        elif not (self._listing_asked or self._closed):
-            self._listing_asked = True
-            future = self._services.cloud.list_objects(self.name, self._settings.fetch.timeout_s)
-            when_done(future, self._services.background, listing_of, self.listed)
-
-    def listed(self, listing: Listing | NearsightError) -> None:
-        """The cloud listed them, or did not."""
-        self._listing_asked, self._listed_s = False, self.clock.monotonic()
-        if isinstance(listing, NearsightError):
-            self._log.warning("objects not listed", error=str(listing))
-            return
-        if self._closed:
-            return
+    def _listed(self, listing: Listing) -> None:
+        """Drop what left the catalogue or was replaced."""
         if self._replaced is not None and listing.contradicts(self.listing):
             self._replaced(listing)
             return

@@ -223,7 +223,7 @@ class CatalogueCaches:
                 continue
             confirmed = cache.listing is not self._unconfirmed.get(cache.name)
             if not confirmed or listed[cache.name].revision != cache.listing.revision:
-                cache.sync()
+                cache.sync.sync()
 
     def _note_cloud(self, problem: str) -> None:
         if bool(problem) != bool(self.cloud_problem):

@@ -19,12 +19,14 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import FetchedModels, Listing
+from nearsight.common.catalogue.catalogue_sync import CatalogueSync
 from nearsight.common.catalogue.model_fetcher import ModelFetcher, ModelSource, ReadModelSource
 from nearsight.common.clock import Clock
 from nearsight.common.logging import get_logger
@@ -34,7 +36,6 @@ from nearsight.common.operation.status import format_bytes
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.device.prefetching.catalogue_sync import CatalogueSync, ObjectLister
 from nearsight.device.prefetching.decision import (
     PrefetchDecision,
     PrefetchFacts,
@@ -45,6 +46,7 @@ from nearsight.device.prefetching.held_models import HeldModels, PrefetchAccount
 from nearsight.device.prefetching.predictions import Forecasts, Prediction, PredictionSource
 from nearsight.device.prefetching.profiler import DeviceProfiler
 from nearsight.device.prefetching.snapshots import Build, LocalCache, Snapshots
+from nearsight.device.prefetching.tier_clients import ObjectLister
 from nearsight.device.recognizer_settings import PrefetchSettings
 
 _MOST_NOTES = 64
@@ -188,7 +190,10 @@ class PrefetchController:
             overtake=sources.neighbourhood is None,  # devices nearby may be worth a wait
         )
         self._snapshots = Snapshots(cache, settings.snapshots, settings.recognition, clock, build)
-        self._sync = CatalogueSync(sources.lister, self._background, settings.timeout_s, clock, self._listed)
+        lister, timeout_s = sources.lister, settings.timeout_s
+        self._sync = CatalogueSync(
+            catalogue, partial(lister.list_objects, timeout_s), self._background, clock, self._listed
+        )
         self._forecasts = Forecasts(
             sources.edge,
             self._background,
@@ -212,7 +217,7 @@ class PrefetchController:
         if sources.neighbourhood is not None:
             self.list_objects()
         if not self._has_edge:
-            self._sync.poll(settings.watch_s)
+            self._sync.poll(partial(lister.get_revision, timeout_s), settings.watch_s)
 
     # On the request path
 
@@ -242,7 +247,7 @@ class PrefetchController:
 
     def list_objects(self) -> None:
         """List the catalogue now, not only once it has changed."""
-        self._background.submit(self._sync.sync)
+        self._sync.soon()
 
     # What others see
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from nearsight.common.background.futures import outcome_of, pending, then
 from nearsight.common.catalogue.answers import Listing, listing_of
@@ -35,6 +35,16 @@ A = TypeVar("A")
 
 _REST_S = 5.0
 """A tier that did not answer is asked last for so long."""
+
+
+class ObjectLister(Protocol):
+    """A tier that lists the catalogue, or several in turn."""
+
+    def list_objects(self, timeout_s: float) -> Future[Listing]:
+        """Ask which objects there are."""
+
+    def get_revision(self, timeout_s: float) -> Future[int]:
+        """Ask at which revision the catalogue is."""
 
 
 class CatalogueClient:

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from nearsight.device.prefetching import catalogue_sync
+from nearsight.common.catalogue import catalogue_sync
 from support.prefetching_devices import Scene
 
 

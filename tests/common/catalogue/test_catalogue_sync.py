@@ -3,11 +3,12 @@
 from concurrent.futures import Future
 
 import pytest
+from structlog.testing import capture_logs
 
 from nearsight.common.catalogue.answers import Listing
+from nearsight.common.catalogue.catalogue_sync import CatalogueSync
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
-from nearsight.device.prefetching.catalogue_sync import CatalogueSync
 from support.manual_background import ManualBackground
 
 
@@ -19,13 +20,11 @@ class ManualLister:
         self.looks = 0
         self.revision = 1
 
-    def list_objects(self, timeout_s: float) -> Future[Listing]:
-        del timeout_s
+    def list_objects(self) -> Future[Listing]:
         self.listings.append(Future())
         return self.listings[-1]
 
-    def get_revision(self, timeout_s: float) -> Future[int]:
-        del timeout_s
+    def get_revision(self) -> Future[int]:
         self.looks += 1
         answer: Future[int] = Future()
         answer.set_result(self.revision)
@@ -41,7 +40,11 @@ class Scene:
         self.lister = ManualLister()
         self.listed: list[int] = []
         self.sync = CatalogueSync(
-            self.lister, self.background, 2.0, clock, lambda listing: self.listed.append(listing.revision)
+            "museum",
+            self.lister.list_objects,
+            self.background,
+            clock,
+            lambda listing: self.listed.append(listing.revision),
         )
 
     def answer(self, revision: int) -> None:
@@ -86,26 +89,37 @@ def test_a_listing_that_failed_is_tried_again(scene: Scene) -> None:
     assert scene.listed == [2]
 
 
-def test_a_tier_that_stays_away_is_reported_once_until_it_was_back(
-    scene: Scene, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_closed_sync_lists_no_more_and_ignores_the_answer_on_its_way(scene: Scene) -> None:
+    scene.sync.sync()
+    scene.sync.close()
+    scene.answer(2)
+    scene.sync.soon()
+    scene.background.advance(10.0)
+    assert (len(scene.lister.listings), scene.listed) == (1, [])
+
+
+def test_a_tier_that_stays_away_is_reported_once_until_it_was_back(scene: Scene) -> None:
     def fail() -> None:
         scene.lister.listings[-1].set_exception(Unavailable("away"))
         scene.background.advance(60.0)
 
-    scene.sync.sync()
-    for _ in range(3):
+    def warnings() -> int:
+        return sum(line["log_level"] == "warning" for line in lines)
+
+    with capture_logs() as lines:
+        scene.sync.sync()
+        for _ in range(3):
+            fail()
+        assert warnings() == 1
+        scene.answer(1)
+        scene.sync.note_revision(2)
+        scene.background.advance(60.0)
         fail()
-    assert capsys.readouterr().err.count("objects not listed") == 1
-    scene.answer(1)
-    scene.sync.note_revision(2)
-    scene.background.advance(60.0)
-    fail()
-    assert capsys.readouterr().err.count("objects not listed") == 1
+        assert warnings() == 2
 
 
 def test_where_nobody_mentions_revisions_they_are_asked_for(scene: Scene) -> None:
-    scene.sync.poll(30.0)
+    scene.sync.poll(scene.lister.get_revision, 30.0)
     scene.background.advance(61.0)
     assert (scene.lister.looks, scene.lister.listings) == (2, [])
     scene.lister.revision = 2

@@ -1,11 +1,10 @@
-"""Keeps up with the catalogue: which objects there are, in which versions. Runs in the background thread."""
+"""Keeps up with a catalogue of the next tier: which objects there are, in which versions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol
 
 from nearsight.common.background.futures import when_done
 from nearsight.common.background.worker import BackgroundWorker
@@ -18,27 +17,17 @@ _AT_MOST_EVERY_S = 1.0
 _RETRY_S = 5.0
 
 
-class ObjectLister(Protocol):
-    """A tier that lists the catalogue, or several in turn."""
-
-    def list_objects(self, timeout_s: float) -> Future[Listing]:
-        """Ask which objects there are."""
-
-    def get_revision(self, timeout_s: float) -> Future[int]:
-        """Ask at which revision the catalogue is."""
-
-
 class CatalogueSync:
-    """Lists the objects again when the revision has changed.
+    """Lists the objects again when they have changed, one listing at a time. Runs in the background thread.
 
     Parameters
     ----------
-    lister : ObjectLister
-        Who is asked.
+    catalogue : str
+        Its name.
+    list_objects : callable
+        Asks the next tier which objects there are.
     background : BackgroundWorker
         Runs everything here.
-    timeout_s : float
-        Longest wait for an answer.
     clock : Clock
         Must run in real time.
     listed : callable
@@ -47,21 +36,20 @@ class CatalogueSync:
 
     def __init__(
         self,
-        lister: ObjectLister,
+        catalogue: str,
+        list_objects: Callable[[], Future[Listing]],
         background: BackgroundWorker,
-        timeout_s: float,
         clock: Clock,
         listed: Callable[[Listing], None],
     ) -> None:
-        self._lister = lister
+        self._job = f"sync {catalogue}"
+        self._list_objects = list_objects
         self._background = background
-        self._timeout_s = timeout_s
         self._clock = clock
         self._listed = listed
-        self._log = get_logger("device.catalogue")
+        self._log = get_logger("catalogue").bind(catalogue=catalogue)
         self._revision: int | None = None
-        self._open = False
-        self._failing = False
+        self._open = self._failing = self._closed = False
         self._last_s = -math.inf
 
     def note_revision(self, revision: int | None) -> None:
@@ -73,21 +61,25 @@ class CatalogueSync:
         else:
             self.sync()
 
+    def soon(self) -> None:
+        """Something does not fit the last listing: `sync`. From any thread."""
+        self._background.submit(self.sync, name=self._job)
+
     def sync(self) -> None:
         """List the objects now, or as soon as that was not done a moment ago."""
         wait_s = self._last_s + _AT_MOST_EVERY_S - self._clock.monotonic()
         if wait_s > 0:
-            self._background.submit(self.sync, name="sync", after_s=wait_s)
-        elif not self._open:
+            self._background.submit(self.sync, name=self._job, after_s=wait_s)
+        elif not (self._open or self._closed):
             self._open = True
-            when_done(self._lister.list_objects(self._timeout_s), self._background, self._answered)
+            when_done(self._list_objects(), self._background, self._answered)
 
-    def poll(self, period_s: float) -> None:
+    def poll(self, get_revision: Callable[[], Future[int]], period_s: float) -> None:
         """Ask for the revision every ``period_s`` seconds: where no answer mentions it."""
 
         def ask() -> None:
-            when_done(self._lister.get_revision(self._timeout_s), self._background, answered)
-            self.poll(period_s)
+            when_done(get_revision(), self._background, answered)
+            self.poll(get_revision, period_s)
 
         def answered(outcome: int | NearsightError) -> None:
             if isinstance(outcome, int):
@@ -95,14 +87,20 @@ class CatalogueSync:
 
         self._background.submit(ask, name="watch", after_s=period_s)
 
+    def close(self) -> None:
+        """List no more; an answer on its way is ignored."""
+        self._closed = True
+
     def _answered(self, outcome: Listing | NearsightError) -> None:
         self._open = False
         self._last_s = self._clock.monotonic()
+        if self._closed:
+            return
         if isinstance(outcome, NearsightError):
             log = self._log.debug if self._failing else self._log.warning  # once, not every few seconds
             log("objects not listed", error=str(outcome), retry_s=_RETRY_S)
             self._failing = True
-            self._background.submit(self.sync, name="sync", after_s=_RETRY_S)
+            self._background.submit(self.sync, name=self._job, after_s=_RETRY_S)
             return
         self._failing = False
         self._revision = outcome.revision
