@@ -20,11 +20,11 @@ from typing import Unpack
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
-from nearsight.common.clock import SYSTEM_CLOCK, Clock, clamp_s
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InternalError, InvalidMessage, NearsightError, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.call import CallNames, Outgoing, Reply, Waiter, remote_method
-from nearsight.common.rpc.envelope import Hop, Response, decode_response, salvage_request_id
+from nearsight.common.rpc.envelope import Hop, Response, clamp_s, decode_response, salvage_request_id
 from nearsight.common.rpc.pending_calls import Action, Connect, PendingCalls, Send
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import python_name

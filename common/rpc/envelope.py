@@ -40,6 +40,9 @@ MOST_FRAMES = 16384
 LONGEST_TEXT = 2000
 """Characters of an error text that travel; a text may quote what the peer sent."""
 
+LONGEST_S = 24 * 3600.0
+"""Times left beyond a day are cut to a day: nobody waits longer, and the wire has 32 bits of milliseconds."""
+
 _REQUEST_ID_TAG = rpc_pb2.RequestHeader.DESCRIPTOR.fields_by_name["request_id"].number << 3
 _VARINT, _BYTES = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
@@ -105,6 +108,13 @@ class Response(NamedTuple):
     blobs: tuple[memoryview, ...]
     size_bytes: int
     retry_after_s: float
+
+
+def clamp_s(seconds: float) -> float:
+    """A time left that can be kept: between none, for negative ones and NaN, and `LONGEST_S`."""
+    if 0.0 <= seconds <= LONGEST_S:
+        return seconds
+    return LONGEST_S if seconds > LONGEST_S else 0.0
 
 
 def as_blob(value: Buffer) -> bytes | memoryview:

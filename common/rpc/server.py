@@ -14,16 +14,23 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from nearsight.common.background.worker import BackgroundWorker
-from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline, clamp_s
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import InvalidMessage, NearsightError, Overloaded, Unauthenticated, Unavailable
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.admission import Sender
 from nearsight.common.rpc.allow_list import LOCAL, REFRESH_S, Access, AllowList, Caller
 from nearsight.common.rpc.answers import Answers, ServedCall, ServerObserver, too_large
-from nearsight.common.rpc.envelope import Buffer, Request, decode_request, encode_response, salvage_request_id
+from nearsight.common.rpc.envelope import (
+    Buffer,
+    Request,
+    clamp_s,
+    decode_request,
+    encode_response,
+    salvage_request_id,
+)
 from nearsight.common.rpc.listener import Listener
 from nearsight.common.rpc.security import ServerSecurity, require_security
-from nearsight.common.rpc.service import CallContext, Service, endpoints_of, no_such_method
+from nearsight.common.rpc.service import CallContext, Deadline, Service, endpoints_of, no_such_method
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import check_endpoint
 from nearsight.common.rpc.worker_pool import WorkerPool

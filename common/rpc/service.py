@@ -12,10 +12,10 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from nearsight.common.clock import Deadline
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NotFound
 from nearsight.common.rpc.allow_list import LOCAL, Access, Caller
-from nearsight.common.rpc.envelope import Buffer, Hop
+from nearsight.common.rpc.envelope import Buffer, Hop, clamp_s
 from nearsight.protos import rpc_pb2
 
 
@@ -33,6 +33,33 @@ class Service:
     own_worker: ClassVar[bool] = False
     """The service has a queue and a worker of its own, so that it answers while all others are busy: for what
     is cheap and must not wait behind photos."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment after which nobody waits for an answer any more.
+
+    Deadlines travel on the wire as *time left*, since the clocks of two machines need not agree. Each hop
+    makes its own deadline of what is left when the request arrives.
+    """
+
+    at_s: float
+    """The moment, in seconds of ``clock.monotonic()``."""
+    clock: Clock = field(default=SYSTEM_CLOCK, compare=False, repr=False)
+    """Where the time is read."""
+
+    @classmethod
+    def after(cls, seconds: float, clock: Clock = SYSTEM_CLOCK) -> Deadline:
+        """The deadline ``seconds`` from now; see `clamp_s`."""
+        return cls(clock.monotonic() + clamp_s(seconds), clock)
+
+    def remaining_s(self) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self.at_s - self.clock.monotonic())
+
+    def expired(self) -> bool:
+        """Whether the moment has passed."""
+        return self.clock.monotonic() >= self.at_s
 
 
 @dataclass(slots=True)

@@ -9,12 +9,12 @@ from dataclasses import fields, replace
 
 from nearsight.common.background.futures import then
 from nearsight.common.background.worker import BackgroundWorker
-from nearsight.common.clock import SYSTEM_CLOCK, Clock, Deadline
+from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.rpc.call import Reply, message_of
 from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer, ServerSettings
-from nearsight.common.rpc.service import Service
+from nearsight.common.rpc.service import Deadline, Service
 from nearsight.device.peers.presence.addresses import own_endpoint
 from nearsight.device.peers.presence.beacons import BeaconCounts
 from nearsight.device.peers.presence.discovery import Discovery, PeersService

@@ -2,13 +2,13 @@
 
 import pytest
 
-from nearsight.common.clock import SYSTEM_CLOCK, Deadline
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InternalError
 from nearsight.common.recognition.codec import features_from_proto
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.effects import Extract
-from nearsight.common.rpc.service import CallContext
+from nearsight.common.rpc.service import CallContext, Deadline
 from nearsight.edge.query import EdgeQuery, QueryReader
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 from support.objects import random_features

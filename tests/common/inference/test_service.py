@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearsight.common.clock import SYSTEM_CLOCK, Deadline
+from nearsight.common.clock import SYSTEM_CLOCK
 from nearsight.common.errors import InvalidMessage, NotFound
 from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
@@ -13,7 +13,7 @@ from nearsight.common.inference.service import InferenceService, ModelsService
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.inference.tensors import tensors_from_proto, tensors_to_proto
 from nearsight.common.rpc.allow_list import Caller
-from nearsight.common.rpc.service import CallContext
+from nearsight.common.rpc.service import CallContext, Deadline
 from nearsight.protos import inference_pb2 as pb
 from support.networks import add_network, adder_network, lease_of
 

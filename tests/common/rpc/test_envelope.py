@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,10 +20,12 @@ from nearsight.common.errors import (
 )
 from nearsight.common.rpc.envelope import (
     LARGEST_HEADER,
+    LONGEST_S,
     MOST_FRAMES,
     Buffer,
     Hop,
     as_blob,
+    clamp_s,
     decode_request,
     decode_response,
     encode_response,
@@ -186,3 +190,12 @@ def test_a_status_of_a_newer_peer_counts_as_internal() -> None:
 
 def test_a_very_long_text_is_cut() -> None:
     assert len(over_the_wire(InvalidArgument("x" * 10**6)).message) <= 2000
+
+
+@given(st.floats())
+def test_any_time_left_becomes_one_that_the_wire_can_carry(seconds: float) -> None:
+    kept = clamp_s(seconds)
+    assert 0.0 <= kept <= LONGEST_S
+    assert int(kept * 1000) < 2**32
+    if not math.isnan(seconds) and 0.0 <= seconds <= LONGEST_S:
+        assert kept == seconds

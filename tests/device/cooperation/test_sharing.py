@@ -9,11 +9,11 @@ from typing import Any, Literal
 import pytest
 
 from nearsight.common.catalogue.answers import models_of
-from nearsight.common.clock import Deadline, ManualClock
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import InvalidArgument, NotFound, Unavailable
 from nearsight.common.recognition.codec import model_digest, object_model_to_bytes
 from nearsight.common.rpc.client import Reply
-from nearsight.common.rpc.service import CallContext
+from nearsight.common.rpc.service import CallContext, Deadline
 from nearsight.device.cooperation.account import CooperationAccount
 from nearsight.device.cooperation.context import CooperationContext
 from nearsight.device.cooperation.protocol import holder_item, model_item, model_key
