@@ -86,10 +86,9 @@ class DeviceObjectCache:
             return
         looked_for = query.snapshot.recognizer.models if query.snapshot is not None else ()
         avoidable = not lesson.unknown and found is not None and found.object_id not in looked_for
-        tier_ms = lesson.round_trip_ms - lesson.behind_ms
-        transfer_ms = None
-        if lesson.hop is not None and lesson.tier == EDGE:
-            transfer_ms = tier_ms - lesson.hop.queue_ms - lesson.hop.compute_ms
+        hop = lesson.hop
+        tier_ms = lesson.round_trip_ms - hop.next_tier_ms
+        transfer_ms = tier_ms - hop.queue_ms - hop.compute_ms if lesson.tier == EDGE else None
         self._profiler.observe_answer(lesson.waited_ms, tier_ms, avoidable=avoidable, transfer_ms=transfer_ms)
         if found is not None:
             by_edge = lesson.tier == EDGE

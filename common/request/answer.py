@@ -101,10 +101,5 @@ class Lesson:
     """From the question to the last answer."""
     complete: bool
     """False if a second message was sent and had no answer."""
-    hop: Hop | None
+    hop: Hop
     """What the tier that was asked says that it spent, in the last answer."""
-
-    @property
-    def behind_ms(self) -> float:
-        """What the tier that was asked waited for tiers behind it, in ms."""
-        return self.hop.next_tier_ms if self.hop is not None else 0.0

@@ -311,7 +311,7 @@ class RequestFlow(Generic[Q]):
             first_ms=question.first_ms,
             waited_ms=waited_ms,
             complete=complete,
-            hop=answer.hops[-1] if answer.hops else None,
+            hop=answer.hops[-1] if answer.hops else Hop(choice.tier),
         )
         counts = self._query.has_image and not self._query.asked_again
         self._tiers.succeeded(choice, lesson if counts else None)

@@ -277,7 +277,8 @@ class NextTiers:
         with self._lock:
             self._breakers[choice.tier].succeeded()
             if lesson is not None:
-                self._forms[choice.tier].observe_outcome(unknown=lesson.unknown, behind_ms=lesson.behind_ms)
+                behind_ms = lesson.hop.next_tier_ms
+                self._forms[choice.tier].observe_outcome(unknown=lesson.unknown, behind_ms=behind_ms)
 
     def came_back(self, tier: str) -> None:
         """A tier answered a call that was no question: it lives."""

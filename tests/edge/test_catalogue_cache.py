@@ -14,6 +14,7 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.request.answer import Answer, Lesson
+from nearsight.common.rpc.envelope import Hop
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.cloud_client import CloudClient
 from nearsight.edge.load import RECOGNIZE, LoadControl
@@ -102,7 +103,13 @@ class Scene:
         self.cache.observe("today", name)
         found = RecognizedObject(name, name, MODELS[name].version, 1.0, 50, ((0.0, 0.0),) * 4, {})
         lesson = Lesson(
-            "cloud", unknown=False, round_trip_ms=1e2, first_ms=1e2, waited_ms=1e2, complete=True, hop=None
+            "cloud",
+            unknown=False,
+            round_trip_ms=1e2,
+            first_ms=1e2,
+            waited_ms=1e2,
+            complete=True,
+            hop=Hop("cloud"),
         )
         self.cache.learn(EdgeQuery(b"a photo", None, 800), Answer(found, "cloud"), lesson)
 

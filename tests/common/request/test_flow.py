@@ -289,7 +289,7 @@ def test_features_that_are_unknown_are_followed_by_the_image() -> None:
     )
     lesson = finish.lesson
     assert lesson is not None
-    assert (lesson.unknown, lesson.behind_ms) == (True, 4.0)
+    assert (lesson.unknown, lesson.hop.next_tier_ms) == (True, 4.0)
     assert (lesson.first_ms, lesson.round_trip_ms, lesson.waited_ms) == pytest.approx((200, 300, 500))
     assert [attempt.elapsed_ms for attempt in flow.attempts] == pytest.approx([500])
 

@@ -95,7 +95,7 @@ def test_features_that_are_not_there_yet_are_as_large_as_those_sent_lately() -> 
 def answered(next_tiers: NextTiers, *, unknown: bool) -> None:
     choice = next_tiers.choose(["cloud"], [Payload(IMAGE, IMAGE_BYTES)], 0.0)
     assert choice is not None
-    lesson = Lesson("cloud", unknown, 100.0, 100.0, 100.0, complete=True, hop=None)
+    lesson = Lesson("cloud", unknown, 100.0, 100.0, 100.0, complete=True, hop=Hop("cloud"))
     next_tiers.succeeded(choice, lesson)
 
 

@@ -16,10 +16,13 @@ from nearsight.common.request.answer import OBJECT, RESULT, Answer, Lesson
 from nearsight.common.result_cache.metrics import result_cache_metrics
 from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.result_cache.stage import Looked, Payoff, ResultStage
+from nearsight.common.rpc.envelope import Hop
 from support.requests import PlainQuery
 
 CORNERS = ((0.0, 0.0), (9.0, 0.0), (9.0, 9.0), (0.0, 9.0))
-LESSON = Lesson("edge", unknown=False, round_trip_ms=50, first_ms=50, waited_ms=50, complete=True, hop=None)
+LESSON = Lesson(
+    "edge", unknown=False, round_trip_ms=50, first_ms=50, waited_ms=50, complete=True, hop=Hop("edge")
+)
 GIVEN_UP = replace(LESSON, complete=False)
 
 
