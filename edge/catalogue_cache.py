@@ -203,7 +203,7 @@ class CatalogueCache:
         busy = not query.may_work
         if query.has_image and query.result_look is not None and query.result_look.missed:
             query.may_work = False  # the cloud sees more, and is asked at once
-        query.extraction_ms = self.profiler.extraction_ms
+        query.extraction_ms = self.profiler.extraction.mean
         first_ms, last_ms = self._forwarding_overhead_ms(query)
         self.profiler.observe_query(image=query.has_image, overhead_ms=last_ms)
         if query.may_work and self.size:

@@ -89,7 +89,8 @@ class Profiler:
     def __init__(self, profile: CacheProfile, miss_latency: MissLatency) -> None:
         self._lock = threading.Lock()
         self._miss_latency = miss_latency
-        self._extraction_ms = RollingMean(_EXTRACTION_WINDOW, profile.extraction_ms, full=False)
+        self.extraction = RollingMean(_EXTRACTION_WINDOW, profile.extraction_ms, full=False)
+        """Times in ms that it took to get the features out of an image."""
         self._brought_image = RollingMean(_EXTRACTION_WINDOW, 0.0, full=False)
         self._overhead_ms = RollingMean(_EXTRACTION_WINDOW, 0.0, full=False)
         self._correction = LookupCorrection()
@@ -99,22 +100,10 @@ class Profiler:
         """The profile in force."""
 
     @property
-    def miss_ms(self) -> float:
-        """L_miss in ms."""
-        with self._lock:
-            return self._miss_latency.mean
-
-    @property
     def miss_why(self) -> str:
-        """The same, and whether it is assumed, for a person."""
+        """L_miss, and whether it is assumed, for a person."""
         with self._lock:
             return f"{self._miss_latency.mean:.1f} ms{self._miss_latency.assumed}"
-
-    @property
-    def extraction_ms(self) -> float:
-        """What it takes to get the features out of an image."""
-        with self._lock:
-            return self._extraction_ms.mean
 
     @property
     def correction(self) -> float:
@@ -131,7 +120,7 @@ class Profiler:
                 miss_ms=self._miss_latency.mean,
                 correction=self._correction.factor,
                 image_share=self._brought_image.mean,
-                extraction_ms=self._extraction_ms.mean,
+                extraction_ms=self.extraction.mean,
                 surplus_ms=self._overhead_ms.mean,
                 profile=self.profile,
             )
@@ -155,7 +144,7 @@ class Profiler:
                 self._correction = LookupCorrection(factor=measured.correction)
             self._miss_latency.refill(measured.miss_ms)
             self._brought_image.refill(measured.image_share)
-            self._extraction_ms.refill(measured.extraction_ms)
+            self.extraction.refill(measured.extraction_ms)
             self._overhead_ms.refill(measured.surplus_ms)
 
     def use(self, profile: CacheProfile) -> None:
@@ -163,8 +152,8 @@ class Profiler:
         with self._lock:
             self.profile = profile
             self._curves = profile.curves(len(self._curves.lookup_ms) - 1)
-            if not self._extraction_ms.values:
-                self._extraction_ms.mean = profile.extraction_ms
+            if not self.extraction.values:
+                self.extraction.mean = profile.extraction_ms
             self._correction = LookupCorrection()
 
     def observe_miss(self, round_trip_ms: float) -> None:
@@ -193,7 +182,7 @@ class Profiler:
             self._extractions = 0
             while self._to_forget >= 1:
                 self._to_forget -= 1
-                self._extraction_ms.observe(self.profile.extraction_ms)
+                self.extraction.observe(self.profile.extraction_ms)
 
     def observe_query(self, *, image: bool, overhead_ms: float = 0.0) -> None:
         """A request came, with an image or with features.
@@ -207,7 +196,7 @@ class Profiler:
     def observe_extraction(self, extraction_ms: float) -> None:
         """Getting the features out of an image took this time."""
         with self._lock:
-            self._extraction_ms.observe(extraction_ms)
+            self.extraction.observe(extraction_ms)
             self._extractions += 1
 
     def costs(self, k_max: int) -> Costs:
@@ -216,7 +205,7 @@ class Profiler:
             self._extend(k_max)
             lookup_ms = self._curves.lookup_ms[: k_max + 1] * self._correction.factor
             # A cache that is asked needs features; an empty one passes images on, or makes what it sends.
-            lookup_ms[1:] += self._brought_image.mean * self._extraction_ms.mean
+            lookup_ms[1:] += self._brought_image.mean * self.extraction.mean
             lookup_ms[0] += self._overhead_ms.mean
             return Costs(
                 lookup_ms,
