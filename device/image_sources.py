@@ -63,19 +63,21 @@ def snapshot(image: AnyImage | Features, limits: ImageLimits) -> QuerySource:
     TypeError
         If it is nothing that could be an image.
     """
+    if isinstance(image, (bytes, Features)):
+        return image
+    if isinstance(image, (bytearray, memoryview)):
+        return bytes(image)
+    if isinstance(image, (str, os.PathLike)):
+        return Path(image)
+    if isinstance(image, np.ndarray):
+        return np.array(image)
     try:
         plain = plain_image(image, limits)
     except InvalidArgument as error:
         return error
-    if isinstance(plain, np.ndarray):
-        return np.array(plain) if plain is image else plain
-    if isinstance(plain, (bytearray, memoryview)):
-        return bytes(plain)
-    if isinstance(plain, (bytes, Features)):
+    if isinstance(plain, (bytes, np.ndarray)):  # of a file object, or an image of Pillow
         return plain
-    if isinstance(plain, (str, os.PathLike)):
-        return Path(plain)
-    raise TypeError(_no_image(plain))
+    raise TypeError(_no_image(image))
 
 
 def plain_image(image: Any, limits: ImageLimits) -> Any:
