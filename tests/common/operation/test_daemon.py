@@ -16,7 +16,7 @@ from nearsight.common.config.base import DaemonSettings
 from nearsight.common.errors import AddressInUse, ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.operation.daemon import run_daemon, write_announcement
-from nearsight.experiments.rig.processes import leashed
+from support.leash import leashed
 from support.waiting import wait_until
 
 LESS_DESCRIPTORS = """
