@@ -1,4 +1,4 @@
-"""Policies that know the requests to come, for experiments: BeladyMIN, and CremeBrulee with the true B."""
+"""What clairvoyant policies know: the requests to come. For experiments only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Self
 
-from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Victim
-from nearsight.common.model_cache.scoring import Column, ScoringPolicy, largest_that_suffice
+from nearsight.common.model_cache.policy import Knowledge, ModelCosts
+from nearsight.common.model_cache.scoring import Column, ScoringPolicy
 
 
 class ClairvoyantPolicy(ScoringPolicy):
@@ -62,32 +62,3 @@ class ClairvoyantPolicy(ScoringPolicy):
             places.popleft()
         row = self._row(model)  # may replace the column
         self._numbers["next_place"][row] = places[0] if places else math.inf
-
-
-class BeladyMin(ClairvoyantPolicy):
-    """The model whose next request is the farthest goes first: scores are minus the requests until then."""
-
-    name: ClassVar[str] = "belady-min"
-
-    def scores(self, now_s: float) -> Column:
-        """The nearer, the higher."""
-        del now_s
-        return -self.requests_until()
-
-
-class CremeBruleeOracle(ClairvoyantPolicy):
-    """Scores are the utilities of CremeBrulee [ms per byte and request], with the true next request."""
-
-    name: ClassVar[str] = "cremebrulee-oracle"
-
-    def scores(self, now_s: float) -> Column:
-        """Equation 1 with the true B."""
-        del now_s
-        return self.density() / self.requests_until()
-
-    def victims(
-        self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
-    ) -> Sequence[Victim]:
-        """As `CremeBrulee` chooses them."""
-        chosen = super().victims(evictable, needed_bytes, now_s)
-        return largest_that_suffice(chosen, evictable, needed_bytes)
