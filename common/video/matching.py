@@ -121,6 +121,10 @@ class Blocks:
             last if last and (last.height, last.width) == (height, width) else Blocks(height, width, block_px)
         )
 
+    def to_pixels(self, row: int, column: int) -> Rectangle:
+        """The pixels of a block."""
+        return self.region(Rectangle(row, column, row + 1, column + 1))
+
     def region(self, blocks: Rectangle) -> Rectangle:
         """The pixels of a rectangle of blocks."""
         return Rectangle(

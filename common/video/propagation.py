@@ -60,6 +60,16 @@ class Window:
         """Rows and columns of the output for those of the input."""
         return self.size(_ROWS, shape[0]), self.size(_COLUMNS, shape[1])
 
+    def reusable(self, rectangle: Rectangle) -> Rectangle:
+        """Outputs that depend on nothing but these inputs: table 2 of the paper, corrected.
+
+        With x, w of the input, kernel k, stride s, padding p:
+        x' = ceil((x + p) / s), w' = floor((x + w + p - k) / s) - x' + 1.
+        """
+        top, bottom = self.filled(_ROWS, rectangle.top, rectangle.bottom)
+        left, right = self.filled(_COLUMNS, rectangle.left, rectangle.right)
+        return Rectangle(top, left, bottom, right)
+
     def size(self, axis: int, cells: int) -> int:
         """Outputs along an axis."""
         cells *= self.repeats[axis]
@@ -84,11 +94,7 @@ class Window:
         return (start * step - before) // repeats, last // repeats + 1
 
     def filled(self, axis: int, start: int, stop: int) -> Pair:
-        """Outputs whose windows lie wholly in these inputs; may reach beyond the map.
-
-        Table 2 of the paper, corrected: from ceil((x + p) / s) to before floor((x + w + p - k) / s) + 1;
-        x, w are start and size of the inputs, k kernel, s stride, p padding.
-        """
+        """Outputs whose windows lie wholly in these inputs; may reach beyond the map."""
         before, step, repeats = self.pads[axis], self.stride[axis], self.repeats[axis]
         first = -(-(start * repeats + before) // step)
         return first, (stop * repeats + before - self._span(axis)) // step + 1

@@ -64,6 +64,27 @@ class Rectangle(NamedTuple):
         )
 
 
+def largest_rectangles(mask: NDArray[np.bool_]) -> tuple[Rectangle, ...]:
+    """
+    Merge the true cells into rectangles: the largest one, then the largest of what is left, and so on.
+
+    Parameters
+    ----------
+    mask
+        (R, C).
+
+    Returns
+    -------
+    Disjoint rectangles that hold exactly the true cells, largest first. DeepCache, section 4, step 5.
+    """
+    rows, found = _lines(mask), list[Rectangle]()
+    while (box := _largest(rows)).area:
+        found.append(box)
+        kept = ~_span(box.left, box.right)
+        rows[box.top : box.bottom] = [bits & kept for bits in rows[box.top : box.bottom]]
+    return tuple(found)
+
+
 def covering(mask: NDArray[np.bool_], most: int) -> tuple[Rectangle, ...]:
     """
     Rectangles that hold every true cell, and few others.

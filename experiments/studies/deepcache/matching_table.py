@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nearsight.common.recognition.object_recognizer import pin_threads
+from nearsight.common.video.block_search import HistogramMatcher, SearchMatcher, exhaustive, three_step
 from nearsight.common.video.matching import SETTLED, BlockMatcher, Blocks, Frame, Match, ShiftMatcher
 from nearsight.experiments.framework import drawing
 from nearsight.experiments.framework.experiment import (
@@ -30,12 +31,6 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
 )
 from nearsight.experiments.framework.numbers import grouped, leaves, nested, values
-from nearsight.experiments.studies.deepcache.block_search import (
-    HistogramMatcher,
-    SearchMatcher,
-    exhaustive,
-    three_step,
-)
 from nearsight.experiments.studies.deepcache.clips import NO_VIDEOS, clip_of, names_of
 
 _SIDE = 227

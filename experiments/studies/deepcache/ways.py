@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from nearsight.common.inference.classification import image_layout, scaled_tensor
 from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.runtime import Runtime
+from nearsight.common.video.block_search import HistogramMatcher, SearchMatcher, diamond
 from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, Offset
 from nearsight.common.video.regions import Rectangle
 from nearsight.common.video.window import Window
 from nearsight.device.video.session import VideoSession, VideoSettings
-from nearsight.experiments.studies.deepcache.block_search import HistogramMatcher, SearchMatcher, diamond
 from nearsight.experiments.studies.deepcache.networks import StudyNetwork, plain_session
 
 Answer = NDArray[np.float32]

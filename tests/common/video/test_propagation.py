@@ -65,16 +65,9 @@ def any_in_window(window: Window, mask: Mask, beyond: bool = False) -> Mask:
     return found
 
 
-def filled(window: Window, kept: Rectangle) -> Rectangle:
-    """The outputs of which nothing but these inputs is read."""
-    top, bottom = window.filled(0, kept.top, kept.bottom)
-    left, right = window.filled(1, kept.left, kept.right)
-    return Rectangle(top, left, bottom, right)
-
-
 def test_the_printed_example_of_the_paper_is_right() -> None:
     window = Window(kernel=(11, 11), stride=(2, 2), pads=(5, 5, 5, 5))
-    found = filled(window, Rectangle(top=100, left=100, bottom=140, right=200))
+    found = window.reusable(Rectangle(top=100, left=100, bottom=140, right=200))
     assert (found.left, found.top, found.width, found.height) == (53, 53, 45, 15)
 
 
@@ -97,13 +90,13 @@ def test_a_window_touches_and_reads_exactly_what_brute_force_finds(
 
 
 @given(st.data(), windows, shapes)
-def test_filled_windows_depend_on_nothing_but_the_rectangle(
+def test_reusable_outputs_depend_on_nothing_but_the_rectangle(
     data: st.DataObject, window: Window, shape: Pair
 ) -> None:
     assume(min(window.shape_out(shape)) > 0)
     kept = data.draw(rectangles(shape))
     depends = ~any_in_window(window, ~mask_of(kept, shape), beyond=True)
-    found = filled(window, kept).intersection(Rectangle(0, 0, *depends.shape))
+    found = window.reusable(kept).intersection(Rectangle(0, 0, *depends.shape))
     assert (found if found.area else None) == bounds(depends)
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.video.regions import Rectangle, covering
+from nearsight.common.video.regions import Rectangle, covering, largest_rectangles
 
 SHAPES = st.tuples(st.integers(1, 12), st.integers(1, 12))
 
@@ -30,6 +30,18 @@ def count(boxes: tuple[Rectangle, ...], shape: tuple[int, ...]) -> NDArray[np.in
     return held
 
 
+def largest_area(mask: NDArray[np.bool_]) -> int:
+    rows, columns = mask.shape
+    return max(
+        (bottom - top) * (right - left)
+        for top in range(rows + 1)
+        for bottom in range(top, rows + 1)
+        for left in range(columns + 1)
+        for right in range(left, columns + 1)
+        if mask[top:bottom, left:right].all()
+    )
+
+
 def test_intersection_and_union_of_rectangles() -> None:
     one, other, far = Rectangle(0, 0, 4, 4), Rectangle(2, 3, 6, 8), Rectangle(5, 5, 9, 9)
     assert one.intersection(other) == (2, 3, 4, 4)
@@ -37,6 +49,20 @@ def test_intersection_and_union_of_rectangles() -> None:
     assert one.intersection(far).area == 0
     assert one.union(one.intersection(far)) == one.intersection(far).union(one) == one
     assert (other.height, other.width, other.area) == (4, 5, 20)
+
+
+@given(masks())
+def test_largest_rectangles_hold_exactly_the_true_cells_each_once(mask: NDArray[np.bool_]) -> None:
+    boxes = largest_rectangles(mask)
+    assert np.array_equal(count(boxes, mask.shape), mask)
+
+
+@given(masks())
+def test_each_rectangle_is_the_largest_of_what_was_left(mask: NDArray[np.bool_]) -> None:
+    left = mask[:6, :6].copy()
+    for box in largest_rectangles(left):
+        assert box.area == largest_area(left)
+        left[box.top : box.bottom, box.left : box.right] = False
 
 
 @given(masks(), st.integers(1, 9))

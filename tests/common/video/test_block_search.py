@@ -5,8 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Offset, ShiftMatcher
-from nearsight.experiments.studies.deepcache.block_search import (
+from nearsight.common.video.block_search import (
     Candidates,
     HistogramMatcher,
     Offsets,
@@ -16,6 +15,7 @@ from nearsight.experiments.studies.deepcache.block_search import (
     exhaustive,
     three_step,
 )
+from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Offset, ShiftMatcher
 
 SEARCHES = (diamond, three_step, exhaustive)
 
