@@ -155,7 +155,7 @@ class MovingWindow:
         self._motions.threshold_db = threshold_db
         motion = self._motions.match(self.at.cut(frame), reference).offset
         found, there = still, self.at.following(motion, self._stride)
-        if there is not None and there[0] != self.at:
+        if there is not None and there != (self.at, still.offset):
             window, offset = there
             limits = self._blocks.limits(threshold_db)
             matched = self._blocks.squared_errors(window.cut(frame), reference, offset) < limits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nearsight.common.video.composite import Composite
@@ -81,6 +81,7 @@ def test_the_whole_frame_reaches_beyond_the_window_by_the_margin(
     st.sampled_from([4, 8, 16]),
     st.integers(0, 3),
 )
+@example([(1, 0), (4, 0), (4, 0), (4, 0)], 4, 0)  # from the frame's edge it jumps back to where it was
 @settings(max_examples=40)
 def test_over_a_still_scene_that_is_panned_the_reference_keeps_its_pixels(
     pans: list[tuple[int, int]], stride: int, seed: int
