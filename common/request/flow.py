@@ -128,7 +128,6 @@ class RequestFlow(Generic[Q]):
         self.attempts: list[Attempt] = []
         """The tiers that were asked so far and have ended."""
         self._errors: list[NearsightError] = []
-        self._caller_error: CallerError | None = None  # the first of them
         self.last_error: NearsightError | None = None
         """How the last tier that failed did."""
         self._begun_s = self._working_since_s = started_at_s
@@ -259,7 +258,8 @@ class RequestFlow(Generic[Q]):
 
     def _ask_next(self, now_s: float) -> Effect[Q]:
         """Choose a tier and a form; both at once, and once per question."""
-        standby = self._standby if self._standby_left and self._caller_error is None else None
+        refused = self._errors and any(isinstance(error, CallerError) for error in self._errors)
+        standby = self._standby if self._standby_left and not refused else None
         choice = None
         if self._left and self.deadline_s - now_s >= SMALLEST_TRY_S:
             payloads = self._query.payloads(self._tiers.features_bytes)
@@ -331,8 +331,6 @@ class RequestFlow(Generic[Q]):
         self.attempts.append(Attempt(question.choice.tier, error.code, elapsed_ms))
         self._asked_ms += elapsed_ms
         self._errors.append(error)
-        if isinstance(error, CallerError) and self._caller_error is None:
-            self._caller_error = error
         self.last_error = error
         self._tiers.failed(question.choice, error, question.timeout_s, now_s)
         self._question = None
@@ -340,9 +338,9 @@ class RequestFlow(Generic[Q]):
 
     def _no_tier_left(self, now_s: float) -> NearsightError:
         """One error for all failures: what a person must repair first, then time, then the common kind."""
-        error = self._caller_error
-        if error is not None:
-            return type(error)(f"no tier answered{self._history()}", advice=error.advice)
+        for error in self._errors:
+            if isinstance(error, CallerError):
+                return type(error)(f"no tier answered{self._history()}", advice=error.advice)
         if self.deadline_s - now_s < SMALLEST_TRY_S:
             message = f"the time was used up{self._history()}"
             return DeadlineExceeded(message, advice=self._advice_for_time())
