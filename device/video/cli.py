@@ -58,7 +58,7 @@ def video(  # noqa: PLR0917  typer calls it by name
         typer.Option(
             "--threshold",
             metavar="DB",
-            help="Blocks that are less alike are computed again; moves with the deviation measured.",
+            help="Blocks of a lower PSNR are computed again; it follows the measured deviation of outputs.",
         ),
     ] = 20.0,
     block_px: Annotated[int, typer.Option("--block", metavar="PX", min=1, help="Side of a block.")] = 10,
