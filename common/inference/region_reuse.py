@@ -157,13 +157,12 @@ class PartialNetwork:
                 output.flags.writeable = False
         return dict(self._answer)
 
-    def last_answer(self) -> dict[str, Tensor] | None:
-        """The outputs for the last frame, which are those of one without changes; None before the first."""
-        answer = self._answer if self._segmented is None else self._segmented.answer
-        return dict(answer) if answer else None
+    def unchanged(self) -> dict[str, Tensor]:
+        """The outputs of a frame without changes, without its tensor; empty before the first frame."""
+        return dict(self._answer) if self._segmented is None else self._segmented.unchanged()
 
     def explain(self) -> tuple[SegmentReport, ...]:
-        """What was done with each segment at the last frame that was executed."""
+        """What was done with each segment at the last frame."""
         return () if self._segmented is None else self._segmented.explain()
 
     def pays(self, changed: Sequence[Rectangle], offset: tuple[int, int] = UNMOVED) -> bool:

@@ -105,8 +105,6 @@ class SegmentedNetwork:
         The input.
     loaded : list of LoadedSegment
     rests : list of LoadedWhole
-    answer : dict of str to ndarray
-        The outputs for the last frame; empty before the first.
     """
 
     def __init__(
@@ -142,7 +140,7 @@ class SegmentedNetwork:
         """Segments whose maps the last frames could use."""
         self._more_ms = 0.0
         """CPU time of executions in part beyond what was expected; soon forgotten where there are none."""
-        self.answer: dict[str, Tensor] = {}
+        self._answer: dict[str, Tensor] = {}
         self._steps: list[_Step] = []
         self._last_plan: tuple[object, list[_Step]] | None = None
 
@@ -156,9 +154,8 @@ class SegmentedNetwork:
         if _is_dirty(self.source, changed):
             self._wanted = 0
             return self.execute((), UNMOVED)
-        if offset == UNMOVED and self.answer and not any(one.area for one in changed):
-            self._steps = [_Step((), 0.0)] * len(self.loaded)
-            return dict(self.answer)
+        if offset == UNMOVED and not any(one.area for one in changed) and (answer := self.unchanged()):
+            return answer
         steps = self._planned(changed, offset)
         self._wanted = len(steps)
         in_part = len(steps) <= self._kept and any(step.crops is not None for step in steps)
@@ -270,15 +267,20 @@ class SegmentedNetwork:
                 segment.run_crop(crop)
         self._steps = [*steps, *[_WHOLE] * (len(self.loaded) - len(steps))]
         if not steps and self._uncut is not None:
-            self.answer = self._uncut.run_checked({self.source.name: self.source.stored})
+            self._answer = self._uncut.run_checked({self.source.name: self.source.stored})
         else:
             if len(steps) < len(self.loaded):
                 self.rests[len(steps)].run_whole()
-            self.answer = self.run_tail() | {one.name: one.values() for one in self._outputs}
+            self._answer = self.run_tail() | {one.name: one.values() for one in self._outputs}
         self._kept = len(steps)
-        for tensor in self.answer.values():
+        for tensor in self._answer.values():
             tensor.flags.writeable = False
-        return dict(self.answer)
+        return dict(self._answer)
+
+    def unchanged(self) -> dict[str, Tensor]:
+        """The outputs of a frame without changes: those of the last one; empty before the first."""
+        self._steps = [_Step((), 0.0)] * len(self.loaded)
+        return dict(self._answer)
 
     def run_tail(self) -> dict[str, Tensor]:
         """Its outputs, of the maps as they are."""

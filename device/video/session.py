@@ -364,7 +364,7 @@ class VideoSession:
         if not found.kept.any() or (found.is_other and not self.network.pays(changed, offset)):
             return None
         given = self._reference.update(photo, offset, changed)
-        if not found.is_other and (answer := self.network.last_answer()) is not None:
+        if not found.is_other and (answer := self.network.unchanged()):
             return answer
         return self.network.run(self._tensor(given), changed, offset)
 

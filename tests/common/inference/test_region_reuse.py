@@ -141,11 +141,11 @@ def test_little_is_executed_for_a_small_change_and_nothing_for_none(partial: Par
     answer = partial.run(frame)
     assert (partial.run(frame, [])["logits"] == answer["logits"]).all()
     assert {one.done for one in partial.explain()} == {"kept"}
-    last = partial.last_answer()
-    assert last is not None
-    assert (last["logits"] == answer["logits"]).all()
+    partial.run(1.0 - frame)
+    assert (partial.unchanged()["logits"] != answer["logits"]).any()
+    assert {one.done for one in partial.explain()} == {"kept"}
     partial.reset()
-    assert partial.last_answer() is None
+    assert partial.unchanged() == {}
 
 
 def test_more_of_a_frame_may_change_where_less_must_be_saved(
@@ -206,7 +206,7 @@ def test_where_regions_save_less_than_finding_them_takes_only_frames_without_cha
     )
     assert "less than it takes" in network.why_whole
     assert network.most_changed == 0.0
-    assert network.last_answer() is None
+    assert network.unchanged() == {}
     first, second = noise(0), noise(1)
     answer = network.run(first)["logits"]
     assert (network.run(second, [])["logits"] == answer).all()

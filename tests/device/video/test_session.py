@@ -54,7 +54,7 @@ class Mirror(PartialNetwork):
         self.asked.append(changed)
         return sum(one.area for one in changed) <= (1 - self.pays_from) * SIDE**2
 
-    def last_answer(self) -> dict[str, Tensor]:
+    def unchanged(self) -> dict[str, Tensor]:
         return {"photo": self._held.copy()}
 
     def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int] = (0, 0)) -> float:
