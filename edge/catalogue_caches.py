@@ -142,7 +142,7 @@ class CatalogueCaches:
         try:
             if isinstance(listing, NearsightError):
                 raise listing
-            self._drop(catalogue, "the cloud has listed it anew")
+            self._drop(catalogue, "the cloud has another catalogue of this name")
             cache = self._begin(catalogue, listing)
         except NearsightError as error:
             self._log.warning("no cache for a catalogue", catalogue=catalogue, error=str(error))
