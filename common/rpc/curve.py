@@ -19,7 +19,7 @@ from zmq.utils import z85
 
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.security import KeyPair
-from nearsight.common.rpc.zmtp import METADATA, ProtocolError, frame_header
+from nearsight.common.rpc.zmtp import COMMAND, METADATA, MORE, ProtocolError, frame_header
 
 _KEY, _COOKIE, _MAC, _VOUCH = 32, 96, 16, 80
 _HELLO_BYTES = 200
@@ -27,6 +27,8 @@ _MESSAGE = b"\x07MESSAGE"
 _BOX = len(_MESSAGE) + 8
 _TO_CLIENT, _FROM_CLIENT = b"CurveZMQMESSAGES", b"CurveZMQMESSAGEC"
 _COPY_BELOW_BYTES = 16384
+_SEALED_COMMAND = 2
+"""What says within an encrypted frame that it is a command; beside MORE, which is 1 there, too."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -86,14 +88,15 @@ class Curve:
         self._sent += 1
         number = self._sent.to_bytes(8, "big")
         header = frame_header(0, self.overhead + len(content))
-        body = bytearray().join((_MESSAGE, number, bytes(_MAC), bytes((flags,)), content))
+        sealed = _SEALED_COMMAND if flags & COMMAND else flags
+        body = bytearray().join((_MESSAGE, number, bytes(_MAC), bytes((sealed,)), content))
         box = ffi.from_buffer(body) + _BOX
         lib.crypto_box_easy_afternm(box, box + _MAC, len(content) + 1, _TO_CLIENT + number, self._shared)
         return header, body
 
     def unseal(self, flags: int, body: Buffer) -> tuple[int, Buffer]:
         """Decrypt a frame in place; see `zmtp.Mechanism`."""
-        del flags  # nobody proved them; those that count are encrypted
+        # The flags outside prove nothing; those that count are encrypted.
         if body[:8] != _MESSAGE or len(body) < self.overhead:
             raise ProtocolError("a frame that is not encrypted")
         if isinstance(body, bytes):
@@ -105,8 +108,9 @@ class Curve:
             box + _MAC, box, len(body) - _BOX, _FROM_CLIENT + number, self._shared
         ):
             raise ProtocolError("a frame that was altered on the way")
-        content = memoryview(body)[self.overhead :]
-        return body[_BOX + _MAC], content if len(content) > _COPY_BELOW_BYTES else bytes(content)
+        sealed, content = body[_BOX + _MAC], memoryview(body)[self.overhead :]
+        flags = COMMAND if sealed & _SEALED_COMMAND else sealed & MORE
+        return flags, content if len(content) > _COPY_BELOW_BYTES else bytes(content)
 
     def _welcome(self, hello: bytes) -> bytes:
         if len(hello) != _HELLO_BYTES or not hello.startswith(b"\x05HELLO\x01\x00"):

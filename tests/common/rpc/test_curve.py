@@ -169,5 +169,6 @@ def test_no_two_frames_to_a_client_have_the_same_number() -> None:
 
 def test_a_heartbeat_is_answered_encrypted() -> None:
     one, peer = connected()
-    one.receive(frame(peer.message(b"\x04PING\x00\x64abc", 4)))
-    assert peer.opened(answer(one)) == (4, b"\x04PONGabc")
+    assert one.receive(frame(peer.message(b"\x04PING\x00\x64abc", 2))) == []
+    assert peer.opened(answer(one)) == (2, b"\x04PONGabc")
+    assert peer.opened(one.ping()[2:]) == (2, b"\x04PING\x00\x00")

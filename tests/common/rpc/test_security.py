@@ -1,4 +1,5 @@
 import os
+import select
 import stat
 from contextlib import ExitStack
 from pathlib import Path
@@ -6,9 +7,11 @@ from pathlib import Path
 import pytest
 import zmq
 
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, Unauthenticated, Unavailable
-from nearsight.common.rpc.allow_list import allow_client, forbid_client
+from nearsight.common.rpc.allow_list import AllowList, allow_client, forbid_client
 from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.listener import Listener, Received
 from nearsight.common.rpc.security import (
     ClientSecurity,
     ServerSecurity,
@@ -292,3 +295,38 @@ def test_the_first_calls_of_a_new_connection_are_answered_at_once(keys: Keys) ->
             with echo_stub_to(server.endpoint, keys.client) as stub:
                 first = [stub.echo.future(text(str(number)), timeout_s=60) for number in range(2)]
                 assert [future.result(30).message.text for future in first] == ["0", "1"]
+
+
+@pytest.mark.parametrize("client_asks", [False, True])
+def test_heartbeats_of_and_to_libzmq_are_answered_and_are_no_messages(keys: Keys, client_asks: bool) -> None:
+    clock, arrived = ManualClock(), list[Received]()
+    settings = ServerSettings(listen=TCP, heartbeat_s=5.0)
+    with select.epoll() as poller, zmq.Context() as context, context.socket(zmq.DEALER) as client:
+        listener = Listener(
+            settings, keys.server, AllowList(keys.allowed), poller, lambda job, _: job(), clock=clock
+        )
+
+        def heard() -> bool:
+            arrived.extend(listener.receive(dict(poller.poll(0.05))))
+            return any(
+                one.session.mechanism.done and one.heard_s == clock.monotonic()
+                for one in listener._connections.values()
+            )
+
+        try:
+            client.linger = 0
+            client.heartbeat_ivl = 20 if client_asks else 0
+            client.curve_publickey = keys.client_files.public_key.encode()
+            client.curve_secretkey = read_secret_key(keys.client_files.secret_file).secret.encode()
+            client.curve_serverkey = keys.server_files.public_key.encode()
+            client.connect(listener.endpoint)
+            wait_until(heard, what="the handshake")
+            for _ in range(3):
+                clock.advance(6.0)
+                if not client_asks:
+                    listener.tick()
+                wait_until(heard, what="a word of the client")
+        finally:
+            listener.close()
+        assert arrived == []
+        assert not client.poll(0)
