@@ -135,6 +135,7 @@ class RpcServer:
                 self._pool.poller,
                 lambda job, after_s: self._background.submit(job, name="listener", after_s=after_s),
                 self._observer,
+                self._clock,
             )
         self._started = True
         self._background.start()

@@ -43,6 +43,9 @@ ASK_EVERY_S = 0.5
 ASK_WITHIN_S = 0.3
 """A report waits so long for what peers say, then shows what they said before."""
 TIER = "peer"
+_HEARTBEAT_S = 3600.0
+"""Of the server. Presence says who is there; this only ends connections of devices that vanished. At 5 s, by
+default, heartbeats among 20 idle devices had 14 times the bytes of their beacons."""
 
 
 class PeerNode:
@@ -118,7 +121,11 @@ class PeerNode:
         self._server = RpcServer(
             [PeersService(self._describe, self._discovery), self._service, *services],
             tier=TIER,
-            settings=ServerSettings(listen=settings.listen, max_message_bytes=max_message_bytes(settings)),
+            settings=ServerSettings(
+                listen=settings.listen,
+                max_message_bytes=max_message_bytes(settings),
+                heartbeat_s=_HEARTBEAT_S,
+            ),
             security=_server_security(settings),
             clock=clock,
         )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import select
 import time
 
 import pytest
 
-from nearsight.common.clock import SystemClock
+from nearsight.common.clock import ManualClock, SystemClock
 from nearsight.common.errors import NearsightError
 from nearsight.device.peers.store import shared_store
 from support.peer_nodes import Group, Wire, group, split, wait_synchronised
 from support.waiting import wait_until
+from support.zmtp import raw_peers
 
 S = 5.0
 
@@ -362,3 +364,19 @@ def test_replicas_that_differ_are_made_alike() -> None:
         for _ in range(4):
             b._handover._sweep()
         assert a.store.get_blocking(key) == b"v"
+
+
+def test_a_quiet_connection_carries_no_heartbeats_as_presence_says_who_is_there() -> None:
+    clock = ManualClock()
+    with group(0) as nodes:
+        node = nodes.add(clock=clock)
+        listener = node._server._listener
+        assert listener is not None
+        with raw_peers(node.endpoint, 1) as (peer,):
+            (connection,) = listener._connections.values()
+            wait_until(lambda: connection.session.mechanism.done)
+            for _ in range(10):
+                clock.advance(node.settings.departure_s)
+                listener.tick()
+            assert not select.select([peer.socket], [], [], 0)[0]
+            assert not peer.is_cut()
