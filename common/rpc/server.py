@@ -263,8 +263,9 @@ class RpcServer:
                 self._arrived(endpoint.full_name)
             if self._stopping.is_set():
                 raise _stopping_error()
-            if request.size_bytes > self._settings.max_message_bytes:
-                raise too_large("request", request.size_bytes, self._settings.max_message_bytes)
+            size_bytes = request.size_bytes - len(frames[0]) + len(request.message)  # as clients count it
+            if size_bytes > self._settings.max_message_bytes:
+                raise too_large("request", size_bytes, self._settings.max_message_bytes)
             if self._listener is not None and not self._listener.has_room(request.size_bytes):
                 raise Overloaded("requests take as much memory as they may", advice="try again later")
             sender = Sender(peer_key or peer, request.client_id)

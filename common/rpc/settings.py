@@ -29,8 +29,8 @@ class ServerSettings(SettingsGroup):
     """Answers that handlers may owe at once; to one peer as many as are left for others. More requests are
     answered OVERLOADED."""
     max_message_bytes: PositiveInt = 64 * MEBIBYTE
-    """Larger requests and responses are refused; a client whose waiting requests and unread answers together
-    have more is not read any further."""
+    """Of message and blobs together. Larger requests and responses are refused; a client whose waiting
+    requests and unread answers have more is not read any further."""
     max_frames: PositiveInt = 16384
     """Blobs that one request may have; a client that sends more loses its connection."""
     memory_limit_bytes: PositiveInt = 256 * MEBIBYTE

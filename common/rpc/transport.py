@@ -22,7 +22,7 @@ from zmq import zmq_poll
 from zmq.utils.monitor import parse_monitor_message
 
 from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
-from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
 from nearsight.common.rpc.names import NameResolver, split_name
 from nearsight.common.rpc.security import ClientSecurity, read_public_key, read_secret_key
 from nearsight.common.rpc.settings import ChannelSettings
@@ -301,7 +301,7 @@ def _configure(router: zmq.Socket[bytes], link: Link, endpoint: str) -> None:
     """Set what holds for the connections that are begun from now on."""
     settings = link.settings
     router.ipv6 = is_tcp_v6(endpoint)
-    router.maxmsgsize = settings.max_message_bytes
+    router.maxmsgsize = settings.max_message_bytes + LARGEST_HEADER  # of a frame, with what encrypts it
     router.setsockopt(zmq.HANDSHAKE_IVL, int(settings.connect_timeout_s * 1000))
     heartbeat_ms = int(settings.heartbeat_s * 1000)
     router.heartbeat_ivl = heartbeat_ms

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
 from nearsight.common.rpc.settings import ServerSettings
 
 MORE, LONG, COMMAND = 1, 2, 4
@@ -277,7 +277,7 @@ class Session:
         if not self.mechanism.done:
             if not flags & COMMAND or size > _HANDSHAKE_BYTES:
                 raise ProtocolError("no handshake after the greeting")
-        elif self._frames_bytes + size > self._largest + self.mechanism.overhead:
+        elif self._frames_bytes + size > self._largest + LARGEST_HEADER + self.mechanism.overhead:
             raise ProtocolError(f"a message of more than {self._largest} bytes")
         elif len(self._frames) >= self._most_frames:
             raise ProtocolError(f"a message of more than {self._most_frames} frames")

@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 from nearsight.common.clock import ManualClock
-from nearsight.common.errors import ConfigurationError, Unauthenticated, Unavailable
+from nearsight.common.errors import ConfigurationError, InvalidArgument, Unauthenticated, Unavailable
 from nearsight.common.rpc.allow_list import AllowList, allow_client, forbid_client
 from nearsight.common.rpc.envelope import Buffer
 from nearsight.common.rpc.listener import Listener, Received
@@ -295,6 +295,22 @@ def test_the_first_calls_of_a_new_connection_are_answered_at_once(keys: Keys) ->
             with echo_stub_to(server.endpoint, keys.client) as stub:
                 first = [stub.echo.future(text(str(number)), timeout_s=60) for number in range(2)]
                 assert [future.result(30).message.text for future in first] == ["0", "1"]
+
+
+@pytest.mark.parametrize("with_keys", [False, True])
+@pytest.mark.parametrize("said", ["", "x" * 99_996])
+def test_requests_and_responses_may_be_as_large_as_the_limit(keys: Keys, with_keys: bool, said: str) -> None:
+    server_keys, client_keys = (keys.server, keys.client) if with_keys else (None, None)
+    limit_bytes = 100_000
+    blob = bytes(limit_bytes - text(said).ByteSize())
+    with (
+        serving(ScriptedEcho(), listen=TCP, security=server_keys, max_message_bytes=limit_bytes) as server,
+        echo_stub_to(server.endpoint, client_keys, max_message_bytes=limit_bytes, max_attempts=1) as stub,
+    ):
+        reply = stub.echo(text(said), timeout_s=20, blobs=[blob])
+        assert (reply.message.text, reply.blobs) == (said, (blob,))
+        with pytest.raises(InvalidArgument, match="more than the limit"):
+            stub.echo(text(said), timeout_s=20, blobs=[blob + b"x"])
 
 
 @pytest.mark.parametrize("client_asks", [False, True])

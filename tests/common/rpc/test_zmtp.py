@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.zmtp import FRAME_COST, Null, ProtocolError, Session
 from support.zmtp import READY, begun, frame, greeting
@@ -76,14 +76,14 @@ def test_many_messages_at_once_are_taken_in_turns() -> None:
 
 def test_a_frame_that_is_too_large_is_refused_by_its_header() -> None:
     with pytest.raises(ProtocolError, match="10000 bytes"):
-        session(max_message_bytes=10_000).receive(begun(10_001))
+        session(max_message_bytes=10_000).receive(begun(10_000 + LARGEST_HEADER + 1))
 
 
 def test_the_limit_is_of_all_frames_together() -> None:
     one = session(max_message_bytes=10_000)
-    take(one, frame(bytes(6000), 1))
+    take(one, frame(bytes(8000), 1))
     with pytest.raises(ProtocolError, match="10000 bytes"):
-        take(one, frame(bytes(6000)))
+        take(one, frame(bytes(8000)))
 
 
 def test_a_large_frame_takes_the_memory_of_what_has_come_of_it() -> None:
