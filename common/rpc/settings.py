@@ -63,8 +63,9 @@ class ChannelSettings(SettingsGroup):
     """Longest mean time between attempts; a call meanwhile waits for the next one."""
     connect_timeout_s: PositiveFloat = 5.0
     """An attempt to connect that takes longer has failed."""
-    heartbeat_s: NonNegativeFloat = 2.0
-    """Time between heartbeats; three lost ones end the connection; 0: none."""
+    heartbeat_s: float = Field(default=2.0, ge=0, le=3600)
+    """Time between heartbeats; 0: none. The connection ends if the server's machine acknowledges nothing for
+    three times as long, or if nothing arrives whole for thirty times as long."""
     max_attempts: PositiveInt = 3
     """Times that an idempotent call is sent at most."""
     retry_ratio: NonNegativeFloat = 0.1

@@ -53,6 +53,12 @@ _MAJOR_VERSION = b"\x03"
 _GREETING_BYTES = 64
 _MECHANISM = slice(12, 32)
 _NO_ROOM = int(NoRoom.status)
+_LOST_HEARTBEATS = 3
+"""Heartbeats in a row that the server's machine does not acknowledge if it is gone."""
+
+_UNANSWERED_HEARTBEATS = 30
+"""Heartbeats in a row that the server does not answer if it hangs. For libzmq only whole frames are answers.
+Over a slow network a large one takes longer than three heartbeats, and so does one behind a large request."""
 
 
 class Change(Enum):
@@ -305,7 +311,8 @@ def _configure(router: zmq.Socket[bytes], link: Link, endpoint: str) -> None:
     router.setsockopt(zmq.HANDSHAKE_IVL, int(settings.connect_timeout_s * 1000))
     heartbeat_ms = int(settings.heartbeat_s * 1000)
     router.heartbeat_ivl = heartbeat_ms
-    router.heartbeat_timeout = router.heartbeat_ttl = 3 * heartbeat_ms
+    router.tcp_maxrt = _LOST_HEARTBEATS * heartbeat_ms
+    router.heartbeat_timeout = _UNANSWERED_HEARTBEATS * heartbeat_ms
     if link.own_keys is not None:
         router.curve_serverkey = link.server_key.encode()
         router.curve_publickey = link.own_keys.public.encode()

@@ -1,5 +1,6 @@
 """Peers that speak ZeroMQ's wire protocol byte by byte, as no library would."""
 
+import ctypes
 import socket
 import struct
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from nearsight.common.rpc.security import KeyPair
 from support.rpc import request_frames
 
 READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
+
+_SO_ATTACH_FILTER = 26  # of Linux
 
 
 def greeting(mechanism: bytes = b"NULL") -> bytes:
@@ -88,6 +91,27 @@ class RawPeer:
 
     def close(self) -> None:
         self.socket.close()
+
+
+class RawServer(RawPeer):
+    """The server of one connection, without keys."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def greet(self) -> None:
+        """Accept the client."""
+        with self.listener:
+            self.socket, _ = self.listener.accept()
+        self.socket.settimeout(20)
+        super().greet()
+
+    def vanish(self) -> None:
+        """Take nothing that arrives from now on, and acknowledge nothing, as a machine that is gone."""
+        nothing = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # a filter: keep 0 bytes
+        program = struct.pack("HP", 1, ctypes.addressof(nothing))
+        self.socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
 
 @contextmanager
