@@ -308,6 +308,9 @@ def _configure(router: zmq.Socket[bytes], link: Link, endpoint: str) -> None:
     settings = link.settings
     router.ipv6 = is_tcp_v6(endpoint)
     router.maxmsgsize = settings.max_message_bytes + LARGEST_HEADER  # of a frame, with what encrypts it
+    # As many answers may come late. A connection with more unread has no heartbeats; if it then breaks, an
+    # assertion of libzmq ends this process.
+    router.rcvhwm = 2 * settings.pending_limit
     router.setsockopt(zmq.HANDSHAKE_IVL, int(settings.connect_timeout_s * 1000))
     heartbeat_ms = int(settings.heartbeat_s * 1000)
     router.heartbeat_ivl = heartbeat_ms

@@ -7,6 +7,7 @@ import pytest
 
 from nearsight.common.errors import Unavailable
 from nearsight.common.rpc.envelope import decode_request, encode_response
+from nearsight.common.rpc.settings import ChannelSettings
 from support.rpc import echo_stub_to, text
 from support.zmtp import RawServer, frame
 
@@ -47,3 +48,16 @@ def test_a_server_that_hangs_ends_the_call_before_its_deadline(server: RawServer
         server.greet()
         with pytest.raises(Unavailable, match="went away"):
             future.result(30)
+
+
+def test_answers_that_nobody_waits_for_do_not_stop_heartbeats(server: RawServer) -> None:
+    # Else libzmq would end the client's process when the server closes the connection.
+    most = ChannelSettings().pending_limit
+    with echo_stub_to(server.endpoint, heartbeat_s=0.0) as stub:
+        future = stub.echo.future(text(), timeout_s=30)
+        server.greet()
+        (answer,) = encode_response(decode_request([server.frame()]).request_id, ())
+        server.socket.sendall(frame(bytes(answer)))
+        future.result(30)
+        server.socket.sendall(frame(bytes(answer)) * most + frame(b"\x04PING\x00\x00", 4))
+        assert server.frame() == b"\x04PONG"
