@@ -352,8 +352,8 @@ class Listener:
             if min(now_s - connection.sent_s, quiet_s) > 3 * heartbeat_s:
                 self._drop(connection, "does not read its answers")
         elif connection.interest & _IN and quiet_s > heartbeat_s:
-            if quiet_s <= 3 * heartbeat_s:
-                connection.send([connection.session.ping()])
+            if min(quiet_s / 3, connection.unanswered_s(now_s)) <= heartbeat_s:
+                connection.ask(now_s)
                 self._arm(connection)
             elif not _has_input(connection.socket):
                 self._drop(connection, "is gone")

@@ -335,7 +335,7 @@ class Connection:
         """Of requests that were handed over and not answered yet."""
         self.counted_bytes = 0
         self.interest = 0
-        self.since_s = self.heard_s = self.sent_s = self.used_s = now_s
+        self.since_s = self.heard_s = self.asked_s = self.sent_s = self.used_s = now_s
 
     @property
     def group(self) -> str:
@@ -346,6 +346,16 @@ class Connection:
     def droppable_bytes(self) -> int:
         """Memory that is free at once when the connection is closed."""
         return self.session.held_bytes + self.unsent_bytes
+
+    def ask(self, now_s: float) -> None:
+        """Ask the client whether it is there."""
+        if not self.unanswered_s(now_s):
+            self.asked_s = now_s
+        self.send([self.session.ping()])
+
+    def unanswered_s(self, now_s: float) -> float:
+        """How long ago it was asked, if it has said nothing since; else 0."""
+        return now_s - self.asked_s if self.asked_s > self.heard_s else 0.0
 
     def receive(self) -> list[list[Buffer]]:
         """Read what has arrived; returns complete messages.

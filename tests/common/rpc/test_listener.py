@@ -296,10 +296,28 @@ def test_a_client_that_says_nothing_is_asked_and_dropped_if_it_does_not_answer()
         assert peer.recv(4096) == frame(b"\x04PING\x00\x00", 4)
         peer.sendall(frame(b"\x04PONG", 4))
         wait_until(lambda: bool(look() or connection.heard_s == clock.monotonic()), what="the answer")
-        clock.advance(14.0)
-        listener.tick()
-        assert not connection.closed
+        for _ in range(2):
+            clock.advance(7.0)
+            listener.tick()
+            assert not connection.closed
         clock.advance(2.0)
+        listener.tick()
+        assert connection.closed
+    assert observer.dropped == ["is gone"]
+
+
+def test_a_server_that_was_suspended_asks_before_it_drops_a_client() -> None:
+    clock, observer = ManualClock(), Observer()
+    with driven(clock, observer, CONNECTS, heartbeat_s=5.0) as (listener, look, peer):
+        (connection,) = listener._connections.values()
+        wait_until(lambda: bool(look() or connection.session.mechanism.done), what="the handshake")
+        while not peer.recv(4096).endswith(b"\x08Identity\x00\x00\x00\x00"):
+            pass
+        clock.advance(100.0)
+        listener.tick()
+        assert peer.recv(4096) == frame(b"\x04PING\x00\x00", 4)
+        assert not connection.closed
+        clock.advance(6.0)
         listener.tick()
         assert connection.closed
     assert observer.dropped == ["is gone"]
