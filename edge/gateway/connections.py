@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
@@ -30,6 +32,10 @@ class HttpConnection(HttpToolsProtocol):
     """Whether a request has begun and is not answered."""
     beside_body_bytes = 0
     """Of the last request, without its body."""
+    declines_upgrade = False
+    """Whether the request that is parsed offers another protocol than WebSocket."""
+    piece = b""
+    """What is parsed."""
 
     def connection_made(self, transport: Any) -> None:
         """It begins to wait for a request."""
@@ -41,13 +47,16 @@ class HttpConnection(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:
             self.since_s = self.loop.time()
         self.beside_body_bytes += len(data)
+        self.piece = data
         super().data_received(data)
+        self.piece = b""
         if self.beside_body_bytes > _MOST_BESIDE_BODY_BYTES:
             self.transport.abort()
 
     def on_message_begin(self) -> None:
         """Another request."""
         self.beside_body_bytes = 0
+        self.declines_upgrade = False
         super().on_message_begin()
 
     def on_body(self, body: bytes) -> None:
@@ -65,9 +74,34 @@ class HttpConnection(HttpToolsProtocol):
             thousands more, which it only queues.
         """
         self.since_s, self.in_request = self.loop.time(), True
+        offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        self.declines_upgrade = offers and not self._should_upgrade()
+        if self.declines_upgrade:
+            return
         super().on_headers_complete()
         if len(self.pipeline) > _MOST_PIPELINED:
             raise Overloaded(f"more than {_MOST_PIPELINED} requests wait for their answer")
+
+    def on_message_complete(self) -> None:
+        """The whole request is here."""
+        if not self.declines_upgrade:
+            super().on_message_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Parse a request again without the protocol that it offers, such as h2c: a server may decline it.
+
+        uvicorn would lose the body: behind such a head the parser expects the other protocol.
+        """
+        upgrade = sys.exception()
+        if not self.declines_upgrade or not isinstance(upgrade, httptools.HttpParserUpgrade):
+            super()._unsupported_upgrade_warning()
+            return
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        self.data_received(b"\r\n".join((*lines, b"", b"")) + self.piece[upgrade.args[0] :])
 
     def handle_websocket_upgrade(self) -> None:
         """Become a WebSocket, unless websockets cannot read the head: uvicorn would wait for ever then."""

@@ -1,0 +1,35 @@
+"""What clients and proxies of others send, and a browser does not."""
+
+import pytest
+
+from support.gateway import RECOGNIZE, Browser, ScriptedEdge, all_of, head, raw
+
+IMAGE = b"an image"
+H2C = ("Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
+"""As `curl --http2` and the HTTP client of Java offer it."""
+
+
+@pytest.mark.parametrize("connection", ["Upgrade, HTTP2-Settings", "close, Upgrade"])
+def test_photos_with_an_offer_of_http2_are_answered_in_http1(
+    browser: Browser, edge: ScriptedEdge, connection: str
+) -> None:
+    photo = head(len(IMAGE), *H2C, f"Connection: {connection}") + IMAGE
+    last = head(len(IMAGE), "Connection: close") + IMAGE
+    with raw(browser) as socket:
+        socket.sendall(photo if "close" in connection else photo + photo + last)
+        answers = all_of(socket)
+    photos = 1 if "close" in connection else 3
+    assert answers.count(b"HTTP/1.1 200 ") == answers.count(b"HTTP/1.1 ") == photos
+    assert [bytes(context.blobs[0]) for context in edge.recognition.contexts] == [IMAGE] * photos
+
+
+def test_an_offer_of_http2_may_come_byte_by_byte_and_before_a_body_in_chunks(
+    browser: Browser, edge: ScriptedEdge
+) -> None:
+    fields = ("Host: x", "Transfer-Encoding: chunked", "Connection: Upgrade, close", *H2C)
+    beginning = "\r\n".join((f"POST {RECOGNIZE} HTTP/1.1", *fields, "", "")).encode()
+    with raw(browser) as socket:
+        for byte in beginning + b"8\r\n" + IMAGE + b"\r\n0\r\n\r\n":
+            socket.sendall(bytes([byte]))
+        assert all_of(socket).startswith(b"HTTP/1.1 200 ")
+    assert bytes(edge.recognition.contexts[0].blobs[0]) == IMAGE
