@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
@@ -182,7 +181,7 @@ class Access:
         """
         headers = connection.headers
         origin = headers.get("origin", "")
-        if not origin or self._origins & {origin, "*"} or urlsplit(origin).netloc == headers.get("host"):
+        if not origin or self._origins & {origin, "*"} or origin.partition("://")[2] == headers.get("host"):
             return
         raise PermissionDenied(
             f"pages of {origin} may not ask this gateway",

@@ -314,7 +314,8 @@ def open_to_museum(edge_of_module: ScriptedEdge) -> Iterator[Browser]:
 
 
 @pytest.mark.parametrize(
-    ("origin", "status"), [("https://evil.example", 403), ("null", 403), (MUSEUM, 200), ("", 200)]
+    ("origin", "status"),
+    [("https://evil.example", 403), ("https://[", 403), ("null", 403), (MUSEUM, 200), ("", 200)],
 )
 def test_pages_of_other_sites_ask_only_if_they_are_listed(
     open_to_museum: Browser, edge: ScriptedEdge, origin: str, status: int
