@@ -127,11 +127,14 @@ def build_app(services: GatewayServices, streams: Streams, cors_origins: Sequenc
                 expose_headers=["Retry-After"],
             )
         )
-    return Starlette(
+    app = Starlette(
         routes=[WebSocketRoute("/v1/catalogues/{name}/stream", streams.serve), *Api(services).routes()],
         middleware=middleware,
         exception_handlers={HTTPException: _no_route, Exception: _bug},
     )
+    # It would name another address: behind a proxy without its https, its port and the path before ours.
+    app.router.redirect_slashes = False
+    return app
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

@@ -47,7 +47,14 @@ def test_other_routes_answer_as_described(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/nowhere", 404), ("GET", RECOGNIZE, 405), ("PUT", "/", 405)]
+    ("method", "path", "status"),
+    [
+        ("GET", "/nowhere", 404),
+        ("GET", RECOGNIZE, 405),
+        ("PUT", "/", 405),
+        ("POST", f"{RECOGNIZE}/", 404),
+        ("GET", "/v1/catalogues/", 404),
+    ],
 )
 def test_what_does_not_exist_is_told_in_the_same_form(
     browser: Browser, method: str, path: str, status: int
