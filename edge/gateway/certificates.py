@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from cryptography import x509
@@ -23,7 +24,13 @@ from nearsight.common.rpc.security import replace_file
 _VALID_DAYS = 397
 """Longest validity that browsers accept of a certificate that an authority signed."""
 _RENEW_DAYS = 30
-_EVERYWHERE = frozenset({"0.0.0.0", "::"})
+_EVERYWHERE = MappingProxyType(
+    {
+        "0.0.0.0": (socket.AF_INET, "192.0.2.1", "127.0.0.1"),
+        "::": (socket.AF_INET6, "2001:db8::1", "::1"),
+    }
+)
+"""Hosts that stand for all addresses of a family → the family, an address elsewhere, this machine."""
 
 
 class CertificateFiles(NamedTuple):
@@ -33,17 +40,16 @@ class CertificateFiles(NamedTuple):
     key: Path
 
 
-def addresses_here(host: str) -> tuple[str, ...]:
-    """Under which addresses other machines reach this one; ``host`` itself unless it stands for all."""
+def address_here(host: str) -> str:
+    """Under which address other machines reach what listens on ``host``; itself unless it stands for all."""
     if host not in _EVERYWHERE:
-        return (host,)
-    found = []
-    for family, somewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        # Nothing is sent: the system only says from which address it would be.
-        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
-            asking.connect((somewhere, 9))
-            found.append(asking.getsockname()[0])
-    return tuple(found) or ("127.0.0.1",)
+        return host
+    family, somewhere, here = _EVERYWHERE[host]
+    # Nothing is sent: the system only says from which address it would be.
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
+        asking.connect((somewhere, 9))
+        here = str(asking.getsockname()[0])
+    return here
 
 
 def self_signed(folder: Path, host: str) -> CertificateFiles:
@@ -63,8 +69,8 @@ def self_signed(folder: Path, host: str) -> CertificateFiles:
     """
     files = CertificateFiles(folder / "cert.pem", folder / "key.pem")
     name = socket.gethostname()
-    names = (*addresses_here(host), "127.0.0.1", "::1", "localhost", name, f"{name}.local")
-    names = tuple(dict.fromkeys(one for one in names if one))
+    found = (address_here(host), "127.0.0.1", "::1", "localhost", name, f"{name}.local")
+    names = tuple(dict.fromkeys(one for one in found if one))
     if not _fits(files, names):
         _make(files, names)
     return files

@@ -15,7 +15,7 @@ from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.sockets import is_local
 from nearsight.edge.gateway.access import Access
 from nearsight.edge.gateway.api import build_app
-from nearsight.edge.gateway.certificates import addresses_here, self_signed
+from nearsight.edge.gateway.certificates import address_here, self_signed
 from nearsight.edge.gateway.edge_client import EdgeClient
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.server import GatewayServer
@@ -102,7 +102,7 @@ class GatewayDaemon:
             self._edge.close()
             raise
         if not self._local:
-            self._show([self._server.url(host) + "/" for host in addresses_here(self._host)])
+            self._show([self._server.url(address_here(self._host)) + "/"])
 
     def stop(self, grace_s: float) -> None:
         """Finish what is in progress within ``grace_s`` seconds, then release everything."""

@@ -13,12 +13,20 @@ import pytest
 
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
-from nearsight.edge.gateway.certificates import addresses_here, self_signed
+from nearsight.edge.gateway.certificates import self_signed
 from nearsight.edge.gateway.daemon import GatewayDaemon
 from nearsight.edge.gateway.qr import qr_lines
 from nearsight.edge.gateway.settings import GatewaySettings, TlsSettings
 from nearsight.edge.gateway.tokens import add_token
 from support.gateway import ScriptedEdge
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_a_certificate_is_kept_while_it_fits(tmp_path: Path) -> None:
@@ -53,14 +61,17 @@ def test_a_self_signed_gateway_serves_https_to_who_trusts_its_certificate(
         daemon.stop(1.0)
 
 
-def test_addresses_for_other_machines_are_shown_once_a_gateway_serves_them(
-    tmp_path: Path, edge: ScriptedEdge
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_the_address_for_other_machines_is_shown_once_a_gateway_serves_it(
+    tmp_path: Path, edge: ScriptedEdge, host: str
 ) -> None:
+    if host == "::" and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
     add_token(tmp_path / "tokens.json", "visitors")
     shown: list[str] = []
     settings = GatewaySettings(
         edge=edge.endpoint,
-        listen="0.0.0.0:0",
+        listen="[::]:0" if host == "::" else f"{host}:0",
         tokens=tmp_path / "tokens.json",
         tls=TlsSettings(self_signed=True, folder=tmp_path),
     )
@@ -68,8 +79,9 @@ def test_addresses_for_other_machines_are_shown_once_a_gateway_serves_them(
     daemon.start()
     try:
         port = urlsplit(daemon.endpoint).port
-        expected = [f"[{host}]" if ":" in host else host for host in addresses_here("0.0.0.0")]
-        assert shown == [f"https://{host}:{port}/" for host in expected]
+        (address,) = (urlsplit(url).hostname for url in shown)
+        assert shown == [f"https://{f'[{address}]' if host == '::' else address}:{port}/"]
+        socket.create_connection((address, port), 20).close()
     finally:
         daemon.stop(1.0)
 
