@@ -326,7 +326,8 @@ class OptimisedGraph:
         """Write some nodes as a network. With fixed sizes the library plans its memory better."""
         helper, graph = self._onnx.helper, self._model.graph
         used = {name for node in nodes for name in node.input}
-        ends = {one.name: one for one in graph.output}
+        # What a crop makes is smaller than the network declares.
+        ends = {one.name: one for one in graph.output} if fixed else {}
         shapes = {name: list(one.shape) for name, one in self.layouts.items()} if fixed else {}
 
         def declared(name: str) -> onnx.ValueInfoProto:

@@ -1,0 +1,96 @@
+"""Networks of many shapes in segments: what is executed in part gives the answers of the whole network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from nearsight.common.inference.region_reuse import PartialNetwork, ReuseSettings
+from nearsight.common.inference.reuse_cost import Costs
+from nearsight.common.inference.runtime import Network, Runtime
+from nearsight.common.inference.tensors import Tensor
+from nearsight.common.video.regions import Rectangle
+
+SIDE = 60
+ALWAYS = ReuseSettings(least_saved_ms=-math.inf)
+"""For networks that are too small to gain."""
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Runtime]:
+    made = Runtime()
+    yield made
+    made.close()
+
+
+def conv(source: str, weights: str, target: str, stride: int = 1) -> NodeProto:
+    return helper.make_node("Conv", [source, weights], [target], strides=[stride] * 2, pads=[1] * 4)
+
+
+def saved(
+    path: Path,
+    nodes: Sequence[NodeProto],
+    channels: dict[str, tuple[int, int]],
+    outputs: dict[str, Sequence[int]],
+    constants: Sequence[TensorProto] = (),
+) -> Path:
+    """A network for photos (1, 3, SIDE, SIDE); ``channels``: out and in, of weights of 3 x 3 by name."""
+    rng = np.random.default_rng(7)
+    weights = [
+        numpy_helper.from_array(rng.normal(0, 0.2, (*both, 3, 3)).astype(np.float32), name)
+        for name, both in channels.items()
+    ]
+    graph = helper.make_graph(
+        list(nodes),
+        "network",
+        [helper.make_tensor_value_info("photo", TensorProto.FLOAT, (1, 3, SIDE, SIDE))],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
+        [*weights, *constants],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def assert_reuses_as_the_whole_network(runtime: Runtime, path: Path) -> None:
+    """It executes changed rectangles in part, and its answers are those of the network as it is."""
+    partial = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), settings=ALWAYS)
+    plain = runtime.load(path, "plain")
+    segmented = partial._segmented
+    assert segmented is not None, partial.why_whole
+    segmented.costs = Costs.that_prefer_regions(len(segmented.loaded))
+    rng = np.random.default_rng(8)
+    frame = rng.random((1, 3, SIDE, SIDE), np.float32)
+    assert_same(partial.run(frame), plain, frame)
+    for region in (Rectangle(20, 30, 24, 36), Rectangle(0, 0, 3, 9), Rectangle(51, 40, SIDE, SIDE)):
+        top, left, bottom, right = region
+        frame = frame.copy()
+        frame[:, :, top:bottom, left:right] = rng.random((1, 3, region.height, region.width), np.float32)
+        assert_same(partial.run(frame, [region]), plain, frame)
+        assert "regions" in {one.done for one in partial.explain()}
+    assert_same(partial.run(frame, []), plain, frame)
+    partial.close()
+    plain.close()
+
+
+def assert_same(found: dict[str, Tensor], plain: Network, frame: NDArray[np.float32]) -> None:
+    expected = plain.run({"": frame})
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_whose_output_is_a_map_is_executed_in_part(runtime: Runtime, tmp_path: Path) -> None:
+    nodes = [
+        conv("photo", "w1", "a", stride=2),
+        helper.make_node("Relu", ["a"], ["b"]),
+        conv("b", "w2", "mask"),
+    ]
+    channels, outputs = {"w1": (16, 3), "w2": (2, 16)}, {"mask": (1, 2, SIDE // 2, SIDE // 2)}
+    assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
