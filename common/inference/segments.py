@@ -215,7 +215,8 @@ class OptimisedGraph:
         self._body = [node for node in graph.node if all(name in maps for name in node.output if name)]
         self._tail = [node for node in graph.node if any(name not in maps for name in node.output if name)]
         self._outputs = [one.name for one in graph.output]
-        self._tail_sources = self._read(self._tail, {name for node in self._body for name in node.output})
+        body = {self.source, *(name for node in self._body for name in node.output)}
+        self._tail_sources = self._read(self._tail, body)
         self.cuts = self._find_cuts()
         if not self.cuts:
             raise InvalidArgument(f"nothing can be reused behind {self.ended_by}")

@@ -94,3 +94,14 @@ def test_a_network_whose_output_is_a_map_is_executed_in_part(runtime: Runtime, t
     ]
     channels, outputs = {"w1": (16, 3), "w2": (2, 16)}, {"mask": (1, 2, SIDE // 2, SIDE // 2)}
     assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
+
+
+def test_the_part_that_runs_whole_may_read_the_frame_itself(runtime: Runtime, tmp_path: Path) -> None:
+    nodes = [
+        conv("photo", "w1", "a"),
+        conv("a", "w2", "b"),
+        helper.make_node("GlobalAveragePool", ["b"], ["mean"]),
+        helper.make_node("Mul", ["photo", "mean"], ["image"]),
+    ]
+    channels, outputs = {"w1": (16, 3), "w2": (3, 16)}, {"image": (1, 3, SIDE, SIDE)}
+    assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
