@@ -184,11 +184,12 @@ class LoadedSegment(LoadedWhole):
             if (reach := _reach(segment.nodes, source, number, target)) is not None
         ]
         pitches = {source.name: source.layout.pitch for source in self.sources}
-        # A multiple of every map's pitch, inner ones included.
+        # Whole pixels, and a multiple of every map's pitch, which may be 3/2; inner maps included.
         units = [
-            [one.graph.stride[axis] * pitches[one.source][axis] for one in self._reaches] for axis in (0, 1)
+            [(one.graph.stride[axis] * pitches[one.source][axis]).numerator for one in self._reaches]
+            for axis in (0, 1)
         ]
-        self.unit = math.lcm(*map(int, units[0])), math.lcm(*map(int, units[1]))
+        self.unit = math.lcm(*units[0]), math.lcm(*units[1])
         self._per_unit = {
             one.name: tuple(int(self.unit[axis] / one.layout.pitch[axis]) for axis in (0, 1))
             for one in (*self.sources, *self.targets)

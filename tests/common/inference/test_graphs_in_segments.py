@@ -105,3 +105,21 @@ def test_the_part_that_runs_whole_may_read_the_frame_itself(runtime: Runtime, tm
     ]
     channels, outputs = {"w1": (16, 3), "w2": (3, 16)}, {"image": (1, 3, SIDE, SIDE)}
     assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
+
+
+def test_a_network_may_enlarge_the_frame_and_then_take_larger_strides(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    scales = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
+    nodes = [
+        helper.make_node(
+            "Resize", ["photo", "", "scales"], ["a"], mode="nearest", nearest_mode="round_prefer_floor"
+        ),
+        conv("a", "w1", "b", stride=3),
+        helper.make_node("Relu", ["b"], ["c"]),
+        conv("c", "w2", "mask"),
+    ]
+    channels, outputs = {"w1": (16, 3), "w2": (2, 16)}, {"mask": (1, 2, 2 * SIDE // 3, 2 * SIDE // 3)}
+    assert_reuses_as_the_whole_network(
+        runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs, [scales])
+    )
