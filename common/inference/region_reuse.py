@@ -150,7 +150,7 @@ class PartialNetwork:
             self._shape, changed = tensor.shape, None
             self._open()
         if self._segmented is not None:
-            return self._segmented.run(tensor, changed, offset)
+            return self._in_order(self._segmented.run(tensor, changed, offset))
         if changed is None or offset != UNMOVED or not self._answer or any(one.area for one in changed):
             self._answer = self._whole_network().run_checked({self.input.name: tensor})
             for output in self._answer.values():
@@ -159,7 +159,7 @@ class PartialNetwork:
 
     def unchanged(self) -> dict[str, Tensor]:
         """The outputs of a frame without changes, without its tensor; empty before the first frame."""
-        return dict(self._answer) if self._segmented is None else self._segmented.unchanged()
+        return self._in_order(self._answer if self._segmented is None else self._segmented.unchanged())
 
     def explain(self) -> tuple[SegmentReport, ...]:
         """What was done with each segment at the last frame."""
@@ -207,6 +207,10 @@ class PartialNetwork:
             known if known is not None else given or ANY_SIDE_PX
             for known, given in zip(shape, sizes, strict=True)
         )
+
+    def _in_order(self, answer: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """As the network orders its outputs: those of segments come behind those of the rest."""
+        return {one.name: answer[one.name] for one in self.outputs} if answer else {}
 
     def _whole_network(self) -> Network:
         if self._plain is None:

@@ -81,7 +81,7 @@ def assert_reuses_as_the_whole_network(runtime: Runtime, path: Path) -> None:
 
 def assert_same(found: dict[str, Tensor], plain: Network, frame: NDArray[np.float32]) -> None:
     expected = plain.run({"": frame})
-    assert found.keys() == expected.keys()
+    assert [*found] == [*expected]
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5)
 
@@ -123,3 +123,17 @@ def test_a_network_may_enlarge_the_frame_and_then_take_larger_strides(
     assert_reuses_as_the_whole_network(
         runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs, [scales])
     )
+
+
+def test_outputs_keep_the_order_of_the_network_however_a_frame_is_executed(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    nodes = [
+        conv("photo", "w1", "a", stride=2),
+        conv("a", "w2", "mask"),
+        helper.make_node("GlobalAveragePool", ["a"], ["mean"]),
+        helper.make_node("Flatten", ["mean"], ["logits"]),
+    ]
+    channels = {"w1": (16, 3), "w2": (2, 16)}
+    outputs = {"mask": (1, 2, SIDE // 2, SIDE // 2), "logits": (1, 16)}
+    assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
