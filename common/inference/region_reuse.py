@@ -296,6 +296,8 @@ class PartialNetwork:
         InvalidArgument
             If nothing can be reused.
         """
+        if self._dtype != np.float32:
+            raise InvalidArgument(f"it takes {self._dtype}: only maps of float32 are reused")
         rng = np.random.default_rng(0)
         sample = rng.random(self._shape, np.float32)
         plain, name = self._whole_network(), self._name

@@ -300,7 +300,7 @@ class OptimisedGraph:
         for name, tensor in found.items():
             if tensor.dtype != np.float32 or tensor.ndim != 4 or tensor.shape[0] != 1:
                 raise InvalidArgument(
-                    f"{name!r} is {tensor.dtype} {tensor.shape}: only maps of a single image"
+                    f"{name!r} is {tensor.dtype} {tensor.shape}: only maps of float32 of one image are reused"
                 )
             place = self._regions.maps[name]
             layouts[name] = Layout(tensor.shape, place.axes[0], block if name in blocked else 0, place.pitch)
@@ -327,7 +327,6 @@ class OptimisedGraph:
         """Write some nodes as a network. With fixed sizes the library plans its memory better."""
         helper, graph = self._onnx.helper, self._model.graph
         used = {name for node in nodes for name in node.input}
-        # What a crop makes is smaller than the network declares.
         ends = {one.name: one for one in graph.output} if fixed else {}
         shapes = {name: list(one.shape) for name, one in self.layouts.items()} if fixed else {}
 
@@ -335,11 +334,15 @@ class OptimisedGraph:
             kind = self._onnx.TensorProto.FLOAT
             return ends.get(name) or helper.make_tensor_value_info(name, kind, shapes.get(name, [None] * 4))
 
+        def made_here(name: str) -> onnx.ValueInfoProto:
+            # What a crop makes is smaller than the network declares; the library finds its type.
+            return declared(name) if fixed else self._onnx.ValueInfoProto(name=name)
+
         made = helper.make_graph(
             [self._padded(node) for node in nodes],
             file,
             [declared(name) for name in sources],
-            [declared(name) for name in targets],
+            [made_here(name) for name in targets],
             [one for one in graph.initializer if one.name in used],
         )
         model = helper.make_model(

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from nearsight.common.inference.region_reuse import PartialNetwork, ReuseSettings
 from nearsight.common.inference.reuse_cost import Costs
@@ -19,6 +19,7 @@ from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.regions import Rectangle
 
 SIDE = 60
+PHOTO = helper.make_tensor_value_info("photo", TensorProto.FLOAT, (1, 3, SIDE, SIDE))
 ALWAYS = ReuseSettings(least_saved_ms=-math.inf)
 """For networks that are too small to gain."""
 
@@ -40,8 +41,9 @@ def saved(
     channels: dict[str, tuple[int, int]],
     outputs: dict[str, Sequence[int]],
     constants: Sequence[TensorProto] = (),
+    photo: ValueInfoProto = PHOTO,
 ) -> Path:
-    """A network for photos (1, 3, SIDE, SIDE); ``channels``: out and in, of weights of 3 x 3 by name."""
+    """A network for photos; ``channels``: out and in, of weights of 3 x 3 by name."""
     rng = np.random.default_rng(7)
     weights = [
         numpy_helper.from_array(rng.normal(0, 0.2, (*both, 3, 3)).astype(np.float32), name)
@@ -50,7 +52,7 @@ def saved(
     graph = helper.make_graph(
         list(nodes),
         "network",
-        [helper.make_tensor_value_info("photo", TensorProto.FLOAT, (1, 3, SIDE, SIDE))],
+        [photo],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
         [*weights, *constants],
     )
@@ -137,3 +139,32 @@ def test_outputs_keep_the_order_of_the_network_however_a_frame_is_executed(
     channels = {"w1": (16, 3), "w2": (2, 16)}
     outputs = {"mask": (1, 2, SIDE // 2, SIDE // 2), "logits": (1, 16)}
     assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.UINT8])
+def test_a_network_for_other_numbers_runs_whole_and_says_which(
+    runtime: Runtime, tmp_path: Path, kind: int
+) -> None:
+    photo = helper.make_tensor_value_info("photo", kind, (1, 3, SIDE, SIDE))
+    nodes = [helper.make_node("Cast", ["photo"], ["a"], to=TensorProto.FLOAT), conv("a", "w1", "mask")]
+    outputs = {"mask": (1, 2, SIDE, SIDE)}
+    path = saved(tmp_path / "n.onnx", nodes, {"w1": (2, 3)}, outputs, photo=photo)
+    partial = PartialNetwork(runtime, path, "small", tmp_path / "segments", settings=ALWAYS)
+    assert partial.why_whole == f"it takes {partial.input.dtype}: only maps of float32 are reused"
+    frame = np.ones((1, 3, SIDE, SIDE), partial.input.dtype)
+    assert partial.run(frame)["mask"].shape == (1, 2, SIDE, SIDE)
+    partial.close()
+
+
+def test_a_network_with_an_output_of_other_numbers_runs_whole_and_says_which(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    nodes = [conv("photo", "w1", "a"), helper.make_node("Cast", ["a"], ["mask"], to=TensorProto.FLOAT16)]
+    path = saved(tmp_path / "n.onnx", nodes, {"w1": (2, 3)}, {"mask": (1, 2, SIDE, SIDE)})
+    model = onnx.load(str(path))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    onnx.save(model, str(path))
+    partial = PartialNetwork(runtime, path, "small", tmp_path / "segments", settings=ALWAYS)
+    assert "'mask' is float16" in partial.why_whole
+    assert "only maps of float32" in partial.why_whole
+    partial.close()
