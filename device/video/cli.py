@@ -165,15 +165,21 @@ class _Clip:
         self.declared = min(declared, most or declared) if declared > 0 else None
         self.frames_per_s = self._capture.get(cv2.CAP_PROP_FPS) or 25.0
         self.read = 0
+        self.time_s = 0.0
+        """Of the last frame."""
         self._most = most
 
     def __iter__(self) -> Iterator[NDArray[np.uint8]]:
+        import cv2
         import numpy as np
 
         while self._most is None or self.read < self._most:
             whole, frame = self._capture.read()
             if not whole:
                 break
+            # Some formats, such as a bare H.264 stream, have no times.
+            place_s = self._capture.get(cv2.CAP_PROP_POS_MSEC) / 1e3
+            self.time_s = place_s if place_s > 0 else self.read / self.frames_per_s
             self.read += 1
             yield np.asarray(frame, np.uint8)
         if not self.read:
@@ -268,7 +274,7 @@ def _row(session: VideoSession, clip: _Clip, result: VideoResult) -> dict[str, A
     best, confidence = _best(result.outputs)
     return {
         "frame": result.number,
-        "time_s": round(result.number / clip.frames_per_s, 3),
+        "time_s": round(clip.time_s, 3),
         "class": best,
         "label": session.labels[best] if best is not None and best < len(session.labels) else "",
         "confidence": confidence,

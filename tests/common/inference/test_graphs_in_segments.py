@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,7 @@ def saved(
     path: Path,
     nodes: Sequence[NodeProto],
     channels: dict[str, tuple[int, int]],
-    outputs: dict[str, Sequence[int]],
+    outputs: Mapping[str, Sequence[int]],
     constants: Sequence[TensorProto] = (),
     photo: ValueInfoProto = PHOTO,
 ) -> Path:

@@ -135,3 +135,16 @@ def test_errors_are_one_line(
     assert len(errors) == 1
     assert errors[0].startswith("error: ")
     assert message in errors[0]
+
+
+def test_times_of_a_video_whose_frame_rate_varies_are_those_of_its_frames(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    animation = cv2.Animation()
+    animation.frames = [*frames_with_a_moving_patch(5)]
+    animation.durations = [100, 100, 500, 100, 1000]
+    clip, table = tmp_path / "clip.gif", tmp_path / "out.csv"
+    assert cv2.imwriteanimation(str(clip), animation)
+    assert main(["video", str(clip), "--model", str(network), "--csv", str(table)]) == 0
+    rows = csv.DictReader(table.read_text().splitlines())
+    assert [float(row["time_s"]) for row in rows] == [0.0, 0.1, 0.2, 0.7, 0.8]
