@@ -407,6 +407,7 @@ class Listener:
         )
         for victim in idle[:most]:
             with victim.lock:
+                victim.turn_away()
                 self._drop(victim, "was idle while there are too many connections")
         return bool(idle)
 

@@ -27,7 +27,7 @@ from nearsight.common.rpc.names import NameResolver, split_name
 from nearsight.common.rpc.security import ClientSecurity, read_public_key, read_secret_key
 from nearsight.common.rpc.settings import ChannelSettings
 from nearsight.common.rpc.sockets import Waker, check_endpoint, is_tcp_v6, out_of_descriptors, process_context
-from nearsight.common.rpc.zmtp import NoRoom
+from nearsight.common.rpc.zmtp import Crowded, NoRoom
 
 _EVENTS = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -53,6 +53,9 @@ _MAJOR_VERSION = b"\x03"
 _GREETING_BYTES = 64
 _MECHANISM = slice(12, 32)
 _NO_ROOM = int(NoRoom.status)
+_CROWDED = (int(Crowded.status), int(zmq.PROTOCOL_ERROR_ZMTP_UNEXPECTED_COMMAND))
+"""What libzmq says if the server had no room; the second where it has not begun its part of the handshake."""
+
 _LOST_HEARTBEATS = 3
 """Heartbeats in a row that the server's machine does not acknowledge if it is gone."""
 
@@ -339,6 +342,8 @@ def _refused_by(link: Link, event: int, value: int, *, ask_why: bool) -> Connect
             f"{link.endpoint} has too many connections, most of them with this key",
             "close some, give clients keys of their own, or raise `server.connections_limit` there",
         )
+    if value in _CROWDED:
+        return _refused(f"{link.endpoint} has too many connections", "try again in a moment")
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
         key = link.own_keys.public if link.own_keys else ""
         advice = "on that machine run `nearsight keys allow NAME.key --dir ALLOWED`; no restart is needed"

@@ -7,6 +7,7 @@ header of each frame is read, before anything is kept. Source: ZMTP 3.1 (ZeroMQ 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import socket as sockets
 import threading
@@ -64,6 +65,12 @@ class NoRoom(Refused):
     """The client has too many connections."""
 
     status = b"300"
+
+
+class Crowded(Refused):
+    """There are too many connections, and this one was not complete."""
+
+    status = b"500"
 
 
 class Mechanism(Protocol):
@@ -244,6 +251,10 @@ class Session:
             pieces.append(b"".join(small))
         return pieces
 
+    def refusal(self, status: bytes) -> bytes:
+        """What ends the handshake; in the clear with keys, too."""
+        return self._command(_REFUSAL + status)
+
     def ping(self) -> bytes:
         """What a client answers if it is alive."""
         return self._command(b"\x04PING\x00\x00")
@@ -301,7 +312,7 @@ class Session:
             try:
                 answers = mechanism.advance(bytes(body))
             except Refused as refused:
-                self.replies.append(self._command(_REFUSAL + refused.status))
+                self.replies.append(self.refusal(refused.status))
                 raise
             self.replies += [frame_header(COMMAND, len(one)) + one for one in answers]
             return
@@ -346,6 +357,12 @@ class Connection:
     def droppable_bytes(self) -> int:
         """Memory that is free at once when the connection is closed."""
         return self.session.held_bytes + self.unsent_bytes
+
+    def turn_away(self) -> None:
+        """Tell a client that has not finished connecting that there is no room for it."""
+        if not self.session.mechanism.done:
+            with contextlib.suppress(OSError):
+                self.send([self.session.refusal(Crowded.status)])
 
     def ask(self, now_s: float) -> None:
         """Ask the client whether it is there."""

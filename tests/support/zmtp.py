@@ -100,11 +100,14 @@ class RawServer(RawPeer):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
 
-    def greet(self) -> None:
-        """Accept the client."""
+    def accept(self) -> None:
         with self.listener:
             self.socket, _ = self.listener.accept()
         self.socket.settimeout(20)
+
+    def greet(self) -> None:
+        """Accept the client, and shake hands."""
+        self.accept()
         super().greet()
 
     def vanish(self) -> None:

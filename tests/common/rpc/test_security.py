@@ -1,11 +1,12 @@
 import os
 import select
 import stat
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, InvalidArgument, Unauthenticated, Unavailable
@@ -20,9 +21,11 @@ from nearsight.common.rpc.security import (
     read_secret_key,
 )
 from nearsight.common.rpc.server import RpcServer, ServerSettings
+from nearsight.common.rpc.zmtp import Connection
 from nearsight.protos import echo_pb2
 from support.rpc import ScriptedEcho, echo_stub_to, request_frames, serving, text
 from support.waiting import wait_until
+from support.zmtp import RawServer, frame, greeting, raw_peers
 
 TCP = "tcp://127.0.0.1:0"
 
@@ -346,3 +349,56 @@ def test_heartbeats_of_and_to_libzmq_are_answered_and_are_no_messages(keys: Keys
             listener.close()
         assert arrived == []
         assert not client.poll(0)
+
+
+def test_a_client_that_makes_room_while_it_connects_is_told_so(keys: Keys) -> None:
+    clock = ManualClock()
+    settings = ServerSettings(listen=TCP, connections_limit=1)
+    with select.epoll() as poller, zmq.Context() as context, context.socket(zmq.DEALER) as client:
+        allowed = AllowList(keys.allowed)
+        listener = Listener(settings, keys.server, allowed, poller, lambda job, _: job(), clock=clock)
+
+        def served(*but: Connection) -> list[Connection]:
+            ready = dict(poller.poll(0.05))
+            for connection in but:
+                ready.pop(connection.descriptor, None)
+            listener.receive(ready)
+            return list(listener._connections.values())
+
+        monitor = client.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        )
+        with closing(listener), closing(monitor):
+            client.linger = 0
+            client.curve_publickey = keys.client_files.public_key.encode()
+            client.curve_secretkey = read_secret_key(keys.client_files.secret_file).secret.encode()
+            client.curve_serverkey = keys.server_files.public_key.encode()
+            client.connect(listener.endpoint)
+            wait_until(lambda: any(one.session._greeted for one in served()), what="its greeting")
+            (connection,) = listener._connections.values()
+            clock.advance(1.0)
+            with raw_peers(listener.endpoint, 2, greet=False):
+                wait_until(lambda: connection not in served(connection), what="the place of the client")
+                assert monitor.poll(20_000)
+                failed = parse_monitor_message(monitor.recv_multipart())
+                # The second if the client was about to send when it was told.
+                assert failed["value"] in {500, zmq.PROTOCOL_ERROR_ZMTP_UNEXPECTED_COMMAND}
+            client.disable_monitor()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_server_without_room_is_not_taken_for_one_with_another_key(keys: Keys, begun: bool) -> None:
+    with (
+        closing(RawServer()) as server,
+        echo_stub_to(server.endpoint, keys.client, connect_grace_s=0) as stub,
+    ):
+        future = stub.echo.future(text(), timeout_s=30)
+        server.accept()
+        said = [greeting(b"CURVE"), frame(b"\x05ERROR\x03500", 4)]
+        server.socket.sendall(said[0] if begun else b"".join(said))
+        if begun:
+            server.read(64)
+            assert server.frame().startswith(b"\x05HELLO")
+            server.socket.sendall(said[1])
+        with pytest.raises(Unavailable, match="has too many connections"):
+            future.result(30)
