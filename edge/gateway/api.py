@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from nearsight.common.errors import InternalError, InvalidArgument, NearsightError, NotFound, Unavailable
 from nearsight.edge.gateway.bodies import image_of
@@ -128,7 +129,11 @@ def build_app(services: GatewayServices, streams: Streams, cors_origins: Sequenc
             )
         )
     app = Starlette(
-        routes=[WebSocketRoute("/v1/catalogues/{name}/stream", streams.serve), *Api(services).routes()],
+        routes=[
+            WebSocketRoute("/v1/catalogues/{name}/stream", streams.serve),
+            WebSocketRoute("/{path:path}", _no_stream),
+            *Api(services).routes(),
+        ],
         middleware=middleware,
         exception_handlers={HTTPException: _no_route, Exception: _bug},
     )
@@ -144,7 +149,16 @@ async def _no_route(request: Request, error: Exception) -> Response:
         response.status_code = 405
         response.headers.update(error.headers or {})
         return response
-    return error_response(NotFound("there is nothing at this address", advice="see /openapi.json"))
+    return error_response(_nothing_here())
+
+
+async def _no_stream(websocket: WebSocket) -> None:
+    """Refuse a WebSocket as a request, which would otherwise get an empty 403."""
+    await websocket.send_denial_response(error_response(_nothing_here()))
+
+
+def _nothing_here() -> NotFound:
+    return NotFound("there is nothing at this address", advice="see /openapi.json and docs/gateway.md")
 
 
 async def _bug(request: Request, error: Exception) -> Response:

@@ -11,6 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from nearsight.common.errors import NearsightError, Overloaded, Unavailable
 from nearsight.common.rpc.envelope import Hop
 from nearsight.edge.gateway.edge_client import Outcome
+from nearsight.edge.gateway.errors import error_response
 from nearsight.edge.gateway.services import GatewayServices
 from nearsight.edge.gateway.stream import GOING_AWAY, NORMAL, REFUSED, SUBPROTOCOL, TRY_LATER, Frame, Stream
 from nearsight.edge.gateway.turns import Turns
@@ -53,9 +54,9 @@ class Streams:
         offered = websocket.scope["subprotocols"]
         try:
             services.access.check_origin(websocket)
-        except NearsightError:
+        except NearsightError as error:
             # Before the handshake: a page of another site gets status 403, and no open connection.
-            await websocket.close()
+            await websocket.send_denial_response(error_response(error))
             return
         # A browser shows a page no status of a refused handshake; so others are refused after it.
         await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)

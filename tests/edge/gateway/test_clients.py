@@ -1,8 +1,12 @@
 """What clients and proxies of others send, and a browser does not."""
 
-import pytest
+import json
 
-from support.gateway import RECOGNIZE, Browser, ScriptedEdge, all_of, head, raw
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from support.gateway import RECOGNIZE, STREAM, Browser, ScriptedEdge, all_of, head, raw
 
 IMAGE = b"an image"
 H2C = ("Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
@@ -33,3 +37,26 @@ def test_an_offer_of_http2_may_come_byte_by_byte_and_before_a_body_in_chunks(
             socket.sendall(bytes([byte]))
         assert all_of(socket).startswith(b"HTTP/1.1 200 ")
     assert bytes(edge.recognition.contexts[0].blobs[0]) == IMAGE
+
+
+@pytest.mark.parametrize(
+    ("path", "origin", "status", "code"),
+    [
+        ("/v1/stream", None, 404, "NOT_FOUND"),
+        (f"{STREAM}/", None, 404, "NOT_FOUND"),
+        (RECOGNIZE, None, 404, "NOT_FOUND"),
+        (STREAM, "https://evil.example", 403, "PERMISSION_DENIED"),
+    ],
+)
+def test_a_websocket_that_is_refused_gets_the_reason(
+    browser: Browser, path: str, origin: str | None, status: int, code: str
+) -> None:
+    headers = {} if origin is None else {"origin": origin}
+    with (
+        pytest.raises(InvalidStatus) as refused,
+        connect(f"ws://{browser.host}{path}", additional_headers=headers),
+    ):
+        pass
+    response = refused.value.response
+    assert response.status_code == status
+    assert json.loads(response.body or b"")["error"]["code"] == code
