@@ -36,7 +36,7 @@ async def image_of(request: Request, limits: LimitSettings, hold: Callable[[int]
     ImageTooLarge
         If the body has, or declares, more bytes than it may.
     InvalidArgument
-        If it is of no type that can hold an image, or has none.
+        If it is of no type that can hold an image, is compressed, or has none.
     TooSlow
         If it does not come in time.
     Cancelled
@@ -47,6 +47,12 @@ async def image_of(request: Request, limits: LimitSettings, hold: Callable[[int]
         raise InvalidArgument(
             f"a body of type {kind!r} is no image",
             advice=f"send {', '.join(IMAGE_TYPES)}, or {FORM} with a field {FIELD!r}",
+        )
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.lower() != "identity":
+        raise InvalidArgument(
+            f"a body with Content-Encoding {coding!r} is not read",
+            advice="send the image file as it is: it is compressed already",
         )
     declared = request.headers.get("content-length", "0")
     _check_size(int(declared) if declared.isdecimal() else 0, limits)

@@ -1,5 +1,6 @@
 """What clients may take of a gateway: size, rate, memory, time and connections. Over real sockets."""
 
+import gzip
 import json
 import socket
 from collections.abc import Iterator
@@ -77,6 +78,13 @@ def test_a_form_that_is_none_is_refused(browser: Browser, form: bytes) -> None:
     reply = browser.recognize(form, content_type="multipart/form-data; boundary=line")
     assert (reply.status, reply.error) == (400, "INVALID_ARGUMENT")
     assert browser.recognize(form, content_type="multipart/form-data").status == 400
+
+
+def test_a_compressed_body_is_refused_as_that(browser: Browser, edge: ScriptedEdge) -> None:
+    reply = browser.recognize(gzip.compress(IMAGE), content_encoding="gzip")
+    assert (reply.status, reply.error) == (400, "INVALID_ARGUMENT")
+    assert "Content-Encoding 'gzip'" in reply.json["error"]["message"]
+    assert edge.recognition.requests == []
 
 
 def test_what_is_no_image_is_told_as_the_edge_tells_it(browser: Browser, edge: ScriptedEdge) -> None:
