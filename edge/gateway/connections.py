@@ -10,7 +10,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from nearsight.common.errors import Overloaded
+from nearsight.common.errors import InvalidArgument, Overloaded
+from nearsight.edge.gateway.errors import error_response
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.settings import LimitSettings
 
@@ -108,7 +109,17 @@ class HttpConnection(HttpToolsProtocol):
         super().handle_websocket_upgrade()
         websocket = self.transport.get_protocol()
         if isinstance(websocket, WebSocketsSansIOProtocol) and not websocket.handshake_initiated:
-            self.send_400_response("The head is too long, or has too many lines.")
+            self.send_400_response(
+                "the head of the stream is too long, has too many lines, or announces a body"
+            )
+
+    def send_400_response(self, msg: str) -> None:
+        """Tell what is no HTTP as all other errors are told, and close the connection."""
+        response = error_response(InvalidArgument(msg.rstrip("."), advice="see docs/gateway.md"))
+        fields = (*response.raw_headers, (b"connection", b"close"))
+        lines = (b"HTTP/1.1 400 Bad Request", *(b"%s: %s" % field for field in fields), b"", b"")
+        self.transport.write(b"\r\n".join(lines) + bytes(response.body))
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """It waits for the next request, or for the rest of one that was answered early."""

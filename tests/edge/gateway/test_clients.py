@@ -6,7 +6,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from support.gateway import RECOGNIZE, STREAM, Browser, ScriptedEdge, all_of, head, raw
+from support.gateway import RECOGNIZE, STREAM, Browser, ScriptedEdge, all_of, head, raw, upgrade
 
 IMAGE = b"an image"
 H2C = ("Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
@@ -60,3 +60,20 @@ def test_a_websocket_that_is_refused_gets_the_reason(
     response = refused.value.response
     assert response.status_code == status
     assert json.loads(response.body or b"")["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /v1/catalogues/m\xc3\xbcsee HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        head(5, "Transfer-Encoding: chunked"),
+        upgrade().replace(b"Host: x", b"Host: x\r\nContent-Length: 3") + b"abc",
+    ],
+)
+def test_what_is_no_request_is_told_in_the_same_form(browser: Browser, request_bytes: bytes) -> None:
+    with raw(browser) as socket:
+        socket.sendall(request_bytes)
+        beginning, _, body = all_of(socket).partition(b"\r\n\r\n")
+    assert beginning.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"]["code"] == "INVALID_ARGUMENT"
