@@ -26,12 +26,14 @@ from nearsight.edge.gateway.streams import Streams
 _SWEEP_S = 0.5
 _BACKLOG = 1024
 _KEEP_ALIVE_S = 30
+_LIBRARIES = ("uvicorn", "python_multipart")
+"""Whose warnings the daemon's log has."""
 _TICK_S, _ENDING_S = 0.1, 0.5
 """How often uvicorn looks whether it shall stop, and whether its connections have ended; time for both."""
 
 
 class _ToOurLog(logging.Handler):
-    """Warnings of uvicorn and the libraries below it, as lines of the daemon's log."""
+    """Warnings of libraries, as lines of the daemon's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
@@ -125,8 +127,9 @@ class GatewayServer:
                 f"the certificate cannot be used: {error.strerror or error}",
                 advice="check tls.cert and tls.key: PEM, the key of this certificate, without a password",
             ) from error
-        logger = logging.getLogger("uvicorn")
-        logger.handlers, logger.propagate, logger.level = [_ToOurLog()], False, logging.WARNING
+        for library in _LIBRARIES:
+            logger = logging.getLogger(library)
+            logger.handlers, logger.propagate, logger.level = [_ToOurLog()], False, logging.WARNING
         self._listening = _listen(self._settings.listen)
         started = threading.Event()
         serve = self._serve(self._listening, started)

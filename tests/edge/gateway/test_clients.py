@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from structlog.testing import capture_logs
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -77,3 +78,10 @@ def test_what_is_no_request_is_told_in_the_same_form(browser: Browser, request_b
         beginning, _, body = all_of(socket).partition(b"\r\n\r\n")
     assert beginning.startswith(b"HTTP/1.1 400 ")
     assert json.loads(body)["error"]["code"] == "INVALID_ARGUMENT"
+
+
+def test_a_form_that_cannot_be_read_is_a_line_of_the_log(browser: Browser) -> None:
+    form = b'--line\r\nContent"Disposition: form-data\r\n\r\n'
+    with capture_logs() as logs:
+        assert browser.recognize(form, content_type="multipart/form-data; boundary=line").status == 400
+    assert [(line["log_level"], line["component"]) for line in logs] == [("warning", "gateway.http")]
