@@ -125,7 +125,7 @@ class SegmentedNetwork:
         self.loaded = [LoadedSegment(one, load(one.file), maps, scratch) for one in segments.segments]
         self.rests = [LoadedWhole(one, load(one.file), maps) for one in segments.rests]
         self._outputs = [maps[one] for one in segments.outputs]
-        self._tail = load(TAIL) if segments.tail_sources else None
+        self._tail = load(TAIL) if (folder / TAIL).is_file() else None
         short = self._tail is None or segments.tail_bytes <= _SHORT_TAIL_BYTES
         self._uncut = load(SAVED_GRAPH) if short and costs is not None else None
         self._tail_sources = [maps[one] for one in segments.tail_sources]

@@ -107,7 +107,7 @@ class Segments:
     rests : tuple of Segment
         From each of the first segments on to the last one: all as one, for whole maps only.
     tail_sources : tuple of str
-        Maps that the tail reads; empty if there is no tail.
+        Maps that the tail reads, if there is one: it makes the outputs that are no maps.
     outputs : tuple of str
         Maps that are outputs of the network.
     tail_bytes : int
@@ -242,8 +242,8 @@ class OptimisedGraph:
             for number, start in enumerate(starts[:rests])
         ]
         outputs = tuple(name for name in self._outputs if name in self.cuts[-1].alive)
-        if self._tail:
-            ends = tuple(name for name in self._outputs if name not in outputs)
+        ends = tuple(name for name in self._outputs if name not in outputs)
+        if ends:
             self._write(TAIL, self._tail, self._tail_sources, ends, fixed=True)
         used = {name for one in segments for name in (*one.sources, *one.targets)}
         layouts = {name: layout for name, layout in self.layouts.items() if name in used}
@@ -326,7 +326,7 @@ class OptimisedGraph:
     ) -> None:
         """Write some nodes as a network. With fixed sizes the library plans its memory better."""
         helper, graph = self._onnx.helper, self._model.graph
-        used = {name for node in nodes for name in node.input}
+        used = {name for node in nodes for name in node.input} | {*targets}  # an output may be a constant
         ends = {one.name: one for one in graph.output} if fixed else {}
         shapes = {name: list(one.shape) for name, one in self.layouts.items()} if fixed else {}
 

@@ -168,3 +168,14 @@ def test_a_network_with_an_output_of_other_numbers_runs_whole_and_says_which(
     assert "'mask' is float16" in partial.why_whole
     assert "only maps of float32" in partial.why_whole
     partial.close()
+
+
+@pytest.mark.parametrize(("behind", "shape"), [("Flatten", (1, 4 * SIDE**2)), ("Relu", (1, 4, SIDE, SIDE))])
+def test_an_output_that_is_a_constant_is_given_with_the_others(
+    runtime: Runtime, tmp_path: Path, behind: str, shape: tuple[int, ...]
+) -> None:
+    anchors = numpy_helper.from_array(np.arange(8, dtype=np.float32).reshape(2, 4), "anchors")
+    nodes = [conv("photo", "w1", "a"), helper.make_node(behind, ["a"], ["scores"])]
+    outputs = {"scores": shape, "anchors": (2, 4)}
+    path = saved(tmp_path / "n.onnx", nodes, {"w1": (4, 3)}, outputs, [anchors])
+    assert_reuses_as_the_whole_network(runtime, path)
