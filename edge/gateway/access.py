@@ -56,7 +56,7 @@ class Access:
         self, tokens: TokenFile | None, origins: Sequence[str], limits: LimitSettings, clock: Clock
     ) -> None:
         self._tokens = tokens
-        self._origins = frozenset(origin.rstrip("/") for origin in origins)
+        self._origins = frozenset(origins)
         self._limits = limits
         self._clock = clock
         self._rates: dict[str, tuple[float, float]] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from nearsight.common.config.base import DaemonSettings, UserPath
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS, endpoint_here
@@ -85,6 +85,12 @@ class GatewaySettings(DaemonSettings):
     """Encryption."""
     limits: LimitSettings = LimitSettings()
     """What clients may take."""
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _without_slash(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        """As browsers name them."""
+        return tuple(origin.rstrip("/") for origin in origins)
 
     def endpoint_here(self) -> str:
         """Where this machine reaches the gateway; empty if it is unknown."""

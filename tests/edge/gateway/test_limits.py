@@ -342,6 +342,17 @@ def test_pages_of_other_sites_ask_only_if_they_are_listed(
     assert len(edge.recognition.requests) == (status == 200)
 
 
+@pytest.mark.parametrize("listed", [MUSEUM, f"{MUSEUM}/"])
+def test_a_browser_that_asks_whether_a_listed_page_may_send_photos_hears_yes(
+    edge: ScriptedEdge, listed: str
+) -> None:
+    asks = {"origin": MUSEUM, "access_control_request_method": "POST"}
+    with running_gateway(edge.endpoint, cors_origins=(listed,)) as browser:
+        reply = browser.request("OPTIONS", RECOGNIZE, **asks)
+        assert browser.recognize(IMAGE, origin=MUSEUM).headers["access-control-allow-origin"] == MUSEUM
+    assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, MUSEUM)
+
+
 def test_a_page_of_the_gateway_itself_may_ask(browser: Browser) -> None:
     own = f"http://{browser.host}"
     assert browser.recognize(IMAGE, origin=own).status == 200
