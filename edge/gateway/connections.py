@@ -54,6 +54,14 @@ class HttpConnection(HttpToolsProtocol):
         if self.beside_body_bytes > _MOST_BESIDE_BODY_BYTES:
             self.transport.abort()
 
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes a bool; uvicorn says None
+        """The client sends no more, but may wait for answers to whole requests. TLS cannot wait."""
+        waits = (self.in_request or bool(self.pipeline)) and not self.cycle.more_body
+        if not waits or self.scheme == "https":
+            return False
+        self.cycle.keep_alive = False
+        return True
+
     def on_message_begin(self) -> None:
         """Another request."""
         self.beside_body_bytes = 0

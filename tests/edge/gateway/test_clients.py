@@ -1,6 +1,7 @@
 """What clients and proxies of others send, and a browser does not."""
 
 import json
+from socket import SHUT_WR
 
 import pytest
 from structlog.testing import capture_logs
@@ -38,6 +39,16 @@ def test_an_offer_of_http2_may_come_byte_by_byte_and_before_a_body_in_chunks(
             socket.sendall(bytes([byte]))
         assert all_of(socket).startswith(b"HTTP/1.1 200 ")
     assert bytes(edge.recognition.contexts[0].blobs[0]) == IMAGE
+
+
+@pytest.mark.parametrize("photos", [1, 3])
+def test_a_client_that_sends_no_more_gets_the_answers_to_what_it_sent(
+    browser: Browser, edge: ScriptedEdge, photos: int
+) -> None:
+    with raw(browser) as socket:
+        socket.sendall((head(len(IMAGE)) + IMAGE) * photos)
+        socket.shutdown(SHUT_WR)
+        assert all_of(socket).count(b"HTTP/1.1 200 ") == photos
 
 
 @pytest.mark.parametrize(
