@@ -126,8 +126,8 @@ class CallbackThread:
         while (job := self._next()) is not None:
             try:
                 await_result(job(), self._runs_on)
-            # The application's code may raise anything, and cancel itself; others still get theirs.
-            except (Exception, asyncio.CancelledError):  # noqa: BLE001
+            # The application's code may raise anything, `sys.exit` included; others still get theirs.
+            except BaseException:  # noqa: BLE001
                 _log.exception("a callback raised")
 
     def _next(self) -> Job | None:

@@ -31,6 +31,27 @@ def test_a_job_that_raises_does_not_harm_the_next(capsys: pytest.CaptureFixture[
     assert "ZeroDivisionError" in output.out + output.err
 
 
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_job_that_wants_to_end_the_program_does_not_harm_the_next(
+    raised: BaseException, awaited: bool
+) -> None:
+    callbacks, ran = CallbackThread(), threading.Event()
+
+    def job() -> None:
+        raise raised
+
+    async def awaited_job() -> None:
+        raise raised
+
+    with capture_logs() as logs:
+        callbacks.submit(awaited_job if awaited else job)
+        callbacks.submit(ran.set)
+        assert callbacks.close(5.0)
+    assert ran.is_set()
+    assert [line["event"] for line in logs] == ["a callback raised"]
+
+
 def test_a_job_submitted_after_close_still_runs() -> None:
     callbacks, ran = CallbackThread(), threading.Event()
     assert callbacks.close(5.0)
