@@ -21,6 +21,7 @@ from nearsight.common.request.effects import Stage
 from nearsight.device.callback_thread import Callback, CallbackThread, running_loop
 from nearsight.device.engine import Outcome, RequestEngine
 from nearsight.device.image_sources import AnyImage, snapshot
+from nearsight.device.made_here import MadeHere
 from nearsight.device.query import DeviceQuery
 from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.recognizer_settings import RequestSettings
@@ -62,6 +63,7 @@ class BaseRecognizer:
     ) -> None:
         self._engine = engine
         self._callbacks = CallbackThread()
+        self._made_here = MadeHere(type(self).__name__)
         self._settings = settings
         self._limits = limits
         self._clock = clock
@@ -97,6 +99,8 @@ class BaseRecognizer:
             If ``image`` is of a type that is no image, or ``callback`` cannot be called.
         ValueError
             If ``timeout_s`` is not above 0, or over a day.
+        RuntimeError
+            If this process was forked from the one that made the recognizer.
         """
         if not callable(callback):
             raise TypeError(f"callback must be callable, not {type(callback).__name__}")
@@ -114,7 +118,7 @@ class BaseRecognizer:
         ------
         NearsightError
             If the request failed.
-        TypeError, ValueError
+        TypeError, ValueError, RuntimeError
             As `recognize`.
         """
         loop = asyncio.get_running_loop()
@@ -147,7 +151,7 @@ class BaseRecognizer:
         ------
         NearsightError
             If the request failed.
-        TypeError, ValueError
+        TypeError, ValueError, RuntimeError
             As `recognize`.
         """
         return self._submit(image, None, timeout_s).result()
@@ -207,8 +211,10 @@ class BaseRecognizer:
 
         Called from a callback it does not wait for the callbacks; nor for those that are to be awaited on the
         event loop in which it is called. Requests that come later are answered `Cancelled`. May be called
-        twice.
+        twice. In a forked process it does nothing: all of this is the other process's.
         """
+        if not self._made_here:
+            return
         for stream in list(self._streams):
             stream.close()
         self._engine.close()
@@ -233,6 +239,7 @@ class BaseRecognizer:
         one_look: bool = False,
         stages: Sequence[Stage[DeviceQuery]] | None = None,
     ) -> RequestHandle:
+        self._made_here.check()
         allowed_s, source = self._allowed_s(timeout_s), snapshot(image, self._limits)
         return self._engine.submit(source, deliver, allowed_s, one_look=one_look, stages=stages)
 

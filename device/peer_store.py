@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from nearsight.common.background.futures import then
 from nearsight.device.callback_thread import Callback, Job, running_loop
+from nearsight.device.made_here import MadeHere
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.peer import Peer
 
@@ -44,6 +45,7 @@ class PeerStore:
 
     def __init__(self, node: PeerNode, catalogue: str, deliver: Deliver) -> None:
         self._node = node
+        self._made_here = MadeHere("store")
         self._prefix = f"app/{quote(catalogue, safe=' ')}/"
         self._deliver = deliver
         self._watchers: dict[object, tuple[Watcher, AbstractEventLoop | None]] = {}
@@ -138,6 +140,7 @@ class PeerStore:
             self._deliver(partial(changed, peers), loop)
 
     def _key(self, key: str) -> str:
+        self._made_here.check()
         return self._prefix + key if key else key  # an empty one is refused
 
 

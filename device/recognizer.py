@@ -199,7 +199,10 @@ class Recognizer(BaseRecognizer):
             If the network does not take these; it says what it takes.
         NearsightError
             If no tier answered.
+        RuntimeError
+            As `recognize`.
         """
+        self._made_here.check()
         allowed_s = self._allowed_s(timeout_s)
         share = self.settings.tier_share
         return infer(self._tiers, inputs, exact=exact, timeout_s=allowed_s, share=share, clock=self._clock)
@@ -253,7 +256,10 @@ class Recognizer(BaseRecognizer):
         ------
         ConfigurationError
             If this device does not share with those nearby.
+        RuntimeError
+            As `recognize`.
         """
+        self._made_here.check()
         if self._store is None:
             raise ConfigurationError(
                 "this device shares nothing with devices nearby, so it has no store",

@@ -1,0 +1,111 @@
+"""An application that forks after it made a recognizer: a web server, or a pool of workers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.discovery import free_udp_port
+from support.pictures import picture_jpeg
+
+ASKED_IN_A_CHILD = """
+import asyncio, os, signal, sys
+import cv2, numpy as np
+from nearsight import LocalRecognizer, PeerSettings, Recognizer, RecognizerSettings
+
+folder, kind, port, *asked = sys.argv[1:]
+photo = open(folder + "/0.jpg", "rb").read()
+peers = RecognizerSettings(peers=PeerSettings(enabled=kind == "sharing", beacon_port=int(port)))
+
+
+def made():
+    if kind == "local":
+        return LocalRecognizer(folder)
+    return Recognizer("tcp://127.0.0.1:9", None, "museum", settings=peers)
+
+
+def told(call):
+    try:
+        return call()
+    except RuntimeError as error:
+        return error
+
+
+recognizer = made()
+store = recognizer.store if kind == "sharing" else None
+stream = recognizer.stream()
+recognizer.recognize(photo, lambda outcome: None).cancel()  # all threads have begun
+questions = {
+    "blocking": lambda: recognizer.recognize_blocking(photo),
+    "callback": lambda: recognizer.recognize(photo, print),
+    "async": lambda: asyncio.run(recognizer.recognize_async(photo)),
+    "infer": lambda: recognizer.infer(np.zeros((1, 3, 8, 8), np.float32)),
+    "stream": lambda: stream.push(cv2.imread(folder + "/0.jpg")),
+    "store": lambda: recognizer.store,
+    "kept store": lambda: store.put("key", b"value").result(),
+    "close": lambda: (stream.close(), recognizer.close(), "closed")[-1],
+    "another": lambda: (made().close(), "closed")[-1],
+}
+for question in asked:
+    child = os.fork()
+    if not child:
+        signal.alarm(30)  # one that waits for ever ends by it
+        print(told(questions[question]), flush=True)
+        sys.exit(7)  # as an application ends, handlers of the interpreter included
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+recognizer.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def museum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("museum")
+    (folder / "0.jpg").write_bytes(picture_jpeg(0))
+    return folder
+
+
+def in_children(museum: Path, kind: str, *questions: str) -> list[str]:
+    """What is printed where each question is put in a forked process of its own, and its exit code."""
+    asked = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            ASKED_IN_A_CHILD,
+            museum,
+            kind,
+            str(free_udp_port()),
+            *questions,
+        ],
+        capture_output=True,
+        check=False,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert (asked.returncode, asked.stderr) == (0, "")
+    return asked.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("kind", "questions"),
+    [
+        ("local", ("blocking", "callback", "async", "stream")),
+        ("remote", ("blocking", "callback", "async", "infer")),
+        ("sharing", ("blocking", "store", "kept store")),
+    ],
+)
+def test_a_forked_process_is_told_at_once_to_make_a_recognizer_of_its_own(
+    museum: Path, kind: str, questions: tuple[str, ...]
+) -> None:
+    said = in_children(museum, kind, *questions)
+    assert said[1::2] == ["7"] * len(questions)
+    assert all("make one in each process, after the fork" in line for line in said[::2]), said
+
+
+@pytest.mark.parametrize("kind", ["local", "remote", "sharing"])
+def test_a_forked_process_may_close_what_it_inherited_and_make_its_own(museum: Path, kind: str) -> None:
+    assert in_children(museum, kind, "close", "another") == ["closed", "7", "closed", "7"]
