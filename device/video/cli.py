@@ -127,6 +127,9 @@ def video(  # noqa: PLR0917  typer calls it by name
     for place in (table, heat_map, heat_video):
         if place is not None and not place.parent.is_dir():
             raise NotFound(f"there is no folder {str(place.parent)!r}", advice="make it first")
+        if place is not None and (place.is_dir() or place.resolve() == file.resolve()):
+            kind = "a folder" if place.is_dir() else "the video"
+            raise InvalidArgument(f"{place} is {kind}", advice="choose another file")
     with closing(_Clip(file, most)) as clip:
         began_s = time.monotonic()
         with VideoSession(model, repository=models, folder=segments, settings=settings) as session:

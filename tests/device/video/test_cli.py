@@ -148,3 +148,16 @@ def test_times_of_a_video_whose_frame_rate_varies_are_those_of_its_frames(
     assert main(["video", str(clip), "--model", str(network), "--csv", str(table)]) == 0
     rows = csv.DictReader(table.read_text().splitlines())
     assert [float(row["time_s"]) for row in rows] == [0.0, 0.1, 0.2, 0.7, 0.8]
+
+
+@pytest.mark.parametrize("option", ["--csv", "--heat-map", "--heat-video"])
+def test_a_folder_or_the_video_itself_is_refused_as_an_output_before_anything_is_written(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    clip, folder = write_video(tmp_path / "clip.avi", 2), tmp_path / "folder.avi"
+    folder.mkdir()
+    before = clip.read_bytes()
+    for place in (folder, clip):
+        assert main(["video", str(clip), "--model", str(network), option, str(place)]) == 2
+        assert "choose another file" in capsys.readouterr().err
+    assert clip.read_bytes() == before
