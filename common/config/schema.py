@@ -113,10 +113,12 @@ def check_key(keys: Collection[str], key: str, origin: str) -> None:
 
 def nearest(name: str, known: list[str]) -> str:
     """Advice for a name that is not among the known ones."""
-    # Also the right name in the wrong group: ``listen`` for ``server.listen``.
-    within = [key for key in known if name.endswith(f".{key}")]
+    # Also the right name, or group, within a wrong one: ``server.listen`` for ``edge.server.listen``.
+    groups = {key.rpartition(".")[0]: key for key in reversed(known) if "." in key}
+    within = [key for key in (*known, *groups) if name.endswith(f".{key}")]
     if within:
-        return f"did you mean {max(within, key=len)!r}?"
+        longest = max(within, key=len)
+        return f"did you mean {groups.get(longest, longest)!r}?"
     parts = name.count(".") + 1
     longest_first = sorted(known, key=lambda key: (-len(key), key))
     full = {".".join(key.split(".")[-parts:]): key for key in longest_first} | {key: key for key in known}

@@ -166,6 +166,7 @@ def test_settings_cannot_be_changed_once_loaded() -> None:
         "[edge]\nnmae = 1\n": "nearsight.toml:2: unknown setting 'nmae'; did you mean 'name'?",
         "[edge]\n\nworkers = 1\n": "toml:3: unknown setting 'workers'; did you mean 'group.workers'?",
         "[edge]\ntier.group.workers = 1\n": "'tier.group.workers'; did you mean 'group.workers'?",
+        "[edge]\ntier.group = 1\n": "'tier.group'; did you mean 'group.workers'?",
         "[edge.group]\nlimits.max_byte = 1\n": "nearsight.toml:2: unknown setting 'group.limits.max_byte'",
         "[edge.nonsense]\n": "nearsight.toml:1: unknown setting 'nonsense'",
         "[edge]\ngroup = 3\n": "nearsight.toml:2: group is a group of settings",
