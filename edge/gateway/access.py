@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
@@ -23,6 +25,7 @@ from nearsight.edge.gateway.tokens import Token, TokenFile, digest_of
 SUBPROTOCOL_OF_TOKEN = "token."
 """A browser cannot set headers of a WebSocket; it offers its token as a subprotocol with this beginning."""
 _MOST_RATES = 10_000
+_PORT = re.compile(r":\d*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,13 @@ class Access:
         Raises
         ------
         PermissionDenied
-            If the request comes from a page of another site.
+            If the request comes from a page of another site, or may do so.
         Unauthenticated
             If it has no token that is in force.
         """
         self.check_origin(connection)
         if self._tokens is None:
+            _check_host(connection.headers.get("host", ""))
             return Visitor(connection.client.host[:64] if connection.client else "local")
         given = _token_of(connection)
         if not given:
@@ -186,6 +190,27 @@ class Access:
         raise PermissionDenied(
             f"pages of {origin} may not ask this gateway",
             advice="add this origin to cors_origins of the gateway, if they should",
+        )
+
+
+def _check_host(host: str) -> None:
+    """Without tokens only this machine asks, under an address or a name of its own.
+
+    A page of another site can let the site's name lead to this machine, and is then of the same origin.
+
+    Raises
+    ------
+    PermissionDenied
+        If the name is one that others can give out.
+    """
+    name = _PORT.sub("", host.lower())
+    with suppress(ValueError):
+        ipaddress.ip_address(name.strip("[]"))
+        return
+    if "." in name and not name.endswith(".localhost"):
+        raise PermissionDenied(
+            f"without tokens this gateway is not asked as {name[:100]}",
+            advice="make tokens, with `nearsight gateway tokens add NAME`, or ask it as localhost",
         )
 
 

@@ -96,3 +96,24 @@ def test_a_form_that_cannot_be_read_is_a_line_of_the_log(browser: Browser) -> No
     with capture_logs() as logs:
         assert browser.recognize(form, content_type="multipart/form-data; boundary=line").status == 400
     assert [(line["log_level"], line["component"]) for line in logs] == [("warning", "gateway.http")]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 403),
+        ("evil.example:8080", 403),
+        ("localhost:8080", 200),
+        ("museum.localhost", 200),
+        ("127.0.0.1:8080", 200),
+        ("[::1]", 200),
+        ("[::1]:8080", 200),
+    ],
+)
+def test_without_tokens_a_name_that_others_can_give_out_is_refused(
+    browser: Browser, host: str, status: int
+) -> None:
+    photo = head(len(IMAGE), "Connection: close").replace(b"Host: x", f"Host: {host}".encode()) + IMAGE
+    with raw(browser) as socket:
+        socket.sendall(photo)
+        assert all_of(socket).startswith(f"HTTP/1.1 {status} ".encode())
