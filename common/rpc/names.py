@@ -44,11 +44,14 @@ class NameResolver:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
-        self._running: dict[str, Future[str]] = {}
+        self._running: dict[str, Future[list[str]]] = {}
         self._found: SimpleQueue[tuple[int, str | Unavailable]] = SimpleQueue()
 
-    def look_up(self, ticket: int, host: str) -> None:
-        """Begin; the result comes in `found` with this ticket, after `LONGEST_S` at the latest."""
+    def look_up(self, ticket: int, host: str, turn: int = 0) -> None:
+        """Begin; the result comes in `found` with this ticket, after `LONGEST_S` at the latest.
+
+        Of several addresses each turn takes the next: those of IPv4, then of IPv6, then the first again.
+        """
         with self._lock:
             lookup = self._running.get(host)
             if lookup is None:
@@ -57,7 +60,7 @@ class NameResolver:
                     target=self._resolve, args=(host, lookup), name="rpc-name", daemon=True
                 ).start()
         threading.Thread(
-            target=self._hand_over, args=(ticket, host, lookup), name="rpc-name-wait", daemon=True
+            target=self._hand_over, args=(ticket, host, lookup, turn), name="rpc-name-wait", daemon=True
         ).start()
 
     def found(self) -> list[tuple[int, str | Unavailable]]:
@@ -69,27 +72,26 @@ class NameResolver:
             except Empty:
                 return results
 
-    def _resolve(self, host: str, lookup: Future[str]) -> None:
+    def _resolve(self, host: str, lookup: Future[list[str]]) -> None:
         try:
-            families = {family: where for family, *_, where in socket.getaddrinfo(host, None)}
+            entries = [(family, where[0]) for family, *_, where in socket.getaddrinfo(host, None)]
         except (OSError, UnicodeError) as error:
             lookup.set_exception(_unknown(host, getattr(error, "strerror", None) or str(error)))
         else:
-            if socket.AF_INET in families:
-                lookup.set_result(str(families[socket.AF_INET][0]))
-            else:
-                lookup.set_result(f"[{families[socket.AF_INET6][0]}]")
+            old = [str(address) for family, address in entries if family == socket.AF_INET]
+            new = [f"[{address}]" for family, address in entries if family == socket.AF_INET6]
+            lookup.set_result(list(dict.fromkeys(old + new)))  # each comes once per type of socket
         with self._lock:
             del self._running[host]
 
-    def _hand_over(self, ticket: int, host: str, lookup: Future[str]) -> None:
+    def _hand_over(self, ticket: int, host: str, lookup: Future[list[str]], turn: int) -> None:
         wait([lookup], LONGEST_S)
         result: str | Unavailable
         if not lookup.done():
             result = _unknown(host, f"no answer within {LONGEST_S:g} s")
         else:
             error = lookup.exception()
-            result = error if isinstance(error, Unavailable) else lookup.result()
+            result = error if isinstance(error, Unavailable) else lookup.result()[turn % len(lookup.result())]
         self._found.put((ticket, result))
         self._wake()
 

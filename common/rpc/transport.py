@@ -99,7 +99,7 @@ class Link:
         If the endpoint is no address or a key cannot be read.
     """
 
-    __slots__ = ("address", "endpoint", "name", "own_keys", "proven", "server_key", "settings", "up")
+    __slots__ = ("address", "endpoint", "name", "own_keys", "proven", "server_key", "settings", "turn", "up")
 
     def __init__(self, endpoint: str, settings: ChannelSettings, security: ClientSecurity | None) -> None:
         self.endpoint = check_endpoint(endpoint)
@@ -110,6 +110,8 @@ class Link:
         """Of the current attempt, as the socket knows it; empty without one."""
         self.address = ""
         """The endpoint as it was spelled in the current attempt."""
+        self.turn = 0
+        """Which address of its name the next attempt takes: after one that failed, the one behind it."""
         self.up = False
         self.proven = False  # one connection with these keys succeeded, so that the keys are right
 
@@ -148,7 +150,8 @@ class Transport:
         host, _ = split_name(link.endpoint)
         if host:
             self._looked_up[link] = self._attempts = self._attempts + 1
-            self._names.look_up(self._attempts, host)
+            self._names.look_up(self._attempts, host, link.turn)
+            link.turn += 1
         else:
             self._connect(link, link.endpoint)
 
@@ -227,6 +230,7 @@ class Transport:
             kind, value = int(event["event"]), int(event["value"])
             if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 link.up = link.proven = True
+                link.turn -= 1  # this address is the first to be asked again
                 found.append((link, ConnectionEvent(Change.UP)))
                 continue
             del self._by_address[link.address]

@@ -57,6 +57,16 @@ def test_an_address_of_ipv4_goes_before_one_of_ipv6(monkeypatch: pytest.MonkeyPa
     assert woken.is_set()
 
 
+def test_of_several_addresses_each_turn_takes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = [(socket.AF_INET, "10.0.0.5"), (socket.AF_INET6, "::1"), (socket.AF_INET, "10.0.0.6")]
+    entries = [entry(family, address) for family, address in addresses for _ in ("stream", "datagram")]
+    resolving(monkeypatch, lambda _host: entries)
+    resolver = NameResolver(lambda: None)
+    for turn in range(4):
+        resolver.look_up(turn, "several", turn)
+    assert results(resolver, 4) == {0: "10.0.0.5", 1: "10.0.0.6", 2: "[::1]", 3: "10.0.0.5"}
+
+
 def test_an_unknown_name_says_so_and_that_nobody_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(host: str) -> list[tuple[object, ...]]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

@@ -327,3 +327,22 @@ def test_a_name_that_does_not_resolve_is_told_soon_and_tried_again(
         recognizer.recognize_blocking(PHOTO)
     known.set()
     assert recognizer.recognize_blocking(PHOTO).answered_by == "edge"
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_name_of_several_addresses_leads_to_the_one_that_answers(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, position: int
+) -> None:
+    resolve = socket.getaddrinfo
+    addresses = ["127.0.0.2", "127.0.0.3"]  # nobody listens at these
+    addresses.insert(position, "127.0.0.1")
+
+    def look_up(host: str, *rest: object) -> object:
+        if host != "edge.museum":
+            return resolve(host, *rest)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    _, edge = scene.tier("edge", always("edge"))
+    recognizer = scene.recognizer(edge.replace("127.0.0.1", "edge.museum"))
+    assert recognizer.recognize_blocking(PHOTO, timeout_s=20.0).answered_by == "edge"
