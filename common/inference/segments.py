@@ -339,7 +339,7 @@ class OptimisedGraph:
             return declared(name) if fixed else self._onnx.ValueInfoProto(name=name)
 
         made = helper.make_graph(
-            [self._padded(node) for node in nodes],
+            [node if fixed else self._padded(node) for node in nodes],
             file,
             [declared(name) for name in sources],
             [made_here(name) for name in targets],

@@ -179,3 +179,16 @@ def test_an_output_that_is_a_constant_is_given_with_the_others(
     outputs = {"scores": shape, "anchors": (2, 4)}
     path = saved(tmp_path / "n.onnx", nodes, {"w1": (4, 3)}, outputs, [anchors])
     assert_reuses_as_the_whole_network(runtime, path)
+
+
+def test_paddings_that_follow_from_the_size_may_stand_in_the_part_that_runs_whole(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    nodes = [
+        conv("photo", "w1", "a", stride=2),
+        helper.make_node("GlobalAveragePool", ["a"], ["mean"]),
+        helper.make_node("Mul", ["a", "mean"], ["b"]),
+        helper.make_node("Conv", ["b", "w2"], ["mask"], auto_pad="SAME_UPPER", strides=[2, 2]),
+    ]
+    channels, outputs = {"w1": (16, 3), "w2": (2, 16)}, {"mask": (1, 2, SIDE // 4, SIDE // 4)}
+    assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
