@@ -212,9 +212,10 @@ class OptimisedGraph:
         maps = self._regions.maps
         self.layouts: dict[str, Layout] = {}
         self.ended_by = ", ".join(self._regions.ended_by)
-        self._body = [node for node in graph.node if all(name in maps for name in node.output if name)]
-        self._tail = [node for node in graph.node if any(name not in maps for name in node.output if name)]
         self._outputs = [one.name for one in graph.output]
+        nodes = self._needed(graph.node)
+        self._body = [node for node in nodes if all(name in maps for name in node.output if name)]
+        self._tail = [node for node in nodes if any(name not in maps for name in node.output if name)]
         body = {self.source, *(name for node in self._body for name in node.output)}
         self._tail_sources = self._read(self._tail, body)
         self.cuts = self._find_cuts()
@@ -269,6 +270,15 @@ class OptimisedGraph:
         """Which of these tensors some nodes read; each once."""
         known = set(among)
         return tuple(dict.fromkeys(name for node in nodes for name in node.input if name in known))
+
+    def _needed(self, nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+        """Those that an output depends on: the library leaves others in the graph."""
+        wanted, found = set(self._outputs), list[Any]()
+        for node in reversed(nodes):
+            if wanted.intersection(node.output):
+                wanted.update(node.input)
+                found.append(node)
+        return found[::-1]
 
     def _find_cuts(self) -> tuple[Cut, ...]:
         last_use = {name: at for at, node in enumerate(self._body) for name in node.input}

@@ -192,3 +192,14 @@ def test_paddings_that_follow_from_the_size_may_stand_in_the_part_that_runs_whol
     ]
     channels, outputs = {"w1": (16, 3), "w2": (2, 16)}, {"mask": (1, 2, SIDE // 4, SIDE // 4)}
     assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
+
+
+def test_nodes_that_no_output_needs_are_left_out(runtime: Runtime, tmp_path: Path) -> None:
+    nodes = [
+        conv("photo", "w1", "a", stride=2),
+        helper.make_node("Relu", ["a"], ["mask"]),
+        conv("a", "w2", "b", stride=2),
+        helper.make_node("Sigmoid", ["b"], ["unused"]),
+    ]
+    channels, outputs = {"w1": (16, 3), "w2": (2, 16)}, {"mask": (1, 16, SIDE // 2, SIDE // 2)}
+    assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
