@@ -107,7 +107,7 @@ class LiveStream:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._loop: AbstractEventLoop | None = None
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
 
     def push(self, frame: AnyImage) -> StreamAnswer:
         """Give the newest frame; returns what it shows, as far as that is known.
@@ -153,7 +153,7 @@ class LiveStream:
 
         What an ``async`` callback returns is awaited on ``loop``, or on a loop of its own if None. An
         exception in the callback is logged, and the stream goes on; one of the iterable ends it and is raised
-        here. Ends after the last frame, or when the stream is closed.
+        here, as is ``sys.exit()`` in the callback. Ends after the last frame, or when the stream is closed.
         """
         for frame in frames:
             try:
@@ -175,7 +175,7 @@ class LiveStream:
         def run() -> None:
             try:
                 self.run(frames, callback, loop)
-            except Exception as error:  # noqa: BLE001  a camera may raise anything; `wait` hands it on
+            except BaseException as error:  # noqa: BLE001  a camera may raise anything; `wait` hands it on
                 self._failure = error
                 _log.warning("the frames of a stream ended with an error", error=repr(error))
             self._end()
@@ -184,7 +184,7 @@ class LiveStream:
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the last frame's callback; False if that takes longer. Raises what the iterable raised."""
+        """Wait for the last frame's callback; False if that takes longer. Raises what ended `run`."""
         if self._thread is not None and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
             if self._thread.is_alive():

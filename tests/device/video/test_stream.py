@@ -271,6 +271,22 @@ def test_an_iterable_that_raises_ends_the_stream_and_is_heard_of() -> None:
     assert (heard.numbers, camera.cancelled) == ([0], 1)
 
 
+@pytest.mark.parametrize("ending", [SystemExit(3), KeyboardInterrupt()])
+def test_a_callback_that_ends_the_program_ends_the_stream_and_is_heard_of(ending: BaseException) -> None:
+    camera, heard = Questions(), Listener()
+
+    def last(answer: StreamAnswer) -> None:
+        heard(answer)
+        raise ending
+
+    camera.stream.start([frame()] * 3, last)
+    with pytest.raises(type(ending)):
+        camera.stream.wait(30)
+    assert (heard.numbers, camera.cancelled) == ([0], 1)
+    with pytest.raises(Cancelled):
+        camera.stream.push(frame())
+
+
 def test_a_slow_callback_holds_up_the_camera_and_nothing_piles_up() -> None:
     camera, heard, gate = Questions(), Listener(), threading.Event()
     taken = []
