@@ -7,6 +7,7 @@ whole catalogue in this process (`LocalRecognizer`). See ``docs/sdk.md`` for out
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -21,7 +22,7 @@ from nearsight.common.request.effects import Stage
 from nearsight.device.callback_thread import Callback, CallbackThread, running_loop
 from nearsight.device.engine import Outcome, RequestEngine
 from nearsight.device.image_sources import AnyImage, snapshot
-from nearsight.device.made_here import MadeHere
+from nearsight.device.made_here import made_elsewhere
 from nearsight.device.query import DeviceQuery
 from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.recognizer_settings import RequestSettings
@@ -63,7 +64,7 @@ class BaseRecognizer:
     ) -> None:
         self._engine = engine
         self._callbacks = CallbackThread()
-        self._made_here = MadeHere(type(self).__name__)
+        self._process = os.getpid()
         self._settings = settings
         self._limits = limits
         self._clock = clock
@@ -213,7 +214,7 @@ class BaseRecognizer:
         event loop in which it is called. Requests that come later are answered `Cancelled`. May be called
         twice. In a forked process it does nothing: all of this is the other process's.
         """
-        if not self._made_here:
+        if os.getpid() != self._process:
             return
         for stream in list(self._streams):
             stream.close()
@@ -239,7 +240,8 @@ class BaseRecognizer:
         one_look: bool = False,
         stages: Sequence[Stage[DeviceQuery]] | None = None,
     ) -> RequestHandle:
-        self._made_here.check()
+        if os.getpid() != self._process:
+            raise made_elsewhere(type(self).__name__)
         allowed_s, source = self._allowed_s(timeout_s), snapshot(image, self._limits)
         return self._engine.submit(source, deliver, allowed_s, one_look=one_look, stages=stages)
 

@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-import os
 
+def made_elsewhere(what: str) -> RuntimeError:
+    """The error for an object that would wait for threads which stayed in the process that forked.
 
-class MadeHere:
-    """Knows the process in which an object was made.
-
-    Parameters
-    ----------
-    what : str
-        The object, for a person.
+    Whoever has the object compares `os.getpid` with that of its making: photos are too many for a call.
     """
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._process = os.getpid()
-
-    def __bool__(self) -> bool:
-        return os.getpid() == self._process
-
-    def check(self) -> None:
-        """Raise where the object would wait for threads that are not there.
-
-        Raises
-        ------
-        RuntimeError
-            If this process is a fork of the one that made the object.
-        """
-        if not self:
-            raise RuntimeError(
-                f"this {self._what} was made before the process forked, and its threads stayed behind: "
-                "make one in each process, after the fork"
-            )
+    return RuntimeError(
+        f"this {what} was made before the process forked, and its threads stayed behind: "
+        "make one in each process, after the fork"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from urllib.parse import quote
 
 from nearsight.common.background.futures import then
 from nearsight.device.callback_thread import Callback, Job, running_loop
-from nearsight.device.made_here import MadeHere
+from nearsight.device.made_here import made_elsewhere
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.peer import Peer
 
@@ -45,7 +46,7 @@ class PeerStore:
 
     def __init__(self, node: PeerNode, catalogue: str, deliver: Deliver) -> None:
         self._node = node
-        self._made_here = MadeHere("store")
+        self._process = os.getpid()
         self._prefix = f"app/{quote(catalogue, safe=' ')}/"
         self._deliver = deliver
         self._watchers: dict[object, tuple[Watcher, AbstractEventLoop | None]] = {}
@@ -140,7 +141,8 @@ class PeerStore:
             self._deliver(partial(changed, peers), loop)
 
     def _key(self, key: str) -> str:
-        self._made_here.check()
+        if os.getpid() != self._process:
+            raise made_elsewhere("store")
         return self._prefix + key if key else key  # an empty one is refused
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import uuid
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import RecognizerObserver, RequestEngine, Tier
 from nearsight.device.inference import Inference, infer
 from nearsight.device.local_recognition import EDGE, LocalRecognition
+from nearsight.device.made_here import made_elsewhere
 from nearsight.device.model_providers import ModelProviders
 from nearsight.device.peer_store import PeerStore
 from nearsight.device.peers.report import PeersReport
@@ -202,7 +204,8 @@ class Recognizer(BaseRecognizer):
         RuntimeError
             As `recognize`.
         """
-        self._made_here.check()
+        if os.getpid() != self._process:
+            raise made_elsewhere(type(self).__name__)
         allowed_s = self._allowed_s(timeout_s)
         share = self.settings.tier_share
         return infer(self._tiers, inputs, exact=exact, timeout_s=allowed_s, share=share, clock=self._clock)
@@ -259,7 +262,8 @@ class Recognizer(BaseRecognizer):
         RuntimeError
             As `recognize`.
         """
-        self._made_here.check()
+        if os.getpid() != self._process:
+            raise made_elsewhere(type(self).__name__)
         if self._store is None:
             raise ConfigurationError(
                 "this device shares nothing with devices nearby, so it has no store",
