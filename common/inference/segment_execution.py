@@ -202,12 +202,17 @@ class LoadedSegment(LoadedWhole):
         return max(-(-one.layout.size[axis] // self._per_unit[one.name][axis]) for one in self.sources)
 
     def _crop_tables(self, number: int) -> tuple[list[int], list[int], list[int], list[int]]:
-        """For each row and column of a target: the first and the last unit of a crop that yields it."""
+        """For each row and column of a target: the first and the last unit of a crop that yields it.
+
+        Where an output sees nothing but padding these are the nearest ones: no crop is empty.
+        """
         target = self.targets[number]
         height, width = target.layout.size
         per = self._per_unit[target.name]
-        tops, lefts = [row // per[0] for row in range(height + 1)], [at // per[1] for at in range(width + 1)]
-        bottoms, rights = [0] * (height + 1), [0] * (width + 1)
+        ends = self.size[0] - 1, self.size[1] - 1
+        tops = [min(row // per[0], ends[0]) for row in range(height + 1)]
+        lefts = [min(at // per[1], ends[1]) for at in range(width + 1)]
+        bottoms, rights = [1] * (height + 1), [1] * (width + 1)
         for reach in self._reaches:
             if reach.target == number:
                 rows, columns = self._per_unit[reach.source]

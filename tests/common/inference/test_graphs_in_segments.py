@@ -60,8 +60,13 @@ def saved(
     return path
 
 
-def assert_reuses_as_the_whole_network(runtime: Runtime, path: Path) -> None:
-    """It executes changed rectangles in part, and its answers are those of the network as it is."""
+def assert_reuses_as_the_whole_network(
+    runtime: Runtime, path: Path, offset: tuple[int, int] = (0, 0)
+) -> None:
+    """It executes changed rectangles in part, and its answers are those of the network as it is.
+
+    In the end the picture moves by the offset.
+    """
     partial = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), settings=ALWAYS)
     plain = runtime.load(path, "plain")
     segmented = partial._segmented
@@ -77,6 +82,18 @@ def assert_reuses_as_the_whole_network(runtime: Runtime, path: Path) -> None:
         assert_same(partial.run(frame, [region]), plain, frame)
         assert "regions" in {one.done for one in partial.explain()}
     assert_same(partial.run(frame, []), plain, frame)
+    down, right = offset
+    frame = np.roll(frame, (-down, -right), (2, 3))
+    frame[:, :, 30:34, 50:54] = frame[:, :, 50:54, 30:34] = 0.5
+    changed = [
+        Rectangle(30, 50, 34, 54),
+        Rectangle(50, 30, 54, 34),
+        Rectangle(0, 0, max(-down, 0), SIDE),
+        Rectangle(SIDE - max(down, 0), 0, SIDE, SIDE),
+        Rectangle(0, 0, SIDE, max(-right, 0)),
+        Rectangle(0, SIDE - max(right, 0), SIDE, SIDE),
+    ]
+    assert_same(partial.run(frame, changed, offset), plain, frame)
     partial.close()
     plain.close()
 
@@ -203,3 +220,15 @@ def test_nodes_that_no_output_needs_are_left_out(runtime: Runtime, tmp_path: Pat
     ]
     channels, outputs = {"w1": (16, 3), "w2": (2, 16)}, {"mask": (1, 16, SIDE // 2, SIDE // 2)}
     assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
+
+
+@pytest.mark.parametrize("pads", [[0, 2, 0, 0], [0, 0, 0, 2], [2, 0, 1, 1], [0, 1, 2, 0]])
+def test_cells_that_see_nothing_but_padding_are_right_when_the_picture_moves(
+    runtime: Runtime, tmp_path: Path, pads: list[int]
+) -> None:
+    point = numpy_helper.from_array(np.full((4, 3, 1, 1), 0.5, np.float32), "point")
+    nodes = [helper.make_node("Conv", ["photo", "point"], ["mask"], pads=pads)]
+    outputs = {"mask": (1, 4, SIDE + pads[0] + pads[2], SIDE + pads[1] + pads[3])}
+    path = saved(tmp_path / "n.onnx", nodes, {}, outputs, [point])
+    for offset in ((3, 2), (-3, -2)):
+        assert_reuses_as_the_whole_network(runtime, path, offset)
