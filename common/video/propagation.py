@@ -75,9 +75,7 @@ class Window:
         cells *= self.repeats[axis]
         before, behind = self.pads[axis], self.pads[axis + 2]
         room, step = cells + before + behind - self._span(axis), self.stride[axis]
-        if room < 0:
-            return 0
-        outputs = (-(-room // step) if self.ceil else room // step) + 1
+        outputs = max((-(-room // step) if self.ceil else room // step) + 1, 0)
         # The last window begins in the map or in the padding before it.
         return outputs - (self.ceil and (outputs - 1) * step >= cells + before)
 

@@ -19,6 +19,7 @@ from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.regions import Rectangle
 
 SIDE = 60
+LAST_ROW = Rectangle(SIDE - 1, 40, SIDE, 44)
 PHOTO = helper.make_tensor_value_info("photo", TensorProto.FLOAT, (1, 3, SIDE, SIDE))
 ALWAYS = ReuseSettings(least_saved_ms=-math.inf)
 """For networks that are too small to gain."""
@@ -75,7 +76,7 @@ def assert_reuses_as_the_whole_network(
     rng = np.random.default_rng(8)
     frame = rng.random((1, 3, SIDE, SIDE), np.float32)
     assert_same(partial.run(frame), plain, frame)
-    for region in (Rectangle(20, 30, 24, 36), Rectangle(0, 0, 3, 9), Rectangle(51, 40, SIDE, SIDE)):
+    for region in (Rectangle(20, 30, 24, 36), Rectangle(0, 0, 3, 9), Rectangle(51, 40, SIDE, SIDE), LAST_ROW):
         top, left, bottom, right = region
         frame = frame.copy()
         frame[:, :, top:bottom, left:right] = rng.random((1, 3, region.height, region.width), np.float32)
@@ -232,3 +233,15 @@ def test_cells_that_see_nothing_but_padding_are_right_when_the_picture_moves(
     path = saved(tmp_path / "n.onnx", nodes, {}, outputs, [point])
     for offset in ((3, 2), (-3, -2)):
         assert_reuses_as_the_whole_network(runtime, path, offset)
+
+
+def test_a_last_window_that_reaches_beyond_the_map_is_executed_in_part(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    nodes = [
+        helper.make_node("MaxPool", ["photo"], ["a"], kernel_shape=[4, 4], strides=[3, 3], ceil_mode=1),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Neg", ["b"], ["mask"]),
+    ]
+    path = saved(tmp_path / "n.onnx", nodes, {}, {"mask": (1, 3, 20, 20)})
+    assert_reuses_as_the_whole_network(runtime, path)
