@@ -212,7 +212,7 @@ class LoadedSegment(LoadedWhole):
         ends = self.size[0] - 1, self.size[1] - 1
         tops = [min(row // per[0], ends[0]) for row in range(height + 1)]
         lefts = [min(at // per[1], ends[1]) for at in range(width + 1)]
-        bottoms, rights = [1] * (height + 1), [1] * (width + 1)
+        bottoms, rights = [0] * (height + 1), [0] * (width + 1)
         for reach in self._reaches:
             if reach.target == number:
                 rows, columns = self._per_unit[reach.source]
@@ -226,6 +226,8 @@ class LoadedSegment(LoadedWhole):
                     behind = reach.graph.needed(Rectangle(0, 0, height, at + 1))
                     lefts[at] = min(lefts[at], before.left // columns)
                     rights[at + 1] = max(rights[at + 1], -(-behind.right // columns))
+        bottoms[1:] = map(max, bottoms[1:], (top + 1 for top in tops))
+        rights[1:] = map(max, rights[1:], (left + 1 for left in lefts))
         return tops, lefts, bottoms, rights
 
     def changed(

@@ -19,7 +19,13 @@ from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.regions import Rectangle
 
 SIDE = 60
-LAST_ROW = Rectangle(SIDE - 1, 40, SIDE, 44)
+REGIONS = (
+    Rectangle(20, 30, 24, 36),
+    Rectangle(0, 0, 3, 9),
+    Rectangle(51, 40, SIDE, SIDE),
+    Rectangle(SIDE - 1, 40, SIDE, 44),
+)
+"""That change, one after the other."""
 PHOTO = helper.make_tensor_value_info("photo", TensorProto.FLOAT, (1, 3, SIDE, SIDE))
 ALWAYS = ReuseSettings(least_saved_ms=-math.inf)
 """For networks that are too small to gain."""
@@ -62,7 +68,10 @@ def saved(
 
 
 def assert_reuses_as_the_whole_network(
-    runtime: Runtime, path: Path, offset: tuple[int, int] = (0, 0)
+    runtime: Runtime,
+    path: Path,
+    offset: tuple[int, int] = (0, 0),
+    regions: Sequence[Rectangle] = REGIONS,
 ) -> None:
     """It executes changed rectangles in part, and its answers are those of the network as it is.
 
@@ -76,7 +85,7 @@ def assert_reuses_as_the_whole_network(
     rng = np.random.default_rng(8)
     frame = rng.random((1, 3, SIDE, SIDE), np.float32)
     assert_same(partial.run(frame), plain, frame)
-    for region in (Rectangle(20, 30, 24, 36), Rectangle(0, 0, 3, 9), Rectangle(51, 40, SIDE, SIDE), LAST_ROW):
+    for region in regions:
         top, left, bottom, right = region
         frame = frame.copy()
         frame[:, :, top:bottom, left:right] = rng.random((1, 3, region.height, region.width), np.float32)
@@ -232,7 +241,7 @@ def test_cells_that_see_nothing_but_padding_are_right_when_the_picture_moves(
     outputs = {"mask": (1, 4, SIDE + pads[0] + pads[2], SIDE + pads[1] + pads[3])}
     path = saved(tmp_path / "n.onnx", nodes, {}, outputs, [point])
     for offset in ((3, 2), (-3, -2)):
-        assert_reuses_as_the_whole_network(runtime, path, offset)
+        assert_reuses_as_the_whole_network(runtime, path, offset, (REGIONS[0], REGIONS[2]))
 
 
 def test_a_last_window_that_reaches_beyond_the_map_is_executed_in_part(
@@ -245,3 +254,16 @@ def test_a_last_window_that_reaches_beyond_the_map_is_executed_in_part(
     ]
     path = saved(tmp_path / "n.onnx", nodes, {}, {"mask": (1, 3, 20, 20)})
     assert_reuses_as_the_whole_network(runtime, path)
+
+
+def test_padding_behind_a_last_row_that_no_output_sees_makes_no_empty_crop(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    wide = numpy_helper.from_array(np.array([0, 0, 0, 0, 0, 0, 2, 2]), "wide")
+    nodes = [
+        helper.make_node("Conv", ["photo", "w"], ["near"], strides=[7, 7], pads=[3, 3, 0, 0]),
+        helper.make_node("Pad", ["near", "wide"], ["mask"]),
+    ]
+    path = saved(tmp_path / "n.onnx", nodes, {"w": (4, 3)}, {"mask": (1, 4, 11, 11)}, (wide,))
+    for offset in ((7, 7), (7, 0), (-7, 7), (0, -7)):
+        assert_reuses_as_the_whole_network(runtime, path, offset, (REGIONS[0], REGIONS[2]))
