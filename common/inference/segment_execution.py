@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -195,8 +196,8 @@ class LoadedSegment(LoadedWhole):
             for one in (*self.sources, *self.targets)
         }
         self.size = self._units_of_whole(0), self._units_of_whole(1)
-        self._tables = [self._crop_tables(number) for number in range(len(self.targets))]
         self._output_sizes: dict[tuple[int, tuple[int, ...]], dict[str, int]] = {}
+        self._tables = [self._crop_tables(number) for number in range(len(self.targets))]
 
     def _units_of_whole(self, axis: int) -> int:
         return max(-(-one.layout.size[axis] // self._per_unit[one.name][axis]) for one in self.sources)
@@ -204,14 +205,13 @@ class LoadedSegment(LoadedWhole):
     def _crop_tables(self, number: int) -> tuple[list[int], list[int], list[int], list[int]]:
         """For each row and column of a target: the first and the last unit of a crop that yields it.
 
-        Where an output sees nothing but padding these are the nearest ones: no crop is empty.
+        Where an output sees nothing but padding these are near ones, with room for the windows of all nodes.
         """
         target = self.targets[number]
         height, width = target.layout.size
         per = self._per_unit[target.name]
-        ends = self.size[0] - 1, self.size[1] - 1
-        tops = [min(row // per[0], ends[0]) for row in range(height + 1)]
-        lefts = [min(at // per[1], ends[1]) for at in range(width + 1)]
+        tops = [min(row // per[0], self.size[0] - 1) for row in range(height + 1)]
+        lefts = [min(at // per[1], self.size[1] - 1) for at in range(width + 1)]
         bottoms, rights = [0] * (height + 1), [0] * (width + 1)
         for reach in self._reaches:
             if reach.target == number:
@@ -226,9 +226,21 @@ class LoadedSegment(LoadedWhole):
                     behind = reach.graph.needed(Rectangle(0, 0, height, at + 1))
                     lefts[at] = min(lefts[at], before.left // columns)
                     rights[at + 1] = max(rights[at + 1], -(-behind.right // columns))
-        bottoms[1:] = map(max, bottoms[1:], (top + 1 for top in tops))
-        rights[1:] = map(max, rights[1:], (left + 1 for left in lefts))
+        self._make_room(0, tops, bottoms)
+        self._make_room(1, lefts, rights)
         return tops, lefts, bottoms, rights
+
+    def _make_room(self, axis: int, starts: list[int], stops: list[int]) -> None:
+        """Enlarge the crops in which a node would find no room for one window."""
+        for place in range(len(starts) - 1):
+            start = starts[place]
+            stop = max(stops[place + 1], start + 1)
+            while min(self._sizes(axis, start, stop).values()) <= 0 and stop - start < self.size[axis]:
+                start, stop = (start, stop + 1) if stop < self.size[axis] else (start - 1, stop)
+            starts[place], stops[place + 1] = start, stop
+        # What lies between the first and the last wanted cell has room, too.
+        starts[::-1] = accumulate(reversed(starts), min)
+        stops[:] = accumulate(stops, max)
 
     def changed(
         self, changed: Mapping[str, Sequence[Rectangle]], offset: tuple[int, int]

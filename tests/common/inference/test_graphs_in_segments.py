@@ -267,3 +267,16 @@ def test_padding_behind_a_last_row_that_no_output_sees_makes_no_empty_crop(
     path = saved(tmp_path / "n.onnx", nodes, {"w": (4, 3)}, {"mask": (1, 4, 11, 11)}, (wide,))
     for offset in ((7, 7), (7, 0), (-7, 7), (0, -7)):
         assert_reuses_as_the_whole_network(runtime, path, offset, (REGIONS[0], REGIONS[2]))
+
+
+def test_padding_before_wide_windows_makes_no_crop_that_is_too_small_for_them(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    wide = numpy_helper.from_array(np.array([0, 0, 3, 2, 0, 0, 2, 2]), "wide")
+    nodes = [
+        helper.make_node("Conv", ["photo", "w"], ["near"], dilations=[2, 2]),
+        helper.make_node("Pad", ["near", "wide"], ["mask"]),
+    ]
+    path = saved(tmp_path / "n.onnx", nodes, {"w": (4, 3)}, {"mask": (1, 4, 61, 60)}, (wide,))
+    for offset in ((1, 1), (1, 0), (-1, 1), (0, -1)):
+        assert_reuses_as_the_whole_network(runtime, path, offset)
