@@ -125,9 +125,21 @@ class CatalogueCaches:
                 self.services.cloud.list_objects(catalogue, self._settings.fetch.timeout_s),
                 self.services.background,
                 listing_of,
-                lambda listing: self._create(catalogue, listing),
+                lambda listing: self._admitted(catalogue, listing),
             )
         return admitted
+
+    def _admitted(self, catalogue: str, listing: Listing | NearsightError) -> None:
+        cache = self.get(catalogue)
+        if cache is None:
+            self._create(catalogue, listing)
+            return
+        # The standby was sooner, with the listing of an earlier run.
+        with self._lock:
+            waiting = self._admitting.pop(catalogue, [])
+        for one in waiting:
+            one.set_result(cache)
+        cache.sync.sync()
 
     def adopt(self, catalogue: str, listing: Listing) -> None:
         """Give a catalogue a cache by the listing of an earlier run, until the cloud confirms it.

@@ -187,7 +187,8 @@ class ProfileMeasurement:
         services = self._services
         if isinstance(models, NearsightError) or not models:
             self._log.warning("no models for a quick profile yet: the built-in default stays in use")
-            services.background.submit(self.start, name=f"profile {self._catalogue}", after_s=_RETRY_S)
+            name = f"profile {self._catalogue} {id(self)}"
+            services.background.submit(self.start, name=name, after_s=_RETRY_S)
             return
         profile = measure_quick_profile(
             models,

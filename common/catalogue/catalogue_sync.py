@@ -42,7 +42,8 @@ class CatalogueSync:
         clock: Clock,
         listed: Callable[[Listing], None],
     ) -> None:
-        self._job = f"sync {catalogue}"
+        # Its own: what a closed one has waiting would keep the jobs of its successor from running.
+        self._job = f"sync {catalogue} {id(self)}"
         self._list_objects = list_objects
         self._background = background
         self._clock = clock
