@@ -435,4 +435,4 @@ class CatalogueCache:
         self.supply.listed()
 
     def _submit(self, job: Job, name: str, after_s: float = 0.0) -> None:
-        self._services.background.submit(job, name=f"{name} {self.name} {id(self)}", after_s=after_s)
+        self._services.background.submit(job, name=f"{name} {self.name}", after_s=after_s)

@@ -187,8 +187,7 @@ class ProfileMeasurement:
         services = self._services
         if isinstance(models, NearsightError) or not models:
             self._log.warning("no models for a quick profile yet: the built-in default stays in use")
-            name = f"profile {self._catalogue} {id(self)}"
-            services.background.submit(self.start, name=name, after_s=_RETRY_S)
+            services.background.submit(self.start, name=f"profile {self._catalogue}", after_s=_RETRY_S)
             return
         profile = measure_quick_profile(
             models,

@@ -17,6 +17,10 @@ from nearsight.common.logging import get_logger
 Job = Callable[[], None]
 
 
+_Key = tuple[str, int]
+"""Name of a job, and the object whose method it is."""
+
+
 class BackgroundWorker:
     """Runs jobs in order of their time; a job that fails is logged and does not end the thread.
 
@@ -32,8 +36,8 @@ class BackgroundWorker:
         self._clock = clock
         self._log = get_logger("background")
         self._changed = threading.Condition()
-        self._jobs: list[tuple[float, int, str, Job]] = []
-        self._waiting: dict[str, float] = {}
+        self._jobs: list[tuple[float, int, _Key, Job]] = []
+        self._waiting: dict[_Key, float] = {}
         self._numbers = itertools.count()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -52,14 +56,19 @@ class BackgroundWorker:
             self._thread.join(timeout_s)
 
     def submit(self, job: Job, *, name: str = "", after_s: float = 0.0) -> None:
-        """Run a job after a while. Of jobs with the same name one waits at a time, the first due."""
+        """Run a job after a while. Of jobs with the same name one waits at a time, the first due.
+
+        Methods of different objects are different jobs: what a closed object has waiting keeps no job of its
+        successor from running.
+        """
         due_s = self._clock.monotonic() + after_s
+        key = (name, id(getattr(job, "__self__", None)))  # an object with a waiting job keeps its id
         with self._changed:
-            if self._stopping or (name and self._waiting.get(name, float("inf")) <= due_s):
+            if self._stopping or (name and self._waiting.get(key, float("inf")) <= due_s):
                 return
             if name:
-                self._waiting[name] = due_s
-            entry = (due_s, next(self._numbers), name, job)
+                self._waiting[key] = due_s
+            entry = (due_s, next(self._numbers), key, job)
             heapq.heappush(self._jobs, entry)
             if self._jobs[0] is entry:  # else the thread wakes in time anyway
                 self._changed.notify()
@@ -79,11 +88,11 @@ class BackgroundWorker:
                 if self._jobs:
                     wait_s = self._jobs[0][0] - self._clock.monotonic()
                     if wait_s <= 0:
-                        due_s, _, name, job = heapq.heappop(self._jobs)
-                        if not name:
+                        due_s, _, key, job = heapq.heappop(self._jobs)
+                        if not key[0]:
                             return job
-                        if self._waiting.get(name) == due_s:
-                            del self._waiting[name]
+                        if self._waiting.get(key) == due_s:
+                            del self._waiting[key]
                             return job
                         continue  # superseded by an earlier one
                     self._changed.wait(min(wait_s, 60.0))

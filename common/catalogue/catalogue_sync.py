@@ -42,8 +42,7 @@ class CatalogueSync:
         clock: Clock,
         listed: Callable[[Listing], None],
     ) -> None:
-        # Its own: what a closed one has waiting would keep the jobs of its successor from running.
-        self._job = f"sync {catalogue} {id(self)}"
+        self._job = f"sync {catalogue}"
         self._list_objects = list_objects
         self._background = background
         self._clock = clock

@@ -172,9 +172,7 @@ class ModelFetcher:
         self.in_flight = self._queue.in_flight
         wait_s = self._queue.next_retry_s(now_s)
         if self._wanted and wait_s is not None and not self._retry_open:
-            self._background.submit(
-                self._ask, name=f"fetch {self._catalogue} {id(self)}", after_s=max(wait_s, 0.05)
-            )
+            self._background.submit(self._ask, name=f"fetch {self._catalogue}", after_s=max(wait_s, 0.05))
 
     def _send(self, request: _Request) -> None:
         self._open += 1

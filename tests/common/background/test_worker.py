@@ -40,6 +40,29 @@ def test_of_jobs_with_one_name_one_waits(worker: BackgroundWorker) -> None:
     assert done == [0, 99]
 
 
+class Work:
+    """Something with a job."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def do(self) -> None:
+        self.done += 1
+
+
+def test_jobs_of_two_objects_wait_beside_each_other_whatever_their_name(worker: BackgroundWorker) -> None:
+    gate = threading.Event()
+    former, successor = Work(), Work()
+    worker.submit(lambda: gate.wait(10) and None)
+    for work in (former, successor, successor):
+        worker.submit(work.do, name="same")
+    done: list[int] = []
+    worker.submit(lambda: done.append(99))
+    gate.set()
+    wait_until(lambda: 99 in done)
+    assert (former.done, successor.done) == (1, 1)
+
+
 def test_a_named_job_may_be_submitted_again_while_it_runs(worker: BackgroundWorker) -> None:
     done: list[int] = []
 

@@ -5,13 +5,11 @@ from concurrent.futures import Future
 import pytest
 from structlog.testing import capture_logs
 
-from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.catalogue.answers import Listing
 from nearsight.common.catalogue.catalogue_sync import CatalogueSync
-from nearsight.common.clock import SYSTEM_CLOCK, ManualClock
+from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
 from support.manual_background import ManualBackground
-from support.waiting import wait_until
 
 
 class ManualLister:
@@ -127,21 +125,3 @@ def test_where_nobody_mentions_revisions_they_are_asked_for(scene: Scene) -> Non
     scene.lister.revision = 2
     scene.background.advance(30.0)
     assert len(scene.lister.listings) == 1
-
-
-def test_a_closed_one_does_not_keep_its_successor_from_listing() -> None:
-    background = BackgroundWorker(SYSTEM_CLOCK, "background")
-    tiers = ManualLister(), ManualLister()
-    syncs = [
-        CatalogueSync("museum", tier.list_objects, background, SYSTEM_CLOCK, lambda _listing: None)
-        for tier in tiers
-    ]
-    syncs[0].soon()
-    syncs[0].close()
-    syncs[1].soon()
-    background.start()
-    try:
-        wait_until(lambda: len(tiers[1].listings) == 1, what="the listing")
-    finally:
-        background.stop(5.0)
-    assert tiers[0].listings == []
