@@ -134,11 +134,11 @@ class CatalogueCaches:
         if cache is None:
             self._create(catalogue, listing)
             return
-        # The standby was sooner, with the listing of an earlier run.
+        # The standby was sooner, with the listing of an earlier run, which is now compared with the cloud's.
         with self._lock:
-            waiting = self._admitting.pop(catalogue, [])
-        for one in waiting:
-            one.set_result(cache)
+            admitted = self._admitting.pop(catalogue, [])
+        for waiting in admitted:
+            waiting.set_result(cache)
         cache.sync.sync()
 
     def adopt(self, catalogue: str, listing: Listing) -> None:

@@ -14,7 +14,7 @@ from nearsight.edge.catalogue_caches import CatalogueCaches
 from nearsight.edge.standby import standbys
 from nearsight.edge.standby.store import StandbyStore
 from nearsight.protos.catalogue_pb2 import ObjectSummary
-from support.edge import CATALOGUE, EXHIBITS, ScriptedCloud, Serve, exhibit, photo, wait_for_standby
+from support.edge import CATALOGUE, EXHIBITS, ScriptedCloud, Serve, cache_of, exhibit, photo, wait_for_standby
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("eager_standbys")
@@ -61,6 +61,19 @@ def test_a_cache_that_begins_during_a_round_keeps_its_stored_models(
     with serve(standby_mb=50, state=state) as (edge, device):
         wait_for_standby(edge, EXHIBITS)
         assert device.ask(photo(1)) == ("01", "edge")
+
+
+def test_a_cache_that_the_standby_made_while_the_cloud_was_asked_stays(state: Path, serve: Serve) -> None:
+    with serve(standby_mb=50, state=state) as (edge, _):
+        cache, done = cache_of(edge), threading.Event()
+
+        def answered() -> None:
+            edge.caches._admitted(CATALOGUE, cache.listing)
+            done.set()
+
+        edge._background.submit(answered)
+        assert done.wait(30)
+        assert cache_of(edge) is cache
 
 
 def test_an_edge_that_restarts_fetches_no_model_again(
