@@ -25,11 +25,12 @@ from nearsight.common.errors import InternalError, InvalidMessage, NearsightErro
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.call import CallNames, Outgoing, Reply, Waiter, remote_method
 from nearsight.common.rpc.envelope import Hop, Response, clamp_s, decode_response, salvage_request_id
+from nearsight.common.rpc.links import Change, ConnectionEvent, Link
 from nearsight.common.rpc.pending_calls import Action, Connect, PendingCalls, Send
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.common.rpc.service import python_name
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.transport import Change, ConnectionEvent, Link, Transport
+from nearsight.common.rpc.transport import Transport
 
 __all__ = ["Channel", "ChannelGroup", "ChannelSettings", "Hop", "Reply", "Stub"]
 

@@ -89,9 +89,11 @@ class NameResolver:
         result: str | Unavailable
         if not lookup.done():
             result = _unknown(host, f"no answer within {LONGEST_S:g} s")
+        elif isinstance(error := lookup.exception(), Unavailable):
+            result = error
         else:
-            error = lookup.exception()
-            result = error if isinstance(error, Unavailable) else lookup.result()[turn % len(lookup.result())]
+            addresses = lookup.result()
+            result = addresses[turn % len(addresses)]
         self._found.put((ticket, result))
         self._wake()
 

@@ -8,26 +8,18 @@ taken for an answer on the next one, and nothing is sent to a server that is not
 from __future__ import annotations
 
 import errno
-import os
 import select
-import socket
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from enum import Enum, auto
-from urllib.parse import urlsplit
 
 import zmq
 from zmq import zmq_poll
 from zmq.utils.monitor import parse_monitor_message
 
-from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
+from nearsight.common.errors import Unavailable
 from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
+from nearsight.common.rpc.links import Change, ConnectionEvent, Link, refusal
 from nearsight.common.rpc.names import NameResolver, split_name
-from nearsight.common.rpc.security import ClientSecurity, read_public_key, read_secret_key
-from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.sockets import Waker, check_endpoint, is_tcp_v6, out_of_descriptors, process_context
-from nearsight.common.rpc.zmtp import Crowded, NoRoom
+from nearsight.common.rpc.sockets import Waker, is_tcp_v6, out_of_descriptors, process_context
 
 _EVENTS = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -47,73 +39,12 @@ _NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 _NEVER_MS = 600_000
 _SPELLINGS = 256
 _PATH_SPELLINGS = 4  # the path of a socket is short
-_GREETING_TIMEOUT_S = 0.3
-_SIGNATURE = b"\xff" + 8 * b"\x00" + b"\x7f"
-_MAJOR_VERSION = b"\x03"
-_GREETING_BYTES = 64
-_MECHANISM = slice(12, 32)
-_NO_ROOM = int(NoRoom.status)
-_CROWDED = (int(Crowded.status), int(zmq.PROTOCOL_ERROR_ZMTP_UNEXPECTED_COMMAND))
-"""What libzmq says if the server had no room; the second where it has not begun its part of the handshake."""
-
 _LOST_HEARTBEATS = 3
 """Heartbeats in a row that the server's machine does not acknowledge if it is gone."""
 
 _UNANSWERED_HEARTBEATS = 30
 """Heartbeats in a row that the server does not answer if it hangs. For libzmq only whole frames are answers.
 Over a slow network a large one takes longer than three heartbeats, and so does one behind a large request."""
-
-
-class Change(Enum):
-    """What happened to a connection."""
-
-    UP = auto()
-    REFUSED = auto()
-    REJECTED = auto()
-    LOST = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionEvent:
-    """A change and, unless the connection is up, the error that it is to the calls."""
-
-    change: Change
-    error: NearsightError | None = None
-
-
-class Link:
-    """What a transport knows of one channel's connection.
-
-    Parameters
-    ----------
-    endpoint : str
-        The server's address.
-    settings : ChannelSettings
-        Limits and heartbeats.
-    security : ClientSecurity or None
-        Keys for CURVE. The links of one transport all have keys, or none has.
-
-    Raises
-    ------
-    ConfigurationError
-        If the endpoint is no address or a key cannot be read.
-    """
-
-    __slots__ = ("address", "endpoint", "name", "own_keys", "proven", "server_key", "settings", "turn", "up")
-
-    def __init__(self, endpoint: str, settings: ChannelSettings, security: ClientSecurity | None) -> None:
-        self.endpoint = check_endpoint(endpoint)
-        self.settings = settings
-        self.own_keys = read_secret_key(security.secret_key_file) if security else None
-        self.server_key = read_public_key(security.server_public_key) if security else ""
-        self.name = b""
-        """Of the current attempt, as the socket knows it; empty without one."""
-        self.address = ""
-        """The endpoint as it was spelled in the current attempt."""
-        self.turn = 0
-        """Which address of its name the next attempt takes: after one that failed, the one behind it."""
-        self.up = False
-        self.proven = False  # one connection with these keys succeeded, so that the keys are right
 
 
 class Transport:
@@ -238,7 +169,7 @@ class Transport:
                 error = Unavailable(f"{link.endpoint} went away in mid-request")
                 found.append((link, ConnectionEvent(Change.LOST, error)))
             else:
-                found.append((link, _refused_by(link, kind, value, ask_why=self._ask_why)))
+                found.append((link, refusal(link, kind, value, ask_why=self._ask_why)))
         return found
 
     def wait(self, timeout_s: float, *, arrivals: bool) -> None:
@@ -339,116 +270,8 @@ def _spelled(endpoint: str, attempt: int) -> str:
     return f"{scheme}://{extra}{rest}"
 
 
-def _refused_by(link: Link, event: int, value: int, *, ask_why: bool) -> ConnectionEvent:
-    """An attempt to connect failed: say why."""
-    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and value == _NO_ROOM:
-        return _refused(
-            f"{link.endpoint} has too many connections, most of them with this key",
-            "close some, give clients keys of their own, or raise `server.connections_limit` there",
-        )
-    if value in _CROWDED:
-        return _refused(f"{link.endpoint} has too many connections", "try again in a moment")
-    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-        key = link.own_keys.public if link.own_keys else ""
-        advice = "on that machine run `nearsight keys allow NAME.key --dir ALLOWED`; no restart is needed"
-        error = Unauthenticated(f"{link.endpoint} does not allow the key {key}", advice=advice)
-        return ConnectionEvent(Change.REJECTED, error)
-    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-        if value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
-            return _other_mechanism(link)
-        return _refused(f"what listens at {link.endpoint} is no nearsight daemon", "is the address right?")
-    if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-        return _handshake_ended(link, ask_why=ask_why)
-    if not _has_descriptors():
-        return ConnectionEvent(Change.REFUSED, out_of_descriptors())
-    advice = "is the daemon running, and is the address right?"
-    return _refused(f"nobody answers at {link.endpoint}", advice, reached=False)
-
-
-def _handshake_ended(link: Link, *, ask_why: bool) -> ConnectionEvent:
-    """The server closed the connection during the handshake: find out why."""
-    if ask_why and not link.proven:
-        mechanism = mechanism_of(link.endpoint, _GREETING_TIMEOUT_S)
-        if mechanism is not None and mechanism != ("NULL" if link.own_keys is None else "CURVE"):
-            return _other_mechanism(link)
-        if mechanism is not None and link.own_keys is not None:
-            error = Unauthenticated(
-                f"{link.endpoint} closed the connection in the handshake: "
-                f"it does not own the public key {link.server_key}",
-                advice="copy that server's NAME.key file again",
-            )
-            return ConnectionEvent(Change.REJECTED, error)
-    return _refused(
-        f"{link.endpoint} closed the connection in the handshake", "is the daemon behind it running?"
-    )
-
-
-def _other_mechanism(link: Link) -> ConnectionEvent:
-    if link.own_keys is None:
-        error = Unauthenticated(
-            f"{link.endpoint} lets in only clients with a key",
-            advice="make one with `nearsight keys generate NAME --dir keys` and have it allowed there",
-        )
-    else:
-        error = Unauthenticated(
-            f"{link.endpoint} does not use keys, so that nobody knows who it is",
-            advice="start that daemon with its keys, or connect without one",
-        )
-    return ConnectionEvent(Change.REJECTED, error)
-
-
-def _has_descriptors() -> bool:
-    try:
-        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
-
-
-def _refused(message: str, advice: str, *, reached: bool = True) -> ConnectionEvent:
-    error = Unavailable(message, advice=advice)
-    error.reached = reached
-    return ConnectionEvent(Change.REFUSED, error)
-
-
 def _poller_on(waker: Waker, *filenos: int) -> select.poll:
     poller = select.poll()
     for fileno in (waker.descriptor, *filenos):
         poller.register(fileno, select.POLLIN)
     return poller
-
-
-def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
-    """Ask a server for its security mechanism, which every ZeroMQ greeting states in the clear.
-
-    ZeroMQ's monitor says only that a handshake ended. A server that wants keys, one that knows none, and a
-    proxy whose server is gone look the same to it; the greeting tells them apart. Source: ZMTP 3.1 (ZeroMQ
-    RFC 37), section "greeting".
-
-    Parameters
-    ----------
-    endpoint : str
-        tcp://host:port; of other transports nothing can be said.
-    timeout_s : float
-        Longest wait for the connection, and again for each part of the greeting.
-
-    Returns
-    -------
-    str or None
-        "CURVE", "NULL" or "PLAIN"; None if nothing greets in time.
-    """
-    address = urlsplit(endpoint)
-    if address.scheme != "tcp" or address.hostname is None or address.port is None:
-        return None
-    greeting = b""
-    with suppress(OSError), socket.create_connection((address.hostname, address.port), timeout_s) as link:
-        # Enough for the server to state its mechanism; ours is not stated.
-        link.sendall(_SIGNATURE + _MAJOR_VERSION)
-        while len(greeting) < _GREETING_BYTES:
-            received = link.recv(_GREETING_BYTES - len(greeting))
-            if not received:
-                break
-            greeting += received
-    if len(greeting) < _MECHANISM.stop or not greeting.startswith(b"\xff"):
-        return None
-    return greeting[_MECHANISM].rstrip(b"\x00").decode("ascii", "replace")

@@ -20,6 +20,11 @@ from nearsight.common.rpc.settings import ServerSettings
 
 MORE, LONG, COMMAND = 1, 2, 4
 
+SIGNATURE = b"\xff" + 8 * b"\x00" + b"\x7f"
+GREETING_BYTES = 64
+MECHANISM = slice(12, 32)
+"""Where a greeting, which begins with the signature, names the security mechanism."""
+
 METADATA = b"\x0bSocket-Type\x00\x00\x00\x06ROUTER\x08Identity\x00\x00\x00\x00"
 """What either mechanism tells the client about this side."""
 
@@ -30,9 +35,6 @@ _READS = 16
 """Times that a thread reads from one connection before it looks at the others."""
 
 _PIECES = 64
-_SIGNATURE = b"\xff" + 8 * b"\x00" + b"\x7f"
-_GREETING_BYTES = 64
-_MECHANISM = slice(12, 32)
 _REFUSAL = b"\x05ERROR\x03"
 _HANDSHAKE_BYTES = 2048
 _READ_BYTES = 4096
@@ -266,20 +268,20 @@ class Session:
 
     def _greet(self, data: bytes) -> int:
         """Check what there is of the greeting; returns its size once it is whole."""
-        start = data[: len(_SIGNATURE)]
-        if start[:1] != _SIGNATURE[:1] or (len(start) == len(_SIGNATURE) and start[-1:] != _SIGNATURE[-1:]):
+        start = data[: len(SIGNATURE)]
+        if start[:1] != SIGNATURE[:1] or (len(start) == len(SIGNATURE) and start[-1:] != SIGNATURE[-1:]):
             raise ProtocolError("no peer of this protocol")
-        if len(data) > len(_SIGNATURE) and data[len(_SIGNATURE)] < 3:
+        if len(data) > len(SIGNATURE) and data[len(SIGNATURE)] < 3:
             raise ProtocolError("a peer of an older version of this protocol")
-        if len(data) < _GREETING_BYTES:
+        if len(data) < GREETING_BYTES:
             return 0
-        if (name := data[_MECHANISM].rstrip(b"\x00")) != self.mechanism.name:
+        if (name := data[MECHANISM].rstrip(b"\x00")) != self.mechanism.name:
             raise ProtocolError(
                 f"the client uses {name.decode('ascii', 'replace')}, not {self.mechanism.name.decode()}"
             )
         self._greeted = True
         self.replies += map(self._command, self.mechanism.opening())
-        return _GREETING_BYTES
+        return GREETING_BYTES
 
     def _check(self, flags: int, size: int) -> None:
         """Refuse a frame by its header."""
@@ -442,4 +444,4 @@ def frame_header(flags: int, size: int) -> bytes:
 
 def _greeting(mechanism: bytes) -> bytes:
     """Version 3.1, and this side is the server."""
-    return (_SIGNATURE + b"\x03\x01" + mechanism.ljust(20, b"\x00") + b"\x01").ljust(_GREETING_BYTES, b"\x00")
+    return (SIGNATURE + b"\x03\x01" + mechanism.ljust(20, b"\x00") + b"\x01").ljust(GREETING_BYTES, b"\x00")

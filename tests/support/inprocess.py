@@ -13,9 +13,10 @@ from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import Unavailable
 from nearsight.common.rpc.client import Channel, ChannelGroup
 from nearsight.common.rpc.envelope import Buffer
+from nearsight.common.rpc.links import Change, ConnectionEvent, Link
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.transport import Change, ConnectionEvent, Link, Transport
+from nearsight.common.rpc.transport import Transport
 
 INPROC = "inproc://in-process"
 

@@ -18,8 +18,8 @@ from nearsight.common.errors import (
     Unavailable,
 )
 from nearsight.common.rpc.client import Channel, ChannelGroup, Reply, Stub
+from nearsight.common.rpc.links import ConnectionEvent, Link
 from nearsight.common.rpc.settings import ChannelSettings
-from nearsight.common.rpc.transport import ConnectionEvent, Link
 from nearsight.protos import echo_pb2, rpc_pb2
 from support.inprocess import InProcessTransport, channel_over
 from support.rpc import ECHO, Gate, ScriptedEcho, echo_stub, serving, text

@@ -8,8 +8,8 @@ import pytest
 
 from nearsight.common.errors import Unauthenticated, Unavailable
 from nearsight.common.rpc.allow_list import allow_client
+from nearsight.common.rpc.links import mechanism_of
 from nearsight.common.rpc.security import ClientSecurity, ServerSecurity, generate_keys
-from nearsight.common.rpc.transport import mechanism_of
 from support.rpc import ScriptedEcho, echo_stub_to, serving, text
 
 TCP = "tcp://127.0.0.1:0"

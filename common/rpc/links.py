@@ -1,0 +1,194 @@
+"""One channel's connection: what is known of it, what happens to it, and why a server refused it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from urllib.parse import urlsplit
+
+import zmq
+
+from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
+from nearsight.common.rpc.security import ClientSecurity, read_public_key, read_secret_key
+from nearsight.common.rpc.settings import ChannelSettings
+from nearsight.common.rpc.sockets import check_endpoint, out_of_descriptors
+from nearsight.common.rpc.zmtp import GREETING_BYTES, MECHANISM, SIGNATURE, Crowded, NoRoom
+
+_GREETING_TIMEOUT_S = 0.3
+_MAJOR_VERSION = b"\x03"
+_NO_ROOM = int(NoRoom.status)
+_CROWDED = (int(Crowded.status), int(zmq.PROTOCOL_ERROR_ZMTP_UNEXPECTED_COMMAND))
+"""What libzmq says if the server had no room; the second where it has not begun its part of the handshake."""
+
+
+class Change(Enum):
+    """What happened to a connection."""
+
+    UP = auto()
+    REFUSED = auto()
+    REJECTED = auto()
+    LOST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEvent:
+    """A change and, unless the connection is up, the error that it is to the calls."""
+
+    change: Change
+    error: NearsightError | None = None
+
+
+class Link:
+    """What a transport knows of one channel's connection.
+
+    Parameters
+    ----------
+    endpoint : str
+        The server's address.
+    settings : ChannelSettings
+        Limits and heartbeats.
+    security : ClientSecurity or None
+        Keys for CURVE. The links of one transport all have keys, or none has.
+
+    Raises
+    ------
+    ConfigurationError
+        If the endpoint is no address or a key cannot be read.
+    """
+
+    __slots__ = ("address", "endpoint", "name", "own_keys", "proven", "server_key", "settings", "turn", "up")
+
+    def __init__(self, endpoint: str, settings: ChannelSettings, security: ClientSecurity | None) -> None:
+        self.endpoint = check_endpoint(endpoint)
+        self.settings = settings
+        self.own_keys = read_secret_key(security.secret_key_file) if security else None
+        self.server_key = read_public_key(security.server_public_key) if security else ""
+        self.name = b""
+        """Of the current attempt, as the socket knows it; empty without one."""
+        self.address = ""
+        """The endpoint as it was spelled in the current attempt."""
+        self.turn = 0
+        """Which address of its name the next attempt takes: after one that failed, the one behind it."""
+        self.up = False
+        self.proven = False  # one connection with these keys succeeded, so that the keys are right
+
+
+def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
+    """Ask a server for its security mechanism, which every ZeroMQ greeting states in the clear.
+
+    ZeroMQ's monitor says only that a handshake ended. A server that wants keys, one that knows none, and a
+    proxy whose server is gone look the same to it; the greeting tells them apart. Source: ZMTP 3.1 (ZeroMQ
+    RFC 37), section "greeting".
+
+    Parameters
+    ----------
+    endpoint : str
+        tcp://host:port; of other transports nothing can be said.
+    timeout_s : float
+        Longest wait for the connection, and again for each part of the greeting.
+
+    Returns
+    -------
+    str or None
+        "CURVE", "NULL" or "PLAIN"; None if nothing greets in time.
+    """
+    address = urlsplit(endpoint)
+    if address.scheme != "tcp" or address.hostname is None or address.port is None:
+        return None
+    greeting = b""
+    with suppress(OSError), socket.create_connection((address.hostname, address.port), timeout_s) as link:
+        # Enough for the server to state its mechanism; ours is not stated.
+        link.sendall(SIGNATURE + _MAJOR_VERSION)
+        while len(greeting) < GREETING_BYTES:
+            received = link.recv(GREETING_BYTES - len(greeting))
+            if not received:
+                break
+            greeting += received
+    if len(greeting) < MECHANISM.stop or not greeting.startswith(b"\xff"):
+        return None
+    return greeting[MECHANISM].rstrip(b"\x00").decode("ascii", "replace")
+
+
+def refusal(link: Link, event: int, value: int, *, ask_why: bool) -> ConnectionEvent:
+    """Why an attempt to connect failed, and what the user can do.
+
+    Parameters
+    ----------
+    link : Link
+        The connection that was tried.
+    event, value : int
+        Of the socket's monitor (``zmq_socket_monitor(3)``).
+    ask_why : bool
+        Ask a server that ends a handshake for its reason.
+    """
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and value == _NO_ROOM:
+        return _refused(
+            f"{link.endpoint} has too many connections, most of them with this key",
+            "close some, give clients keys of their own, or raise `server.connections_limit` there",
+        )
+    if value in _CROWDED:
+        return _refused(f"{link.endpoint} has too many connections", "try again in a moment")
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+        key = link.own_keys.public if link.own_keys else ""
+        advice = "on that machine run `nearsight keys allow NAME.key --dir ALLOWED`; no restart is needed"
+        error = Unauthenticated(f"{link.endpoint} does not allow the key {key}", advice=advice)
+        return ConnectionEvent(Change.REJECTED, error)
+    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        if value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+            return _other_mechanism(link)
+        return _refused(f"what listens at {link.endpoint} is no nearsight daemon", "is the address right?")
+    if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        return _handshake_ended(link, ask_why=ask_why)
+    if not _has_descriptors():
+        return ConnectionEvent(Change.REFUSED, out_of_descriptors())
+    advice = "is the daemon running, and is the address right?"
+    return _refused(f"nobody answers at {link.endpoint}", advice, reached=False)
+
+
+def _handshake_ended(link: Link, *, ask_why: bool) -> ConnectionEvent:
+    """The server closed the connection during the handshake: find out why."""
+    if ask_why and not link.proven:
+        mechanism = mechanism_of(link.endpoint, _GREETING_TIMEOUT_S)
+        if mechanism is not None and mechanism != ("NULL" if link.own_keys is None else "CURVE"):
+            return _other_mechanism(link)
+        if mechanism is not None and link.own_keys is not None:
+            error = Unauthenticated(
+                f"{link.endpoint} closed the connection in the handshake: "
+                f"it does not own the public key {link.server_key}",
+                advice="copy that server's NAME.key file again",
+            )
+            return ConnectionEvent(Change.REJECTED, error)
+    return _refused(
+        f"{link.endpoint} closed the connection in the handshake", "is the daemon behind it running?"
+    )
+
+
+def _other_mechanism(link: Link) -> ConnectionEvent:
+    if link.own_keys is None:
+        error = Unauthenticated(
+            f"{link.endpoint} lets in only clients with a key",
+            advice="make one with `nearsight keys generate NAME --dir keys` and have it allowed there",
+        )
+    else:
+        error = Unauthenticated(
+            f"{link.endpoint} does not use keys, so that nobody knows who it is",
+            advice="start that daemon with its keys, or connect without one",
+        )
+    return ConnectionEvent(Change.REJECTED, error)
+
+
+def _has_descriptors() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def _refused(message: str, advice: str, *, reached: bool = True) -> ConnectionEvent:
+    error = Unavailable(message, advice=advice)
+    error.reached = reached
+    return ConnectionEvent(Change.REFUSED, error)
