@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from nearsight.common.background.futures import then
 from nearsight.device.callback_thread import Callback, Job, running_loop
-from nearsight.device.made_here import made_elsewhere
+from nearsight.device.forks import check_process
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.peer import Peer
 
@@ -141,8 +141,7 @@ class PeerStore:
             self._deliver(partial(changed, peers), loop)
 
     def _key(self, key: str) -> str:
-        if os.getpid() != self._process:
-            raise made_elsewhere("store")
+        check_process(self._process, "store")
         return self._prefix + key if key else key  # an empty one is refused
 
 

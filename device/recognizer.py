@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import uuid
 from collections.abc import Mapping
@@ -28,9 +27,9 @@ from nearsight.common.rpc.security import ClientSecurity
 from nearsight.device.base_recognizer import BaseRecognizer
 from nearsight.device.cooperation.account import CooperationState
 from nearsight.device.engine import RecognizerObserver, RequestEngine, Tier
+from nearsight.device.forks import check_process
 from nearsight.device.inference import Inference, infer
 from nearsight.device.local_recognition import EDGE, LocalRecognition
-from nearsight.device.made_here import made_elsewhere
 from nearsight.device.model_providers import ModelProviders
 from nearsight.device.peer_store import PeerStore
 from nearsight.device.peers.report import PeersReport
@@ -204,8 +203,7 @@ class Recognizer(BaseRecognizer):
         RuntimeError
             As `recognize`.
         """
-        if os.getpid() != self._process:
-            raise made_elsewhere(type(self).__name__)
+        check_process(self._process, type(self).__name__)
         allowed_s = self._allowed_s(timeout_s)
         share = self.settings.tier_share
         return infer(self._tiers, inputs, exact=exact, timeout_s=allowed_s, share=share, clock=self._clock)
@@ -262,8 +260,7 @@ class Recognizer(BaseRecognizer):
         RuntimeError
             As `recognize`.
         """
-        if os.getpid() != self._process:
-            raise made_elsewhere(type(self).__name__)
+        check_process(self._process, type(self).__name__)
         if self._store is None:
             raise ConfigurationError(
                 "this device shares nothing with devices nearby, so it has no store",

@@ -352,7 +352,7 @@ class Listener:
             if min(now_s - connection.sent_s, quiet_s) > 3 * heartbeat_s:
                 self._drop(connection, "does not read its answers")
         elif connection.interest & _IN and quiet_s > heartbeat_s:
-            if min(quiet_s / 3, connection.unanswered_s(now_s)) <= heartbeat_s:
+            if quiet_s <= 3 * heartbeat_s or connection.unanswered_s(now_s) <= heartbeat_s:
                 connection.ask(now_s)
                 self._arm(connection)
             elif not _has_input(connection.socket):

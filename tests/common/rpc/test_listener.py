@@ -16,6 +16,7 @@ from nearsight.common.rpc.listener import Listener
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext
 from nearsight.common.rpc.settings import ServerSettings
+from nearsight.common.rpc.zmtp import Connection
 from nearsight.protos import echo_pb2
 from support.rpc import Gate, ScriptedEcho, echo_stub, serving, text
 from support.waiting import wait_until
@@ -223,8 +224,7 @@ def test_newcomers_wait_when_they_have_taken_their_share_of_the_processor(
 ) -> None:
     clock, observer = ManualClock(), Observer()
     with driven(clock, observer, CONNECTS) as (listener, look, peer):
-        (connection,) = listener._connections.values()
-        wait_until(lambda: bool(look() or connection.session.mechanism.done), what="the handshake")
+        connection = handshaken(listener, look)
         later: list[tuple[Callable[[], None], float]] = []
         monkeypatch.setattr(listener, "_later", lambda *job: later.append(job))
         monkeypatch.setattr("nearsight.common.rpc.listener._NEWCOMERS_BURST_S", 0.0)
@@ -284,11 +284,17 @@ def connected(listener: Listener, look: Callable[[], Any]) -> socket.socket:
     return peer
 
 
+def handshaken(listener: Listener, look: Callable[[], Any]) -> Connection:
+    """The only connection, once both sides know each other."""
+    (connection,) = listener._connections.values()
+    wait_until(lambda: bool(look() or connection.session.mechanism.done), what="the handshake")
+    return connection
+
+
 def test_a_client_that_says_nothing_is_asked_and_dropped_if_it_does_not_answer() -> None:
     clock, observer = ManualClock(), Observer()
     with driven(clock, observer, CONNECTS, heartbeat_s=5.0) as (listener, look, peer):
-        (connection,) = listener._connections.values()
-        wait_until(lambda: bool(look() or connection.session.mechanism.done), what="the handshake")
+        connection = handshaken(listener, look)
         while not peer.recv(4096).endswith(b"\x08Identity\x00\x00\x00\x00"):
             pass
         clock.advance(6.0)
@@ -309,8 +315,7 @@ def test_a_client_that_says_nothing_is_asked_and_dropped_if_it_does_not_answer()
 def test_a_server_that_was_suspended_asks_before_it_drops_a_client() -> None:
     clock, observer = ManualClock(), Observer()
     with driven(clock, observer, CONNECTS, heartbeat_s=5.0) as (listener, look, peer):
-        (connection,) = listener._connections.values()
-        wait_until(lambda: bool(look() or connection.session.mechanism.done), what="the handshake")
+        connection = handshaken(listener, look)
         while not peer.recv(4096).endswith(b"\x08Identity\x00\x00\x00\x00"):
             pass
         clock.advance(100.0)
@@ -326,8 +331,7 @@ def test_a_server_that_was_suspended_asks_before_it_drops_a_client() -> None:
 def test_a_client_whose_words_wait_to_be_read_is_not_dropped() -> None:
     clock, observer = ManualClock(), Observer()
     with driven(clock, observer, CONNECTS, heartbeat_s=5.0) as (listener, look, peer):
-        (connection,) = listener._connections.values()
-        wait_until(lambda: bool(look() or connection.session.mechanism.done), what="the handshake")
+        connection = handshaken(listener, look)
         peer.sendall(frame(b"\x04PING\x00\x00", 4))
         assert select.select([connection.socket], [], [], 20)[0]
         clock.advance(100.0)
