@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -17,11 +18,15 @@ from nearsight.common.background.futures import completed
 from nearsight.common.inference.leases import Absent, Lease
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.model_memory import ModelMemory
+from nearsight.common.inference.region_reuse import ReuseSettings
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 from nearsight.common.inference.runtime import Runtime
 
 COLOURS = ("red", "green", "blue")
 SIDE_PX = 8
+
+ALWAYS = ReuseSettings(least_saved_ms=-math.inf)
+"""Reuses maps also of networks that are too small to gain."""
 
 
 def runtime_version() -> str:

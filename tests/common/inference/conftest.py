@@ -11,6 +11,13 @@ from nearsight.common.inference.runtime import Network, Runtime
 from support.network_memory import Place
 
 
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Runtime]:
+    made = Runtime()
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     place = Place(tmp_path)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,12 @@ import pytest
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from nearsight.common.inference.region_reuse import PartialNetwork, ReuseSettings
+from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.reuse_cost import Costs
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.regions import Rectangle
+from support.networks import ALWAYS
 
 SIDE = 60
 REGIONS = (
@@ -27,15 +27,6 @@ REGIONS = (
 )
 """That change, one after the other."""
 PHOTO = helper.make_tensor_value_info("photo", TensorProto.FLOAT, (1, 3, SIDE, SIDE))
-ALWAYS = ReuseSettings(least_saved_ms=-math.inf)
-"""For networks that are too small to gain."""
-
-
-@pytest.fixture(scope="module")
-def runtime() -> Iterator[Runtime]:
-    made = Runtime()
-    yield made
-    made.close()
 
 
 def conv(source: str, weights: str, target: str, stride: int = 1) -> NodeProto:

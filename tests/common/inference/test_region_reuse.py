@@ -20,18 +20,9 @@ from nearsight.common.inference.region_reuse import PartialNetwork, ReuseSetting
 from nearsight.common.inference.reuse_cost import Costs
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.video.regions import Rectangle
+from support.networks import ALWAYS
 
 Frame = NDArray[np.float32]
-
-ALWAYS = ReuseSettings(least_saved_ms=-math.inf)
-"""For networks that are too small to gain."""
-
-
-@pytest.fixture(scope="module")
-def runtime() -> Iterator[Runtime]:
-    made = Runtime()
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +142,7 @@ def test_little_is_executed_for_a_small_change_and_nothing_for_none(partial: Par
 def test_more_of_a_frame_may_change_where_less_must_be_saved(
     runtime: Runtime, path: Path, partial: PartialNetwork, tmp_path: Path
 ) -> None:
-    easy = PartialNetwork(
-        runtime, path, "small", tmp_path / "s", settings=ReuseSettings(least_saved_ms=-math.inf)
-    )
+    easy = PartialNetwork(runtime, path, "small", tmp_path / "s", settings=ALWAYS)
     assert easy.most_changed == 0.9
     assert partial.most_changed <= 0.9
     easy.close()

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,6 @@ from nearsight.common.errors import CorruptStore, DeadlineExceeded, InternalErro
 from nearsight.common.inference.measurement import measure
 from nearsight.common.inference.runtime import Runtime
 from support.networks import adder_network, colour_network, endless_network, failing_network
-
-
-@pytest.fixture
-def runtime() -> Iterator[Runtime]:
-    runtime = Runtime()
-    yield runtime
-    runtime.close()
 
 
 def test_a_network_computes_what_its_graph_says(runtime: Runtime, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """A graph that was optimised and saved once: the same answers; nothing that is damaged or foreign is used."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,6 @@ from nearsight.common.inference.measurement import measure
 from nearsight.common.inference.runtime import Runtime
 from nearsight.common.inference.saved_graphs import SavedGraphs, being_prepared, prepare
 from support.networks import adder_network, colour_network, endless_network
-
-
-@pytest.fixture
-def runtime() -> Iterator[Runtime]:
-    runtime = Runtime()
-    yield runtime
-    runtime.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +13,11 @@ from tests.support.videos import SIDE, convolutional_network, frames_with_a_movi
 
 import nearsight
 from nearsight.common.errors import CorruptStore, NotFound
-from nearsight.common.inference.region_reuse import PartialNetwork, ReuseSettings
+from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 from nearsight.common.inference.runtime import Runtime
 from nearsight.device.video.session import VideoSession, VideoSettings
+from support.networks import ALWAYS
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,7 @@ def test_an_operator_that_is_unknown_ends_the_reuse_and_the_log_says_once_where_
     runtime = Runtime()
     plain = runtime.load(path, "plain")
     with capture_logs() as logs:
-        settings = ReuseSettings(least_saved_ms=-math.inf)
-        network = PartialNetwork(runtime, path, "sums", tmp_path / "segments", settings=settings)
+        network = PartialNetwork(runtime, path, "sums", tmp_path / "segments", settings=ALWAYS)
         session = VideoSession(network, settings=VideoSettings(threshold_db=60))
         results = []
         for frame in frames_with_a_moving_patch(20):
