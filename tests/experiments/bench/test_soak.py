@@ -8,7 +8,7 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.device.recognition import Recognition
-from nearsight.experiments.bench.soak import Running, Tally
+from nearsight.experiments.bench.soak import Running, Tally, flat
 
 
 def answer(object_id: str | None) -> Recognition:
@@ -55,6 +55,22 @@ def test_an_outcome_is_not_late_for_the_time_that_the_whole_process_was_held_up(
         running.tick()
     tally.ends(late, answer("a"), running.now_s())
     assert tally.late_s == [pytest.approx(5.05)]
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(60, "reached"), (240, "MISSED")])
+def test_memory_that_grows_is_missed_where_the_run_is_long_enough_to_tell(seconds: int, verdict: str) -> None:
+    used = [(float(at_s), 100.0 + 60.0 * (at_s > seconds * 0.7), 40.0, 10.0) for at_s in range(seconds)]
+    (law,) = flat({("edge", 1): list(used)}, seconds / 2)
+    assert (law["found"], law["verdict"]) == (
+        "100 → 160 MiB, 40 → 40 descriptors, 10 → 10 threads",
+        verdict,
+    )
+
+
+def test_descriptors_that_are_left_open_are_missed_in_a_short_run_too() -> None:
+    used = [(float(at_s), 100.0, 40.0 + at_s, 10.0) for at_s in range(60)]
+    (law,) = flat({("edge", 1): list(used)}, 30.0)
+    assert law["verdict"] == "MISSED"
 
 
 @pytest.mark.system
