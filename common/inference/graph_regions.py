@@ -9,7 +9,7 @@ computes, and enlargements to a given size end the reuse as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -243,6 +243,40 @@ def _convolution(step: _Step) -> _Found:
     return _window(step, step.attribute("kernel_shape", shape[2:])), CHANNELS_FIRST
 
 
+def _transposed_convolution(step: _Step) -> _Found:
+    """A convolution of the map with zeros between its cells; its pads are what is cut off the output."""
+    shape = step.shape(1)
+    if shape is None or not step.keeps(CHANNELS_FIRST) or not step.reads_one_map():
+        return None
+    kernel, more = step.attribute("kernel_shape", shape[2:]), step.attribute("output_padding", (0, 0))
+    strides, dilation = (tuple(step.attribute(name, (1, 1))) for name in ("strides", "dilations"))
+    mode, sizes = step.attribute("auto_pad", "NOTSET"), step.attribute("output_shape", None)
+    cut_off = list(step.attribute("pads", (0, 0, 0, 0)) if mode == "NOTSET" else (0, 0, 0, 0))
+    for axis, cells in enumerate(step.first.size):
+        if sizes is None and not mode.startswith("SAME"):
+            continue
+        full = (cells - 1) * strides[axis] + dilation[axis] * (kernel[axis] - 1) + 1 + more[axis]
+        missing = full - (cells * strides[axis] if sizes is None else sizes[axis - 2])
+        if missing < 0 and sizes is not None:
+            return None  # cells are added behind the map, which a crop could not have
+        missing = max(missing, 0)
+        cut_off[axis] = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
+        cut_off[axis + 2] = missing - cut_off[axis]
+    pads = other_pads(kernel, dilation, cut_off, more)
+    return Window(
+        (kernel[0], kernel[1]), pads=pads, dilation=dilation, repeats=strides, spread=True
+    ), CHANNELS_FIRST
+
+
+def other_pads(
+    kernel: Sequence[int], dilation: Sequence[int], pads: Sequence[int], more: Sequence[int]
+) -> tuple[int, int, int, int]:
+    """What a transposed convolution cuts off, of the padding of its windows; or the other way round."""
+    rows, columns = (one * (cells - 1) for one, cells in zip(dilation, kernel, strict=True))
+    top, left, bottom, right = pads
+    return rows - top, columns - left, rows - bottom + more[0], columns - right + more[1]
+
+
 def _pooling(step: _Step) -> _Found:
     only_values = len([name for name in step.node.output if name]) == 1
     if not step.keeps(CHANNELS_FIRST) or not only_values:
@@ -354,6 +388,7 @@ _RULES: Mapping[tuple[str, str], Callable[[_Step], _Found]] = MappingProxyType(
     | {("", "Concat"): _joining, ("", "Pad"): _padding, ("", "Transpose"): _transposition}
     | {
         (_FUSED, "FusedConv"): _convolution,
+        ("", "ConvTranspose"): _transposed_convolution,
         ("", "Resize"): _enlargement,
         (_BLOCKED, "Upsample"): _enlargement,
     }

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.inference.graph_regions import read_regions
+from nearsight.common.inference.graph_regions import other_pads, read_regions
 from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
 from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.propagation import Node, Window
@@ -363,7 +363,9 @@ class OptimisedGraph:
     def _padded(self, node: onnx.NodeProto) -> onnx.NodeProto:
         """With its padding in numbers: what "SAME" means depends on the size, and a crop has another one."""
         automatic = [
-            one for one in node.attribute if one.name == "auto_pad" and one.s not in (b"", b"NOTSET")
+            one
+            for one in node.attribute
+            if one.name == "output_shape" or (one.name == "auto_pad" and one.s not in (b"", b"NOTSET"))
         ]
         if not automatic:
             return node
@@ -371,11 +373,15 @@ class OptimisedGraph:
         window = next(
             one.operator for one in self._regions.nodes if one.output.partition(" without ")[0] == output
         )
+        pads: Sequence[int] = window.pads
+        if window.spread:
+            more = next((one.ints for one in node.attribute if one.name == "output_padding"), (0, 0))
+            pads = other_pads(window.kernel, window.dilation, pads, more)
         copy = self._onnx.NodeProto()
         copy.CopyFrom(node)
-        kept = [one for one in node.attribute if one.name not in ("auto_pad", "pads")]
+        kept = [one for one in node.attribute if one.name not in ("auto_pad", "pads", "output_shape")]
         del copy.attribute[:]
-        copy.attribute.extend([*kept, self._onnx.helper.make_attribute("pads", window.pads)])
+        copy.attribute.extend([*kept, self._onnx.helper.make_attribute("pads", pads)])
         return copy
 
 

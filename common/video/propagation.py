@@ -34,8 +34,9 @@ _EMPTY = Rectangle(0, 0, 0, 0)
 class Window:
     """How the cells of an output map depend on those of an input map.
 
-    A convolution, a pooling, a padding (kernel 1), an upsampling (kernel 1), or, with all defaults, an
-    element-wise operator. Methods with an axis (0: rows, 1: columns) take and give cells along it.
+    A convolution, a pooling, a padding (kernel 1), an upsampling (kernel 1), a transposed convolution (a
+    convolution of the input with zeros between its cells), or, with all defaults, an element-wise operator.
+    Methods with an axis (0: rows, 1: columns) take and give cells along it.
 
     Attributes
     ----------
@@ -47,6 +48,8 @@ class Window:
         A last window may reach beyond the padding, as with ONNX's ``ceil_mode``.
     repeats : tuple of int
         Each cell of the input is repeated so often before the windows are laid over it.
+    spread : bool
+        Zeros stand for the repetitions of a cell, and none behind the last cell; pads may be negative.
     """
 
     kernel: Pair = (1, 1)
@@ -55,6 +58,7 @@ class Window:
     dilation: Pair = (1, 1)
     ceil: bool = False
     repeats: Pair = (1, 1)
+    spread: bool = False
 
     def shape_out(self, shape: Pair) -> Pair:
         """Rows and columns of the output for those of the input."""
@@ -72,7 +76,7 @@ class Window:
 
     def size(self, axis: int, cells: int) -> int:
         """Outputs along an axis."""
-        cells *= self.repeats[axis]
+        cells = cells * self.repeats[axis] - self._zeros(axis)
         before, behind = self.pads[axis], self.pads[axis + 2]
         room, step = cells + before + behind - self._span(axis), self.stride[axis]
         outputs = max((-(-room // step) if self.ceil else room // step) + 1, 0)
@@ -83,23 +87,32 @@ class Window:
         """Outputs, from start to before stop, whose windows meet these inputs; not clipped."""
         before, step, repeats = self.pads[axis], self.stride[axis], self.repeats[axis]
         first = -((self._span(axis) - 1 - before - start * repeats) // step)
-        return first, (stop * repeats - 1 + before) // step + 1
+        return first, (stop * repeats - 1 - self._zeros(axis) + before) // step + 1
 
     def read(self, axis: int, start: _Index, stop: _Index) -> tuple[_Index, _Index]:
-        """Inputs that these outputs read; may reach beyond the map."""
+        """Inputs that these outputs read; may reach beyond the map.
+
+        A crop of these inputs yields these outputs. Where zeros are between the cells and few around the map,
+        it takes a cell more at an end than they read.
+        """
         before, step, repeats = self.pads[axis], self.stride[axis], self.repeats[axis]
-        last = (stop - 1) * step - before + self._span(axis) - 1
-        return (start * step - before) // repeats, last // repeats + 1
+        zeros, last = self._zeros(axis), (stop - 1) * step - before + self._span(axis) - 1
+        first = start * step - before + min(zeros, before)
+        return first // repeats, (last + max(zeros - self.pads[axis + 2], 0)) // repeats + 1
 
     def filled(self, axis: int, start: int, stop: int) -> Pair:
         """Outputs whose windows lie wholly in these inputs; may reach beyond the map."""
         before, step, repeats = self.pads[axis], self.stride[axis], self.repeats[axis]
-        first = -(-(start * repeats + before) // step)
+        first = -(-(start * repeats - self._zeros(axis) + before) // step)
         return first, (stop * repeats + before - self._span(axis)) // step + 1
 
     def pitch(self, axis: int) -> Fraction:
         """Cells of the input from one output to the next."""
         return Fraction(self.stride[axis], self.repeats[axis])
+
+    def _zeros(self, axis: int) -> int:
+        """Between two cells."""
+        return (self.repeats[axis] - 1) * self.spread
 
     def _span(self, axis: int) -> int:
         return self.dilation[axis] * (self.kernel[axis] - 1) + 1

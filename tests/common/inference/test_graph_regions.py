@@ -186,6 +186,37 @@ def test_convolutions_obey_the_law(
     check_the_law(Executed(model, size), data, size, tight=tight)
 
 
+transposed = st.one_of(
+    st.fixed_dictionaries(
+        {"pads": st.tuples(*[st.integers(0, 2)] * 4), "output_padding": st.tuples(*[st.integers(0, 2)] * 2)}
+    ),
+    st.fixed_dictionaries({"auto_pad": st.sampled_from(["VALID", "SAME_UPPER", "SAME_LOWER"])}),
+    st.fixed_dictionaries({"output_shape": st.tuples(*[st.integers(8, 20)] * 2)}),
+    st.fixed_dictionaries({"output_shape": st.just((9, 12)), "auto_pad": st.just("SAME_UPPER")}),
+)
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.data(), sizes, pairs, pairs, pairs, transposed, st.sampled_from([1, 2, 4]))
+def test_transposed_convolutions_obey_the_law(
+    data: st.DataObject,
+    size: Pair,
+    kernel: Pair,
+    strides: Pair,
+    dilations: Pair,
+    more: dict[str, Any],
+    group: int,
+) -> None:
+    # onnxruntime refuses more.
+    assume(all(one < most for one, most in zip(more.get("output_padding", (0, 0)), strides, strict=True)))
+    one = node("ConvTranspose", ["x", "w"], strides=strides, dilations=dilations, group=group, **more)
+    model = model_of([one], [weights("w", CHANNELS, 4 // group, *kernel)], (1, CHANNELS, *size))
+    network = Executed(model, size)
+    assume(not network.regions.ended_by)  # an output that is enlarged, or that is empty
+    gaps = dilations != (1, 1) or any(one > cells for one, cells in zip(strides, kernel, strict=True))
+    check_the_law(network, data, size, tight=not gaps)
+
+
 poolings = st.fixed_dictionaries(
     {
         "kernel_shape": st.tuples(st.integers(2, 4), st.integers(2, 4)),
@@ -344,7 +375,7 @@ NO_GEOMETRY: dict[str, tuple[list[Any], list[TensorProto]]] = {
     "Add": ([node("Add", ["x", "w"])], [weights("w", 1, 1, 12, 12)]),
     "Mul": ([node("GlobalAveragePool", ["x"], ["gate"]), node("Mul", ["x", "gate"])], []),
     "MaxPool": ([node("MaxPool", ["x"], ["y", "places"], kernel_shape=[2, 2])], []),
-    "ConvTranspose": ([node("ConvTranspose", ["x", "w"])], [weights("w", 4, 4, 3, 3)]),
+    "ConvTranspose": ([node("ConvTranspose", ["x", "w"], output_shape=[15, 13])], [weights("w", 4, 4, 3, 3)]),
     "Resize": (
         [node("Resize", ["x", "", "f"], mode="linear")],
         [numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "f")],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -63,10 +64,10 @@ def assert_reuses_as_the_whole_network(
     path: Path,
     offset: tuple[int, int] = (0, 0),
     regions: Sequence[Rectangle] = REGIONS,
-) -> None:
+) -> str:
     """It executes changed rectangles in part, and its answers are those of the network as it is.
 
-    In the end the picture moves by the offset.
+    In the end the picture moves by the offset. Returns the name of the last part.
     """
     partial = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), settings=ALWAYS)
     plain = runtime.load(path, "plain")
@@ -95,8 +96,10 @@ def assert_reuses_as_the_whole_network(
         Rectangle(0, SIDE - max(right, 0), SIDE, SIDE),
     ]
     assert_same(partial.run(frame, changed, offset), plain, frame)
+    last = partial.explain()[-1].name
     partial.close()
     plain.close()
+    return last
 
 
 def assert_same(found: dict[str, Tensor], plain: Network, frame: NDArray[np.float32]) -> None:
@@ -271,3 +274,35 @@ def test_padding_before_wide_windows_makes_no_crop_that_is_too_small_for_them(
     path = saved(tmp_path / "n.onnx", nodes, {"w": (4, 3)}, {"mask": (1, 4, 61, 60)}, (wide,))
     for offset in ((1, 1), (1, 0), (-1, 1), (0, -1)):
         assert_reuses_as_the_whole_network(runtime, path, offset)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "more"),
+    [
+        (2, {}),
+        (3, {"pads": [1, 1, 1, 1], "output_padding": [1, 1], "group": 4}),
+        (3, {"auto_pad": "SAME_UPPER"}),
+        (5, {"output_shape": [30, 30]}),
+        (2, {"pads": [1, 0, 0, 1], "dilations": [2, 2]}),
+        (1, {"output_padding": [1, 1]}),
+        (4, {"pads": [2, 0, 0, 2]}),
+    ],
+)
+def test_transposed_convolutions_that_are_joined_with_earlier_maps_are_executed_in_part(
+    runtime: Runtime, tmp_path: Path, kernel: int, more: dict[str, Any]
+) -> None:
+    up = numpy_helper.from_array(
+        np.random.default_rng(9).normal(0, 0.2, (16, 8 // more.get("group", 1), kernel, kernel)).astype("f"),
+        "up",
+    )
+    nodes = [
+        conv("photo", "w1", "half", stride=2),
+        helper.make_node("Relu", ["half"], ["a"]),
+        conv("a", "w2", "quarter", stride=2),
+        helper.make_node("ConvTranspose", ["quarter", "up"], ["b"], strides=[2, 2], **more),
+        helper.make_node("Concat", ["b", "a"], ["c"], axis=1),
+        conv("c", "w3", "mask"),
+    ]
+    channels = {"w1": (16, 3), "w2": (16, 16), "w3": (2, 24)}
+    path = saved(tmp_path / "n.onnx", nodes, channels, {"mask": (1, 2, SIDE // 2, SIDE // 2)}, [up])
+    assert assert_reuses_as_the_whole_network(runtime, path, (-4, 8)) == "mask"

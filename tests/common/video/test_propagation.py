@@ -15,14 +15,23 @@ from nearsight.common.video.regions import Rectangle
 Mask = NDArray[np.bool_]
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
-windows = st.builds(
-    Window,
-    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
-    stride=pairs,
-    pads=st.tuples(*[st.integers(0, 2)] * 4),
-    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
-    ceil=st.booleans(),
-    repeats=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+windows = st.one_of(
+    st.builds(
+        Window,
+        kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+        stride=pairs,
+        pads=st.tuples(*[st.integers(0, 2)] * 4),
+        dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+        ceil=st.booleans(),
+        repeats=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    ),
+    st.builds(
+        Window,
+        kernel=st.tuples(st.integers(3, 5), st.integers(3, 5)),
+        pads=st.tuples(*[st.integers(2, 4)] * 4),
+        repeats=pairs,
+        spread=st.just(True),
+    ),
 )
 shapes = st.tuples(st.integers(3, 12), st.integers(3, 12))
 
@@ -51,6 +60,8 @@ def taps(window: Window, output: int, axis: int) -> range:
     start = output * window.stride[axis] - window.pads[axis]
     span = window.dilation[axis] * (window.kernel[axis] - 1) + 1
     repeats = window.repeats[axis]
+    if window.spread:  # every other cell is a zero
+        return range(-(-start // repeats), (start + span - 1) // repeats + 1)
     return range(start // repeats, (start + span - 1) // repeats + 1)
 
 
