@@ -101,7 +101,13 @@ class PeerStore:
     def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
         """Add to the counters of a key, by their names. Each addition counts exactly once.
 
-        Never repeat a merge: if the future fails, the counts are kept and sent again in the background.
+        Never repeat a merge: if the future fails, the counts are kept and sent again in the background, but
+        for those that are refused (`InvalidArgument`).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a count is no whole number; also as `put`.
         """
         return self._node.store.merge(self._key(key), counts, ttl_s=_checked(ttl_s))
 

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from operator import index
 from typing import TypeVar
 
 from nearsight.common.background.futures import completed, failed, flat, then
@@ -22,9 +23,16 @@ from nearsight.device.peers.store.quorum_read import QuorumRead
 from nearsight.device.peers.store.quorum_write import QuorumWrite
 from nearsight.device.peers.store.replica_calls import ReplicaCalls
 from nearsight.device.peers.store.service import NodeAnswer
-from nearsight.device.peers.store.shared_store import LARGEST_COUNT
 from nearsight.device.peers.store.stamps import NEVER, Stamp
-from nearsight.device.peers.store.values import Counters, Entry, ItemList, ListItem, Register, check_key
+from nearsight.device.peers.store.values import (
+    MAX_COUNTERS_BYTES,
+    Counters,
+    Entry,
+    ItemList,
+    ListItem,
+    Register,
+    check_key,
+)
 
 MOST_REPETITIONS = 3
 """How often a write is repeated above later stamps that it met. Once is enough to be later than all writes
@@ -80,7 +88,13 @@ class KVStore:
         self._cluster = calls.route.cluster
         self._counts = calls.counts
         self._plain, self._note_use = calls.shared.entries.plain, calls.shared.entries.used.append
-        self._increments = PendingIncrements(calls.shared.stamps, rng, calls.settings.max_keys)
+        limits = calls.settings
+        self._increments = PendingIncrements(
+            calls.shared.stamps,
+            rng,
+            max(_REMEMBERED_KEYS, limits.max_keys),
+            min(MAX_COUNTERS_BYTES, limits.value_limit_bytes),
+        )
         self._local_keys = LocalReplicaKeys(None, everything=False)
 
     def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> Future[None]:
@@ -150,16 +164,22 @@ class KVStore:
 
         Never repeat a merge: if the future fails, the counts are kept and go out with the next merge of the
         key, or in the background.
+
+        Raises
+        ------
+        TypeError
+            If a count is no whole number.
         """
+        whole = {name: index(count) for name, count in counts.items()}
         try:
             check_key(key)
-            for name, count in counts.items():
+            for name, count in whole.items():
                 check_key(name, "counter")
-                if not 0 <= count < LARGEST_COUNT:
+                if count < 0:
                     raise InvalidArgument(f"{count} cannot be added to a counter")
             with self._shared.lock:
                 now_s = self._clock.monotonic()
-                entry = self._increments.add(key, counts, self._end(ttl_s), now_s)
+                entry = self._increments.add(key, whole, self._end(ttl_s), now_s)
         except NearsightError as error:
             return failed(error)
         return self._contribute(entry)

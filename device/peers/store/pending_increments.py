@@ -12,9 +12,16 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nearsight.common.errors import Overloaded
+from nearsight.common.errors import InvalidArgument, Overloaded
+from nearsight.device.peers.store.shared_store import LARGEST_COUNT
 from nearsight.device.peers.store.stamps import NEVER, LamportClock, Stamp
-from nearsight.device.peers.store.values import Contribution, Counters, Entry
+from nearsight.device.peers.store.values import (
+    MAX_COUNTERS_BYTES,
+    Contribution,
+    Counters,
+    Entry,
+    contribution_bytes,
+)
 
 
 @dataclass(slots=True)
@@ -39,12 +46,17 @@ class PendingIncrements:
         continuation of another that is forgotten here.
     limit : int
         Most keys that are kept; those that everybody has are forgotten first.
+    limit_bytes : int
+        Most bytes of the counters of one key.
     """
 
-    def __init__(self, clock: LamportClock, rng: random.Random, limit: int) -> None:
+    def __init__(
+        self, clock: LamportClock, rng: random.Random, limit: int, limit_bytes: int = MAX_COUNTERS_BYTES
+    ) -> None:
         self._clock = clock
         self._rng = rng
         self._limit = limit
+        self._limit_bytes = limit_bytes
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
     def add(self, key: str, counts: Mapping[str, int], ends_s: float | None, now_s: float) -> Entry:
@@ -52,6 +64,8 @@ class PendingIncrements:
 
         Raises
         ------
+        InvalidArgument
+            If no device would accept the sums. Nothing is counted: else it would be sent for ever.
         Overloaded
             If too many keys wait to be acknowledged.
         """
@@ -60,7 +74,15 @@ class PendingIncrements:
         if account is None or (account.ends_s is not None and account.ends_s <= now_s):
             self._make_room()
             account = self._accounts[key] = self._new()
-        account.counts.update({name: count for name, count in counts.items() if count})
+        sums = account.counts + Counter(counts)
+        size_bytes = contribution_bytes(Contribution(account.contributor, account.began, sums))
+        if size_bytes > self._limit_bytes or max(sums.values(), default=0) > LARGEST_COUNT:
+            raise InvalidArgument(
+                f"the counters of {key!r} would be larger than devices accept: {size_bytes} bytes of "
+                f"{self._limit_bytes}, sums up to {LARGEST_COUNT}",
+                advice="spread the names over several keys",
+            )
+        account.counts = sums
         account.renewed, account.ends_s = self._clock.next(), ends_s
         self._accounts.move_to_end(key)
         return _entry(key, account)

@@ -264,7 +264,7 @@ def size_bytes(entry: Entry) -> int:
         case ItemList(items):
             size += sum(len(item.value) for item in items) + len(items) * (_STAMP_BYTES + 4)
         case Counters(contributions):
-            size += sum(map(_contribution_bytes, contributions))
+            size += sum(map(contribution_bytes, contributions))
         case None:
             pass
     return size
@@ -297,7 +297,7 @@ def _overflow(value: Value | None) -> Stamp:
             parts = [(item.stamp, len(item.value)) for item in items]
             return _up_to(parts, MAX_ITEMS, MAX_LIST_BYTES)
         case Counters(contributions):
-            parts = [(each.began, _contribution_bytes(each)) for each in contributions]
+            parts = [(each.began, contribution_bytes(each)) for each in contributions]
             return _up_to(parts, MAX_CONTRIBUTORS, MAX_COUNTERS_BYTES)
         case _:
             return NEVER
@@ -313,7 +313,8 @@ def _up_to(parts: list[tuple[Stamp, int]], most: int, most_bytes: int) -> Stamp:
     return overflow
 
 
-def _contribution_bytes(contribution: Contribution) -> int:
+def contribution_bytes(contribution: Contribution) -> int:
+    """About what the sums of one contributor take as a message."""
     counts = contribution.counts
     return _STAMP_BYTES + 10 + sum(map(len, counts)) + len(counts) * _COUNT_BYTES
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future
 
+import numpy as np
 import pytest
 
 from nearsight.common.errors import InvalidArgument, Unavailable
@@ -62,6 +63,33 @@ def test_counters_add_up_over_devices(three: Group) -> None:
         merge.result(S)
     assert three.nodes[0].store.counts("counts").result(S) == {"x": 30, "y": 60}
     assert three.nodes[2].store.counts("counts").result(S) == {"x": 30, "y": 60}
+
+
+@pytest.mark.parametrize("count", [1.5, "1"])
+def test_a_count_that_is_no_whole_number_is_refused_and_forgotten(three: Group, count: object) -> None:
+    store, key = three.nodes[0].store, f"whole {count}"
+    with pytest.raises(TypeError, match="integer"):
+        store.merge(key, {"x": count})  # type: ignore[dict-item]
+    store.merge(key, {"x": True, "y": np.int64(2)}).result(S)
+    assert three.nodes[1].store.counts(key).result(S) == {"x": 1, "y": 2}
+
+
+def test_counts_that_no_device_would_take_are_refused_and_forgotten(three: Group) -> None:
+    store = three.nodes[0].store
+    too_many = {f"a name as long as this one {number}": 1 for number in range(20_000)}
+    for counts in (too_many, {"x": 2**48 + 1}):
+        with pytest.raises(InvalidArgument, match="larger than devices accept"):
+            store.merge("many", counts).result(S)
+    store.merge("many", {"x": 1}).result(S)
+    assert three.nodes[1].store.counts("many").result(S) == {"x": 1}
+
+
+def test_a_device_that_holds_no_key_for_others_counts() -> None:
+    with group(2) as nodes:
+        empty = nodes.add(max_keys=0)
+        nodes.wait_synchronised()
+        empty.store.merge("c", {"x": 1}).result(S)
+        assert nodes.nodes[0].store.counts("c").result(S) == {"x": 1}
 
 
 def test_a_deleted_key_begins_anew(three: Group) -> None:
