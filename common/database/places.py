@@ -8,8 +8,9 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from nearsight.common.errors import ConfigurationError
@@ -51,6 +52,7 @@ def put_in_place(new: Path, path: Path) -> Path | None:
     """
     if log_of(new).exists():
         raise ConfigurationError(f"cannot write {new}", advice="check the disk and its free space")
+    _fold_log(path)
     with _excluding_others(path):
         there = path.exists()
         aside = free_name(path, "replaced")
@@ -60,6 +62,13 @@ def put_in_place(new: Path, path: Path) -> Path | None:
         new.replace(path)
         sync_folder(path.parent)
     return aside if there else None
+
+
+def _fold_log(path: Path) -> None:
+    """Write the log of a sound database into it: an exchange that is cut off then does not part them."""
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True, timeout=0)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 @contextmanager

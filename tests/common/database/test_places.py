@@ -43,6 +43,21 @@ def test_a_database_that_cannot_be_set_aside_keeps_its_log(
     assert rows(old, "things") == [("lamp",), ("chair",)]
 
 
+def test_an_exchange_that_is_cut_off_leaves_a_database_with_all_its_rows(old: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.db"
+    copy_database(old, new, FORMAT)
+    with used_by_another_process(old):
+        pass  # killed: the log stays
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "replace", cut_off)
+        put_in_place(new, old)
+    assert rows(old, "things") == [("lamp",), ("chair",)]
+
+
+def cut_off(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_database_in_use_keeps_its_place(old: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.db"
     copy_database(old, new, FORMAT)
