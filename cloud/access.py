@@ -25,7 +25,7 @@ from nearsight.common.catalogue.store import (
 )
 from nearsight.common.catalogue.training import NewObject, Rejection, SkippedImage
 from nearsight.common.database.files import copy_database
-from nearsight.common.database.places import put_in_place
+from nearsight.common.database.places import put_in_place, real_file
 from nearsight.common.errors import ConfigurationError, NotFound, Overloaded
 from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Stub
@@ -176,6 +176,7 @@ def restore(backup: Path, database: Path) -> Restored:
     ConfigurationError
         If a process uses the database, or the disk cannot be written.
     """
+    database = real_file(database)  # a link to it stays one
     if not database.parent.is_dir():
         raise ConfigurationError(
             f"there is no folder {database.parent}", advice=f"mkdir -p {database.parent}"

@@ -22,8 +22,14 @@ def log_of(path: Path) -> Path:
 
 
 def beside(path: Path, ending: str) -> Path:
-    """A file that SQLite keeps beside a database."""
-    return path.with_name(path.name + ending)
+    """A file that lies beside a database."""
+    real = real_file(path)
+    return real.with_name(real.name + ending)
+
+
+def real_file(path: Path) -> Path:
+    """The database itself where ``path`` is a symbolic link: beside that, SQLite keeps its files."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def free_name(path: Path, ending: str) -> Path:
@@ -35,7 +41,7 @@ def free_name(path: Path, ending: str) -> Path:
 def set_aside(path: Path, ending: str) -> Path:
     """Give a database that nobody uses another name, with its log; returns the name."""
     aside = free_name(path, ending)
-    path.rename(aside)
+    real_file(path).rename(aside)
     _move_log(path, aside)
     return aside
 
@@ -43,7 +49,7 @@ def set_aside(path: Path, ending: str) -> Path:
 def put_in_place(new: Path, path: Path) -> Path | None:
     """Give a database the name of another one, which is set aside; returns where that is now.
 
-    ``new`` lies on the same disk and is not in use. Whoever opens ``path`` finds either of the two, complete.
+    ``new`` lies beside it and is not in use. Whoever opens ``path`` finds either of the two, complete.
 
     Raises
     ------

@@ -287,6 +287,18 @@ def test_a_cloud_is_backed_up_while_it_serves_and_restored_when_it_is_stopped(
     assert recognised(database.with_name("cloud.db.replaced"), 0, 1) == [None, "0001"]
 
 
+def test_a_link_to_a_database_stays_one_when_a_backup_is_restored(folder: Path, database: Path) -> None:
+    link = database.parent / "links" / "cloud.db"
+    link.parent.mkdir()
+    link.symlink_to(database)
+    assert main(["cloud", "ingest", str(folder), "--catalogue", "museum"]) == 0
+    assert main(["cloud", "backup", "monday.db"]) == 0
+    assert main(["cloud", "restore", "monday.db", "--database", str(link)]) == 0
+    assert [*link.parent.iterdir()] == [link]
+    assert link.readlink() == database
+    assert database.with_name("cloud.db.replaced").exists()
+
+
 def test_a_damaged_database_is_replaced_by_its_backup(
     folder: Path, database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,16 @@ def test_a_log_that_is_deleted_takes_nothing_acknowledged_with_it(file: Database
         assert rescued.rows("SELECT name FROM things") == [("lamp",)]
 
 
+def test_a_log_that_is_deleted_is_noticed_behind_a_link(file: DatabaseFile, tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to("things.db")
+    with DatabaseFile(link, FORMAT, create=False) as linked:
+        add(linked, "lamp")
+        file.path.with_name("things.db-wal").unlink()
+        with pytest.raises(Unavailable, match=r"things\.db-wal was deleted"):
+            add(linked, "chair")
+
+
 def test_a_file_whose_folder_is_gone_says_that_nothing_could_be_saved(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.database.files import copy_database
-from nearsight.common.database.places import put_in_place
+from nearsight.common.database.places import put_in_place, set_aside
 from nearsight.common.errors import ConfigurationError
 from support.databases import FORMAT, database_with_a_row, rows, used_by_another_process
 
@@ -72,3 +72,12 @@ def test_a_database_in_use_keeps_its_place(old: Path, tmp_path: Path) -> None:
 def test_a_database_may_take_a_place_that_is_free(old: Path, tmp_path: Path) -> None:
     assert put_in_place(old, tmp_path / "other.db") is None
     assert rows(tmp_path / "other.db", "things") == [("lamp",)]
+
+
+def test_a_database_behind_a_link_is_set_aside_where_it_is(old: Path, tmp_path: Path) -> None:
+    link = tmp_path / "links" / "things.db"
+    link.parent.mkdir()
+    link.symlink_to("../things.db")
+    assert set_aside(link, "damaged") == old.with_name("things.db.damaged")
+    assert rows(old.with_name("things.db.damaged"), "things") == [("lamp",)]
+    assert link.is_symlink()
