@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from nearsight.common.errors import ConfigurationError
+from nearsight.common.folder_lock import locked
 from nearsight.common.rpc.security import KEY_NAME, replace_file
 
 DEFAULT_FILE = Path("gateway-tokens.json")
@@ -82,19 +84,19 @@ def add_token(path: Path, name: str, catalogues: Sequence[str] = (), rate_per_s:
     ConfigurationError
         If the name is taken or none, no catalogue can have one of the names, or the file cannot be written.
     """
-    tokens = read_tokens(path)
     for text, what in ((name, "a token"), *((catalogue, "a catalogue") for catalogue in catalogues)):
         if not KEY_NAME.fullmatch(text):
             raise ConfigurationError(
                 f"{text!r} cannot name {what}", advice="use letters, digits, dots, dashes and underscores"
             )
-    if any(token.name == name for token in tokens):
-        raise ConfigurationError(
-            f"there is a token called {name} already",
-            advice=f"choose another name, or run `nearsight gateway tokens revoke {name}` first",
-        )
     secret = secrets.token_urlsafe(24)
-    _write(path, (*tokens, Token(name, digest_of(secret), tuple(catalogues), rate_per_s)))
+    with _changing(path) as tokens:
+        if any(token.name == name for token in tokens):
+            raise ConfigurationError(
+                f"there is a token called {name} already",
+                advice=f"choose another name, or run `nearsight gateway tokens revoke {name}` first",
+            )
+        tokens.append(Token(name, digest_of(secret), tuple(catalogues), rate_per_s))
     return secret
 
 
@@ -106,18 +108,23 @@ def revoke_token(path: Path, name: str) -> None:
     ConfigurationError
         If there is none of this name.
     """
-    tokens = read_tokens(path)
-    kept = tuple(token for token in tokens if token.name != name)
-    if len(kept) == len(tokens):
-        raise ConfigurationError(
-            f"there is no token called {name!r} in {path}", advice="see `nearsight gateway tokens list`"
-        )
-    _write(path, kept)
+    with _changing(path) as tokens:
+        found = [token for token in tokens if token.name == name]
+        if not found:
+            raise ConfigurationError(
+                f"there is no token called {name!r} in {path}", advice="see `nearsight gateway tokens list`"
+            )
+        tokens.remove(found[0])
 
 
-def _write(path: Path, tokens: Sequence[Token]) -> None:
-    text = json.dumps([asdict(token) for token in tokens], indent=1)
-    replace_file(path, f"{text}\n".encode(), 0o600)
+@contextmanager
+def _changing(path: Path) -> Iterator[list[Token]]:
+    """The tokens of a file, to be changed: written at the end; other processes that change them wait."""
+    with locked(path.parent):
+        tokens = [*read_tokens(path)]
+        yield tokens
+        text = json.dumps([asdict(token) for token in tokens], indent=1)
+        replace_file(path, f"{text}\n".encode(), 0o600)
 
 
 class _Signature(NamedTuple):

@@ -2,6 +2,7 @@
 
 import json
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, Overloaded
 from nearsight.edge.gateway.access import Access, Visitor
 from nearsight.edge.gateway.settings import LimitSettings
-from nearsight.edge.gateway.tokens import Token, TokenFile, add_token, read_tokens, revoke_token
+from nearsight.edge.gateway.tokens import Token, TokenFile, add_token, digest_of, read_tokens, revoke_token
 from support.gateway import CATALOGUE, OTHER, ScriptedEdge, running_gateway
 
 IMAGE = b"an image"
@@ -52,6 +53,15 @@ def test_a_damaged_file_is_refused_at_the_start_and_changes_nothing_later(file: 
     file.unlink()
     tokens.refresh()
     assert not tokens.by_digest
+
+
+def test_tokens_that_are_added_and_revoked_at_the_same_time_are_all_kept_or_gone(file: Path) -> None:
+    add_token(file, "former")
+    with ThreadPoolExecutor(9) as pool:
+        revoked = pool.submit(revoke_token, file, "former")
+        secrets = [*pool.map(lambda number: add_token(file, f"phone-{number}"), range(8))]
+        revoked.result()
+    assert {token.sha256 for token in read_tokens(file)} == {digest_of(secret) for secret in secrets}
 
 
 def test_the_command_adds_lists_and_revokes(
