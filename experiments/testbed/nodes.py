@@ -197,7 +197,7 @@ def _node(state: TestbedState, host: Host, folder: Path) -> Node:
     group = f"nearsight-{state.testbed_id}-{host.name}"
     if host.spec.kind == "ssh":
         there, own = host.spec.folder, f"{state.testbed_id}-{host.name}"
-        shell = SshShell(host, state.testbed_id)
+        shell = SshShell(host)
         return Node(host, shell, f"{there}/{own}", venv_python(host), (), group, f"{there}/agent.py")
     prefix = namespace_of(state.testbed_id, host).prefix if host.spec.kind == "namespace" else ()
     return Node(

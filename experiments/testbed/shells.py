@@ -23,17 +23,27 @@ FILE_TIMEOUT_S = 600.0
 CONNECT_TIMEOUT_S = 10
 _UNREACHABLE = 255
 """Exit status of ssh itself; those of commands are below."""
+_BEGINS = "nearsight: the output begins"
+"""Line before the output of a command: what a login shell prints, as from ``.bashrc``, stands above it."""
 _NOT_FOUND = (
     "install it there (Debian: apt-get install python3 python3-venv); another Python is named with `python` "
     "in the node"
 )
 _ADVICE = (
-    ("host key verification failed", "connect once by hand with `ssh {host}` and confirm the host's key"),
-    ("permission denied", "let this machine's key in: `ssh-copy-id {host}`, or set user or key in the node"),
+    ("identification has changed", "was it installed anew? `ssh {host}` says how to remove its old key"),
+    ("are too open", "chmod 600 that file"),
     ("could not resolve", "check the node's host"),
+    ("host key verification failed", "connect once by hand with `ssh {host}` and confirm the host's key"),
+    (
+        "permission denied",
+        "let this machine's key in: `ssh-copy-id {host}`, or set user or key in the node; "
+        "a key with a passphrase needs an agent: `ssh-add`",
+    ),
     ("connection refused", "is sshd running there, and is the port right? Termux listens on 8022"),
     ("timed out", "is the machine on, and in this network?"),
+    ("too long", "set TMPDIR to a shorter path, such as /tmp"),
 )
+"""What a line of ssh contains → what to do; of several such lines the first one here is the cause."""
 
 
 def last_line(output: bytes) -> str:
@@ -105,18 +115,18 @@ class SshShell(Shell):
     ----------
     host : Host
         Where.
-    testbed_id : str
-        Part of the name of the socket of the shared connection.
     """
 
-    def __init__(self, host: Host, testbed_id: str) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._sockets = tempfile.TemporaryDirectory(prefix=f"nearsight-{testbed_id}-")
+        self._sockets = tempfile.TemporaryDirectory(prefix="nearsight-")
 
     def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
         """Run a command there; see `Shell`."""
         name = self._host.name
-        words = [*self._command(), "--", self._target(), shlex.join(command)]
+        # sh reads the words, whatever the login shell is: that one sees a single quoted word.
+        script = shlex.quote(f"echo '{_BEGINS}'; exec {shlex.join(command)}")
+        words = [*self._command(), "--", self._target(), f"sh -c {script}"]
         try:
             done = subprocess.run(words, input=given, capture_output=True, timeout=timeout_s, check=False)
         except FileNotFoundError as error:
@@ -126,15 +136,18 @@ class SshShell(Shell):
         except subprocess.TimeoutExpired as error:
             raise Unavailable(f"{name} did not answer within {timeout_s:.0f} s") from error
         if done.returncode == _UNREACHABLE:
-            raise self._unreachable(last_line(done.stderr))
-        if done.returncode != 0:
-            complaint = last_line(done.stderr) or last_line(done.stdout) or f"status {done.returncode}"
+            raise self._unreachable(done.stderr)
+        above, begun, output = done.stdout.partition(f"{_BEGINS}\n".encode())
+        if done.returncode != 0 or not begun:
+            said = last_line(done.stderr) or last_line(output or above)
+            complaint = said or f"the command ended with status {done.returncode}, without a word"
             raise SetupError(f"{name}: {complaint}", advice=_NOT_FOUND if done.returncode == 127 else "")
-        return done.stdout
+        return output
 
     def put(self, source: Path, target: str) -> None:
         """Copy a file there; it appears complete or not at all."""
-        script = 'umask 077; mkdir -p "$(dirname "$1")" && cat >"$1.part" && mv "$1.part" "$1"'
+        write = 'mkdir -p "$(dirname "$1")" && cat >"$1.$$" && mv "$1.$$" "$1"'
+        script = f'umask 077; {write} || {{ rm -f "$1.$$"; exit 1; }}'
         self.run(["sh", "-c", script, "sh", target], given=source.read_bytes(), timeout_s=FILE_TIMEOUT_S)
 
     def get(self, source: str, target: Path) -> None:
@@ -155,16 +168,16 @@ class SshShell(Shell):
         return f"{spec.user}@{spec.host}" if spec.user else spec.host
 
     def _command(self) -> list[str]:
-        options = [
+        options = [  # of an option the first counts
             "BatchMode=yes",
-            f"ConnectTimeout={CONNECT_TIMEOUT_S}",
-            "ServerAliveInterval=10",
             "ControlMaster=auto",
             "ControlPersist=60",
-            f"ControlPath={Path(self._sockets.name) / '%C'}",
+            f"ControlPath={Path(self._sockets.name) / 'c'}",  # short: a socket's path has 107 bytes at most
+            *("RequestTTY=no", "RemoteCommand=none", "LogLevel=INFO"),  # others are for work by hand
         ]
-        key = ["-o", "IdentitiesOnly=yes"] if self._host.spec.key else []
-        return ["ssh", *_options(options), *key, *self._own_words()]
+        defaults = [f"ConnectTimeout={CONNECT_TIMEOUT_S}", "ServerAliveInterval=10"]
+        defaults += ["IdentitiesOnly=yes"] if self._host.spec.key else []
+        return ["ssh", *_options(options), *self._own_words(), *_options(defaults)]
 
     def _own_words(self) -> list[str]:
         """Options of ``ssh`` or ``ssh-copy-id`` with which a person reaches the same host."""
@@ -173,11 +186,13 @@ class SshShell(Shell):
         key = ["-i", str(spec.key)] if spec.key else []
         return [*port, *key, *_options(spec.options)]
 
-    def _unreachable(self, complaint: str) -> Unavailable:
-        advice = next((text for part, text in _ADVICE if part in complaint.lower()), "try `ssh {host}`")
+    def _unreachable(self, said: bytes) -> Unavailable:
+        lines = [" ".join(line.split()).strip("@. ") for line in said.decode(errors="replace").splitlines()]
+        known = [(line, text) for part, text in _ADVICE for line in lines if part in line.lower()]
+        complaint, advice = known[0] if known else ("".join(lines[-1:]), "try `ssh {host}`")
         by_hand = shlex.join([*self._own_words(), self._target()])
         return Unavailable(
-            f"{self._host.name} cannot be reached: {complaint.rstrip('.') or 'ssh ended'}",
+            f"{self._host.name} cannot be reached: {complaint or 'ssh ended'}",
             advice=advice.format(host=by_hand),
         )
 

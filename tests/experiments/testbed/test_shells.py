@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from nearsight.common.errors import SetupError, Unavailable
 from nearsight.experiments.testbed.inventory import Host, NodeSpec
 from nearsight.experiments.testbed.shells import LocalShell, SshShell
+from support.disks import small_disk
 from support.sshd import Sshd
 
 
@@ -32,7 +35,16 @@ def shell(sshd: Sshd, **changes: object) -> closing[SshShell]:
     options = (f"UserKnownHostsFile={sshd.known_hosts}",)
     spec = NodeSpec(kind="ssh", host="127.0.0.1", port=sshd.port, key=sshd.key, options=options)
     host = Host(name="lab", node="lab", spec=spec.model_copy(update=changes), address="127.0.0.1")
-    return closing(SshShell(host, "test"))
+    return closing(SshShell(host))
+
+
+def another_key(sshd: Sshd, folder: Path, command: str = "") -> Path:
+    """A further key that is let in; ``command`` is run in place of each command."""
+    key = folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    with (sshd.folder / "authorized_keys").open("a") as allowed:
+        allowed.write((f'command="{command}" ' if command else "") + key.with_suffix(".pub").read_text())
+    return key
 
 
 @pytest.mark.system
@@ -69,7 +81,7 @@ class TestOverSsh:
                 {"options": ("UserKnownHostsFile=/dev/null",)},
                 r"Host key verification failed; connect once by hand with `ssh -p \d+ -i \S+ -o UserKnown",
             ),
-            ({"user": "nobody-of-this-name"}, "Permission denied.*ssh-copy-id"),
+            ({"user": "nobody-of-this-name"}, "Permission denied.*ssh-copy-id.*passphrase.*ssh-add"),
             ({"host": "no-such-host.invalid"}, "Could not resolve.*check the node's host"),
         ],
     )
@@ -79,6 +91,70 @@ class TestOverSsh:
         with shell(sshd, **changes) as lab, pytest.raises(Unavailable, match=complaint) as error:
             lab.run(["true"])
         assert "\n" not in str(error.value)
+
+    def test_what_a_login_shell_prints_is_no_part_of_an_answer(self, sshd: Sshd, tmp_path: Path) -> None:
+        shouting = r"echo Welcome to lab1; exec sh -c \"$SSH_ORIGINAL_COMMAND\""
+        with shell(sshd, key=another_key(sshd, tmp_path, shouting)) as lab:
+            assert lab.run(["printf", "%s", "answer"]) == b"answer"
+            with pytest.raises(SetupError, match="lab: no room"):
+                lab.run(["sh", "-c", "echo no room >&2; exit 3"])
+
+    def test_a_login_shell_that_runs_no_command_is_told(self, sshd: Sshd, tmp_path: Path) -> None:
+        refusing = "echo This account serves files only"
+        with (
+            shell(sshd, key=another_key(sshd, tmp_path, refusing)) as lab,
+            pytest.raises(SetupError, match="lab: This account serves files only"),
+        ):
+            lab.run(["true"])
+
+    def test_settings_for_work_by_hand_change_no_answer(self, sshd: Sshd) -> None:
+        known = f"UserKnownHostsFile={sshd.known_hosts}"
+        by_hand = (known, "RequestTTY=force", "RemoteCommand=tmux", "LogLevel=DEBUG")
+        with shell(sshd, options=by_hand) as lab:
+            assert lab.run(["cat"], given=b"a\nb\r\n\x04") == b"a\nb\r\n\x04"
+        silent = shell(sshd, options=(known, "LogLevel=QUIET"), port=1)
+        with silent as lab, pytest.raises(Unavailable, match="Connection refused"):
+            lab.run(["true"])
+
+    def test_options_of_a_node_come_before_the_defaults(self, sshd: Sshd) -> None:
+        with shell(sshd, options=("ConnectTimeout=77",)) as lab:
+            said = subprocess.run([*lab._command(), "-G", "lab"], capture_output=True, text=True, check=True)
+        assert "connecttimeout 77" in said.stdout.splitlines()
+
+    def test_a_host_key_that_changed_is_no_unknown_one(self, sshd: Sshd, tmp_path: Path) -> None:
+        hosts = tmp_path / "known_hosts"
+        hosts.write_text(f"[127.0.0.1]:{sshd.port} {sshd.key.with_suffix('.pub').read_text()}")
+        with (
+            shell(sshd, options=(f"UserKnownHostsFile={hosts}",)) as lab,
+            pytest.raises(
+                Unavailable, match=r"HAS CHANGED!; was it installed anew.*how to remove its old key"
+            ),
+        ):
+            lab.run(["true"])
+
+    def test_a_key_that_others_can_read_is_named(self, sshd: Sshd, tmp_path: Path) -> None:
+        key = another_key(sshd, tmp_path)
+        key.chmod(0o644)
+        with shell(sshd, key=key) as lab, pytest.raises(Unavailable, match=f"{key}' are too open; chmod 600"):
+            lab.run(["true"])
+
+    def test_a_folder_for_temporary_files_may_have_a_long_path(
+        self, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with tempfile.TemporaryDirectory(prefix="a" * 50, dir="/tmp") as folder:
+            monkeypatch.setattr(tempfile, "tempdir", folder)
+            with shell(sshd) as lab:
+                assert lab.run(["echo", "here"]) == b"here\n"
+
+    @pytest.mark.needs("mounts")
+    def test_a_full_disk_keeps_no_part_of_a_file(self, sshd: Sshd, tmp_path: Path) -> None:
+        (tmp_path / "large").write_bytes(bytes(2**21))
+        disk = tmp_path / "disk"
+        disk.mkdir()
+        with small_disk(disk), shell(sshd) as lab:
+            with pytest.raises(SetupError, match="No space left"):
+                lab.put(tmp_path / "large", f"{disk}/wheel")
+            assert list(disk.iterdir()) == []
 
     def test_a_command_that_hangs_is_given_up(self, sshd: Sshd) -> None:
         with shell(sshd) as lab, pytest.raises(Unavailable, match="did not answer within"):
