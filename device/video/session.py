@@ -8,6 +8,7 @@ of it is computed. Sources: DeepCache, sections 3 to 5; what differs is in decis
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from nearsight.common.video.matching import BlockMatcher, Blocks, Frame, Match, 
 from nearsight.common.video.regions import Rectangle, covering
 from nearsight.common.video.time_budget import LOOSEST_DB, TimeBudget
 from nearsight.common.video.window import MovingWindow
+from nearsight.device.forks import check_process
 from nearsight.device.video.back_off import BackOff
 from nearsight.device.video.drift import DriftGuard, deviation_of
 
@@ -190,6 +192,7 @@ class VideoSession:
             self._runtime = Runtime(settings.threads)
             model = PartialNetwork(self._runtime, path, path.stem, kept, size=settings.size)
         self.network = model
+        self._process = os.getpid()
         self.settings, self._clock = settings, clock
         layout = image_layout(model.input)
         size = settings.size if settings.size and None in model.input.shape[1:] else layout[:2]
@@ -238,7 +241,11 @@ class VideoSession:
         ------
         InvalidImage
             If it is no frame. The session goes on with the next one.
+        RuntimeError
+            In a forked process, if the network has several threads.
         """
+        if self.settings.threads > 1:
+            check_process(self._process, type(self).__name__)
         began_s = self._clock.monotonic()
         photo = fitted(in_colour(frame), *self._window.at.frame_size)
         why, found = self._known_before(self._window.at.cut(photo)), None

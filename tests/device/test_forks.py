@@ -9,6 +9,7 @@ import pytest
 
 from support.discovery import free_udp_port
 from support.pictures import picture_jpeg
+from support.videos import convolutional_network
 
 ASKED_IN_A_CHILD = """
 import asyncio, os, signal, sys
@@ -67,20 +68,35 @@ def museum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+SESSION_IN_A_CHILD = """
+import os, signal, sys
+import numpy as np
+from nearsight import VideoSession, VideoSettings
+
+frame = np.zeros((32, 32, 3), np.uint8)
+with VideoSession(sys.argv[1], settings=VideoSettings(threads=int(sys.argv[2]))) as session:
+    session.run(frame)
+    child = os.fork()
+    if not child:
+        signal.alarm(30)  # one that waits for ever ends by it
+        try:
+            print(session.run(frame).number, flush=True)
+        except RuntimeError as error:
+            print(error, flush=True)
+        os._exit(7)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status))
+"""
+
+
 def in_children(museum: Path, kind: str, *questions: str) -> list[str]:
     """What is printed where each question is put in a forked process of its own, and its exit code."""
+    return printed_by(ASKED_IN_A_CHILD, museum, kind, str(free_udp_port()), *questions)
+
+
+def printed_by(program: str, *arguments: str | Path) -> list[str]:
     asked = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-c",
-            ASKED_IN_A_CHILD,
-            museum,
-            kind,
-            str(free_udp_port()),
-            *questions,
-        ],
+        [sys.executable, "-W", "ignore", "-c", program, *arguments],
         capture_output=True,
         check=False,
         text=True,
@@ -109,3 +125,13 @@ def test_a_forked_process_is_told_at_once_to_make_a_recognizer_of_its_own(
 @pytest.mark.parametrize("kind", ["local", "remote", "sharing"])
 def test_a_forked_process_may_close_what_it_inherited_and_make_its_own(museum: Path, kind: str) -> None:
     assert in_children(museum, kind, "close", "another") == ["closed", "7", "closed", "7"]
+
+
+@pytest.mark.parametrize(("threads", "says"), [(1, "1"), (2, "make one in each process, after the fork")])
+def test_a_video_session_with_threads_of_its_own_is_not_used_after_a_fork(
+    tmp_path: Path, threads: int, says: str
+) -> None:
+    path = convolutional_network(tmp_path / "small.onnx")
+    said, code = printed_by(SESSION_IN_A_CHILD, path, str(threads))
+    assert says in said
+    assert code == "7"

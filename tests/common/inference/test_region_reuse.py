@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.support.videos import SIDE, convolutional_network
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.inference.region_reuse import PartialNetwork, ReuseSettings
@@ -21,6 +20,7 @@ from nearsight.common.inference.reuse_cost import Costs
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.video.regions import Rectangle
 from support.networks import ALWAYS
+from support.videos import SIDE, convolutional_network
 
 Frame = NDArray[np.float32]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from tests.support.videos import convolutional_network, frames_with_a_moving_patch, write_video
 
 from nearsight.__main__ import main
+from support.videos import convolutional_network, frames_with_a_moving_patch, write_video
 
 
 @pytest.fixture(scope="module")

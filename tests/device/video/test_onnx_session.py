@@ -9,7 +9,6 @@ import cv2
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from tests.support.videos import SIDE, convolutional_network, frames_with_a_moving_patch
 
 import nearsight
 from nearsight.common.errors import CorruptStore, NotFound
@@ -18,6 +17,7 @@ from nearsight.common.inference.repository import ModelRepository, manifest_of_f
 from nearsight.common.inference.runtime import Runtime
 from nearsight.device.video.session import VideoSession, VideoSettings
 from support.networks import ALWAYS
+from support.videos import SIDE, convolutional_network, frames_with_a_moving_patch
 
 
 @pytest.fixture(scope="module")
