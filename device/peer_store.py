@@ -135,16 +135,21 @@ class PeerStore:
         """
         watch, loop = object(), running_loop()
         self._watchers[watch] = changed, loop
-        self._deliver(lambda: changed(self.peers()), loop)
+        self._deliver(partial(self._tell, watch), loop)
 
         def end() -> None:
             self._watchers.pop(watch, None)
 
         return end
 
-    def _changed(self, peers: tuple[Peer, ...]) -> None:
-        for changed, loop in list(self._watchers.values()):
-            self._deliver(partial(changed, peers), loop)
+    def _changed(self, now: tuple[Peer, ...]) -> None:
+        del now  # they may be others when it is told
+        for watch, (_, loop) in list(self._watchers.items()):
+            self._deliver(partial(self._tell, watch), loop)
+
+    def _tell(self, watch: object) -> object:
+        known = self._watchers.get(watch)
+        return known[0](self.peers()) if known else None  # it may have ended before it was its turn
 
     def _key(self, key: str) -> str:
         check_process(self._process, "store")

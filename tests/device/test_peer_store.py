@@ -1,6 +1,7 @@
 """The store for applications, on two devices that share, and the example of the documentation."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -97,6 +98,27 @@ def test_who_comes_and_goes_is_told_until_the_watch_ends() -> None:
         stranger.stop(0.5)
         wait_until(lambda: device.store.peers() == ())
         assert seen[-1] != ()
+
+
+def test_a_watch_that_ended_is_not_told_what_waited_for_its_turn(
+    devices: tuple[Recognizer, Recognizer],
+) -> None:
+    store, free, told = devices[0].store, threading.Event(), threading.Event()
+    seen: list[tuple[Peer, ...]] = []
+
+    def wait(_: tuple[Peer, ...]) -> None:
+        free.wait(S)
+
+    def tell(_: tuple[Peer, ...]) -> None:
+        told.set()
+
+    ends = [store.watch(each) for each in (wait, seen.append, tell)]
+    ends[1]()
+    free.set()
+    assert told.wait(S)
+    assert seen == []
+    ends[0]()
+    ends[2]()
 
 
 def test_without_sharing_it_says_what_to_set() -> None:
