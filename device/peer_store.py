@@ -27,8 +27,8 @@ class PeerStore:
     await ``asyncio.wrap_future(future)``. It ends within about twice ``PeerSettings.read_timeout_s``, with a
     result or a `NearsightError`: `InvalidArgument` if the key is empty or too long, the value too large, or
     the key holds another kind of value; `Overloaded` if the devices are full or too busy; `Unavailable` or
-    `DeadlineExceeded` if too few of them answered. Callbacks that are added to the future run on threads of
-    the network and must not wait.
+    `DeadlineExceeded` if too few of them answered; `Cancelled` once the recognizer is closed. Callbacks that
+    are added to the future run on threads of the network and must not wait.
 
     A write is acknowledged when all replicas of the key that are there took it (``PeerSettings.replicas``, by
     default 2). What groups wrote apart merges when they meet again. Keys are the application's own: they are

@@ -166,17 +166,18 @@ class PeerNode:
             return
         self._stopped = True
         deadline = Deadline.after(grace_s, self._clock)
-        if grace_s > 0 and self.peers():
+        hands_over = grace_s > 0 and bool(self.peers())
+        if hands_over:
             self._handover.leave(deadline.remaining_s())
             self._say_goodbye(min(grace_s, GOODBYE_S))
-            # What was written while it was handed over.
+        self.store.close()
+        if hands_over:  # what was written meanwhile; from now on no write succeeds, as nobody would have it
             self._handover.leave(deadline.remaining_s())
         self._server.stop(min(grace_s, GOODBYE_S))
         self._discovery.stop(farewell=grace_s > 0)
         self._links.close()
         self._handover.stop()
         self._timers.stop(self.settings.read_timeout_s)
-        self._calls.close()
 
     def peers(self) -> tuple[Peer, ...]:
         """The peers that are there, suspects among them."""

@@ -124,7 +124,7 @@ class KVStore:
                 self._counts.reads += 1
                 self._counts.own_reads += 1
                 return value
-        check_key(key)
+        self._check(key)
         self._counts.reads += 1
         answer = self._known_here(key, claim=False)
         if answer is None:
@@ -172,7 +172,7 @@ class KVStore:
         """
         whole = {name: index(count) for name, count in counts.items()}
         try:
-            check_key(key)
+            self._check(key)
             for name, count in whole.items():
                 check_key(name, "counter")
                 if count < 0:
@@ -197,6 +197,11 @@ class KVStore:
 
         return then(_and_then(self._read(key), clear), lambda _: None)
 
+    def close(self) -> None:
+        """This device goes: what is not done yet fails with `Cancelled`, and so does what is asked later."""
+        self._calls.close()
+        self._local_keys = LocalReplicaKeys(None, everything=False)
+
     def resend(self) -> None:
         """Send unacknowledged counts again; the node calls this every few seconds."""
         with self._shared.lock:
@@ -207,8 +212,8 @@ class KVStore:
 
     def _read(self, key: str, *, claim: bool = False) -> Future[NodeAnswer]:
         try:
-            check_key(key)
-        except InvalidArgument as error:
+            self._check(key)
+        except NearsightError as error:
             return failed(error)
         self._counts.reads += 1
         known = self._known_here(key, claim=claim)
@@ -235,6 +240,10 @@ class KVStore:
         mine.keys.add(key)
         return NodeAnswer(entry, synchronised=True)
 
+    def _check(self, key: str) -> None:
+        self._calls.check_open()
+        check_key(key)
+
     def _end(self, ttl_s: float | None) -> float | None:
         return None if ttl_s is None else self._clock.monotonic() + ttl_s
 
@@ -251,13 +260,13 @@ class KVStore:
         """Write what ``make`` makes until it stands against what replicas know, given its stamp."""
         limit_bytes = self._calls.settings.value_limit_bytes
         try:
-            check_key(key)
+            self._check(key)
             if len(value) > limit_bytes:
                 raise InvalidArgument(
                     f"the value of {key!r} has {len(value)} bytes, the limit is {limit_bytes}",
                     advice="share who holds it instead, or raise value_limit_bytes on all devices",
                 )
-        except InvalidArgument as error:
+        except NearsightError as error:
             return failed(error)
 
         def attempt(repetitions: int) -> Future[None]:

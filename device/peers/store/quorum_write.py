@@ -220,6 +220,7 @@ class QuorumWrite:
             self._client.again_later(self._repeat, self._repetitions)
             return
         try:
+            self._client.check_open()  # what this device alone took is lost with it
             self._write.check(ranking)
         except NearsightError as error:
             self._client.counts.failed += 1

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import Clock
-from nearsight.common.errors import InternalError, InvalidMessage
+from nearsight.common.errors import Cancelled, InternalError, InvalidMessage
 from nearsight.common.rpc.call import Reply, message_of
 from nearsight.device.peers.routing.kroute import KRoute
 from nearsight.device.peers.settings import PeerSettings
@@ -118,7 +118,8 @@ class ReplicaCalls:
         self.counts = ClientCounts()
         self.first_timeout = AdaptiveTimeout(settings.hedge_s)
         self._rng = rng
-        self._closed = threading.Event()
+        self.closed = threading.Event()
+        """This device goes: its reads and writes fail."""
         self._numbers = itertools.count()
         self._repeated: dict[int, Callable[[], None]] = {}
 
@@ -128,14 +129,25 @@ class ReplicaCalls:
         self._repeated[number] = job
         wait_s = BUSY_WAIT_S * self._rng.uniform(0.5, 1.5) * 2 ** (times - 1)
         self.timers.submit(lambda: self._repeat(number), after_s=wait_s)
-        if self._closed.is_set():
+        if self.closed.is_set():
             self._repeat(number)
 
     def close(self) -> None:
-        """End what waits to be repeated; connections and timers are closed by then."""
-        self._closed.set()
+        """End what waits to be repeated, and have all that is not done yet fail."""
+        self.closed.set()
         while self._repeated:
             self._repeat(next(iter(self._repeated)))
+
+    def check_open(self) -> None:
+        """Refuse to go on once this device goes.
+
+        Raises
+        ------
+        Cancelled
+            If it does.
+        """
+        if self.closed.is_set():
+            raise Cancelled("the store was closed: this device has left those nearby")
 
     def _repeat(self, number: int) -> None:
         job = self._repeated.pop(number, None)

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from nearsight.common.errors import InvalidArgument, Unavailable
+from nearsight.common.errors import Cancelled, InvalidArgument, Unavailable
 from nearsight.device.peers import node as node_module
 from nearsight.device.peers.store.kvstore import ItemsRead
-from support.peer_nodes import Group, group
+from support.peer_nodes import Group, group, split
 from support.waiting import wait_until
 
 S = 5.0
@@ -253,6 +253,26 @@ def test_what_was_answered_here_is_answered_here_until_it_changes_or_ends() -> N
         b.store.append("k", b"item").result(S)
         with pytest.raises(InvalidArgument, match="no single value"):
             a.store.get_blocking("k")
+
+
+def test_a_store_that_is_closed_promises_nothing() -> None:
+    with group(2) as nodes:
+        leaving, other = nodes.nodes
+        key = nodes.key_of(leaving)
+        leaving.store.put(key, b"before").result(S)
+        assert leaving.store.get_blocking(key) == b"before"
+        split([leaving], [other])
+        under_way = leaving.store.put(key, b"after")
+        leaving.stop(0)
+        with pytest.raises(Cancelled):
+            under_way.result(S)
+        store = leaving.store
+        for call in (store.get, store.items, store.counts, store.delete, store.get_blocking):
+            with pytest.raises(Cancelled):
+                call(key).result(S)  # type: ignore[operator]
+        for write in (store.put(key, b""), store.append(key, b""), store.merge(key, {})):
+            with pytest.raises(Cancelled):
+                write.result(S)
 
 
 def test_who_is_no_replica_any_more_does_not_answer_itself() -> None:
