@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from typing import Any, Literal, cast
 
 import structlog
@@ -57,9 +58,19 @@ def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console",
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         # Found at each line, as programs and tests replace it.
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        logger_factory=lambda *_: _Lines(sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+class _Lines(structlog.PrintLogger):
+    """Writes lines; what cannot be written is lost: a full disk or a closed pipe must not end who logs."""
+
+    def msg(self, message: str) -> None:
+        with suppress(OSError):
+            super().msg(message)
+
+    debug = info = warning = error = critical = exception = msg
 
 
 def _printable_values(

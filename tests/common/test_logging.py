@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -93,6 +94,15 @@ def test_a_program_that_uses_structlog_keeps_its_own_set_up() -> None:
         "from nearsight.common.logging import get_logger; get_logger('sdk').info('mine')"
     )
     assert json.loads(output_of(code).stdout) == {"component": "sdk", "event": "mine"}
+
+
+def test_a_line_that_cannot_be_written_is_no_error_of_who_logs() -> None:
+    code = (
+        "from nearsight.common.logging import *; configure_logging(); get_logger('x').info('y'); print('on')"
+    )
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full, check=False)
+    assert done.stdout == b"on\n"
 
 
 def test_the_console_form_is_text_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
