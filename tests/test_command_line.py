@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -180,6 +181,20 @@ def test_a_reader_that_closes_its_end_is_no_error(tmp_path: Path) -> None:
         _, stderr = process.communicate(timeout=60)
     assert stderr == ""
     assert (tmp_path / "code").read_text() == "141\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_no_error(closed: str) -> None:
+    script = f"{sys.executable} -m nearsight config show edge {closed}"
+    assert subprocess.run(["sh", "-c", script], capture_output=True, check=False, timeout=60).returncode == 0
+
+
+def test_text_that_an_output_cannot_encode_is_shown_as_escapes() -> None:
+    setting = {"NEARSIGHT_EDGE__STATE": "Zürich.db", "PYTHONIOENCODING": "ascii"}
+    shown = nearsight(["config", "show", "edge"], **setting)
+    assert "Z\\xfcrich.db" in shown.stdout
+    shown = nearsight(["config", "show", "edge", "--json"], **setting)
+    assert "Zürich.db" in json.dumps(json.loads(shown.stdout), ensure_ascii=False)
 
 
 def test_a_missing_library_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

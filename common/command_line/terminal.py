@@ -153,7 +153,8 @@ def print_line(text: str, *, err: bool = False, lead: str = "", colour: str = ""
 
 def print_json(value: object) -> None:
     """Print a value as indented JSON on standard output."""
-    sys.stdout.write(printable_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
+    unicode = sys.stdout.encoding.lower().startswith("utf")
+    sys.stdout.write(printable_json(json.dumps(value, indent=2, ensure_ascii=not unicode)) + "\n")
 
 
 def print_error(message: str) -> None:

@@ -8,12 +8,14 @@ the commands that need it. Add a command with a line in `_PANELS`.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -276,6 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments : list of str, optional
         Default: those of the process.
     """
+    _prepare_streams()
     invocation = Invocation(SETTINGS_CLASSES, debug=False)
     try:
         app(arguments, prog_name="nearsight", obj=invocation)
@@ -286,6 +289,15 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  the last boundary: a person gets one line, not a traceback
         return _report(error, show=invocation.debug)
     return 0
+
+
+def _prepare_streams() -> None:
+    """Let each standard stream take any text; one that was closed (``>&-``) leads nowhere."""
+    for name in ("stdin", "stdout", "stderr"):  # in this order: each gets the lowest descriptor, its own
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("r+", encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error does with what it cannot encode
 
 
 def _report(error: Exception, *, show: bool) -> int:
@@ -300,7 +312,9 @@ def _report(error: Exception, *, show: bool) -> int:
     if show:
         print_error(f"unexpected {name}")
         return 1
-    with tempfile.NamedTemporaryFile("w", prefix="nearsight-", suffix=".log", delete=False) as log:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="nearsight-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
+    ) as log:
         traceback.print_exception(error, file=log)
     print_error(f"unexpected {name}; this is a bug: see {log.name}, or run again with --debug")
     return 1
