@@ -6,8 +6,7 @@ runs is written in ``FOLDER/NAME.run`` before the daemon's program begins, so th
 also after a crash. A process is known by its id and its time of start, so that a later one with the same id
 is never stopped in its place. Daemons outlive whoever started them, unless an order says ``leash``.
 
-It imports nothing of nearsight, which may not be installed yet, and runs on any Python 3, to say so in words
-where a node has one that is too old.
+It imports nothing of nearsight, which may not be installed yet.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     Order = dict[str, Any]
     Answer = dict[str, Any]
 
-PYTHON = (3, 11)
-"""The oldest that nearsight runs on."""
 POLL_S = 0.05
 LOG_LINES = 3
 MARK = "nearsight-testbed"
@@ -49,12 +46,6 @@ class AgentError(Exception):
 def check(order: Order) -> Answer:
     """What this node is, and what it lacks to run nearsight."""
     missing = []
-    if sys.version_info[:2] < PYTHON:
-        wanted = ".".join(map(str, PYTHON))
-        missing.append(
-            f"Python {wanted} or newer ({sys.executable} is {platform.python_version()}): install one, "
-            "and name it as the node's python"
-        )
     for module in ("venv", "ensurepip"):
         try:
             __import__(module)

@@ -25,6 +25,9 @@ from nearsight.experiments.testbed.state import TestbedState
 
 T = TypeVar("T")
 AGENT = Path(agent.__file__)
+_NEEDED = """import sys; sys.exit(sys.version_info < (3, 11) and '{0} is Python {1}, nearsight needs 3.11: \
+install a newer one, and name it as python in the node'.format(sys.executable, sys.version.split()[0]))"""
+"""Any Python can run it and says that it is too old; the agent is no program for old ones."""
 _TOLD = 4
 """So many further nodes that fail are named in an error."""
 
@@ -56,6 +59,7 @@ class Node(Place):
             If the node lacks what nearsight needs; names all of it.
         """
         if self.agent != str(AGENT):
+            self.shell.run([self._agent_python, "-c", _NEEDED])
             self.shell.put(AGENT, self.agent)
         facts: Mapping[str, Any] = self.order("check", disk_mb=200)
         missing = list(facts["missing"])

@@ -157,12 +157,6 @@ def test_what_a_node_lacks_is_listed(call: Calls) -> None:
     assert "MB of disk" in facts["missing"][0]
 
 
-def test_a_python_that_is_too_old_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "PYTHON", (99, 1))
-    (lacks,) = agent.check({"folder": str(tmp_path)})["missing"]
-    assert lacks.startswith("Python 99.1 or newer")
-
-
 @pytest.mark.system
 @pytest.mark.needs("cgroups")
 def test_a_limited_daemon_gets_its_share_of_cpu_and_memory(call: Calls) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.common.errors import NearsightError, SetupError, Unavailable
 from nearsight.common.operation.status import ask_status
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.experiments.testbed import deployment
@@ -122,5 +122,18 @@ def test_a_node_without_python_says_so(sshd: Sshd, tmp_path: Path) -> None:
     with testbed_folder(tmp_path) as folder:
         with pytest.raises(NearsightError, match=r"lab.*python9.*not found; .*apt-get install python3"):
             bring_up(read_inventory(write_inventory(tmp_path, text)), folder)
-        assert [path.name for path in (tmp_path / "remote").iterdir()] == ["agent.py"]
+        assert not (tmp_path / "remote").exists()
         assert not (folder / "testbed.json").exists()
+
+
+def test_a_python_that_is_too_old_is_named(sshd: Sshd, tmp_path: Path) -> None:
+    says = "import sys; sys.version_info = (3, 6, 15); sys.version = '3.6.15 (old)'; exec(sys.argv[2])"
+    old = tmp_path / "python3.6"
+    old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{says}" "$@"\n')
+    old.chmod(0o700)
+    text = lab(sshd, tmp_path / "remote").replace(f'"{sys.executable}"', f'"{old}"')
+    with (
+        testbed_folder(tmp_path) as folder,
+        pytest.raises(SetupError, match=r"lab: \S+ is Python 3.6.15, nearsight needs 3.11: install a newer"),
+    ):
+        bring_up(read_inventory(write_inventory(tmp_path, text)), folder)
