@@ -58,6 +58,8 @@ def _beside_inventory(path: Path, info: ValidationInfo) -> Path:
 
 LocalPath = Annotated[Path, AfterValidator(_beside_inventory)]
 """A path on this machine; in the file it starts from the folder of the inventory."""
+RemotePath = Annotated[str, Field(min_length=1), AfterValidator(lambda path: path.removeprefix("~/"))]
+"""A path on a node over SSH; a relative one starts from the home folder there."""
 Value = str | int | float | bool
 
 
@@ -83,9 +85,9 @@ class NodeSpec(_Table):
     """ssh: file with the private key. Default: what ssh would use."""
     options: tuple[str, ...] = ()
     """ssh: further options, as after ``-o``, such as ``UserKnownHostsFile=hosts``."""
-    folder: str = ".nearsight-testbed"
-    """ssh: where files go on the node; a relative path starts from the home folder there."""
-    python: str = "python3"
+    folder: RemotePath = ".nearsight-testbed"
+    """ssh: where files go on the node."""
+    python: RemotePath = "python3"
     """ssh: the Python that makes the virtual environment there."""
     system_packages: bool = False
     """ssh: let that environment see the node's own packages, as Termux needs it for OpenCV."""

@@ -46,10 +46,12 @@ def read_inventory(path: Path) -> Inventory:
         raise ConfigurationError(f"{path}: {_first(error)}", advice=_SEE_DOCS) from error
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error.message}", advice=error.advice) from error
-    for spec in (inventory.cloud, *inventory.edges.values(), *inventory.devices.values()):
-        for key, file in spec.files.items():
-            if not file.is_file():
-                raise NotFound(f"there is no file {file}", advice=f"the inventory names it for {key}")
+    specs = (inventory.cloud, *inventory.edges.values(), *inventory.devices.values())
+    named = [(key, file) for spec in specs for key, file in spec.files.items()]
+    named += [(f"nodes.{name}.key", node.key) for name, node in inventory.nodes.items() if node.key]
+    for key, file in named:
+        if not file.is_file():
+            raise NotFound(f"there is no file {file}", advice=f"the inventory names it for {key}")
     return inventory
 
 

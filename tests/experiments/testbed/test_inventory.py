@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import ConfigurationError, NotFound
-from nearsight.experiments.testbed.inventory import Inventory, cpu_time
+from nearsight.experiments.testbed.inventory import Inventory, NodeSpec, cpu_time
 from nearsight.experiments.testbed.reading import read_inventory
 
 GOOD = """
@@ -139,6 +139,21 @@ def test_files_are_looked_for_beside_the_inventory(tmp_path: Path) -> None:
         read(tmp_path, text)
     (tmp_path / "museum.db").touch()
     assert read(tmp_path, text).cloud.files == {"database": tmp_path / "museum.db"}
+
+
+def test_a_key_that_is_missing_is_told_before_any_node_is_asked(tmp_path: Path) -> None:
+    text = SSH.replace('kind = "ssh"', 'kind = "ssh"\nkey = "lab.key"', 1)
+    with pytest.raises(
+        NotFound, match=r"there is no file .*lab\.key; the inventory names it for nodes\..*key"
+    ):
+        read(tmp_path, text)
+    (tmp_path / "lab.key").touch()
+    assert read(tmp_path, text)
+
+
+def test_a_tilde_stands_for_the_home_folder_on_the_node() -> None:
+    node = NodeSpec(kind="ssh", host="lab", folder="~/lab", python="~/miniconda3/bin/python")
+    assert (node.folder, node.python) == ("lab", "miniconda3/bin/python")  # from the home folder there
 
 
 def test_an_inventory_that_is_missing_says_so(tmp_path: Path) -> None:
