@@ -48,7 +48,7 @@ class Node(Place):
     group: str = ""
     """Name of its group of limited processes."""
     agent: str = str(AGENT)
-    """Path of the agent there; `prepare` puts it there unless it is this very package's."""
+    """Path of the agent there."""
 
     def prepare(self) -> Mapping[str, Any]:
         """Bring the agent, make the folder, and say what the node is.
@@ -58,9 +58,7 @@ class Node(Place):
         SetupError
             If the node lacks what nearsight needs; names all of it.
         """
-        if self.agent != str(AGENT):
-            self.shell.run([self._agent_python, "-c", _NEEDED])
-            self.shell.put(AGENT, self.agent)
+        self.bring_agent()
         facts: Mapping[str, Any] = self.order("check", disk_mb=200)
         missing = list(facts["missing"])
         if self.host.limited and not facts["cgroup"]:
@@ -71,6 +69,12 @@ class Node(Place):
             )
         self.put_text(f"of the testbed node {self.host.name}\n", agent.MARK)
         return facts
+
+    def bring_agent(self) -> None:
+        """Put the agent on the node, unless it is this very package's."""
+        if self.agent != str(AGENT):
+            self.shell.run([self._agent_python, "-c", _NEEDED])
+            self.shell.put(AGENT, self.agent)
 
     def path(self, name: str) -> str:
         """Path on the node of a file of this testbed."""

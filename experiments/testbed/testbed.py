@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearsight.common.errors import NearsightError, SetupError, Unavailable
+from nearsight.experiments.rig.agent import MARK
 from nearsight.experiments.rig.processes import DaemonState, termination_as_interrupt
 from nearsight.experiments.testbed.building import Builder, OnStage
 from nearsight.experiments.testbed.inventory import Host, Inventory
@@ -31,9 +32,10 @@ from nearsight.experiments.testbed.state import (
 
 _PURGE = (
     '[ -e "$1/agent.py" ] || exit 0; '
+    f'for other in "$1"/*/{MARK}; do [ ! -e "$other" ] || exit 0; done; '
     'rm -rf "$1/venv" "$1/agent.py" "$1"/nearsight-*.whl && { echo removed; rmdir "$1" 2>/dev/null || true; }'
 )
-"""What was installed in a folder, if that is one of ours; the folder too if nothing else is there."""
+"""What was installed in a folder, if it is one of ours and no other testbed uses it; an empty folder, too."""
 _LEFT = ("nodes", "keys", "material", "wheel")
 """Folders that a testbed makes in its folder."""
 
@@ -140,6 +142,8 @@ def take_down(folder: Path, *, purge: bool = False) -> bool:
     Unavailable
         If a node cannot be reached; everything else is removed, and the next call tries again.
     """
+    if not folder.is_dir():
+        return False
     with locked(folder):
         state = load_state(folder)
         if state is None:
@@ -211,6 +215,8 @@ def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
 def _clear(node: Node, folder: Path, purge: bool) -> str:
     """Stop and remove everything of one node; why it could not be done, or empty."""
     try:
+        with suppress(SetupError):  # on a full disk the one that is there does
+            node.bring_agent()
         names = list(node.states())
         node.stop([name for name in names if not name.startswith(("cloud", "edge-", "link-"))], grace_s=2.0)
         node.stop()

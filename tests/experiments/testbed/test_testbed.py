@@ -50,6 +50,11 @@ def nearsight(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_taking_down_what_is_not_up_makes_no_folder(tmp_path: Path) -> None:
+    assert not take_down(tmp_path / "misspelt.testbed")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     with testbed_folder(tmp_path) as folder:

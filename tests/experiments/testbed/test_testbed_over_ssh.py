@@ -10,9 +10,11 @@ import pytest
 from nearsight.common.errors import NearsightError, SetupError, Unavailable
 from nearsight.common.operation.status import ask_status
 from nearsight.common.rpc.security import ClientSecurity
+from nearsight.experiments.rig.agent import MARK
 from nearsight.experiments.testbed import deployment
+from nearsight.experiments.testbed.nodes import opened
 from nearsight.experiments.testbed.reading import read_inventory
-from nearsight.experiments.testbed.state import load_state
+from nearsight.experiments.testbed.state import TestbedState, load_state
 from nearsight.experiments.testbed.testbed import bring_up, clear_nodes, status, take_down
 from support.sshd import Sshd, running_sshd, serving
 from support.testbeds import processes_with, testbed_folder, write_inventory
@@ -105,6 +107,33 @@ def test_what_was_installed_can_be_removed_where_no_testbed_is_up(sshd: Sshd, tm
     assert clear_nodes(inventory, tmp_path / "state") == (f"{there} on lab",)
     assert not there.exists()
     assert not (tmp_path / "state").exists()
+
+
+def test_what_another_testbed_on_the_node_uses_stays(sshd: Sshd, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    (there / "venv").mkdir(parents=True)
+    (there / "agent.py").touch()
+    (there / "abc123-lab").mkdir()
+    (there / "abc123-lab" / MARK).touch()
+    inventory = read_inventory(write_inventory(tmp_path, lab(sshd, there)))
+    assert clear_nodes(inventory, tmp_path / "state") == ()
+    assert (there / "venv").is_dir()
+    assert (there / "agent.py").is_file()
+
+
+def test_a_testbed_goes_down_where_the_agent_was_removed(sshd: Sshd, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    inventory = read_inventory(write_inventory(tmp_path, lab(sshd, there)))
+    with testbed_folder(tmp_path) as folder:
+        state = TestbedState(inventory, prepared=True)
+        state.save(folder)
+        with opened(state, folder) as nodes:
+            nodes["lab"].prepare()
+            sleeps = [sys.executable, "-c", f"import time; time.sleep(600)  # {there}"]
+            nodes["lab"].order("start", name="edge-main", command=sleeps)
+        (there / "agent.py").unlink()
+        assert take_down(folder)
+    assert processes_with(f"# {there}") == []
 
 
 def test_what_no_testbed_made_stays_where_none_is_up(sshd: Sshd, tmp_path: Path) -> None:
