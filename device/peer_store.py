@@ -62,7 +62,8 @@ class PeerStore:
         value : bytes or str
             Text is stored as UTF-8. At most ``PeerSettings.value_limit_bytes``.
         ttl_s : float, optional
-            Seconds after which the key ends, whatever it holds then; each write of the key sets it anew.
+            Seconds after which the key ends, whatever it holds then; each write of the key but `remove` sets
+            it anew.
             None: it stays as long as devices are there.
 
         Raises

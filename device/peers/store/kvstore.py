@@ -151,7 +151,7 @@ class KVStore:
             return Entry(key, value=ItemList((ListItem(bytes(item), self._shared.stamp(), removed=True),)))
 
         def stands(newer: Entry, stamp: Stamp) -> bool:
-            return newer.cleared >= stamp or _removed(newer, item)
+            return newer.cleared >= stamp or newer.empty
 
         return self._write(key, item, entry, stands)
 

@@ -219,8 +219,8 @@ class LocalStore:
         self._outdated = True
 
     def _bounded(self, entry: Entry, now_s: float) -> Entry:
-        """Deletions are remembered for a while, however long a stranger wants them to be."""
-        if entry.value is not None:
+        """Deletions and removals are remembered for a while, however long a stranger wants them to be."""
+        if not entry.empty:
             return entry
         latest_s = now_s + self._limits.tombstone_s
         if entry.expires_s is not None and entry.expires_s <= latest_s:

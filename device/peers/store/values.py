@@ -111,8 +111,8 @@ class Entry:
     expires_s: float | None = None
     """When the entry ends, on the clock of this device; None: it does not."""
     renewed: Stamp = NEVER
-    """The write that said so. Whichever write was last decides how long the key lives. Only to be given for
-    counters, whose additions have no stamps of their own."""
+    """The write that said so. Whichever write was last, removals aside, decides how long the key lives. Only
+    to be given for counters, whose additions have no stamps of their own."""
 
     @property
     def empty(self) -> bool:
@@ -175,7 +175,7 @@ def canonical(entry: Entry) -> Entry:
     """The entry without what it says to be deleted, and within the limits: as merging leaves it behind."""
     cleared = max(entry.cleared, _overflow(entry.value))
     value = _written_after(entry.value, cleared)
-    renewed = latest_stamp(entry)
+    renewed = max(entry.renewed, cleared, _renewal(value))
     if value is entry.value and renewed == entry.renewed:
         return entry
     return replace(entry, cleared=cleared, value=value, renewed=renewed)
@@ -213,7 +213,7 @@ def merged(one: Entry, other: Entry) -> Entry:
     renewed = max(one.renewed, other.renewed)
     ends = [each.expires_s for each in (one, other) if each.renewed == renewed]
     expires_s = max((end for end in ends if end is not None), default=None) if None not in ends else None
-    return Entry(one.key, cleared, value, expires_s, renewed)
+    return Entry(one.key, cleared, value, expires_s, max(renewed, cleared))
 
 
 def unknown_to_writer(written: Entry, held: Entry) -> Entry | None:
@@ -284,6 +284,13 @@ def _latest(value: Value | None) -> Stamp:
             return contributions[-1].began
         case _:
             return NEVER
+
+
+def _renewal(value: Value | None) -> Stamp:
+    """The latest write that says how long the key lives: a removal from a list says nothing of it."""
+    if isinstance(value, ItemList):
+        return next((item.stamp for item in reversed(value.items) if not item.removed), NEVER)
+    return _latest(value)
 
 
 def _overflow(value: Value | None) -> Stamp:

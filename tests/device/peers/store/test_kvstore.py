@@ -117,6 +117,16 @@ def test_values_end(three: Group) -> None:
     assert three.nodes[1].store.counts("short counts").result(S) == {"x": 1}
 
 
+def test_a_list_of_which_items_are_removed_ends_as_it_would(three: Group) -> None:
+    a, b, c = three.nodes
+    for item in (b"x", b"y"):
+        a.store.append("here", item, ttl_s=0.5).result(S)
+    b.store.remove("here", b"x").result(S)
+    wait_until(lambda: c.store.items("here").result(S).items == ())
+    b.store.remove("here", b"y").result(S)
+    assert c.store.items("here").result(S).items == ()
+
+
 def test_a_put_after_an_entry_ended_counts_although_its_device_saw_fewer_writes(three: Group) -> None:
     a, b, c = three.nodes
     for number in range(30):

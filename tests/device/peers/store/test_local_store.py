@@ -16,10 +16,12 @@ from nearsight.device.peers.store.values import (
     Contribution,
     Counters,
     Entry,
+    ListItem,
     Register,
     Value,
     canonical,
     digest,
+    item_list,
     merged,
     size_bytes,
     unknown_to_writer,
@@ -172,6 +174,15 @@ class TestEnds:
         store.merge(deleted("a", 5, expires_s), 0.0)
         assert store.expire(TOMBSTONE_S) == 1
         assert len(store) == 0
+
+    def test_a_list_of_which_everything_was_removed_is_forgotten_like_a_deletion(self) -> None:
+        store = LocalStore(WIDE, everywhere_first)
+        added, removed = (item_list([ListItem(b"x", Stamp(n, 1), removed=n == 2)]) for n in (1, 2))
+        store.merge(Entry("a", value=added), 0.0)
+        store.merge(Entry("a", value=removed), 1.0)
+        assert store.expire(1.0 + TOMBSTONE_S) == 1
+        assert len(store) == 0
+        assert store.merge(Entry("a", value=added), 2.0 + TOMBSTONE_S)[1] is Refusal.EXPIRED
 
     def test_renewing_over_and_over_keeps_no_list_of_old_ends(self) -> None:
         store = LocalStore(WIDE, everywhere_first)

@@ -144,6 +144,12 @@ class TestLists:
         assert items_of(merged(without, append(b"a", 1))) == ()
         assert items_of(merged(without, append(b"a", 3))) == (b"a",)
 
+    def test_a_removal_leaves_it_to_the_last_addition_how_long_the_list_lives(self) -> None:
+        added = replace(append(b"a", 1), expires_s=5.0)
+        removal = append(b"b", 2, removed=True)
+        assert merged(added, removal).expires_s == merged(removal, added).expires_s == 5.0
+        assert merged(merged(added, removal), append(b"c", 3)).expires_s is None
+
     def test_a_full_list_keeps_its_newest_items(self) -> None:
         states = [append(str(number).encode(), number) for number in range(1, values.MAX_ITEMS + 11)]
         random.Random(1).shuffle(states)
