@@ -64,7 +64,7 @@ def read_config(path: Path, sections: tuple[str, ...]) -> ConfigFile:
         If it is not readable, not TOML, or has a table or key outside of ``sections``.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows begin a file with a mark
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error

@@ -155,6 +155,11 @@ def test_a_given_file_is_the_only_one_read() -> None:
     assert load_settings(ExampleSettings, "edge", Path("other.toml")).settings.name == "example"
 
 
+def test_a_file_of_a_windows_editor_is_read() -> None:
+    Path("nearsight.toml").write_bytes(b"\xef\xbb\xbf[edge]\r\nlog_level = 'DEBUG'\r\n")
+    assert load().settings.log_level == "DEBUG"
+
+
 def test_settings_cannot_be_changed_once_loaded() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load().settings.name = "other"
