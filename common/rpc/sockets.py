@@ -154,7 +154,7 @@ def listen_on(endpoint: str) -> tuple[sockets.socket, str]:
                 advice="stop the program that listens there, or choose another address",
             ) from error
         raise ConfigurationError(
-            f"cannot listen on {endpoint}: {error.strerror}",
+            f"cannot listen on {endpoint}: {error.strerror or error}",
             advice="listen on an address of this machine, e.g. tcp://127.0.0.1:0",
         ) from error
     listening.setblocking(False)
@@ -193,7 +193,8 @@ def _listen_on_file(endpoint: str) -> tuple[sockets.socket, str]:
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
         if probe.connect_ex(path) == 0:
             raise OSError(errno.EADDRINUSE, "somebody listens there")
-    Path(path).unlink(missing_ok=True)  # left by a process that was killed
+    if Path(path).is_socket():
+        Path(path).unlink()  # left by a process that was killed
     listening = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
     try:
         listening.bind(path)

@@ -77,6 +77,15 @@ def test_a_local_socket_left_by_a_dead_daemon_is_used_again(short_folder: Path) 
         assert stub.echo(text("x"), timeout_s=30).message.text == "x"
 
 
+def test_a_file_is_not_taken_for_a_socket_that_was_left(short_folder: Path) -> None:
+    (short_folder / "s").write_text("kept")
+    with pytest.raises(AddressInUse):
+        RpcServer(
+            [ScriptedEcho()], tier="t", settings=ServerSettings(listen=f"ipc://{short_folder}/s")
+        ).start()
+    assert (short_folder / "s").read_text() == "kept"
+
+
 @pytest.mark.needs("ipv6")
 def test_a_server_listens_on_ipv6_loopback() -> None:
     with serving(ScriptedEcho(), listen="tcp://[::1]:0") as server, echo_stub(server) as stub:
@@ -92,9 +101,12 @@ def test_a_server_that_others_can_reach_refuses_to_start_without_keys(listen: st
     server.stop()
 
 
-def test_an_address_of_another_machine_is_told_as_such() -> None:
-    server = RpcServer([ScriptedEcho()], tier="t", settings=ServerSettings(listen="ipc:///nowhere/at/all"))
-    with pytest.raises(ConfigurationError, match="cannot listen on"):
+@pytest.mark.parametrize(
+    ("path", "why"), [("/nowhere/at/all", "No such file"), ("/tmp/" + "x" * 200, "path too long")]
+)
+def test_an_address_of_another_machine_is_told_as_such(path: str, why: str) -> None:
+    server = RpcServer([ScriptedEcho()], tier="t", settings=ServerSettings(listen=f"ipc://{path}"))
+    with pytest.raises(ConfigurationError, match=f"cannot listen on .*: .*{why}"):
         server.start()
 
 
