@@ -39,6 +39,12 @@ def test_a_sheet_of_unknown_type_is_refused(museum: Path, tmp_path: Path) -> Non
     assert ".png" in result.exception.advice
 
 
+def test_a_sheet_that_cannot_be_written_is_an_error(museum: Path, tmp_path: Path) -> None:
+    (tmp_path / "sheet.png").symlink_to("/dev/full")
+    result = CliRunner().invoke(app, ["sheet", str(museum), "--out", str(tmp_path / "sheet.png")])
+    assert isinstance(result.exception, OSError)
+
+
 def test_traces_are_written_for_every_visitor(museum: Path) -> None:
     arguments = ["traces", str(museum), "--sections", "2", "--exhibits", "2", "--visitors", "3"]
     result = CliRunner().invoke(app, arguments)
