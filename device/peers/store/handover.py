@@ -96,6 +96,7 @@ class HandoverWorker:
         # Only the worker's thread touches these.
         self._before: tuple[Placement, ...] = ()
         self._turn = 0
+        self._failures = 0
         self._asks: dict[NodeId, int] = {}
         self.counts = HandoverCounts()
 
@@ -116,6 +117,7 @@ class HandoverWorker:
             # One that has started anew holds nothing, as if it had been away.
             self._passed += [self._placement(frozenset(stayed)), self._placement(after.nodes)]
             self._tell_all = True
+            self._failures = 0
             if now_s - self._changed_s > CALM_AFTER_S:
                 self._pause_s = SETTLE_AFTER_S
             self._changed_s = now_s
@@ -182,6 +184,7 @@ class HandoverWorker:
             plan.add(key)
         failed = self._carry_out(plan, view, told)
         if not failed and self._cluster.view.digest == view.digest:
+            self._failures = 0
             if anew:
                 self._before = (after,)
         else:
@@ -193,7 +196,10 @@ class HandoverWorker:
                 # Nodes that were told need not be told again; after another change all are told anyway.
                 self._askers |= failed & told
             self._before = before
-            self._worker.submit(self._run, name="handover", after_s=RETRY_AFTER_S)
+            self._worker.submit(
+                self._run, name="handover", after_s=min(SWEEP_EVERY_S, RETRY_AFTER_S * 2**self._failures)
+            )
+            self._failures = min(self._failures + 1, 5)
 
     def _sweep(self) -> None:
         """Compare part of the entries with the other replicas, and drop what only others should hold."""

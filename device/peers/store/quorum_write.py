@@ -3,7 +3,8 @@
 A write is done when as many of the nodes that are there took it as there are replicas, in the order of the
 key's ranking; a node that fails is replaced by the next. A node that refuses is not replaced: if it is full,
 another node is not the right place either, and if it lies, it costs one copy and no more. A node that failed
-and is still there in the end must take the entry after all, or readers that ask it first would not find it.
+and is still there in the end must take the entry after all, or readers that ask it first would not find it:
+it is sent a few times more, and then handed over as soon as the node takes it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from nearsight.device.peers.store.replica_calls import (
     ReplicaCalls,
     unreadable,
 )
-from nearsight.device.peers.store.service import WRITE
+from nearsight.device.peers.store.service import ELSEWHERE, WRITE
 from nearsight.device.peers.store.shared_store import refusal_error
 from nearsight.device.peers.store.values import Entry
 from nearsight.protos.peers_pb2 import WriteRequest
@@ -226,4 +227,6 @@ class QuorumWrite:
             self._client.counts.failed += 1
             self.future.set_exception(error)
         else:
+            if lacking:  # they believe that they know of all writes: kept here, and handed on until they do
+                self._client.service.take(self._entry, ELSEWHERE)
             self.future.set_result(tuple(self._newer))

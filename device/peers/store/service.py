@@ -33,6 +33,8 @@ _STORE = DESCRIPTOR.services_by_name["Store"]
 READ, WRITE, OFFER = (_STORE.methods_by_name[name] for name in ("Read", "Write", "Offer"))
 MOST_KEYS = 64
 """Of one read."""
+ELSEWHERE = 0
+"""The digest of no view: what comes with it is handed on to its replicas."""
 MOST_ENTRIES = 1024
 """Of one write or offer."""
 

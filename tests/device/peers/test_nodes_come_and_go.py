@@ -226,6 +226,17 @@ def test_a_write_that_could_not_reach_its_nodes_is_repeated_once_they_can_be_rea
         assert first.store.get_blocking(key) == second.store.get_blocking(key) == b"v"
 
 
+def test_a_replica_that_took_no_writes_for_a_while_is_given_them_then() -> None:
+    with group(2) as nodes:
+        writer, deaf = nodes.nodes
+        wire = Wire(writer)
+        wire.cut_off = {deaf.node_id}  # but for pings, so that it is not dropped
+        writer.store.put("k", b"v").result(S)
+        assert deaf.store.get_blocking("k") is None
+        wire.mend()
+        wait_until(lambda: deaf.store.get_blocking("k") == b"v", timeout_s=15)
+
+
 def test_a_write_that_reaches_none_of_its_nodes_fails() -> None:
     with group(3) as nodes:
         writer, first, second = nodes.nodes
