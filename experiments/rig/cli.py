@@ -16,7 +16,7 @@ from nearsight.common.command_line.options import (
     SetOption,
     flag_overrides,
 )
-from nearsight.common.command_line.terminal import print_json, print_table, progress_bar
+from nearsight.common.command_line.terminal import print_json, print_line, print_table, progress_bar
 from nearsight.device.cli import CatalogueOption, CloudOption, EdgeOption, PrefetchOption
 
 if TYPE_CHECKING:
@@ -46,21 +46,24 @@ def replay(  # noqa: PLR0917  typer calls it by name
         str | None, typer.Option("--visitor", help="Whose visits; also the device's identity.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.csv", help="One row per request.")
+        Path | None, typer.Option("--out", metavar="FILE.csv", dir_okay=False, help="One row per request.")
     ] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", help="Stop after this time.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0.001, help="Stop after this time.")
+    ] = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.05, help="Deadline of a request in seconds.")
+        float,
+        typer.Option("--timeout", min=0.05, max=86_400, help="Deadline of a request in seconds."),
     ] = 5.0,
     unknown_share: Annotated[
         float, typer.Option("--unknown-share", help="Share of photos of objects not in the catalogue.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", help="Draws the photos of visits.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the photos of visits.")] = 1,
     label: Annotated[str, typer.Option("--label", help="Name of the set-up, in the rows.")] = "replay",
     start_after_s: Annotated[
         float,
         typer.Option(
-            "--start-after", help="Wait this many seconds first: several devices do not send in step."
+            "--start-after", min=0, help="Wait this many seconds first: several devices do not send in step."
         ),
     ] = 0.0,
     prefetch: PrefetchOption = None,
@@ -80,7 +83,8 @@ def replay(  # noqa: PLR0917  typer calls it by name
 ) -> None:
     """Replay one visitor's photos through the SDK, one per second, and account for every answer.
 
-    One process is one device: start several, each with its --visitor, for a crowd.
+    One process is one device: start several, each with its --visitor, for a crowd. After Ctrl-C the rows of
+    the requests that were answered until then are kept.
     """
     from nearsight.common.config.base import load_settings
     from nearsight.common.logging import configure_logging
@@ -94,6 +98,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
         run_device,
         start_signal,
     )
+    from nearsight.experiments.rig.rows import write_rows
 
     named = {
         "edge.endpoint": edge,
@@ -119,8 +124,23 @@ def replay(  # noqa: PLR0917  typer calls it by name
         keep_rows(rows, out)
         writer.end()
         return
-    with progress_bar(f"replaying {visitor or trace.name}", len(plan)) as advance:
-        rows = run_device(options, settings, plan, lambda _row: advance(1), wait_for_start)
+    if out is not None:  # what cannot be written is told before the replay
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.open("a").close()
+    done: list[RequestRow] = []
+    try:
+        with progress_bar(f"replaying {visitor or trace.name}", len(plan)) as advance:
+
+            def keep(row: RequestRow) -> None:
+                done.append(row)
+                advance(1)
+
+            rows = run_device(options, settings, plan, keep, wait_for_start)
+    except KeyboardInterrupt:
+        if out is not None and done:
+            write_rows(out, sorted(done, key=lambda row: row.number))
+            print_line(f"stopped: {out} has {len(done)} of {len(plan)} rows", err=True)
+        raise
     _print_replay(rows, as_json)
     keep_rows(rows, out)
     require_an_answer(rows)

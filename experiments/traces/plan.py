@@ -6,6 +6,7 @@ data set; the dissertation's form (``objectID,imagePath,time_ms``) names the pho
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,8 +50,8 @@ def is_request_trace(path: str | os.PathLike[str]) -> bool:
     """
     if not Path(path).is_file():
         raise NotFound(f"there is no trace {str(path)!r}", advice="check the path")
-    with Path(path).open(encoding="utf-8-sig", errors="replace") as file:
-        return set(REQUEST_COLUMNS) <= {name.strip() for name in file.readline().split(",")}
+    with Path(path).open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        return set(REQUEST_COLUMNS) <= set(next(csv.reader(file), ()))
 
 
 def plan_from_requests(

@@ -15,6 +15,7 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.datasets.tables import read_rows, write_rows
 
 COLUMNS = ("visitor", "exhibit", "start_s", "end_s")
+_LONGEST_STAY_S = 10 * 86_400.0
 LOG_COLUMNS = ("visitor", "poi", "start_s", "end_s")
 
 
@@ -67,6 +68,8 @@ def read_visits_csv(path: str | os.PathLike[str]) -> tuple[Visit, ...]:
         start_s, end_s = row.number("start_s"), row.number("end_s")
         if end_s < start_s:
             raise row.error(f"end_s {end_s:g} is before start_s {start_s:g}", "end_s >= start_s")
+        if end_s - start_s > _LONGEST_STAY_S:  # a photo for each second would fill the memory
+            raise row.error(f"a stay of {end_s - start_s:g} s", "times in seconds, and stays of days at most")
         visits.append(Visit(row.text("visitor"), exhibit, start_s, end_s))
     return tuple(visits)
 

@@ -90,6 +90,13 @@ def test_a_malformed_request_names_line_and_expectation(tmp_path: Path, row: str
     assert expected in str(caught.value)
 
 
+def test_times_that_are_no_seconds_are_told_before_they_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "visits.csv"
+    path.write_text("visitor,exhibit,start_s,end_s\nv,e,0,1700000000\n")
+    with pytest.raises(InvalidArgument, match=r"line 2: a stay of 1.7e\+09 s; expected times in seconds"):
+        read_visits_csv(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\xff\xfe\x00"])
 def test_what_is_no_table_of_visits_says_which_columns_are_expected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "visits.csv"

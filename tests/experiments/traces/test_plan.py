@@ -103,6 +103,8 @@ def test_the_two_forms_are_told_apart_by_their_header(tmp_path: Path) -> None:
     assert not is_request_trace(visits(tmp_path))
     (tmp_path / "t.csv").write_text("objectID,imagePath,time_ms\n")
     assert is_request_trace(tmp_path / "t.csv")
+    (tmp_path / "of_r.csv").write_text('"objectID","imagePath","time_ms"\n')  # R quotes a header
+    assert is_request_trace(tmp_path / "of_r.csv")
     with pytest.raises(NotFound, match="no trace"):
         is_request_trace(tmp_path / "none.csv")
 

@@ -1,0 +1,57 @@
+"""``nearsight replay``: what is asked for is checked before anything is sent, and no row is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearsight.__main__ import main
+from nearsight.common.errors import INTERRUPTED, DeadlineExceeded
+from nearsight.experiments.rig import replay
+from nearsight.experiments.rig.replay import Ledger
+from nearsight.experiments.rig.rows import read_request_rows
+from support.pictures import picture_jpeg
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    (tmp_path / "a.jpg").write_bytes(picture_jpeg(1))
+    trace = tmp_path / "trace.csv"
+    trace.write_text("objectID,imagePath,time_ms\na,a.jpg,0\na,a.jpg,1000\na,a.jpg,2000\n")
+    (tmp_path / "empty.toml").touch()
+    config = ["--config", str(tmp_path / "empty.toml"), "--edge", "tcp://127.0.0.1:1", "--timeout", "0.1"]
+    return ["replay", str(trace), "--photos", str(tmp_path), *config]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["--seconds", "0"], ["--timeout", "inf"], ["--seed", "-1"], ["--start-after", "-1"], ["--out", "/tmp"]],
+)
+def test_numbers_and_files_that_cannot_be_are_refused(command: list[str], wrong: list[str]) -> None:
+    assert main([*command, *wrong]) == 2
+
+
+def test_the_folder_of_the_rows_is_made(command: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "results" / "monday" / "rows.csv"
+    assert main([*command, "--seconds", "0.5", "--out", str(out)]) == 4  # nobody answers
+    assert len(read_request_rows(out)) == 1
+
+
+def test_a_replay_that_is_interrupted_keeps_its_rows(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_options: Any, _settings: Any, plan: Any, on_row: Any, _wait: Any) -> None:
+        ledger = Ledger("replay", "me", on_row)
+        for photo in plan[:2]:
+            ledger.sent(photo, photo.at_s, 0.0)
+        for number in (1, 0):
+            ledger.completed(number, DeadlineExceeded("late"), 3.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay, "run_device", interrupted)
+    out = tmp_path / "rows.csv"
+    assert main([*command, "--out", str(out)]) == INTERRUPTED
+    assert [row.number for row in read_request_rows(out)] == [0, 1]
+    assert f"stopped: {out} has 2 of 3 rows" in capsys.readouterr().err.replace("\n", " ")
