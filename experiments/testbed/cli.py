@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,12 @@ InventoryArgument = Annotated[
 ]
 StateOption = Annotated[
     Path | None,
-    typer.Option("--state", metavar="DIR", help="Folder for state and logs. Default: INVENTORY.testbed."),
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        file_okay=False,
+        help="Folder for state and logs. Default: INVENTORY.testbed.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -120,7 +126,9 @@ def run(
     state: StateOption = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help=f"Folder for results. Default: {_RESULTS}/NAME."),
+        typer.Option(
+            "--out", metavar="DIR", file_okay=False, help=f"Folder for results. Default: {_RESULTS}/NAME."
+        ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is there.")] = False,
     as_json: JsonOption = False,
@@ -144,6 +152,8 @@ def run(
     todo = missing(found, folder, contents)
     if len(todo) < len(whole):
         print_line(f"{len(whole) - len(todo)} of {len(whole)} parts were measured before", err=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    TemporaryFile(dir=folder).close()  # what cannot be kept is told before it is measured
     ready = with_wheel(found, state_in) if todo else found
     try:
         with cell_progress(inventory.stem, len(whole), len(whole) - len(todo)) as progress:

@@ -64,7 +64,7 @@ Value = str | int | float | bool
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
 
 class NodeSpec(_Table):
@@ -179,12 +179,12 @@ class ReplaySpec(_Table):
     """Names of the inventory's own and of built-in ones. Default: see `campaign.chosen`."""
     catalogue: str = "museum"
     seconds: float = Field(default=60.0, gt=0)
-    timeout_s: float = Field(default=5.0, ge=0.05)
+    timeout_s: float = Field(default=5.0, ge=0.05, le=86_400)
     unknown_share: float = Field(default=0.0, ge=0, lt=1)
     runs: int = Field(default=1, ge=1, le=100)
     warm_up: int = Field(default=0, ge=0)
     """How many earlier visitors, the last of the trace, each edge hears of before a replay begins."""
-    seed: int = 1
+    seed: int = Field(default=1, ge=0)
     """Draws the photos of the visits."""
 
 
@@ -277,7 +277,7 @@ class Inventory(_Table):
     sweep: SweepSpec = SweepSpec()
     wheel: LocalPath | None = None
     """Wheel that SSH nodes install. Default: built from this working tree."""
-    seed: int = 1
+    seed: int = Field(default=1, ge=0)
     """Seed of jitter and losses."""
 
     def hosts(self) -> tuple[Host, ...]:

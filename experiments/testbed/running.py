@@ -11,6 +11,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -56,19 +57,26 @@ def missing(inventory: Inventory, out: Path, contents: str) -> list[Cell]:
     Raises
     ------
     ConfigurationError
-        If the folder holds cells of another inventory.
+        If the folder holds cells of another inventory or version, or one that is damaged.
     """
     found = []
     for cell in cells(inventory):
         path = out / cell.name / FACTS
         if not path.exists():
             found.append(cell)
-        elif json.loads(path.read_text())["fingerprint"] != fingerprint(inventory, cell, contents):
+        elif _kept_fingerprint(path) != fingerprint(inventory, cell, contents):
             raise ConfigurationError(
-                f"{out / cell.name} was measured with another inventory",
-                advice="--fresh replaces it, --out takes another folder",
+                f"{out / cell.name} was measured with another inventory or version, or is damaged",
+                advice="remove it to measure it again; --fresh replaces all, --out takes another folder",
             )
     return found
+
+
+def _kept_fingerprint(path: Path) -> str:
+    """Of a cell's facts; empty if there is none."""
+    with suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(path.read_text())["fingerprint"])
+    return ""
 
 
 def with_wheel(inventory: Inventory, state_folder: Path) -> Inventory:

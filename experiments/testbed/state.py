@@ -97,15 +97,18 @@ def load_state(folder: Path) -> TestbedState | None:
     Raises
     ------
     CorruptStore
-        If the file cannot be read.
+        If the file is damaged, or of another version.
     """
     path = folder / STATE_FILE
     try:
         return _STORED.validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise CorruptStore(f"{path} cannot be read: {error}") from error
+    except ValueError as error:
+        raise CorruptStore(
+            f"{path} is damaged, or of another version of nearsight",
+            advice="take the testbed down with that version; if none is up, remove the file",
+        ) from error
 
 
 @contextmanager

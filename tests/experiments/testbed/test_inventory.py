@@ -100,6 +100,16 @@ node = "lab"
         ("cpus = 0.25", "cpus = 0.001", "a node cannot have 0.001 CPUs"),
         ('from = "box"', 'from = "server"', "nothing goes from 'server' to 'server'"),
         ("rtt_ms = 30", "rtt_ms = -1", "a link's rtt_ms cannot be -1"),
+        (
+            "up_mbps = 15",
+            'up_mbps = 15\n[replay]\nphotos = "x"\nseconds = inf',
+            "seconds: Input should be a finite",
+        ),
+        (
+            "up_mbps = 15",
+            'up_mbps = 15\n[replay]\nphotos = "x"\nseed = -1',
+            "replay.seed: Input should be greater",
+        ),
         ("rtt_ms = 30", "rtt = 30", r"links\.0: there is no key 'rtt', perhaps 'rtt_ms' was meant"),
         ('kind = "namespace"', 'kinds = "namespace"', "no key 'kinds', perhaps 'kind' was meant"),
         ("[cloud]", "[clouds]", "at the top: there is no key 'clouds', perhaps 'cloud' was meant"),

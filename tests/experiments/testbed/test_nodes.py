@@ -109,6 +109,8 @@ def test_a_stored_testbed_is_checked_like_an_inventory(tmp_path: Path) -> None:
         text = stored.read_text()
         assert good in text
         stored.write_text(text.replace(good, bad))
-        with pytest.raises(CorruptStore):
+        with pytest.raises(
+            CorruptStore, match=r"testbed\.json is damaged, or of another version .*; take the"
+        ):
             load_state(tmp_path)
         stored.write_text(text)

@@ -16,7 +16,7 @@ from nearsight.common.catalogue.store import CatalogueStore, TrainedObject
 from nearsight.common.errors import ConfigurationError, InvalidArgument, SetupError, Unavailable
 from nearsight.experiments.rig import sequence
 from nearsight.experiments.rig.rows import read_request_rows, summarise
-from nearsight.experiments.testbed import replaying
+from nearsight.experiments.testbed import replaying, running
 from nearsight.experiments.testbed.campaign import cells
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory, ReplaySpec, ServerSpec
 from nearsight.experiments.testbed.reading import read_inventory
@@ -32,6 +32,7 @@ from nearsight.experiments.testbed.running import (
 from nearsight.experiments.testbed.state import RUN_LOCK_FILE, load_state, locked
 from nearsight.experiments.testbed.summary import FACTS, ROWS
 from nearsight.experiments.testbed.testbed import take_down
+from support.disks import refuse_writes, small_disk
 from support.gallery import exhibit_models
 from support.pictures import photo_jpeg, picture_jpeg
 from support.sshd import Sshd
@@ -153,6 +154,41 @@ def local_inventory(tmp_path: Path) -> Inventory:
     text = REPLAY.format(node='kind = "process"', remote="unused", python="python3")
     kept = [line for line in text.splitlines() if line not in _OF_SSH]
     return read_inventory(write_inventory(tmp_path, "\n".join(kept)))
+
+
+@pytest.mark.parametrize("facts", ["", "{", "[]", '{"seconds": 3}'])
+def test_a_part_that_is_damaged_or_of_another_version_is_named(tmp_path: Path, facts: str) -> None:
+    inventory = local_inventory(tmp_path)
+    (cell,) = cells(inventory)
+    (tmp_path / "results" / cell.name).mkdir(parents=True)
+    (tmp_path / "results" / cell.name / FACTS).write_text(facts)
+    with pytest.raises(ConfigurationError, match=f"{cell.name} was measured with .* remove it to measure"):
+        missing(inventory, tmp_path / "results", digest_of(inventory))
+
+
+@pytest.mark.parametrize("option", ["--out", "--state"])
+def test_a_file_in_place_of_a_folder_is_told_before_anything_is_measured(
+    tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_inventory(tmp_path)
+    (tmp_path / "file").touch()
+    assert main(["testbed", "run", str(tmp_path / "lab.toml"), option, str(tmp_path / "file")]) == 2
+    assert "is a file" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+@pytest.mark.system
+@pytest.mark.needs("mounts")
+def test_results_that_cannot_be_kept_are_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_inventory(tmp_path)
+    out = tmp_path / "results"
+    out.mkdir()
+    monkeypatch.setattr(running, "run_cell", None)
+    with small_disk(out):
+        refuse_writes(out, "read-only")
+        assert main(["testbed", "run", str(tmp_path / "lab.toml"), "--out", str(out)]) == 5
+    assert "Read-only file system" in capsys.readouterr().err
 
 
 def test_two_runs_do_not_share_a_testbed(tmp_path: Path) -> None:
