@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import fields, replace
 
-from nearsight.common.background.futures import then
+from nearsight.common.background.futures import flat, pending, then
 from nearsight.common.background.worker import BackgroundWorker
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.errors import NearsightError, Unavailable
 from nearsight.common.rpc.call import Reply, message_of
+from nearsight.common.rpc.names import split_name
 from nearsight.common.rpc.security import ServerSecurity
 from nearsight.common.rpc.server import RpcServer, ServerSettings
 from nearsight.common.rpc.service import Deadline, Service
@@ -253,6 +255,21 @@ class PeerNode:
         )
 
     def _ping(self, node: NodeId | None, endpoint: str) -> Future[PingReply]:
+        if not split_name(endpoint)[0]:
+            return self._ping_now(node, endpoint)
+        begun: Future[Future[PingReply]] = pending()
+
+        def begin() -> None:
+            try:
+                begun.set_result(self._ping_now(node, endpoint))
+            except NearsightError as error:
+                begun.set_exception(error)
+
+        # Aside: the system may take many seconds for a name, and presence has others to watch.
+        threading.Thread(target=begin, name="peers-name", daemon=True).start()
+        return flat(begun)
+
+    def _ping_now(self, node: NodeId | None, endpoint: str) -> Future[PingReply]:
         request = PingRequest(
             node_id=self.node_id,
             endpoint=own_endpoint(self._server.endpoint, self.settings.advertise, endpoint),

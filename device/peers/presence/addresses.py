@@ -61,7 +61,7 @@ def is_own_address(host: str) -> bool:
 
 
 def own_endpoint(listening: str, advertise: str, towards: str) -> str:
-    """Where one peer reaches this device.
+    """Where one peer reaches this device. It waits if the peer's endpoint has a name that is looked up.
 
     Parameters
     ----------
@@ -81,13 +81,15 @@ def own_endpoint(listening: str, advertise: str, towards: str) -> str:
     if advertise or not is_unspecified(host):
         return advertise or listening
     peer_host, peer_port = host_and_port(towards)
-    family = socket.AF_INET6 if ":" in peer_host else socket.AF_INET
+    family = socket.AF_UNSPEC if ":" in host + peer_host else socket.AF_INET
     try:
+        # Of fe80::1%eth0 this finds the number of the interface.
+        family, *_, address = socket.getaddrinfo(peer_host, peer_port, family, socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:  # sends nothing
-            probe.connect((peer_host, peer_port))
+            probe.connect(address)
             source = str(probe.getsockname()[0])
-    except OSError as error:
-        raise Unavailable(f"no network leads to {towards}: {error.strerror}") from error
+    except (OSError, UnicodeError) as error:
+        raise Unavailable(f"no network leads to {towards}: {error}") from error
     return f"tcp://[{source}]:{port}" if ":" in source else f"tcp://{source}:{port}"
 
 

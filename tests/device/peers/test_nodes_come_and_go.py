@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import select
+import threading
 import time
 
 import pytest
 
 from nearsight.common.clock import ManualClock, SystemClock
-from nearsight.common.errors import NearsightError
+from nearsight.common.errors import NearsightError, Unavailable
+from nearsight.device.peers import node as node_module
+from nearsight.device.peers.presence.addresses import own_endpoint
 from nearsight.device.peers.store import shared_store
 from support.peer_nodes import Group, Wire, group, split, wait_synchronised
 from support.waiting import wait_until
@@ -211,6 +214,27 @@ def test_what_is_sent_twice_as_answers_get_lost_counts_once() -> None:
         wait_until(lambda: nodes.nodes[1].store.counts(key).result(S) == {"x": 5})
         wait_until(lambda: nodes.nodes[2].store.counts(key).result(S) == {"x": 5})
         assert nodes.nodes[2].store.items(key + " list").result(S).items == (b"item",)
+
+
+def test_a_name_that_takes_long_to_look_up_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up = threading.Event()
+
+    def slow(listening: str, advertise: str, towards: str) -> str:
+        if "museum.example" in towards:
+            looked_up.wait(600)
+            raise Unavailable("no such name")
+        return own_endpoint(listening, advertise, towards)
+
+    monkeypatch.setattr(node_module, "own_endpoint", slow)
+    nodes = Group()
+    try:
+        nodes.add()
+        nodes.add(static=["tcp://phone.museum.example:7300", nodes.nodes[0].endpoint])
+        nodes.wait_synchronised()
+        assert not looked_up.is_set()
+    finally:
+        looked_up.set()
+        nodes.stop()
 
 
 def test_a_write_that_could_not_reach_its_nodes_is_repeated_once_they_can_be_reached() -> None:

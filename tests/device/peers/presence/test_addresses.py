@@ -52,7 +52,10 @@ def test_peers_are_told_the_address_that_is_listened_on_or_advertised() -> None:
     here = "tcp://10.0.0.1:7000"
     assert own_endpoint(here, "", "tcp://10.0.0.2:7000") == here
     assert own_endpoint(here, "tcp://example.org:1", "tcp://10.0.0.2:7000") == "tcp://example.org:1"
-    assert own_endpoint("tcp://0.0.0.0:7000", "", "tcp://127.0.0.1:9") == "tcp://127.0.0.1:7000"
+    for peer in ("127.0.0.1", "localhost"):
+        assert own_endpoint("tcp://0.0.0.0:7000", "", f"tcp://{peer}:9") == "tcp://127.0.0.1:7000"
+    with pytest.raises(Unavailable, match="no network"):
+        own_endpoint("tcp://0.0.0.0:7000", "", "tcp://no..name:9")
 
 
 def test_beacons_stay_where_the_server_listens() -> None:
