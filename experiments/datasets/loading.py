@@ -27,12 +27,11 @@ import re
 from collections.abc import Set
 from pathlib import Path
 
-from nearsight.common.catalogue.ingestion import Reference, read_reference_folder
+from nearsight.common.catalogue.ingestion import IMAGE_SUFFIXES, Reference, read_reference_folder
 from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.experiments.datasets.dataset import Dataset, Query, listed
 from nearsight.experiments.datasets.tables import read_rows
 
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 _PLAIN = "references/*.jpg, queries/*.jpg and perhaps labels.csv with the columns query,object_id"
 _STANFORD = "Reference/001.jpg and photos of the same number in Query/, Canon/, Droid/, E63/, Palm/, …"
 _HOW_TO_LABEL = (

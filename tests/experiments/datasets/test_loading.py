@@ -108,11 +108,13 @@ def test_without_labels_the_names_of_photos_say_what_they_show(labelled: Path) -
     (labelled / "labels.csv").unlink()
     touch(labelled, "references/a_1.jpg", "queries/a_1_02.jpg", "queries/a-2.jpg", "queries/b.jpg")
     touch(labelled, "queries/unknown_01.jpg", "queries/b/any.jpg", "queries/ab.jpg")
+    touch(labelled, "queries/b_3.HEIC")  # of a phone; that it cannot be decoded is said when it is asked
     dataset = load_dataset(labelled)
     assert by_name(dataset) == {
         "queries/a_1_02.jpg": "a_1",
         "queries/a-2.jpg": "a",
         "queries/b.jpg": "b",
+        "queries/b_3.HEIC": "b",
         "queries/unknown_01.jpg": None,
         "b/any.jpg": "b",
     }
