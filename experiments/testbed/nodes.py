@@ -134,11 +134,15 @@ class Node(Place):
         """Run the agent there; see `Place`."""
         waiting = order.get("timeout_s") or order.get("grace_s") or 0.0
         timeout_s = ORDER_TIMEOUT_S + float(str(waiting))
-        text = self.shell.run(
-            [self._agent_python, "-I", "-S", self.agent, command],
-            given=json.dumps({"folder": self.folder, **order}).encode(),
-            timeout_s=timeout_s,
-        )
+        words = [self._agent_python, "-I", "-S", self.agent, command]
+        given = json.dumps({"folder": self.folder, **order}).encode()
+        try:
+            text = self.shell.run(words, given=given, timeout_s=timeout_s)
+        except Unavailable:
+            if command != "wait":
+                raise
+            # The connection broke: what runs on the node goes on, and may be waited for again.
+            text = self.shell.run(words, given=given, timeout_s=timeout_s)
         try:
             answer = json.loads(text)
         except ValueError as error:

@@ -192,7 +192,7 @@ class SshShell(Shell):
         complaint, advice = known[0] if known else ("".join(lines[-1:]), "try `ssh {host}`")
         by_hand = shlex.join([*self._own_words(), self._target()])
         return Unavailable(
-            f"{self._host.name} cannot be reached: {complaint or 'ssh ended'}",
+            f"{self._host.name} cannot be reached: {complaint or 'the connection broke'}",
             advice=advice.format(host=by_hand),
         )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.common.errors import CorruptStore, SetupError
+from nearsight.common.errors import CorruptStore, SetupError, Unavailable
 from nearsight.experiments.testbed.nodes import Node, Nodes
 from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.shells import _new_file
@@ -54,6 +54,27 @@ def test_the_error_of_one_node_stays_as_it_is(tmp_path: Path) -> None:
 def test_answers_come_in_the_order_of_the_nodes(tmp_path: Path) -> None:
     nodes = nodes_of(tmp_path)
     assert nodes.each(lacks, [nodes["server"], nodes["server"]]) == ["server", "server"]
+
+
+class BrokenConnection:
+    """The shell of a node whose connection breaks once, and which then answers."""
+
+    def __init__(self) -> None:
+        self.broke = False
+
+    def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = 0.0) -> bytes:
+        if not self.broke:
+            self.broke = True
+            raise Unavailable("lab cannot be reached: the connection broke")
+        return b'{"answer": {"running": false}}'
+
+
+def test_what_goes_on_while_a_connection_breaks_is_waited_for_again(tmp_path: Path) -> None:
+    node = dataclasses.replace(nodes_of(tmp_path)["lab-1"], shell=BrokenConnection())
+    assert node.order("wait", name="device", timeout_s=60.0, until="ended") == {"running": False}
+    node = dataclasses.replace(node, shell=BrokenConnection())
+    with pytest.raises(Unavailable):
+        node.order("start", name="device")  # it may have been started
 
 
 class NodeThatLies:
