@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 from nearsight.common.errors import InternalError
 from nearsight.common.rpc.security import generate_keys
@@ -16,7 +18,7 @@ from nearsight.experiments.rig.tiers import NO_STANDBY, tier_arguments
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
 from nearsight.experiments.testbed.inventory import Host, Inventory, LinkSpec, ServerSpec
 from nearsight.experiments.testbed.node_network import Pairs, make_network, shape_links
-from nearsight.experiments.testbed.nodes import Nodes
+from nearsight.experiments.testbed.nodes import Node, Nodes
 from nearsight.experiments.testbed.state import Daemon, TestbedState
 
 START_TIMEOUT_S = 120.0
@@ -112,7 +114,15 @@ class Builder:
             self.on_stage("the package for nodes over SSH")
             wheel = find_wheel(self.inventory.wheel, self.folder)
             self.on_stage(f"{wheel.name} on {', '.join(node.host.name for node in remote)}")
-            self.nodes.each(lambda node: deploy(node, wheel), remote)
+            # Nodes that are one machine share an environment: the first installs it.
+            alone: defaultdict[tuple[str, ...], Lock] = defaultdict(Lock)
+
+            def install(node: Node) -> None:
+                spec = node.host.spec
+                with alone[spec.user, spec.host, str(spec.port), spec.folder]:
+                    deploy(node, wheel)
+
+            self.nodes.each(install, remote)
 
     def _make_keys(self) -> None:
         if not self.inventory.needs_keys:

@@ -12,6 +12,7 @@ from nearsight.common.operation.status import ask_status
 from nearsight.common.rpc.security import ClientSecurity
 from nearsight.experiments.rig.agent import MARK
 from nearsight.experiments.testbed import deployment
+from nearsight.experiments.testbed.building import Builder
 from nearsight.experiments.testbed.nodes import opened
 from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.state import TestbedState, load_state
@@ -107,6 +108,23 @@ def test_what_was_installed_can_be_removed_where_no_testbed_is_up(sshd: Sshd, tm
     assert clear_nodes(inventory, tmp_path / "state") == (f"{there} on lab",)
     assert not there.exists()
     assert not (tmp_path / "state").exists()
+
+
+def test_nodes_of_one_machine_install_once(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "there"
+    (there / "venv").mkdir(parents=True)
+    (tmp_path / "a.whl").touch()
+    text = lab(sshd, there)
+    second = text[text.index("[nodes.lab]") : text.index("[cloud]")].replace("nodes.lab", "nodes.second")
+    inventory = read_inventory(write_inventory(tmp_path, f'wheel = "a.whl"\n{text}{second}'))
+    installed = set()
+    monkeypatch.setattr(deployment, "_install", lambda node, _command: installed.add(node.host.name))
+    state = TestbedState(inventory)
+    with opened(state, tmp_path) as nodes:
+        Builder(state, tmp_path, nodes, lambda _stage: None)._install()
+    assert len(installed) == 1
 
 
 def test_what_another_testbed_on_the_node_uses_stays(sshd: Sshd, tmp_path: Path) -> None:
