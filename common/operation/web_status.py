@@ -6,6 +6,9 @@ import json
 import ssl
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.client import HTTPException
+from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
@@ -13,6 +16,8 @@ from nearsight.common.operation.status import DaemonStatus, ask_status
 from nearsight.common.rpc.security import ClientSecurity
 
 _MOST_BYTES = 65_536
+_OF_OTHERS = (HTTPException, LookupError, TypeError, ValueError)
+"""What becomes of answers that are no gateway's."""
 
 
 def ask_each_status(
@@ -45,21 +50,20 @@ def ask_web_status(url: str, timeout_s: float) -> DaemonStatus:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
     try:
-        with opener.open(f"{url}/readyz", timeout=timeout_s) as answer:
-            answer.read(_MOST_BYTES)
-        return DaemonStatus(url, ready=True, daemon="gateway")
+        with opener.open(f"{url.rstrip('/')}/readyz", timeout=timeout_s) as answer:
+            return DaemonStatus(url, ready=_said(answer, "ready") is True, daemon="gateway")
     except HTTPError as error:
-        with error:
-            return DaemonStatus(url, daemon="gateway", details=(("edge", _told(error.read(_MOST_BYTES))),))
-    except (URLError, OSError, ValueError) as error:
+        with error, suppress(*_OF_OTHERS):
+            said = _said(error, "error")
+            told = "; ".join(filter(None, (str(said["message"]), str(said["advice"]))))
+            return DaemonStatus(url, daemon="gateway", details=(("edge", told),))
+        return DaemonStatus(url, error=f"no gateway answers there, but: {error}")
+    except OSError as error:
         reason = error.reason if isinstance(error, URLError) else error
         return DaemonStatus(url, error=f"nobody answers: {reason}")
+    except _OF_OTHERS:
+        return DaemonStatus(url, error="no gateway answers there, but another program; is the address right?")
 
 
-def _told(body: bytes) -> str:
-    """The sentence in an error of a gateway."""
-    try:
-        error = json.loads(body)["error"]
-        return "; ".join(filter(None, (str(error["message"]), str(error["advice"]))))
-    except (ValueError, KeyError, TypeError):
-        return "no answer that can be read"
+def _said(answer: IO[bytes], name: str) -> Any:
+    return json.loads(answer.read(_MOST_BYTES))[name]

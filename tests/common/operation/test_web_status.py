@@ -6,6 +6,7 @@ import re
 import pytest
 
 from nearsight.__main__ import main
+from nearsight.common.metrics import DaemonMetrics
 from support.gateway import ScriptedEdge, running_gateway
 
 
@@ -14,6 +15,8 @@ def test_a_gateway_is_asked_like_every_other_daemon(capsys: pytest.CaptureFixtur
     try:
         with running_gateway(edge.endpoint) as browser:
             url = browser.gateway.endpoint
+            assert main(["status", f"{url}/"]) == 0
+            capsys.readouterr()
             assert main(["status", url, edge.endpoint, "--json"]) == 0
             answers = json.loads(capsys.readouterr().out)
             assert [(one["endpoint"], one["daemon"]) for one in answers] == [
@@ -28,4 +31,15 @@ def test_a_gateway_is_asked_like_every_other_daemon(capsys: pytest.CaptureFixtur
         assert main(["status", url, "--timeout", "2"]) == 4
         assert f"{url}: no answer: nobody answers" in capsys.readouterr().out
     finally:
+        edge.stop()
+
+
+def test_another_program_is_not_taken_for_a_gateway(capsys: pytest.CaptureFixture[str]) -> None:
+    edge, metrics = ScriptedEdge(), DaemonMetrics("edge")
+    try:
+        for address in (metrics.start_http("127.0.0.1:0"), edge.endpoint.removeprefix("tcp://")):
+            assert main(["status", f"http://{address}"]) == 4
+            assert "no answer: no gateway answers there" in capsys.readouterr().out
+    finally:
+        metrics.stop_http()
         edge.stop()
