@@ -1,7 +1,7 @@
 """One way to run every daemon: logs, metrics, readiness, signals and a clean end.
 
-`run_daemon` is called by the command of each tier with settings that are already loaded. The first SIGTERM or
-SIGINT stops the daemon cleanly, within its grace period; the second one ends the process at once.
+`run_daemon` is called by the command of each tier with settings that are already loaded. The first SIGTERM,
+SIGINT or SIGHUP stops the daemon cleanly, within its grace period; the second one ends the process at once.
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ def write_announcement(path: Path, daemon: str, endpoint: str, metrics: str) -> 
 
 @contextmanager
 def _stop_signal() -> Iterator[Callable[[], signal.Signals]]:
-    """Hand out a function that waits for SIGTERM or SIGINT; a second signal ends the process at once.
+    """Hand out a function that waits for a signal to stop; a second one ends the process at once.
+
+    A terminal that is closed sends SIGHUP; under ``nohup`` it stays ignored.
 
     The handler only writes to a pipe: an ``Event`` set inside a handler can deadlock with the very wait that
     it interrupts.
@@ -149,7 +151,10 @@ def _stop_signal() -> Iterator[Callable[[], signal.Signals]]:
             os._exit(128 + number)
         os.write(writing, bytes([number]))
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield lambda: signal.Signals(os.read(reading, 1)[0])
     finally:

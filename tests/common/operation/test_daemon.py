@@ -51,9 +51,9 @@ print("returned", flush=True)
 
 
 @contextmanager
-def running(mode: str, announce: Path) -> Iterator[subprocess.Popen[str]]:
+def running(mode: str, announce: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        leashed("-c", LESS_DESCRIPTORS + SCRIPT, mode, str(announce)),
+        [*before, *leashed("-c", LESS_DESCRIPTORS + SCRIPT, mode, str(announce))],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -71,10 +71,10 @@ def log_lines(stderr: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in stderr.splitlines()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_a_daemon_cleanly(number: signal.Signals, tmp_path: Path) -> None:
     announce = tmp_path / "edge.json"
-    with running("plain", announce) as process:
+    with running("plain", announce, "env", "--default-signal") as process:
         announced = json.loads(announce.read_text())
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=20)
@@ -89,6 +89,15 @@ def test_a_signal_ends_a_daemon_cleanly(number: signal.Signals, tmp_path: Path) 
     assert events["ready"]["endpoint"] == "tcp://127.0.0.1:4321"
     assert events["stopping"]["signal"] == number.name
     assert all(line["daemon"] == "edge" for line in events.values())
+
+
+def test_nohup_keeps_a_daemon_that_loses_its_terminal(tmp_path: Path) -> None:
+    with running("plain", tmp_path / "edge.json", "nohup") as process:
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert '"SIGTERM"' in stderr
 
 
 def test_a_daemon_may_open_as_many_descriptors_as_its_system_lets_it(tmp_path: Path) -> None:
