@@ -63,7 +63,7 @@ falconn: $(STAMP)  ## build the optional FALCONN backend (needs g++; about two m
 		command -v g++ >/dev/null || { echo "falconn needs a C++ compiler; on Debian: apt-get install g++"; exit 1; }; \
 		$(BIN)/pip install --quiet --disable-pip-version-check pybind11 setuptools wheel && \
 		inc=$$($(BIN)/python -c 'import pybind11; print(pybind11.get_include())') && \
-		CC="g++ -I$$inc" CXX="g++ -I$$inc" $(BIN)/pip install --disable-pip-version-check --no-build-isolation falconn; }
+		CC="g++ -include cstdint -I$$inc" CXX="g++ -include cstdint -I$$inc" $(BIN)/pip install --disable-pip-version-check --no-build-isolation falconn; }
 
 protos: $(STAMP)  ## generate the Python code of protos/*.proto
 	$(BIN)/python protos/generate.py
