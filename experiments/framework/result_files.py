@@ -62,7 +62,6 @@ class ResultFolder:
             return
         run = {"experiment": name, "configuration": configuration, "environment": environment}
         try:
-            (self.path / "cells").mkdir(parents=True, exist_ok=True)
             _write(run_path, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
             raise InvalidArgument(
@@ -80,11 +79,11 @@ class ResultFolder:
         _write(self.path / "cells" / f"{key}.json", json.dumps([dict(row) for row in rows]))
 
     def finished_cell(self, key: str) -> Sequence[Row] | None:
-        """Rows of a cell that an earlier run finished; None if it must be run."""
-        path = self.path / "cells" / f"{key}.json"
-        if not path.exists():
+        """Rows of a cell that an earlier run finished; None if it must be run, as it is new or damaged."""
+        try:
+            rows: list[Row] = _read_json(self.path / "cells" / f"{key}.json")
+        except (NotFound, CorruptStore):
             return None
-        rows: list[Row] = _read_json(path)
         return rows
 
     def keep_rows(self, rows: Sequence[Row], provenance: Mapping[str, str | int]) -> None:
@@ -113,13 +112,19 @@ class ResultFolder:
 
         Raises
         ------
-        NotFound
-            If there is none here.
+        NotFound, CorruptStore
+            If there is none here, or its rows are damaged.
         """
         if not self.rows_path.is_file():
             raise NotFound(f"there are no results in {self.path}", advice="run the experiment first")
-        with self.rows_path.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file, strict=True))
+        try:
+            with self.rows_path.open(newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file, strict=True))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise _damaged(self.rows_path) from error
+        if any(None in row or None in row.values() for row in rows):  # fields that are missing, or too many
+            raise _damaged(self.rows_path)
+        return [*rows]
 
     def run_information(self) -> dict[str, Any]:
         """What ``run.json`` says."""
@@ -137,6 +142,7 @@ class ResultFolder:
 
 
 def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
@@ -148,4 +154,8 @@ def _read_json(path: Path) -> Any:
     except FileNotFoundError as error:
         raise NotFound(f"there is no file {path}", advice="run the experiment first") from error
     except ValueError as error:
-        raise CorruptStore(f"{path} is damaged", advice="run the experiment again with --fresh") from error
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> CorruptStore:
+    return CorruptStore(f"{path} is damaged", advice="run the experiment again with --fresh")

@@ -7,6 +7,7 @@ import csv
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -162,6 +163,27 @@ def test_a_damaged_file_is_told_apart_from_a_missing_one(tmp_path: Path) -> None
     run(Squares(), tmp_path)
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(CorruptStore):
+        conclude(Squares(), tmp_path)
+
+
+def test_a_finished_part_that_is_damaged_or_deleted_is_measured_again_and_no_other(tmp_path: Path) -> None:
+    squares = Squares()
+    prepare(squares, ALL, tmp_path)
+    cells, folder = squares.cells(ALL), ResultFolder(tmp_path)
+    for cell in cells:
+        folder.keep_cell(cell.key, squares.run(cell, ALL))
+    (tmp_path / "cells" / f"{cells[1].key}.json").write_bytes(b"")  # as after a power cut
+    assert missing_cells(squares, ALL, tmp_path) == (cells[1],)
+    shutil.rmtree(tmp_path / "cells")
+    assert run(squares, tmp_path) == len(cells)
+
+
+@pytest.mark.parametrize("end", [b"", b"\xff"], ids=["cut off", "no text"])
+def test_damaged_rows_are_refused(tmp_path: Path, end: bytes) -> None:
+    run(Squares(), tmp_path)
+    rows = tmp_path / "rows.csv"
+    rows.write_bytes(rows.read_bytes().rpartition(b",")[0] + end)
+    with pytest.raises(CorruptStore, match=r"rows\.csv is damaged; run the experiment again"):
         conclude(Squares(), tmp_path)
 
 
