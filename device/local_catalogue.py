@@ -110,11 +110,22 @@ def from_folder(
     place = index or folder / INDEX_NAME
     if not place.parent.is_dir():
         raise ConfigurationError(f"there is no folder {place.parent}", advice=f"mkdir -p {place.parent}")
-    started_s = clock.monotonic()
     with locked(folder), ExitStack() as stack:
         store = stack.enter_context(_opened(place, stack, own=index is None))
-        trainer = ObjectTrainer(settings.recognition)
-        catalogue = stack.enter_context(closing(DatabaseCatalogue(store, _IN_INDEX, trainer)))
+        try:
+            return _trained(folder, store, settings, clock, progress)
+        except Unavailable as error:  # such as a disk that is full by now
+            store = stack.enter_context(_temporary(place, stack, error.message))
+            return _trained(folder, store, settings, clock, progress)
+
+
+def _trained(
+    folder: Path, store: CatalogueStore, settings: LocalSettings, clock: Clock, progress: Progress | None
+) -> LocalCatalogue:
+    """Bring an index up to date with its folder, and load it."""
+    started_s = clock.monotonic()
+    trainer = ObjectTrainer(settings.recognition)
+    with closing(DatabaseCatalogue(store, _IN_INDEX, trainer)) as catalogue:
         removed = _without_those_that_left(folder, store, catalogue)
         report = ingest_folder(
             folder,
@@ -162,6 +173,11 @@ def _opened(place: Path, stack: ExitStack, *, own: bool) -> CatalogueStore:
             return CatalogueStore(place)
     except (ConfigurationError, Unavailable) as error:
         reason = error.message
+    return _temporary(place, stack, reason)
+
+
+def _temporary(place: Path, stack: ExitStack, reason: str) -> CatalogueStore:
+    """A copy of the index for this process alone."""
     _log.warning(
         "the index cannot be kept: what is new in the folder is trained at each start",
         error=reason,

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from nearsight.common.catalogue.store import CatalogueStore
+from nearsight.common.catalogue.store import CatalogueStore, PutOutcome
 from nearsight.common.clock import SYSTEM_CLOCK
-from nearsight.common.errors import ConfigurationError, ForeignStore, InvalidArgument, NotFound
+from nearsight.common.errors import ConfigurationError, ForeignStore, InvalidArgument, NotFound, Unavailable
 from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.local_catalogue import INDEX_NAME, LocalCatalogue, from_database, from_folder
 from nearsight.device.recognizer_settings import LocalSettings
@@ -190,6 +191,28 @@ def test_where_the_index_cannot_be_written_a_copy_serves(
     assert ready["trained"] == (4 if known == "nothing" else 1)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert (folder / INDEX_NAME).exists() == (known != "nothing")
+
+
+def test_where_the_disk_fills_while_the_index_is_made_a_copy_serves(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(folder)
+    for name in "de":
+        (folder / f"{name}.jpg").write_bytes(picture_jpeg(ord(name)))
+    put = CatalogueStore.put
+
+    def full(store: CatalogueStore, *objects: Any, **options: Any) -> PutOutcome:
+        if store.path.parent == folder:
+            raise Unavailable(f"cannot write {store.path}: database or disk is full")
+        return put(store, *objects, **options)
+
+    monkeypatch.setattr(CatalogueStore, "put", full)
+    with capture_logs() as logs:
+        assert versions(load(folder)).keys() == {*"abcde"}
+    (line,) = (line for line in logs if line["log_level"] == "warning")
+    assert "disk is full" in line["error"]
+    (ready,) = (line for line in logs if line["event"] == "the catalogue is ready")
+    assert ready["trained"] == 2
 
 
 @pytest.mark.system
