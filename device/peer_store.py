@@ -143,8 +143,7 @@ class PeerStore:
 
         return end
 
-    def _changed(self, now: tuple[Peer, ...]) -> None:
-        del now  # they may be others when it is told
+    def _changed(self) -> None:
         for watch, (_, loop) in list(self._watchers.items()):
             self._deliver(partial(self._tell, watch), loop)
 

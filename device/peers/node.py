@@ -95,7 +95,7 @@ class PeerNode:
         self.identity = own = Identity.of(settings, rng)
         self.node_id = own.node_id
         """This device."""
-        self._watchers: list[Callable[[tuple[Peer, ...]], None]] = []
+        self._watchers: list[Callable[[], None]] = []
         self._asked_s = float("-inf")
         self._said: dict[NodeId, tuple[PingReply, float]] = {}
         self._started = False
@@ -185,7 +185,7 @@ class PeerNode:
         """The peers that are there, suspects among them."""
         return self._discovery.peers()
 
-    def watch(self, changed: Callable[[tuple[Peer, ...]], None]) -> None:
+    def watch(self, changed: Callable[[], None]) -> None:
         """Have ``changed`` called, on a thread of presence, whenever peers came or went; it must not wait."""
         self._watchers.append(changed)
 
@@ -294,7 +294,7 @@ class PeerNode:
         for channel in dropped:
             channel.close()
         for watcher in self._watchers:
-            watcher(peers)
+            watcher()
 
     def _slept(self) -> None:
         self._links.doubt_all()

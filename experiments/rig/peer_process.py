@@ -149,7 +149,7 @@ class PeerProcess:
             self._kademlia.start(str(address.hostname), int(address.port or 0))
         return {"node_id": shown(self._node.node_id), "endpoint": self._node.endpoint, "at_s": at_s}
 
-    def _changed(self, *_peers: object) -> None:
+    def _changed(self) -> None:
         live = [shown(peer.node_id) for peer in self._node.peers()]
         self._say({"event": "live", "at_s": time.monotonic(), "live": live})
 
