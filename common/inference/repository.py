@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from nearsight.common.database.places import sync_folder
 from nearsight.common.errors import (
     CorruptStore,
     InvalidArgument,
@@ -205,7 +206,9 @@ class ModelRepository:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not move:
-                _copy(source, aside)
+                shutil.copyfile(source, aside)
+            with aside.open("rb") as file:
+                os.fsync(file.fileno())
             aside.replace(path)
             if prepared is not None and prepared.exists():
                 shutil.rmtree(path.with_suffix(".prepared"), ignore_errors=True)
@@ -292,6 +295,7 @@ class ModelRepository:
                 os.fsync(file.fileno())
             with self._lock:
                 aside.replace(path)
+                sync_folder(self.folder)
                 self._manifests[manifest.name] = manifest
                 seen = _seen(path)
                 if seen is not None:
@@ -329,14 +333,6 @@ def manifest_of_file(source: Path, name: str) -> Manifest:
         return Manifest(name, 1, size_bytes, checksum_of(source))
     except OSError as error:
         raise _refused(error, f"{source} cannot be read") from error
-
-
-def _copy(source: Path, aside: Path) -> None:
-    with source.open("rb") as reading, aside.open("wb") as writing:
-        while block := reading.read(_BLOCK_BYTES):
-            writing.write(block)
-        writing.flush()
-        os.fsync(writing.fileno())
 
 
 def _seen(path: Path) -> _Seen | None:

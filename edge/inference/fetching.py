@@ -6,7 +6,6 @@ written to a file beside the others, whose length says how far it is, also after
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -159,8 +158,6 @@ class ModelFetching:
             fetch.part.unlink()
             fetch.done_bytes = 0
             raise CorruptStore(f"the file of network {fetch.manifest.name} came damaged: fetched again")
-        with fetch.part.open("rb") as file:
-            os.fsync(file.fileno())
         self._repository.add(fetch.part, fetch.manifest, move=True)
         self._queue.remove(fetch)
         self._log.info("network fetched", network=fetch.manifest.name)

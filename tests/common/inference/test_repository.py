@@ -37,6 +37,25 @@ def test_a_network_is_there_for_every_process_after_it_was_added(folder: Path, n
     assert other.refresh() is False
 
 
+@pytest.mark.parametrize("move", [False, True], ids=["copied", "moved"])
+def test_all_of_a_network_that_was_added_is_on_disk(
+    folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch, *, move: bool
+) -> None:
+    folder.mkdir()
+    source = network.replace(folder / "adder.part") if move else network
+    synced, sync = set(), os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    repository = ModelRepository(folder)
+    added = repository.add(source, manifest_of_file(source, "adder"), move=move)
+    files = (repository.path(added), folder / "adder.json", folder)
+    assert {path.stat().st_ino for path in files} <= synced, "a power cut would lose it"
+
+
 def test_a_network_that_is_added_while_the_folder_is_read_stays(
     folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
