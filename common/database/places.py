@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -49,7 +50,8 @@ def set_aside(path: Path, ending: str) -> Path:
 def put_in_place(new: Path, path: Path) -> Path | None:
     """Give a database the name of another one, which is set aside; returns where that is now.
 
-    ``new`` lies beside it and is not in use. Whoever opens ``path`` finds either of the two, complete.
+    ``new`` lies on the same disk and is not in use; it gets the owner and the mode of the other one. Whoever
+    opens ``path`` finds either of the two, complete.
 
     Raises
     ------
@@ -63,6 +65,9 @@ def put_in_place(new: Path, path: Path) -> Path | None:
         there = path.exists()
         aside = free_name(path, "replaced")
         if there:
+            shutil.copymode(path, new)
+            with suppress(PermissionError):  # only root can
+                os.chown(new, path.stat().st_uid, path.stat().st_gid)
             os.link(path, aside)  # first: a disk without links keeps the database with its log
         _move_log(path, aside)
         new.replace(path)

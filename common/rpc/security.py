@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -215,6 +216,8 @@ def write_key_file(
 def replace_file(path: Path, content: bytes, mode: int) -> None:
     """Write a file that is never readable by others than ``mode`` says, and never half there.
 
+    It belongs to whom the former one belonged.
+
     Raises
     ------
     ConfigurationError
@@ -227,6 +230,8 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
         aside.touch(mode=mode, exist_ok=False)
         aside.write_bytes(content)
         aside.chmod(mode)  # touch() obeys the umask
+        with suppress(FileNotFoundError, PermissionError):  # it is new; only root can
+            os.chown(aside, path.stat().st_uid, path.stat().st_gid)
         aside.replace(path)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error

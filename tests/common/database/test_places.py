@@ -1,5 +1,6 @@
 """How a database takes the place of another one, in use or not."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from nearsight.common.database.files import copy_database
 from nearsight.common.database.places import put_in_place, set_aside
 from nearsight.common.errors import ConfigurationError
 from support.databases import FORMAT, database_with_a_row, rows, used_by_another_process
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -24,6 +27,18 @@ def test_a_database_takes_the_place_of_another_which_is_kept_with_its_log(old: P
     assert put_in_place(new, old) == old.with_name("things.db.replaced")
     assert rows(old, "things") == [("lamp",)], "the log of the other one is not read"
     assert rows(old.with_name("things.db.replaced"), "things") == [("lamp",), ("chair",)]
+
+
+def test_a_database_gets_owner_and_mode_of_the_one_whose_place_it_takes(old: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.db"
+    copy_database(old, new, FORMAT)
+    if os.geteuid() == 0:  # as with sudo: the daemon's user must be able to write it
+        os.chown(old, NOBODY, NOBODY)
+    old.chmod(0o640)
+    before = old.stat()
+    put_in_place(new, old)
+    after = old.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
 
 
 def test_a_database_that_cannot_be_set_aside_keeps_its_log(

@@ -1,6 +1,7 @@
 """Tokens: the file, the command, and what a gateway makes of them, also while streams are open."""
 
 import json
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from nearsight.edge.gateway.tokens import Token, TokenFile, add_token, digest_of
 from support.gateway import CATALOGUE, OTHER, ScriptedEdge, running_gateway
 
 IMAGE = b"an image"
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -29,6 +31,16 @@ def test_the_file_holds_no_token_and_is_for_its_owner_alone(file: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     (token,) = read_tokens(file)
     assert (token.name, token.catalogues, token.rate_per_s) == ("visitors", (CATALOGUE,), 20.0)
+
+
+def test_root_changes_the_file_of_a_gateway_that_runs_as_another_user(file: Path) -> None:
+    add_token(file, "visitors")
+    if os.geteuid() == 0:
+        os.chown(file, NOBODY, NOBODY)
+    before = file.stat()
+    revoke_token(file, "visitors")
+    after = file.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
 
 
 def test_a_name_is_given_once_and_revoked_once(file: Path) -> None:
