@@ -228,7 +228,10 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside.unlink(missing_ok=True)
         aside.touch(mode=mode, exist_ok=False)
-        aside.write_bytes(content)
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         aside.chmod(mode)  # touch() obeys the umask
         with suppress(FileNotFoundError, PermissionError):  # it is new; only root can
             os.chown(aside, path.stat().st_uid, path.stat().st_gid)

@@ -43,6 +43,13 @@ def test_root_changes_the_file_of_a_gateway_that_runs_as_another_user(file: Path
     assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
 
 
+def test_a_token_is_on_disk_when_it_is_shown(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    add_token(file, "visitors")
+    assert file.stat().st_ino in synced, "a power cut would lose it"
+
+
 def test_a_name_is_given_once_and_revoked_once(file: Path) -> None:
     add_token(file, "visitors")
     with pytest.raises(ConfigurationError, match="already"):
