@@ -4,11 +4,13 @@ A tensor is a *map* if each of its cells depends on a window of the input, at th
 cell. Reading begins at the input and follows operators whose geometry is known, those of onnxruntime's
 optimised graphs included. No other operator is taken for an identity: it ends the reuse (decision 052).
 What a map says must hold for a crop of it, too. So constants that have rows of their own, sizes that a graph
-computes, and enlargements to a given size end the reuse as well.
+computes, and enlargements to a given size end the reuse as well. Maps of integers must be the same bit by
+bit: what is not computed so ends the reuse where it is quantised.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -104,18 +106,25 @@ class _Reader:
             (one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0
         )
         self._constants: dict[str, TensorProto] = {one.name: one for one in model.graph.initializer}
+        self._rounded = set[str]()
+        """Maps whose last bits may depend on where a crop begins."""
+        self._dequantised: dict[str, str] = {}
+        """Constants that the library leaves to the execution, and what they are computed from."""
 
     def read(self, node: NodeProto) -> None:
         """Take up what a node makes of maps."""
         if node.op_type == "Constant":
             self._constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
+        if node.op_type == "DequantizeLinear":
+            self._dequantised[node.output[0]] = node.input[0]
         given = [name for name in node.input if name in self.maps]
         if not given or node.op_type == "Shape":
             return
         rule = _RULES.get((node.domain.removeprefix("ai.onnx"), node.op_type))
         step = _Step(self, node)
         found = rule(step) if rule is not None else None
-        if found is None:
+        rounded = not self._rounded.isdisjoint(given)
+        if found is None or (rounded and node.op_type in _STEPS.split()):
             self.ended_by.append(node.op_type)
             return
         window, axes = found
@@ -125,6 +134,8 @@ class _Reader:
         if min(made.size) < 1 or self.maps.get(step.addend or "", made) != made:
             self.ended_by.append(node.op_type)
             return
+        if rounded or (node.domain != _BLOCKED and node.op_type in _ROUNDED.split()):
+            self._rounded.update(node.output)
         for output in filter(None, node.output):
             self._add(window, step, output)
             self.maps[output] = made
@@ -141,6 +152,11 @@ class _Reader:
     def constant(self, name: str) -> TensorProto | None:
         """A value that the graph holds."""
         return self._constants.get(name)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of a constant."""
+        found = self._constants.get(self._dequantised.get(name, name))
+        return None if found is None else tuple(found.dims)
 
 
 class _Step:
@@ -176,8 +192,7 @@ class _Step:
 
     def shape(self, place: int) -> tuple[int, ...] | None:
         """The shape of an input that is a constant."""
-        found = self._reader.constant(self.node.input[place]) if self.has(place) else None
-        return None if found is None else tuple(found.dims)
+        return self._reader.shape(self.node.input[place]) if self.has(place) else None
 
     def reads_one_map(self) -> bool:
         """Whether the first input is the only one that is no constant."""
@@ -237,10 +252,19 @@ def _per_channel(step: _Step) -> _Found:
 
 
 def _convolution(step: _Step) -> _Found:
-    shape = step.shape(1)
-    if shape is None or not step.keeps(CHANNELS_FIRST) or not step.takes_addend():
+    quantised, axes = step.node.op_type == "QLinearConv", _axes(step)
+    shape = step.shape(3 if quantised else 1)
+    if shape is None or not step.keeps(axes):
         return None
-    return _window(step, step.attribute("kernel_shape", shape[2:])), CHANNELS_FIRST
+    if not (step.reads_one_map() if quantised else step.takes_addend()):
+        return None
+    return _window(step, step.attribute("kernel_shape", shape[2:])), axes
+
+
+def _axes(step: _Step) -> _Axes:
+    """As a quantised operator wants them; others want the channels first."""
+    last = step.attribute("channels_last", 0) or step.node.op_type.startswith("Nhwc")
+    return CHANNELS_LAST if last else CHANNELS_FIRST
 
 
 def _transposed_convolution(step: _Step) -> _Found:
@@ -279,9 +303,9 @@ def other_pads(
 
 def _pooling(step: _Step) -> _Found:
     only_values = len([name for name in step.node.output if name]) == 1
-    if not step.keeps(CHANNELS_FIRST) or not only_values:
+    if not step.keeps(_axes(step)) or not only_values or not step.reads_one_map():
         return None
-    return _window(step, step.attribute("kernel_shape", ())), CHANNELS_FIRST
+    return _window(step, step.attribute("kernel_shape", ())), _axes(step)
 
 
 def _window(step: _Step, kernel: Any) -> Window:
@@ -322,8 +346,20 @@ def _padding(step: _Step) -> _Found:
     return Window(pads=pads), step.first.axes
 
 
+def _quantisation(step: _Step) -> _Found:
+    """Also back; of whole maps or by channel."""
+    shape = step.shape(1)
+    if shape is None or not step.reads_one_map() or step.attribute("block_size", 0):
+        return None
+    by_channel = not step.is_spatial([step.attribute("axis", 1)])
+    return (_POINT, step.first.axes) if by_channel or math.prod(shape) == 1 else None
+
+
 def _joining(step: _Step) -> _Found:
-    if len(step.maps) < len(step.node.input) or step.is_spatial([step.attribute("axis", 1)]):
+    """In a quantised graph two numbers come first, and two behind each map."""
+    given = len(step.node.input)
+    tensors = given if step.node.op_type == "Concat" else given // 3
+    if len(step.maps) < tensors or step.is_spatial([step.attribute("axis", 1)]):
         return None
     return (_POINT, step.first.axes) if step.fits() else None
 
@@ -375,12 +411,22 @@ _ELEMENT_WISE = (
     "Mean Min Mish Mul Neg PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign Softplus Softsign Sqrt Sub Sum "
     "Swish Tanh ThresholdedRelu"
 )
-_FUSED_ELEMENT_WISE = "BiasGelu FastGelu Gelu QuickGelu"
+_FUSED_ELEMENT_WISE = "BiasGelu FastGelu Gelu QuickGelu QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu"
+_STEPS = "Ceil Floor QuantizeLinear Round Sign"
+"""Where values beside a step differ in their last bits, the results differ by a whole one."""
+_ROUNDED = (
+    "BiasGelu Celu Conv ConvTranspose Elu Erf Exp FastGelu FusedConv Gelu LRN Log LogSoftmax Mish Pow "
+    "QuickGelu Selu Sigmoid Softmax Softplus Softsign Swish Tanh"
+)
+"""The library may compute these in another order, or in other steps, where a map has another size."""
 _FUSED, _BLOCKED = "com.microsoft", "com.microsoft.nchwc"
 _RULES: Mapping[tuple[str, str], Callable[[_Step], _Found]] = MappingProxyType(
     {("", name): _element_wise for name in _ELEMENT_WISE.split()}
     | {(_FUSED, name): _element_wise for name in _FUSED_ELEMENT_WISE.split()}
     | {(domain, "Conv"): _convolution for domain in ("", _BLOCKED)}
+    | {(domain, "QLinearConv"): _convolution for domain in ("", _FUSED)}
+    | {(_FUSED, name): _pooling for name in ("NhwcMaxPool", "QLinearAveragePool")}
+    | {("", name): _quantisation for name in ("QuantizeLinear", "DequantizeLinear")}
     | {(domain, name): _pooling for domain in ("", _BLOCKED) for name in ("MaxPool", "AveragePool")}
     | {("", name): _per_channel for name in ("BatchNormalization", "LRN")}
     | {("", name): _along_axis for name in ("Split", "Softmax", "LogSoftmax")}
@@ -388,6 +434,7 @@ _RULES: Mapping[tuple[str, str], Callable[[_Step], _Found]] = MappingProxyType(
     | {("", "Concat"): _joining, ("", "Pad"): _padding, ("", "Transpose"): _transposition}
     | {
         (_FUSED, "FusedConv"): _convolution,
+        (_FUSED, "QLinearConcat"): _joining,
         ("", "ConvTranspose"): _transposed_convolution,
         ("", "Resize"): _enlargement,
         (_BLOCKED, "Upsample"): _enlargement,

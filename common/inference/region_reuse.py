@@ -25,12 +25,13 @@ from nearsight.common.inference.reuse_cost import Costs, choose_cuts, middle_of,
 from nearsight.common.inference.runtime import ANY_SIDE_PX, Network, Runtime
 from nearsight.common.inference.saved_graphs import SavedGraphs, being_prepared, complete, digest_of
 from nearsight.common.inference.segmented_network import UNMOVED, SegmentedNetwork, SegmentReport
-from nearsight.common.inference.segments import OptimisedGraph, Segments
+from nearsight.common.inference.segments import REUSED, OptimisedGraph, Segments
 from nearsight.common.inference.tensors import Tensor, check_inputs
 from nearsight.common.logging import get_logger
 from nearsight.common.video.regions import Rectangle
 
-_SEGMENTS = "segments.json"
+_SEGMENTS, _FORMAT = "segments.json", 2
+"""The format counts up where older segments cannot be read, or more operators can be cut."""
 _SHARES = tuple(tenths / 10 for tenths in range(1, 10))
 _CLOSE = 1e-5
 """Relative to the largest value: where additions are done in another order, answers differ by less."""
@@ -255,8 +256,8 @@ class PartialNetwork:
 
     @property
     def _kept_settings(self) -> list[float]:
-        """Those that what is saved depends on."""
-        return [self._settings.maps_mb, self._settings.least_saved_ms]
+        """Those that what is saved depends on, and what reads it."""
+        return [_FORMAT, self._settings.maps_mb, self._settings.least_saved_ms]
 
     def _find(self, folder: Path, digest: str) -> Mapping[str, Any] | None:
         """What was prepared for this file; None if there is nothing that holds."""
@@ -296,10 +297,10 @@ class PartialNetwork:
         InvalidArgument
             If nothing can be reused.
         """
-        if self._dtype != np.float32:
-            raise InvalidArgument(f"it takes {self._dtype}: only maps of float32 are reused")
+        if self._dtype.name not in REUSED:
+            raise InvalidArgument(f"it takes {self._dtype}: only maps of {', '.join(REUSED)} are reused")
         rng = np.random.default_rng(0)
-        sample = rng.random(self._shape, np.float32)
+        sample = _noise(rng, self._shape, self._dtype)
         plain, name = self._whole_network(), self._name
         whole = self._runtime.load(
             self._path, name, save_in=aside, sizes=plain.axis_sizes({self.input.name: self._shape})
@@ -339,10 +340,18 @@ class PartialNetwork:
             Rectangle(height // 3, width // 3, height // 2, width // 2),
             Rectangle(0, 0, height // 9 + 1, width // 4),
         ):
-            loaded.source.cells(region)[...] = rng.random(loaded.source.cells(region).shape, np.float32)
+            inside = loaded.source.cells(region)
+            inside[...] = _noise(rng, inside.shape, inside.dtype)
             answers.append((plain.run({"": frame}), loaded.run(frame, [region], UNMOVED)))
         for expected, found in answers:
             for name, values in expected.items():
                 most = float(np.abs(values).max(initial=0.0))
                 if not np.allclose(found[name], values, rtol=0.0, atol=_CLOSE * most):
                     raise InvalidArgument(f"the segments' answers differ in {name!r}")
+
+
+def _noise(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[Any]) -> Tensor:
+    """From 0 to 1, or all numbers of a byte."""
+    if dtype == np.float32:
+        return rng.random(shape, np.float32)
+    return rng.integers(0, 256, shape, np.uint8).view(dtype)

@@ -26,12 +26,11 @@ _ALIGNMENT_BYTES = 64
 _EMPTY = Rectangle(0, 0, 0, 0)
 
 
-def aligned(shape: Sequence[int]) -> NDArray[np.float32]:
+def aligned(size_bytes: int) -> NDArray[np.uint8]:
     """Zeros, where vector instructions read them best."""
-    cells = math.prod(shape)
-    memory = np.zeros(cells + _ALIGNMENT_BYTES // 4, np.float32)
-    start = -memory.ctypes.data % _ALIGNMENT_BYTES // 4
-    return memory[start : start + cells].reshape(shape)
+    memory = np.zeros(size_bytes + _ALIGNMENT_BYTES, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT_BYTES
+    return memory[start : start + size_bytes]
 
 
 class CachedMap:
@@ -53,7 +52,8 @@ class CachedMap:
     def stored(self) -> Tensor:
         """As it lies in memory; taken at the first use."""
         if self._stored is None:
-            self._stored = aligned(self.layout.stored(*self.layout.size))
+            layout = self.layout
+            self._stored = aligned(layout.size_bytes).view(layout.dtype).reshape(layout.stored(*layout.size))
         return self._stored
 
     def hold(self, tensor: Tensor) -> None:
@@ -89,15 +89,15 @@ class Scratch:
     """Memory of crops, used again and again: what was used last is still in the processor's cache."""
 
     def __init__(self) -> None:
-        self._memory: dict[int, NDArray[np.float32]] = {}
+        self._memory: dict[int, NDArray[np.uint8]] = {}
 
-    def take(self, number: int, shape: Sequence[int]) -> NDArray[np.float32]:
+    def take(self, number: int, shape: Sequence[int], dtype: str) -> Tensor:
         """Memory of this shape; each number stands for another piece of memory."""
-        cells = math.prod(shape)
+        size_bytes = np.dtype(dtype).itemsize * math.prod(shape)
         memory = self._memory.get(number)
-        if memory is None or memory.size < cells:
-            memory = self._memory[number] = aligned((cells,))
-        return memory[:cells].reshape(shape)
+        if memory is None or memory.size < size_bytes:
+            memory = self._memory[number] = aligned(size_bytes)
+        return memory[:size_bytes].view(dtype).reshape(shape)
 
 
 class Crop(NamedTuple):
@@ -285,7 +285,7 @@ class LoadedSegment(LoadedWhole):
         for number, source in enumerate(self.sources):
             cells = self.cells_of(source, crop.units)
             view = source.cells(cells)
-            tensor = self._scratch.take(number, view.shape)
+            tensor = self._scratch.take(number, view.shape, source.layout.dtype)
             np.copyto(tensor, view)
             inputs.append(Place(source.name, tensor, source.layout.declared(cells.height, cells.width)))
         outputs, kept = [], []
@@ -293,7 +293,7 @@ class LoadedSegment(LoadedWhole):
         columns = self._sizes(1, crop.units.left, crop.units.right)
         for number, (target, wanted) in enumerate(zip(self.targets, crop.wanted, strict=True)):
             size = rows[target.name], columns[target.name]
-            tensor = self._scratch.take(-1 - number, target.layout.stored(*size))
+            tensor = self._scratch.take(-1 - number, target.layout.stored(*size), target.layout.dtype)
             outputs.append(Place(target.name, tensor, target.layout.declared(*size)))
             kept.append((target, wanted, tensor))
         self.network.bind(inputs, outputs)()

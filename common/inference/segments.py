@@ -31,8 +31,8 @@ _BLOCKED_DOMAIN, _UNBLOCKS = "com.microsoft.nchwc", "ReorderOutput"
 _MOST_ALIVE = 4
 """Maps where the graph may be cut."""
 _PROBE_CHANNELS = 64
-_BYTES = 4
-"""Of a number."""
+REUSED = ("float32", "uint8", "int8")
+"""Types of the numbers of maps."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,15 @@ class Layout:
         Channels that lie together, as (C / block, H, W, block); 0: it lies as it is declared.
     pitch : tuple of Fraction
         Pixels of the input from one cell to the next: rows, columns.
+    dtype : str
+        Of its numbers; one of `REUSED`.
     """
 
     shape: tuple[int, ...]
     rows_axis: int
     block: int
     pitch: tuple[Fraction, Fraction]
+    dtype: str = "float32"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -63,8 +66,8 @@ class Layout:
 
     @property
     def size_bytes(self) -> int:
-        """Of 32-bit numbers."""
-        return _BYTES * math.prod(self.shape)
+        """Of the whole map."""
+        return np.dtype(self.dtype).itemsize * math.prod(self.shape)
 
     def declared(self, rows: int, columns: int) -> tuple[int, ...]:
         """The declared shape of a crop."""
@@ -127,7 +130,7 @@ class Segments:
         return {
             "source": self.source,
             "layouts": {
-                name: [one.shape, one.rows_axis, one.block, [str(pitch) for pitch in one.pitch]]
+                name: [one.shape, one.rows_axis, one.block, [str(pitch) for pitch in one.pitch], one.dtype]
                 for name, one in self.layouts.items()
             },
             "segments": [
@@ -144,8 +147,8 @@ class Segments:
     def from_json(cls, values: Mapping[str, Any]) -> Segments:
         """From `to_json`."""
         layouts = {
-            name: Layout(tuple(shape), axis, block, (Fraction(pitch[0]), Fraction(pitch[1])))
-            for name, (shape, axis, block, pitch) in values["layouts"].items()
+            name: Layout(tuple(shape), axis, block, (Fraction(pitch[0]), Fraction(pitch[1])), dtype)
+            for name, (shape, axis, block, pitch, dtype) in values["layouts"].items()
         }
         segments, rests = (
             tuple(
@@ -210,10 +213,10 @@ class OptimisedGraph:
             self._model, self.source, (sample.shape[axes[0]], sample.shape[axes[1]]), axes
         )
         maps = self._regions.maps
-        self.layouts: dict[str, Layout] = {}
+        self.layouts = {self.source: self._layout(self.source, sample)}
         self.ended_by = ", ".join(self._regions.ended_by)
         self._outputs = [one.name for one in graph.output]
-        nodes = self._needed(graph.node)
+        nodes, self._constant = self._divided(self._needed(graph.node))
         self._body = [node for node in nodes if all(name in maps for name in node.output if name)]
         self._tail = [node for node in nodes if any(name not in maps for name in node.output if name)]
         body = {self.source, *(name for node in self._body for name in node.output)}
@@ -248,9 +251,11 @@ class OptimisedGraph:
             self._write(TAIL, self._tail, self._tail_sources, ends, fixed=True)
         used = {name for one in segments for name in (*one.sources, *one.targets)}
         layouts = {name: layout for name, layout in self.layouts.items() if name in used}
-        read = {name for node in self._tail for name in node.input}
+        read = {name for node in self._completed(self._tail) for name in node.input}
         tail_bytes = sum(
-            math.prod(one.dims) * _BYTES for one in self._model.graph.initializer if one.name in read
+            math.prod(one.dims) * self._onnx.helper.tensor_dtype_to_np_dtype(one.data_type).itemsize
+            for one in self._model.graph.initializer
+            if one.name in read
         )
         return Segments(
             self.source, layouts, tuple(segments), tuple(wholes), self._tail_sources, outputs, tail_bytes
@@ -280,6 +285,26 @@ class OptimisedGraph:
                 found.append(node)
         return found[::-1]
 
+    def _divided(self, nodes: Sequence[onnx.NodeProto]) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
+        """Those that depend on the input, and those that compute constants: weights are dequantised."""
+        known, parts = {"", *self._weights}, (list[Any](), list[Any]())
+        for node in nodes:
+            constant = known.issuperset(node.input)
+            parts[constant].append(node)
+            known.update(node.output if constant else ())
+        return parts
+
+    def _completed(
+        self, nodes: Sequence[onnx.NodeProto], targets: Sequence[str] = ()
+    ) -> list[onnx.NodeProto]:
+        """With those that compute the constants that they read."""
+        wanted, found = {*targets, *(name for node in nodes for name in node.input)}, list[Any]()
+        for node in reversed(self._constant):
+            if wanted.intersection(node.output):
+                wanted.update(node.input)
+                found.append(node)
+        return [*found[::-1], *nodes]
+
     def _find_cuts(self) -> tuple[Cut, ...]:
         last_use = {name: at for at, node in enumerate(self._body) for name in node.input}
         last_use |= dict.fromkeys((*self._tail_sources, *self._outputs), len(self._body))
@@ -306,15 +331,19 @@ class OptimisedGraph:
         found = {self.source: sample, **network.run({"": sample})}
         network.close()
         path.unlink()
-        layouts = {}
-        for name, tensor in found.items():
-            if tensor.dtype != np.float32 or tensor.ndim != 4 or tensor.shape[0] != 1:
-                raise InvalidArgument(
-                    f"{name!r} is {tensor.dtype} {tensor.shape}: only maps of float32 of one image are reused"
-                )
-            place = self._regions.maps[name]
-            layouts[name] = Layout(tensor.shape, place.axes[0], block if name in blocked else 0, place.pitch)
-        return layouts
+        return {
+            name: self._layout(name, tensor, block if name in blocked else 0)
+            for name, tensor in found.items()
+        }
+
+    def _layout(self, name: str, tensor: Tensor, block: int = 0) -> Layout:
+        if tensor.dtype.name not in REUSED or tensor.ndim != 4 or tensor.shape[0] != 1:
+            raise InvalidArgument(
+                f"{name!r} is {tensor.dtype} {tensor.shape}: only maps of one image are reused, "
+                f"of {', '.join(REUSED)}"
+            )
+        place = self._regions.maps[name]
+        return Layout(tensor.shape, place.axes[0], block, place.pitch, tensor.dtype.name)
 
     def _geometry(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[Node, ...]:
         """The part of the geometry between some maps."""
@@ -336,13 +365,18 @@ class OptimisedGraph:
     ) -> None:
         """Write some nodes as a network. With fixed sizes the library plans its memory better."""
         helper, graph = self._onnx.helper, self._model.graph
-        used = {name for node in nodes for name in node.input} | {*targets}  # an output may be a constant
-        ends = {one.name: one for one in graph.output} if fixed else {}
-        shapes = {name: list(one.shape) for name, one in self.layouts.items()} if fixed else {}
+        nodes = self._completed(nodes, targets)  # an output may be a constant
+        used = {name for node in nodes for name in node.input} | {*targets}
+        ends: dict[str, onnx.ValueInfoProto] = {one.name: one for one in graph.output} if fixed else {}
 
         def declared(name: str) -> onnx.ValueInfoProto:
-            kind = self._onnx.TensorProto.FLOAT
-            return ends.get(name) or helper.make_tensor_value_info(name, kind, shapes.get(name, [None] * 4))
+            if (end := ends.get(name)) is not None:
+                return end
+            layout = self.layouts[name]
+            kind = helper.np_dtype_to_tensor_dtype(np.dtype(layout.dtype))
+            sizes = layout.shape if fixed else [None] * 4
+            made: onnx.ValueInfoProto = helper.make_tensor_value_info(name, kind, sizes)
+            return made
 
         def made_here(name: str) -> onnx.ValueInfoProto:
             # What a crop makes is smaller than the network declares; the library finds its type.

@@ -298,6 +298,58 @@ def test_other_operators_obey_the_law(kind: str, data: st.DataObject, size: Pair
     check_the_law(Executed(model_of(nodes, constants, (1, CHANNELS, *size)), size), data, size, tight=True)
 
 
+QUANTISED = {
+    "a convolution": [node("QLinearConv", [*"qsz", *"wsi", *"sz"], strides=[2, 1], pads=[1, 1, 0, 2])],
+    "channels last": [
+        node("Transpose", "q", "a", perm=[0, 2, 3, 1]),
+        node(
+            *("QLinearConv", [*"asz", *"wsi", *"sz"], "b"),
+            **{"auto_pad": "SAME_LOWER", "strides": [1, 2], "channels_last": 1, "domain": "com.microsoft"},
+        ),
+        node("NhwcMaxPool", "b", "c", kernel_shape=[3, 2], strides=[2, 1], domain="com.microsoft"),
+        node("Transpose", "c", perm=[0, 3, 1, 2]),
+    ],
+    "a mean": [
+        node("QLinearAveragePool", [*"qsz", *"sz"], kernel_shape=[3, 2], pads=[1] * 4, domain="com.microsoft")
+    ],
+    "a maximum, and a sum": [
+        node("MaxPool", "q", "a", kernel_shape=[3, 3], pads=[1] * 4),
+        node("QLinearAdd", [*"qsz", *"asz", *"sz"], domain="com.microsoft"),
+    ],
+    "a product": [node("QLinearMul", [*"qsz", *"qsz", *"sz"], domain="com.microsoft")],
+    "activations": [
+        node("QLinearSigmoid", [*"qsz", *"sz"], "a", domain="com.microsoft"),
+        node("QLinearLeakyRelu", [*"asz", *"sz"], domain="com.microsoft"),
+    ],
+    "a join": [node("QLinearConcat", [*"sz", *"qsz", *"qsz"], axis=1, domain="com.microsoft")],
+    "enlarged": [node("Resize", ["q", "", "f"], mode="nearest")],
+}
+
+
+@pytest.mark.parametrize("kind", QUANTISED)
+@settings(deadline=None, max_examples=10)
+@given(data=st.data(), size=sizes)
+def test_operators_on_integers_obey_the_law(kind: str, data: st.DataObject, size: Pair) -> None:
+    nodes = [node("QuantizeLinear", "xsz", "q"), *QUANTISED[kind], node("DequantizeLinear", "ysz", "o")]
+    constants = [
+        numpy_helper.from_array(np.array(value, kind), name)
+        for name, value, kind in (("s", 0.04, "f"), ("z", 3, "u1"), ("i", 0, "i1"), ("f", [1, 1, 2, 3], "f"))
+    ]
+    w = numpy_helper.from_array(RNG.integers(-3, 9, (CHANNELS, CHANNELS, 3, 3)).astype("i1"), "w")
+    model = model_of(nodes, [*constants, w], (1, CHANNELS, *size), "o")
+    check_the_law(Executed(model, size), data, size, tight=False)
+
+
+def test_what_is_not_the_same_bit_by_bit_on_a_crop_ends_the_reuse_where_it_is_quantised() -> None:
+    numbers = [numpy_helper.from_array(np.float32(0.04), "s"), numpy_helper.from_array(np.uint8(3), "z")]
+    for kind, ended in (("ConvTranspose", ("QuantizeLinear",)), ("Relu", ())):
+        inputs = ["x", "w"][: 2 if kind == "ConvTranspose" else 1]
+        nodes = [node(kind, inputs, "a"), node("QuantizeLinear", "asz")]
+        model = model_of(nodes, [*numbers, weights("w", 4, 4, 3, 3)], (1, CHANNELS, 12, 12))
+        found = read_regions(model, "x", (12, 12))
+        assert (found.ended_by, "a" in found.maps) == (ended, True)
+
+
 def network_of_many_kinds(size: Pair) -> onnx.ModelProto:
     """What convolutional networks consist of, wide enough that onnxruntime chooses blocked tensors."""
     nodes = [
@@ -380,6 +432,11 @@ NO_GEOMETRY: dict[str, tuple[list[Any], list[TensorProto]]] = {
         [node("Resize", ["x", "", "f"], mode="linear")],
         [numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "f")],
     ),
+    "QuantizeLinear": (
+        [node("QuantizeLinear", "xs", axis=2)],
+        [weights("s", 12)],
+    ),
+    "DynamicQuantizeLinear": ([node("DynamicQuantizeLinear", "x", "ysz")], []),
     "DepthToSpace": ([node("DepthToSpace", ["x"], blocksize=2)], []),
     "Conv": ([node("Conv", ["x", "x"])], []),
     "Own": ([node("Own", ["x"], domain="somebody.else")], []),

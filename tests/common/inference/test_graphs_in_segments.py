@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from nearsight.common.inference.region_reuse import PartialNetwork
 from nearsight.common.inference.reuse_cost import Costs
@@ -64,6 +64,8 @@ def assert_reuses_as_the_whole_network(
     path: Path,
     offset: tuple[int, int] = (0, 0),
     regions: Sequence[Rectangle] = REGIONS,
+    *,
+    exact: bool = False,
 ) -> str:
     """It executes changed rectangles in part, and its answers are those of the network as it is.
 
@@ -75,15 +77,16 @@ def assert_reuses_as_the_whole_network(
     assert segmented is not None, partial.why_whole
     segmented.costs = Costs.that_prefer_regions(len(segmented.loaded))
     rng = np.random.default_rng(8)
-    frame = rng.random((1, 3, SIDE, SIDE), np.float32)
-    assert_same(partial.run(frame), plain, frame)
+    dtype = partial.input.dtype
+    frame = pixels(rng, (SIDE, SIDE), dtype)
+    assert_same(partial.run(frame), plain, frame, exact)
     for region in regions:
         top, left, bottom, right = region
         frame = frame.copy()
-        frame[:, :, top:bottom, left:right] = rng.random((1, 3, region.height, region.width), np.float32)
-        assert_same(partial.run(frame, [region]), plain, frame)
+        frame[:, :, top:bottom, left:right] = pixels(rng, (region.height, region.width), dtype)
+        assert_same(partial.run(frame, [region]), plain, frame, exact)
         assert "regions" in {one.done for one in partial.explain()}
-    assert_same(partial.run(frame, []), plain, frame)
+    assert_same(partial.run(frame, []), plain, frame, exact)
     down, right = offset
     frame = np.roll(frame, (-down, -right), (2, 3))
     frame[:, :, 30:34, 50:54] = frame[:, :, 50:54, 30:34] = 0.5
@@ -95,18 +98,24 @@ def assert_reuses_as_the_whole_network(
         Rectangle(0, 0, SIDE, max(-right, 0)),
         Rectangle(0, SIDE - max(right, 0), SIDE, SIDE),
     ]
-    assert_same(partial.run(frame, changed, offset), plain, frame)
+    assert_same(partial.run(frame, changed, offset), plain, frame, exact)
     last = partial.explain()[-1].name
     partial.close()
     plain.close()
     return last
 
 
-def assert_same(found: dict[str, Tensor], plain: Network, frame: NDArray[np.float32]) -> None:
+def pixels(rng: np.random.Generator, size: tuple[int, int], dtype: str) -> Tensor:
+    """From 0 to 1, or of a byte."""
+    found = rng.random((1, 3, *size), np.float32)
+    return found if dtype == "float32" else (255 * found).astype(np.uint8).view(dtype)
+
+
+def assert_same(found: dict[str, Tensor], plain: Network, frame: Tensor, exact: bool) -> None:
     expected = plain.run({"": frame})
     assert [*found] == [*expected]
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[name], values, *((0, 0) if exact else (1e-4, 1e-5)))
 
 
 def test_a_network_whose_output_is_a_map_is_executed_in_part(runtime: Runtime, tmp_path: Path) -> None:
@@ -162,7 +171,7 @@ def test_outputs_keep_the_order_of_the_network_however_a_frame_is_executed(
     assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
 
 
-@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.UINT8])
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.INT32])
 def test_a_network_for_other_numbers_runs_whole_and_says_which(
     runtime: Runtime, tmp_path: Path, kind: int
 ) -> None:
@@ -171,7 +180,9 @@ def test_a_network_for_other_numbers_runs_whole_and_says_which(
     outputs = {"mask": (1, 2, SIDE, SIDE)}
     path = saved(tmp_path / "n.onnx", nodes, {"w1": (2, 3)}, outputs, photo=photo)
     partial = PartialNetwork(runtime, path, "small", tmp_path / "segments", settings=ALWAYS)
-    assert partial.why_whole == f"it takes {partial.input.dtype}: only maps of float32 are reused"
+    assert (
+        partial.why_whole == f"it takes {partial.input.dtype}: only maps of float32, uint8, int8 are reused"
+    )
     frame = np.ones((1, 3, SIDE, SIDE), partial.input.dtype)
     assert partial.run(frame)["mask"].shape == (1, 2, SIDE, SIDE)
     partial.close()
@@ -187,7 +198,7 @@ def test_a_network_with_an_output_of_other_numbers_runs_whole_and_says_which(
     onnx.save(model, str(path))
     partial = PartialNetwork(runtime, path, "small", tmp_path / "segments", settings=ALWAYS)
     assert "'mask' is float16" in partial.why_whole
-    assert "only maps of float32" in partial.why_whole
+    assert "only maps of one image are reused, of float32, uint8, int8" in partial.why_whole
     partial.close()
 
 
@@ -306,3 +317,76 @@ def test_transposed_convolutions_that_are_joined_with_earlier_maps_are_executed_
     channels = {"w1": (16, 3), "w2": (16, 16), "w3": (2, 24)}
     path = saved(tmp_path / "n.onnx", nodes, channels, {"mask": (1, 2, SIDE // 2, SIDE // 2)}, [up])
     assert assert_reuses_as_the_whole_network(runtime, path, (-4, 8)) == "mask"
+
+
+class _Photos(CalibrationDataReader):  # type: ignore[misc]  # the library has no types
+    def __init__(self) -> None:
+        rng = np.random.default_rng(3)
+        self._left = [rng.random((1, 3, SIDE, SIDE), np.float32) for _ in range(3)]
+
+    def get_next(self) -> dict[str, Tensor] | None:
+        return {"photo": self._left.pop()} if self._left else None
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [(QuantType.QUInt8, QuantFormat.QDQ), (QuantType.QInt8, QuantFormat.QOperator)],
+)
+def test_a_quantised_network_is_executed_in_part_and_answers_bit_by_bit_as_the_whole_one(
+    runtime: Runtime, tmp_path: Path, kind: QuantType, form: QuantFormat
+) -> None:
+    scales = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
+    nodes = [
+        conv("photo", "w1", "a", stride=2),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MaxPool", ["b"], ["c"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
+        conv("c", "w2", "d"),
+        helper.make_node("Add", ["c", "d"], ["e"]),
+        helper.make_node("Sigmoid", ["e"], ["f"]),
+        helper.make_node("Mul", ["e", "f"], ["g"]),
+        helper.make_node("Resize", ["g", "", "scales"], ["h"], mode="nearest"),
+        helper.make_node("Concat", ["h", "b"], ["i"], axis=1),
+        helper.make_node("AveragePool", ["i"], ["j"], kernel_shape=[3, 3], pads=[1] * 4),
+        conv("j", "w3", "mask"),
+    ]
+    channels, outputs = {"w1": (16, 3), "w2": (16, 16), "w3": (2, 32)}, {"mask": (1, 2, 30, 30)}
+    path, whole = tmp_path / "quantised.onnx", saved(tmp_path / "n.onnx", nodes, channels, outputs, [scales])
+    quantize_static(
+        whole, path, _Photos(), quant_format=form, activation_type=kind, weight_type=QuantType.QInt8
+    )
+    assert assert_reuses_as_the_whole_network(runtime, path, (4, -8), exact=True) == "mask"
+
+
+def test_constants_that_are_dequantised_at_each_execution_are_no_part_of_the_tail(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    numbers = {"point": np.arange(16, dtype=np.int8).reshape(1, 16, 1, 1), "s": np.float32(0.1)}
+    nodes = [
+        conv("photo", "w1", "a", stride=2),
+        helper.make_node("DequantizeLinear", ["point", "s"], ["bias"]),
+        helper.make_node("Sub", ["a", "bias"], ["b"]),
+        conv("b", "w2", "c"),
+        helper.make_node("GlobalAveragePool", ["c"], ["d"]),
+        helper.make_node("Mul", ["d", "bias"], ["logits"]),
+    ]
+    constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in numbers.items()]
+    channels, outputs = {"w1": (16, 3), "w2": (16, 16)}, {"logits": (1, 16, 1, 1)}
+    assert_reuses_as_the_whole_network(
+        runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs, constants)
+    )
+
+
+@pytest.mark.parametrize("kind", [TensorProto.UINT8, TensorProto.INT8])
+def test_maps_may_be_of_bytes_from_the_frame_to_the_output(
+    runtime: Runtime, tmp_path: Path, kind: int
+) -> None:
+    photo = helper.make_tensor_value_info("photo", kind, (1, 3, SIDE, SIDE))
+    nodes = [
+        helper.make_node("MaxPool", ["photo"], ["a"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
+        helper.make_node("MaxPool", ["a"], ["mask"], kernel_shape=[2, 2]),
+    ]
+    path = saved(tmp_path / "n.onnx", nodes, {}, {"mask": (1, 3, 29, 29)}, photo=photo)
+    model = onnx.load(str(path))
+    model.graph.output[0].type.tensor_type.elem_type = kind
+    onnx.save(model, str(path))
+    assert assert_reuses_as_the_whole_network(runtime, path, (2, 2), exact=True) == "mask"

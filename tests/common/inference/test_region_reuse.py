@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
+from nearsight.common.inference import region_reuse
 from nearsight.common.inference.region_reuse import PartialNetwork, ReuseSettings
 from nearsight.common.inference.reuse_cost import Costs
 from nearsight.common.inference.runtime import Network, Runtime
@@ -154,6 +155,19 @@ def test_what_was_prepared_is_found_again(runtime: Runtime, path: Path, partial:
     PartialNetwork(runtime, path, "small", folder, settings=ALWAYS).close()
     assert {one: one.stat().st_mtime_ns for one in folder.rglob("*")} == before
     assert partial.why_whole == ""
+
+
+def test_what_an_earlier_version_prepared_is_prepared_again(
+    runtime: Runtime, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepared() -> float:
+        PartialNetwork(runtime, path, "small", tmp_path / "s", settings=ALWAYS).close()
+        return next(tmp_path.glob("s/*/segments.json")).stat().st_ino
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(region_reuse, "_FORMAT", 0)
+        before = prepared()
+    assert prepared() != before
 
 
 def test_frames_of_another_shape_are_refused_where_the_network_fixes_it(partial: PartialNetwork) -> None:
