@@ -111,9 +111,9 @@ class ReadPlan:
         Raises
         ------
         NearsightError
-            If none of them answered.
+            If none of them answered, or none of the replicas and the others have nothing.
         """
-        if not self._answers:
+        if self._answers.keys().isdisjoint(self._replicas) and not self._found():
             raise self._error or Unavailable("no node was asked")
         entry: Entry | None = None
         for answer in self._answers.values():

@@ -143,6 +143,17 @@ def test_nodes_that_fail_are_passed_over_until_none_is_left() -> None:
         read.outcome()
 
 
+def test_if_no_replica_answers_the_read_fails_although_others_have_nothing() -> None:
+    read = ReadPlan((A, B, C), replicas=2)
+    read.ask_next()
+    assert read.failed(A, GONE) == (B,)
+    assert read.failed(B, DeadlineExceeded("late")) == (C,)
+    assert read.answered(C, MISSING) == ()
+    assert read.done
+    with pytest.raises(DeadlineExceeded):
+        read.outcome()
+
+
 def test_after_the_first_failed_a_synchronised_miss_of_the_next_is_final() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
