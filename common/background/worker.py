@@ -14,7 +14,8 @@ from nearsight.common.clock import Clock
 from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 
-Job = Callable[[], None]
+Job = Callable[[], object]
+"""What it returns counts for nothing."""
 
 
 _Key = tuple[str, int]

@@ -154,7 +154,8 @@ class StepCounts:
             keys.append(next_key(context.catalogue, previous))
         for key in keys:
             self._waiting.setdefault(key, Counter())[current] += 1
-        context.background.submit(lambda: _ignore(self._flush()), name="steps", after_s=MERGE_AFTER_S)
+        # What fails is sent again by the store.
+        context.background.submit(self._flush, name="steps", after_s=MERGE_AFTER_S)
 
     def _flush(self) -> list[Future[None]]:
         waiting, self._waiting = self._waiting, {}
@@ -163,8 +164,3 @@ class StepCounts:
     def close(self, timeout_s: float) -> None:
         """Hand over the last steps; call after the background thread has ended."""
         wait(self._flush(), timeout_s)
-
-
-def _ignore(futures: list[Future[None]]) -> None:
-    """Counts that do not arrive are sent again by the store."""
-    del futures
