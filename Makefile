@@ -30,12 +30,13 @@ demo: $(STAMP)  ## generate a museum, run cloud, edge and devices, compare; resu
 # All workers and every daemon of a test import the same modules: compiled once, also where Docker says otherwise.
 test test-system: export PYTHONDONTWRITEBYTECODE :=
 
-# Tests of daemons wait for much of their time: three workers keep two cores busy.
+# Tests of daemons wait for much of their time: four workers keep two cores busy.
 test: $(STAMP)  ## run the tests
 	$(BIN)/pytest -m "not system" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
+# Some take a minute by nature, and several on a machine that is busy or slow.
 test-system: $(STAMP)  ## run the tests of namespaces, SSH, browsers, long faults, whole demos and studies, builds (some need root)
-	$(BIN)/pytest -m system --numprocesses 2 --dist loadfile $(TEST_ARGS)
+	$(BIN)/pytest -m system --timeout 600 --numprocesses 2 --dist loadfile $(TEST_ARGS)
 
 check: $(STAMP)  ## formatting, lint, types, generated code in sync, import directions, names in documents
 	$(BIN)/ruff format --check .
