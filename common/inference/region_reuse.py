@@ -284,7 +284,8 @@ class PartialNetwork:
             (aside / _SEGMENTS).write_text(json.dumps(made))
             complete(self._runtime.version, folder)
         except (NearsightError, OSError) as error:  # such as a full disk: tried again next time
-            return made | {"why_whole": f"its segments cannot be saved: {error}", "warns": True}
+            done = "saved" if isinstance(error, OSError) else "executed"
+            return made | {"why_whole": f"its segments cannot be {done}: {error}", "warns": True}
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         return made

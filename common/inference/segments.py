@@ -370,9 +370,10 @@ class OptimisedGraph:
         ends: dict[str, onnx.ValueInfoProto] = {one.name: one for one in graph.output} if fixed else {}
 
         def declared(name: str) -> onnx.ValueInfoProto:
-            if (end := ends.get(name)) is not None:
-                return end
-            layout = self.layouts[name]
+            # Of maps as it was found: the library takes other sizes for granted with ceil_mode.
+            layout = self.layouts.get(name)
+            if layout is None:
+                return ends[name]
             kind = helper.np_dtype_to_tensor_dtype(np.dtype(layout.dtype))
             sizes = layout.shape if fixed else [None] * 4
             made: onnx.ValueInfoProto = helper.make_tensor_value_info(name, kind, sizes)

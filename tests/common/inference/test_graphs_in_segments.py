@@ -390,3 +390,18 @@ def test_maps_may_be_of_bytes_from_the_frame_to_the_output(
     model.graph.output[0].type.tensor_type.elem_type = kind
     onnx.save(model, str(path))
     assert assert_reuses_as_the_whole_network(runtime, path, (2, 2), exact=True) == "mask"
+
+
+def test_an_output_whose_size_the_library_takes_for_another_one_is_executed_in_part(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    """With ceil_mode a last window that would begin in the padding is left out."""
+    nodes = [
+        conv("photo", "w1", "a"),
+        helper.make_node(
+            *("AveragePool", ["a"], ["mask"]),
+            **{"kernel_shape": [2, 2], "strides": [3, 3], "pads": [0, 0, 1, 1], "ceil_mode": 1},
+        ),
+    ]
+    path = saved(tmp_path / "n.onnx", nodes, {"w1": (3, 3)}, {"mask": (1, 3, 21, 21)})
+    assert assert_reuses_as_the_whole_network(runtime, path, (3, 0)) == "mask"

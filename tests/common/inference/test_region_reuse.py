@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nearsight.common.errors import InvalidArgument
+from nearsight.common.errors import InternalError, InvalidArgument
 from nearsight.common.inference import region_reuse
 from nearsight.common.inference.region_reuse import PartialNetwork, ReuseSettings
 from nearsight.common.inference.reuse_cost import Costs
@@ -168,6 +168,18 @@ def test_what_an_earlier_version_prepared_is_prepared_again(
         earlier.setattr(region_reuse, "_FORMAT", 0)
         before = prepared()
     assert prepared() != before
+
+
+def test_segments_that_the_library_cannot_execute_are_told_as_such(
+    runtime: Runtime, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise InternalError("small failed in execution")
+
+    monkeypatch.setattr(Network, "bind", fail)
+    network = PartialNetwork(runtime, path, "small", tmp_path / "s", settings=ALWAYS)
+    assert network.why_whole == "its segments cannot be executed: small failed in execution"
+    network.close()
 
 
 def test_frames_of_another_shape_are_refused_where_the_network_fixes_it(partial: PartialNetwork) -> None:
