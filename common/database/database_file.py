@@ -69,7 +69,12 @@ class DatabaseFile:
             if reading is not None and version_of(reading) != form.version:
                 reading.close()
                 reading = None
-            if reading is None and or_empty and path.parent.is_dir() and not path.is_dir():
+            if (
+                reading is None
+                and or_empty
+                and path.parent.is_dir()
+                and (not path.exists() or path.is_file())
+            ):
                 reading = empty_database(form)
             if reading is None:
                 raise

@@ -177,10 +177,9 @@ def _begin_write_ahead_log(connection: sqlite3.Connection, deadline: float) -> N
 
 
 def _check_place(path: Path, form: DatabaseFormat, *, create: bool) -> None:
-    if path.is_dir():
-        raise ConfigurationError(
-            f"{path} is a folder", advice=f"name a database file, such as {form.example}"
-        )
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise ConfigurationError(f"{path} is {what}", advice=f"name a database file, such as {form.example}")
     if path.exists():
         return
     if not create:

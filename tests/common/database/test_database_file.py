@@ -1,13 +1,14 @@
 """A database in use: it takes a change only where the next start would find it."""
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nearsight.common.database.database_file import DatabaseFile
-from nearsight.common.errors import Unavailable
+from nearsight.common.errors import ConfigurationError, Unavailable
 from support.databases import FORMAT
 
 
@@ -52,6 +53,12 @@ def test_a_log_that_is_deleted_is_noticed_behind_a_link(file: DatabaseFile, tmp_
         file.path.with_name("things.db-wal").unlink()
         with pytest.raises(Unavailable, match=r"things\.db-wal was deleted"):
             add(linked, "chair")
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigurationError, match="no regular file"):
+        DatabaseFile(tmp_path / "pipe", FORMAT, create=True, or_read_only=True, or_empty=True)
 
 
 def test_a_file_whose_folder_is_gone_says_that_nothing_could_be_saved(tmp_path: Path) -> None:
