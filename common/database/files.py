@@ -365,6 +365,8 @@ def translated_errors(path: Path, form: DatabaseFormat) -> Iterator[None]:
                 raise corrupt(path, form, str(error)) from error
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 text, advice = f"{path} is being written by another process", "try again when it is done"
+                if form.exclusive:
+                    text, advice = f"{path} is in use by another process", "name another file for this one"
                 raise Overloaded(text, advice=advice) from error
             case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
                 text, advice = f"cannot write {path}: {error}", "check the disk and its free space"

@@ -140,7 +140,7 @@ def test_a_second_edge_on_the_same_file_is_refused(path: Path, monkeypatch: pyte
     monkeypatch.setattr(state_store, "FORMAT", hasty)
     with StateStore(path, ManualClock()) as store:
         store.write(changes({"a": 3.0}))
-        with pytest.raises(Overloaded, match="another process"):
+        with pytest.raises(Overloaded, match="in use by another process; name another file"):
             StateStore(path, ManualClock())
     StateStore(path, ManualClock()).close()
 
