@@ -72,7 +72,16 @@ class ModelRepository:
         """Read manifests that other processes wrote; whether anything has changed."""
         changed = False
         with self._lock:  # a network that is added after the folder was read would look removed
-            found = {path.stem: path for path in sorted(self.folder.glob("*.json"))}
+            try:
+                paths = sorted(self.folder.iterdir())
+            except FileNotFoundError:
+                paths = []
+            except OSError as error:  # what is known stays: an edge deletes what its cloud does not list
+                if str(self.folder) not in self.problems:
+                    self._note_problem(str(self.folder), f"the folder cannot be read: {error.strerror}")
+                return False
+            self.problems.pop(str(self.folder), None)
+            found = {path.stem: path for path in paths if path.suffix == ".json"}
             for name in self._manifests.keys() - found.keys():
                 self._forget(name)
                 changed = True

@@ -59,20 +59,37 @@ def test_all_of_a_network_that_was_added_is_on_disk(
 def test_a_network_that_is_added_while_the_folder_is_read_stays(
     folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    repository, read = ModelRepository(folder), Path.glob
+    repository, read = ModelRepository(folder), Path.iterdir
     adding = threading.Thread(target=add_network, args=(repository, "adder", network))
 
-    def glob(path: Path, pattern: str) -> list[Path]:
-        found = list(read(path, pattern))
+    def iterdir(path: Path) -> list[Path]:
+        found = list(read(path)) if path.exists() else []
         if not adding.ident:
             adding.start()
             wait_until(lambda: not adding.is_alive() or repository._lock.locked(), what="the network")
         return found
 
-    monkeypatch.setattr(Path, "glob", glob)
+    monkeypatch.setattr(Path, "iterdir", iterdir)
     repository.refresh()
     adding.join(10)
     assert repository.has("adder")
+
+
+def test_a_folder_that_cannot_be_read_for_a_while_takes_no_network_away(
+    folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = ModelRepository(folder)
+    add_network(repository, "adder", network)
+
+    def refuse(*_: object) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", refuse)
+        patch.setattr(os, "scandir", refuse)
+        assert (repository.refresh(), repository.has("adder")) == (False, True)
+        assert repository.problems == {str(folder): "the folder cannot be read: Permission denied"}
+    assert (repository.refresh(), repository.problems) == (False, {})
 
 
 def test_the_version_grows_when_something_changes(folder: Path, network: Path, tmp_path: Path) -> None:
