@@ -228,7 +228,7 @@ class NetworkIntake(Service):
         try:
             if self._repository.holds(wanted):
                 file = self._repository.checked_path(self._repository.get(wanted.name))
-            elif not part.exists() or part.stat().st_size != wanted.size_bytes:
+            elif not part.exists() or part.stat().st_size < wanted.size_bytes:
                 raise NotFound(f"the file of {wanted.name!r} is not here yet", advice="send all of it first")
             elif checksum_of(part) != wanted.checksum:
                 part.unlink()

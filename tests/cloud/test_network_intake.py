@@ -196,6 +196,18 @@ def test_sending_goes_on_where_it_was_interrupted_also_after_a_restart_of_the_cl
     assert not parts(place)
 
 
+def test_what_came_damaged_is_sent_again_from_its_beginning_also_if_it_is_too_long(
+    place: Path, cloud: CloudDaemon, remote: RemoteNetworks
+) -> None:
+    file = adder_network(place / "adder.onnx")
+    wanted, here = manifest_of_file(file, "adder"), cloud.networks.repository
+    here.folder.mkdir(exist_ok=True)
+    here.path(wanted, "part").write_bytes(file.read_bytes() + b"more")
+    with pytest.raises(Unavailable, match="came damaged; send it again"):
+        remote.add(file, wanted, lambda _: None)
+    assert remote.add(file, wanted, lambda _: None).done == "added"
+
+
 def test_a_cloud_that_stays_away_is_told_after_some_tries(
     place: Path, remote: RemoteNetworks, pieces: Pieces
 ) -> None:
