@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-import structlog
 import zmq
 from hypothesis import HealthCheck, settings
 
+from nearsight.common import logging as nearsight_logging
 from nearsight.common.logging import configure_logging
 from nearsight.common.rpc.sockets import process_context
 
@@ -34,7 +34,7 @@ _SHARES = pytest.StashKey[bool]()
 """Of tests and modules: what a fixture of the module runs is shared by its tests."""
 
 
-class _LoggerOfTests(structlog.PrintLogger):
+class _LoggerOfTests(nearsight_logging._Lines):
     """Drops the lines that a thread prints between two phases of a test, when nothing captures them."""
 
     def __init__(self, file: TextIO | None = None) -> None:
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     zmq.Frame(b"x", copy=False, copy_threshold=0)
     process_context().socket(zmq.PAIR).close()
     if config.getoption("capture") != "no":
-        structlog.PrintLogger = _LoggerOfTests  # type: ignore[misc]
+        nearsight_logging._Lines = _LoggerOfTests  # type: ignore[misc]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
