@@ -31,7 +31,7 @@ settings.load_profile("nearsight")
 
 
 _SHARES = pytest.StashKey[bool]()
-"""Of tests and modules: what a fixture of the module runs is shared by its tests."""
+"""Of modules: what a fixture of the module runs is shared by its tests."""
 
 
 class _LoggerOfTests(nearsight_logging._Lines):
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and _uses_what_the_module_runs(item):
             module = item.getparent(pytest.Module)
             assert module is not None
-            item.stash[_SHARES] = module.stash[_SHARES] = True
+            module.stash[_SHARES] = True
 
 
 def pytest_collection_finish() -> None:
@@ -104,12 +104,13 @@ def _logs_of_one_test() -> Iterator[None]:
 def _nothing_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test that leaves threads, descriptors or processes open.
 
-    What a fixture of the module runs, such as a daemon, may connect anew at any time; see the next fixture.
+    What a fixture of the module runs, such as a daemon, may connect anew in any of its tests; see the next
+    fixture.
     """
     failed = request.session.testsfailed
     before = open_things()
     yield
-    if request.node.stash.get(_SHARES, False):
+    if request.node.getparent(pytest.Module).stash.get(_SHARES, False):
         return
     if request.session.testsfailed == failed:  # the traceback of a failure keeps things alive
         left = left_open(before)
