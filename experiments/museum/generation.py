@@ -7,10 +7,12 @@ was interrupted goes on where it stopped: files are put in place complete, ``mus
 from __future__ import annotations
 
 import csv
+import ctypes
 import json
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -31,6 +33,7 @@ from nearsight.experiments.museum.labels import catalogue_entry
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
 
 REFERENCE_QUALITY = 92
+_PR_SET_PDEATHSIG = 1
 
 
 def object_id(index: int) -> str:
@@ -129,7 +132,9 @@ def each_exhibit(task: Callable[[int], int], indices: list[int], workers: int) -
 
 
 def _start_worker() -> None:
-    """One thread each; the parent alone decides what an interrupt from the keyboard means."""
+    """One thread each; the parent alone decides what Ctrl-C means; they end with it, however it ends."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
 

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from nearsight.common.errors import ConfigurationError, InvalidArgument
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.museum.generation import generate_museum, query_name, read_settings, render_photos
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, MuseumSettings
+from support.waiting import wait_until
 
 SMALL = MuseumSettings(objects=3, seed=2, photos_per_object=2, unknown_photos=2)
 
@@ -67,6 +70,16 @@ def test_an_interrupted_run_goes_on_and_keeps_what_is_there(museum: Path, tmp_pa
     generate_museum(tmp_path / "m", SMALL)
     assert kept.stat().st_mtime_ns == written_ns
     assert contents(tmp_path / "m") == contents(museum)
+
+
+def test_no_process_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
+    command = ("-m", "nearsight", "museum", "generate", "--objects", "500", "--workers", "2")
+    with subprocess.Popen(
+        [sys.executable, *command, "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        wait_until(lambda: any(tmp_path.glob("references/*.jpg")), timeout_s=60, what="an exhibit")
+        process.kill()
+        process.communicate(timeout=60)  # until no process has its output open
 
 
 def test_progress_counts_exhibits_up_to_all(tmp_path: Path) -> None:
