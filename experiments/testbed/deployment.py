@@ -21,6 +21,7 @@ from nearsight.experiments.testbed.shells import last_line
 
 INSTALL_TIMEOUT_S = 1800.0
 """OpenCV and faiss are large, and phones are slow."""
+_INSTALL, _DONE = "install", "nearsight: done"
 _FOLDERS = ("cloud", "common", "device", "edge", "experiments", "protos")
 _FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 _REAL_PYTHON = ("-c", "import os, sys; print(os.path.realpath(sys.executable))")
@@ -126,10 +127,12 @@ def _said(node: Node, command: list[str]) -> str:
 
 
 def _install(node: Node, command: list[str]) -> None:
-    try:
-        node.shell.run(command, timeout_s=INSTALL_TIMEOUT_S)
-    except SetupError as error:
+    """Run a command that may take long, as a daemon: it ends with the testbed, not with a connection."""
+    node.order("start", name=_INSTALL, command=["sh", "-c", f'"$@" && echo "{_DONE}"', "sh", *command])
+    log = str(node.order("wait", name=_INSTALL, until="ended", timeout_s=INSTALL_TIMEOUT_S)["log"])
+    node.stop([_INSTALL])
+    if not log.endswith(_DONE):
         raise SetupError(
-            f"nearsight cannot be installed on {error.message}",
+            f"nearsight cannot be installed on {node.host.name}: {log}",
             advice="docs/testbed.md says what a node needs; the option `pip` of the node passes more to pip",
-        ) from error
+        )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from nearsight.common.errors import SetupError
 from nearsight.experiments.testbed.deployment import deploy
 from nearsight.experiments.testbed.inventory import Host, NodeSpec
 from nearsight.experiments.testbed.nodes import Node
@@ -18,10 +20,17 @@ class Shell:
     def __init__(self, pythons: dict[str, str], mark: str = "") -> None:
         self.pythons = pythons
         self.mark = mark
+        self.log = "a warning of pip | nearsight: done"
         self.commands: list[Sequence[str]] = []
 
     def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = 0.0) -> bytes:
+        if command[-1] == "start":
+            command = json.loads(given)["command"]
         self.commands.append(command)
+        if command[-1] == "wait":
+            return json.dumps({"answer": {"log": self.log}}).encode()
+        if command[-1] == "stop" or given:
+            return b'{"answer": {}}'
         if command[0] == "cat":
             return self.mark.encode()
         if "realpath" in command[-1]:
@@ -50,6 +59,16 @@ def test_an_environment_of_another_python_is_made_anew(tmp_path: Path, really: s
     assert deploy(node(shell, "python3"), wheel)
     (made,) = [command for command in shell.commands if "venv" in command]
     assert ("--clear" in made) is cleared
+
+
+def test_what_pip_says_last_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.whl").touch()
+    shell = Shell({})
+    shell.log = "ERROR: No matching distribution found for faiss-cpu"
+    with pytest.raises(
+        SetupError, match=r"cannot be installed on lab: ERROR: No matching .*; docs/testbed.md"
+    ):
+        deploy(node(shell, "python3"), tmp_path / "a.whl")
 
 
 def test_nothing_is_installed_unless_the_wheel_or_the_python_is_another(tmp_path: Path) -> None:

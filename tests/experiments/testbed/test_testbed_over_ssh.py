@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 from nearsight.common.errors import NearsightError, SetupError, Unavailable
 from nearsight.common.operation.status import ask_status
 from nearsight.common.rpc.security import ClientSecurity
-from nearsight.experiments.rig.agent import MARK
+from nearsight.experiments.rig.agent import MARK, started
 from nearsight.experiments.testbed import deployment
 from nearsight.experiments.testbed.building import Builder
 from nearsight.experiments.testbed.nodes import opened
@@ -108,6 +111,22 @@ def test_what_was_installed_can_be_removed_where_no_testbed_is_up(sshd: Sshd, tm
     assert clear_nodes(inventory, tmp_path / "state") == (f"{there} on lab",)
     assert not there.exists()
     assert not (tmp_path / "state").exists()
+
+
+def test_an_installation_ends_on_the_node_when_it_is_interrupted(sshd: Sshd, tmp_path: Path) -> None:
+    slow, begun = tmp_path / "python3", tmp_path / "begun"
+    venv = f'[ "$2" != venv ] || {{ echo $$ >"{begun}"; exec sleep 600; }}'
+    slow.write_text(f'#!/bin/sh\n{venv}\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o700)
+    (tmp_path / "a.whl").touch()
+    text = lab(sshd, tmp_path / "there").replace(f'"{sys.executable}"', f'"{slow}"')
+    path = write_inventory(tmp_path, f'wheel = "a.whl"\n{text}')
+    command = [sys.executable, "-m", "nearsight", "testbed", "up", str(path)]
+    with testbed_folder(tmp_path), subprocess.Popen(command, start_new_session=True) as up:
+        wait_until(lambda: begun.exists() and begun.read_text() != "", timeout_s=60.0, what="venv")
+        os.killpg(up.pid, signal.SIGINT)  # as Ctrl-C in a terminal
+        up.wait(60)
+    assert started(int(begun.read_text())) is None
 
 
 def test_nodes_of_one_machine_install_once(
