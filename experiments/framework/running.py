@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nearsight.common.errors import InvalidArgument
+from nearsight.common.errors import CorruptStore, InvalidArgument
 from nearsight.experiments.framework.drawing import STYLE
 from nearsight.experiments.framework.environment import describe_environment
 from nearsight.experiments.framework.experiment import (
@@ -198,16 +198,28 @@ def _begin_work() -> None:
 
 
 def conclude(experiment: Experiment, out: Path) -> Outcome:
-    """Compute the metrics and draw the picture, from files alone."""
+    """Compute the metrics and draw the picture, from files alone.
+
+    Raises
+    ------
+    CorruptStore
+        If the files have not what this version of the experiment reads.
+    """
     from matplotlib import rc_context  # noqa: PLC0415  measuring needs no drawing
 
     folder = ResultFolder(out)
     rows = folder.rows()
-    metrics = experiment.metrics(rows)
     information = folder.run_information()
-    targets = experiment.targets(metrics)
-    if information["configuration"]["smoke"]:
-        targets = not_judged(targets)
+    try:
+        metrics = experiment.metrics(rows)
+        targets = experiment.targets(metrics)
+        if information["configuration"]["smoke"]:
+            targets = not_judged(targets)
+    except LookupError as error:
+        raise CorruptStore(
+            f"{out} lacks {error}: it was measured by another version of {experiment.name}, or is damaged",
+            advice="measure it again with --fresh, or into another folder with --out",
+        ) from error
     summary = {
         **information,
         "metrics": metrics,

@@ -187,6 +187,15 @@ def test_damaged_rows_are_refused(tmp_path: Path, end: bytes) -> None:
         conclude(Squares(), tmp_path)
 
 
+def test_rows_of_another_version_are_told_apart_from_a_bug(tmp_path: Path) -> None:
+    run(Squares(), tmp_path)
+    (tmp_path / "rows.csv").write_text("root\n3\n")
+    with pytest.raises(
+        CorruptStore, match=r"lacks 'square': it was measured by another version of squares.*fresh"
+    ):
+        conclude(Squares(), tmp_path)
+
+
 def test_random_numbers_depend_on_seed_and_part_and_on_nothing_else() -> None:
     options = RunOptions(seed=3)
     assert options.rng("a", 1).random() == options.rng("a", 1).random()
