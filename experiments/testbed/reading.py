@@ -178,6 +178,9 @@ def _check_via(inventory: Inventory, link: LinkSpec) -> None:
 
 
 def _check_node(name: str, spec: NodeSpec) -> None:
+    reached = spec.address or spec.host
+    problem = f"nodes.{name}: daemons are not reached at IPv6 addresses such as {reached!r}"
+    _require(":" not in reached, f"{problem}: give one of IPv4, or a name, as its address")
     if spec.kind == "ssh":
         _require(bool(spec.host), f"nodes.{name}: an SSH node needs a host")
         _require(spec.count == 1, f"nodes.{name}: an SSH node is one host")

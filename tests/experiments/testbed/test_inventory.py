@@ -110,6 +110,11 @@ node = "lab"
             'up_mbps = 15\n[replay]\nphotos = "x"\nseed = -1',
             "replay.seed: Input should be greater",
         ),
+        (
+            'host = "lab1"',
+            'host = "fe80::1"',
+            "not reached at IPv6 addresses such as 'fe80::1': give one of IPv4",
+        ),
         ("rtt_ms = 30", "rtt = 30", r"links\.0: there is no key 'rtt', perhaps 'rtt_ms' was meant"),
         ('kind = "namespace"', 'kinds = "namespace"', "no key 'kinds', perhaps 'kind' was meant"),
         ("[cloud]", "[clouds]", "at the top: there is no key 'clouds', perhaps 'cloud' was meant"),
