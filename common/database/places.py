@@ -99,9 +99,10 @@ def _excluding_others(path: Path) -> Iterator[None]:
 
 
 def _move_log(path: Path, aside: Path) -> None:
-    """The log of one database must not be read as that of another one of its name."""
-    with suppress(FileNotFoundError):
-        log_of(path).rename(log_of(aside))
+    """The logs of one database must not be read as those of another one of its name."""
+    for ending in ("-wal", "-journal"):
+        with suppress(FileNotFoundError):
+            beside(path, ending).rename(beside(aside, ending))
     beside(path, "-shm").unlink(missing_ok=True)
 
 

@@ -1,6 +1,8 @@
 """How a database takes the place of another one, in use or not."""
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,20 @@ def test_a_database_in_use_keeps_its_place(old: Path, tmp_path: Path) -> None:
 def test_a_database_may_take_a_place_that_is_free(old: Path, tmp_path: Path) -> None:
     assert put_in_place(old, tmp_path / "other.db") is None
     assert rows(tmp_path / "other.db", "things") == [("lamp",)]
+
+
+def test_what_a_deleted_database_left_to_undo_is_not_undone_in_the_next_one(tmp_path: Path) -> None:
+    place, journal = tmp_path / "other.db", tmp_path / "other.db-journal"
+    with closing(sqlite3.connect(place, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("CREATE TABLE others (name TEXT)")
+        connection.execute("BEGIN")
+        connection.execute("INSERT INTO others VALUES ('chair')")
+        left = journal.read_bytes()  # as after a kill
+    place.unlink()
+    journal.write_bytes(left)
+    put_in_place(database_with_a_row(tmp_path), place)
+    assert rows(place, "things") == [("lamp",)]
 
 
 def test_a_database_behind_a_link_is_set_aside_where_it_is(old: Path, tmp_path: Path) -> None:
