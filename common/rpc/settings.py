@@ -16,7 +16,7 @@ class ServerSettings(SettingsGroup):
 
     listen: str = "tcp://127.0.0.1:0"
     """tcp://address:port (port 0: any free one), ipc://path, or inproc://name."""
-    workers: PositiveInt = 2
+    workers: int = Field(default=2, ge=1, le=1024)
     """Threads that run handlers."""
     queue_limit: PositiveInt = 256
     """Requests that may wait; if one more comes, the last of whoever has most is answered OVERLOADED."""

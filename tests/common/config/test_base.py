@@ -196,6 +196,7 @@ def test_a_mistake_in_the_file_is_one_line_with_its_place(text: str, expected: s
         ("GROUP__WORKRES", "1", "GROUP__WORKRES: unknown setting 'group.workres'"),
         ("GROUP", "{}", "group is a group of settings; set its members, such as group.workers"),
         ("GROUP__WORKERS", "many", "GROUP__WORKERS: group.workers: input should be"),
+        ("SERVER__WORKERS", "100000", "SERVER__WORKERS: server.workers: input should be less than or"),
         ("TAGS", "a,b", "TAGS: tags: 'a,b' is not JSON"),
     ],
 )
