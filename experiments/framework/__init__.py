@@ -1,4 +1,4 @@
-"""How a table or figure is measured: cells, rows in files, targets, the registry, progress, pictures' style.
+"""Measures tables and figures: cells, result files, targets, the registry, progress, style of pictures.
 
-May import `common` only; every other room may import it.
+May import `common` only. Every other package of `experiments` may import it.
 """

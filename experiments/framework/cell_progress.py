@@ -1,8 +1,8 @@
-"""Progress of a run: the current cell, how many are left, and the time that they will take.
+"""Progress of a run: the current cell, the number of remaining cells, and an estimate of the time left.
 
-Cells take seconds or many minutes. The time left is estimated from the cells that this run has finished;
-before the first one the bar shows the current stage. Without a terminal each finished cell is a line in the
-log.
+A cell takes from seconds to many minutes. The time left is estimated from the cells that this run has
+finished. Until the first cell is finished, the bar shows the current stage instead. Without a terminal, each
+finished cell is reported as one printed line.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class CellProgress:
     Parameters
     ----------
     name : str
-        Of the experiment.
+        Name of the experiment.
     total : int
-        Cells of the whole run.
+        Number of cells of the whole run.
     before : int
-        Cells that an earlier run finished.
+        Number of cells that an earlier run finished.
     console : Console
         Prints the lines.
     bar : Progress, optional
-        None: print lines.
+        Progress bar; None: print a line per cell.
     clock : Clock
-        Measures the cells.
+        Measures the duration of the cells.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class CellProgress:
         )
 
     def begin(self, key: str) -> None:
-        """Start to measure a cell."""
+        """Start the measurement of a cell."""
         self._key, self._stage = key, ""
         self._cell_started_s = self._clock.monotonic()
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=escape(f"{self._name}: {key}"))
 
     def stage(self, words: str) -> None:
-        """Name the current stage of the cell."""
+        """Set the description of the cell's current stage."""
         self._stage = words
 
     def left(self) -> str:
-        """The time left in words; the current stage while there is no estimate."""
+        """Return the time left in words, or the current stage while there is no estimate."""
         if not self._mean_s:
             return self._stage
         in_part_s = min(self._clock.monotonic() - self._cell_started_s, self._mean_s)
@@ -84,7 +84,7 @@ class CellProgress:
         return f"about {in_words(left_s)} left" if left_s > 0 else ""
 
     def finish(self) -> None:
-        """The current cell is finished."""
+        """Record that the current cell is finished."""
         now_s = self._clock.monotonic()
         took_s, self._cell_started_s = now_s - self._cell_started_s, now_s
         self._done += 1
@@ -92,7 +92,8 @@ class CellProgress:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
             return
-        # Cells in other processes are reported when they are finished: their times are not known.
+        # Cells that run in other processes are reported only when they are finished, so their durations are
+        # unknown.
         what = self._key if took_s < _NOTHING_S else f"{self._key} took {in_words(took_s)}"
         parts = (f"{self._done}/{self._total}", what, self.left())
         self._console.print(f"{self._name}: {', '.join(filter(None, parts))}", highlight=False, markup=False)
@@ -106,7 +107,7 @@ class _Elapsed(ProgressColumn):
 
 
 class _Left(ProgressColumn):
-    """What `CellProgress.left` says now."""
+    """Current value of `CellProgress.left`."""
 
     def render(self, task: Task) -> Text:
         return Text(task.fields["left"]())
@@ -131,6 +132,6 @@ def cell_progress(name: str, total: int, before: int) -> Iterator[CellProgress]:
 
 
 def in_words(seconds: float) -> str:
-    """A duration, such as "8 s" or "0:12:30"."""
+    """Format a duration, such as "8 s" or "0:12:30"."""
     rounded = round(seconds)
     return f"{rounded} s" if rounded < 100 else str(timedelta(seconds=rounded))

@@ -1,4 +1,4 @@
-"""How all figures look, and the parts that many of them draw."""
+"""The style of all figures, and elements that many figures share."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 Picture = Figure
-"""A figure of matplotlib; an experiment is a figure, too."""
+"""A matplotlib figure. The name avoids confusion with experiments, which are figures of a paper."""
 
 SEQUENCE = ("#c2571a", "#e0a33a", "#1f6f8b", "#24415c")
-"""Colours of ordered things, such as top 1, 3, 5 and 8; distinct in grey, too."""
+"""Colours of ordered series, such as top 1, 3, 5 and 8; distinguishable in greyscale too."""
 
 TIER_COLOURS = {"device": "#7a9e3b", "edge": "#1f6f8b", "cloud": "#c2571a"}
 
-STYLE: Any = {  # the keys that rc_context's type allows differ between versions of matplotlib
+STYLE: Any = {  # The type of rc_context's keys differs between versions of matplotlib.
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -36,41 +36,44 @@ _ONE_DECADE = 10.0
 
 
 def new_picture(width: float, height: float) -> Picture:
-    """An empty picture; its size is in inches."""
+    """Return an empty picture; width and height are in inches."""
     return Picture(figsize=(width, height), layout="constrained")
 
 
 def capital(text: str) -> str:
-    """With a capital letter, for a title."""
+    """Return the text with a capital first letter, for a title."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
 def caption(picture: Any, text: str) -> None:
-    """A line above all panels that says how it was measured."""
+    """Write a line above all panels that describes the measurement."""
     picture.suptitle(text, fontsize=8, color="#555555")
 
 
 def legend_below(picture: Any, axes: Axes, columns: int = 0, **more: Any) -> None:
-    """One legend for all panels, of the lines in one of them and of ``more``."""
+    """Draw one legend for all panels: the lines of ``axes``, and the handles in ``more`` by label."""
     handles, labels = axes.get_legend_handles_labels()
     handles, labels = [*handles, *more.values()], [*labels, *more]
     picture.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels))
 
 
 def middles(found: Sequence[Mapping[str, float]], middle: str = "mean") -> tuple[Any, Any]:
-    """Of summaries of repeated measurements: the middles (N,), and how far down and up they reach (2, N)."""
+    """Error bars of repeated measurements: middles (N,), and distances to minimum and maximum (2, N).
+
+    ``found`` are summaries such as those of `numbers.mean_and_spread`; ``middle`` is the key of the middle.
+    """
     at, least, most = (np.array([one[name] for one in found], dtype=float) for name in (middle, "min", "max"))
     return at, np.maximum(0.0, [at - least, most - at])
 
 
 def distribution(axes: Axes, values: Sequence[float], **line: Any) -> None:
-    """The share of the values that are not larger, over the values."""
+    """Draw the empirical distribution function of the values."""
     ordered = np.sort(values)
     axes.step(ordered, np.arange(1, len(ordered) + 1) / max(1, len(ordered)), where="post", **line)
 
 
 def latency_distributions(axes: Axes) -> None:
-    """The scales and labels of a panel of latency distributions."""
+    """Set scales and labels of a panel of latency distributions."""
     axes.set(xscale="log", xlabel="latency [ms]", ylabel="share answered within …", ylim=(0, 1.02))
     plain_logarithmic(axes.xaxis)
 
@@ -85,22 +88,22 @@ def stacked_bars(
     numbers: str = "",
     least: float = 0.0,
 ) -> None:
-    """A lying bar for each name, from the first at the top; its parts may say how large they are.
+    """Draw one horizontal stacked bar per name, the first name at the top.
 
     Parameters
     ----------
     axes : Axes
     names : sequence of str, length N
     parts : mapping of str to sequence of float, length N
-        By what the legend says of them.
+        Lengths of the parts, by their label in the legend.
     colours : mapping of str to str
-        Of the parts.
+        Colours of the parts, by label.
     height : float
-        Of a bar; 1 would touch the next.
+        Height of a bar; at 1 the bars touch.
     numbers : str
-        Colour of the numbers; empty: there are none.
+        Colour of the numbers inside the parts; empty: no numbers.
     least : float
-        Smaller parts have no number.
+        Smallest part that has a number.
     """
     places, left = np.arange(len(names)), np.zeros(len(names))
     for part, values in parts.items():
@@ -114,7 +117,7 @@ def stacked_bars(
 
 
 def phases(axes: Axes, names: Sequence[str], length: float) -> None:
-    """Phases of equal length along x: a line where each begins, and its name at the top."""
+    """Mark phases of equal length along x: a line at the start of each, and its name at the top."""
     for place, name in enumerate(names):
         axes.axvline(place * length, color="#8a8a8a", linewidth=0.8, linestyle=":")
         axes.text(
@@ -124,11 +127,14 @@ def phases(axes: Axes, names: Sequence[str], length: float) -> None:
 
 
 def plain_logarithmic(axis: Axis) -> None:
-    """Ticks at 1, 2, 5 of every power of ten, more within a single one, written as plain numbers."""
+    """Set ticks at 1, 2 and 5 of each decade, written as plain numbers.
+
+    An axis that spans less than a decade has more ticks.
+    """
 
     class _Ticks(LogLocator):
         def tick_values(self, vmin: float, vmax: float) -> Any:
-            # A picture from 15 to 70 ms would have two ticks.
+            # With ticks at 1, 2 and 5 alone, an axis from 15 to 70 ms would have only two.
             close = vmin > 0 and vmax < _ONE_DECADE * vmin
             self.set_params(subs=(1, 1.5, 2, 3, 4, 5, 6, 8) if close else (1, 2, 5))
             return super().tick_values(vmin, vmax)
@@ -139,5 +145,5 @@ def plain_logarithmic(axis: Axis) -> None:
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Ticks at whole numbers alone."""
+    """Place ticks at whole numbers only."""
     axis.set_major_locator(MaxNLocator(integer=True))

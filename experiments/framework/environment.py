@@ -1,4 +1,4 @@
-"""Where a result was measured: machine, versions, commit. Goes into every file of results."""
+"""The environment of a measurement: machine, versions and commit. It is stored in every result file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PACKAGES = (
 
 
 def describe_environment() -> dict[str, object]:
-    """Machine, versions of Python and packages, commit and time, ready for JSON."""
+    """Return machine, versions of Python and packages, commit, time and load, ready for JSON."""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": _processor(),
@@ -62,7 +62,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str:
-    """The commit of the working tree that runs; empty outside of one. A ``+`` marks uncommitted changes."""
+    """Commit of the working tree, with ``+`` if it has uncommitted changes; empty outside a repository."""
     folder = Path(__file__).resolve().parent
     try:
         commit = _git(folder, "rev-parse", "--short=12", "HEAD")

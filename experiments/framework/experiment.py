@@ -1,7 +1,8 @@
-"""What a table or figure of the papers is made of: runs that give rows, numbers from rows, a picture.
+"""The interface of an experiment: runs that give rows, metrics computed from rows, and a picture.
 
-The three are apart: rows are raw and are kept, metrics are pure functions of rows, and the picture is drawn
-from files. So a figure can be improved, and a number recomputed, without measuring again.
+These three steps are separate. Rows are raw measurements and are stored, metrics are pure functions of rows,
+and the picture is drawn from stored files. A figure can therefore be improved, and a number recomputed,
+without measuring again.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
 _OF_SOME = ("on", "costs", "costs_mark", "runs", "clients")
-"""Options that only some experiments take."""
+"""Options that only some experiments accept."""
 
 Row = Mapping[str, str | int | float]
 """One measurement, before it is written."""
 
 StoredRow = Mapping[str, str]
-"""One measurement as it stands in ``rows.csv``."""
+"""One measurement as read from ``rows.csv``."""
 
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""Columns and rows of a table for a person."""
+"""Columns and rows of a printed table."""
 
 
 def table_of(lines: Iterable[Mapping[str, object]]) -> Table:
-    """A table of lines, of which there is at least one; all have the same keys, which are its columns."""
+    """Build a table from at least one line; all lines have the same keys, which become the columns."""
     first, *others = lines
     return tuple(first), [tuple(line.values()) for line in (first, *others)]
 
@@ -46,33 +47,35 @@ class RunOptions:
     """Options of a run."""
 
     seed: int = 1
-    """Everything random follows from it."""
+    """Seed of all random numbers of the run."""
     smoke: bool = False
-    """A small run that only shows that everything works."""
+    """Whether the run is a small one that only shows that everything works."""
     visits: Path | None = None
-    """Stays of real visitors, for experiments that take them."""
+    """File with visits of real visitors, for experiments that accept one."""
     data: Path | None = None
-    """Folder of a data set, for experiments that take one; without it a museum is generated."""
+    """Folder of a data set, for experiments that accept one; None: a museum is generated."""
     museums: Path = Path("results/museums")
-    """Where generated museums are kept; does not identify a run."""
+    """Folder in which generated museums are kept; not part of the configuration."""
     on: str = ""
-    """On the "twin" or the "testbed", for experiments that run on both; else empty."""
+    """"twin" or "testbed", for experiments that run on both; else empty."""
     costs: str = ""
-    """The twin's: "measured" on this machine, or the "paper"'s."""
+    """Costs that the twin uses: "measured" on this machine, or the "paper"'s."""
     costs_mark: str = ""
-    """Tells such costs apart."""
+    """Identifies these costs, so that results with different costs are not mixed."""
     runs: int = 0
-    """With other traces each; 0: as many as the experiment wants."""
+    """Number of runs, each with another trace; 0: the experiment's default."""
     clients: int = 0
-    """Of closed loops; 0: as the experiment wants."""
+    """Number of closed-loop clients; 0: the experiment's default."""
 
     def configuration(self) -> dict[str, Any]:
-        """Values that identify a run: results of different configurations are never mixed.
+        """Values that identify a run; results with different configurations are never mixed.
 
         Raises
         ------
         NotFound
-            If there is no such file of visits or no such data set.
+            If the file of visits or the data set does not exist.
+        InvalidArgument
+            If the file of visits cannot be read.
         """
         return {
             "seed": self.seed,
@@ -83,25 +86,26 @@ class RunOptions:
         }
 
     def rng(self, *parts: str | int) -> np.random.Generator:
-        """Random numbers of one named part; they do not depend on what other parts draw."""
+        """Random number generator of one named part; independent of the draws of other parts."""
         named = [xxhash.xxh32_intdigest(str(part).encode()) for part in parts]
         return np.random.default_rng([self.seed, *named])
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A part of a run. An interrupted run keeps the cells that are finished."""
+    """A part of a run. An interrupted run keeps its finished cells."""
 
     key: str
-    """Unique in the run; letters, digits, dots and dashes."""
+    """Unique in the run; consists of letters, digits, dots and dashes."""
     parameters: Mapping[str, Any]
-    """Its parameters."""
+    """Parameters of the cell, by name."""
 
 
 def cells_of(key: str, **parameters: Iterable[str | float]) -> tuple[Cell, ...]:
-    """One cell per combination of parameters, the last changing first.
+    """Create one cell per combination of parameters; the last parameter changes first.
 
-    ``key`` is a format of them; commas are left out of it, and blanks become dashes.
+    ``key`` is a format string over the parameters. Commas are removed from the result, and blanks become
+    dashes.
     """
     combinations = (dict(zip(parameters, one, strict=True)) for one in product(*parameters.values()))
     return tuple(Cell(key.format(**one).replace(",", "").replace(" ", "-"), one) for one in combinations)
@@ -109,80 +113,80 @@ def cells_of(key: str, **parameters: Iterable[str | float]) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure that the experiment should reach."""
+    """A value that the experiment should reach."""
 
     text: str
-    """What, in words."""
+    """Description of the target."""
     value: float
-    """What was measured."""
+    """The measured value."""
     reached: bool | None
-    """Whether that is enough; None: not judged, as the run was too small."""
+    """Whether the target is reached; None: not judged, because the run was too small."""
     note: str = ""
-    """Remarks, such as why it was missed."""
+    """Remarks, such as why the target was missed."""
 
     @classmethod
     def at_most(cls, text: str, value: float, most: float, note: str = "", digits: int | None = None) -> Self:
-        """Reached if the value is not larger; it is kept with so many ``digits``, if they are given."""
+        """Target that is reached if ``value <= most``; the value is rounded to ``digits``, if given."""
         return cls(text, value if digits is None else round(value, digits), value <= most, note)
 
     @classmethod
     def at_least(
         cls, text: str, value: float, least: float, note: str = "", digits: int | None = None
     ) -> Self:
-        """Reached if the value is not smaller; as `at_most`."""
+        """Target that is reached if ``value >= least``; ``digits`` as in `at_most`."""
         return cls(text, value if digits is None else round(value, digits), value >= least, note)
 
 
 def not_judged(targets: Iterable[Target]) -> tuple[Target, ...]:
-    """Targets of a smoke run: they were set for a run of full size."""
+    """Mark the targets of a smoke run as not judged: they were set for a run of full size."""
     return tuple(replace(target, reached=None) for target in targets)
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a picture is drawn from."""
+    """Input of a picture."""
 
     rows: Sequence[StoredRow]
-    """All of a run."""
+    """All rows of a run."""
     metrics: Mapping[str, Any]
-    """Numbers from them."""
+    """Metrics computed from the rows."""
 
 
 class Experiment(ABC):
     """One table or figure."""
 
     name: ClassVar[str]
-    """As on the command line, such as "fig6.3"."""
+    """Name on the command line, such as "fig6.3"."""
     source: ClassVar[str]
     """Paper and section, such as "Cachier dissertation, 6.3". A class that states both is in the registry."""
     takes_visits: ClassVar[bool] = False
-    """Whether ``--visits`` means anything to it."""
+    """Whether it accepts ``--visits``."""
     takes_data: ClassVar[bool] = False
-    """Whether ``--data`` does."""
+    """Whether it accepts ``--data``."""
     takes_machines: ClassVar[bool] = False
-    """Whether ``--on``, ``--costs`` and ``--runs`` do: it runs on the twin or on the testbed."""
+    """Whether it accepts ``--on``, ``--costs`` and ``--runs``: it runs on the twin or on the testbed."""
     takes_clients: ClassVar[bool] = False
-    """Whether ``--clients`` does."""
+    """Whether it accepts ``--clients``."""
     same_rows_as: ClassVar[str] = ""
-    """An experiment that measures the same; its rows are used if they exist. Empty: none."""
+    """Name of an experiment with the same rows, which are used if they exist; empty: none."""
     shares_cells_with: ClassVar[tuple[str, ...]] = ()
-    """Experiments with common cells; their rows are used if they exist."""
+    """Names of experiments with common cells, whose rows are used if they exist."""
     timed: ClassVar[bool] = True
-    """Whether it measures times: then one cell runs at a time."""
+    """Whether it measures times; then only one cell runs at a time."""
     style: ClassVar[Any] = MappingProxyType({})
-    """What differs in its picture from the style of all."""
+    """Settings of its picture that differ from the common style."""
 
     @abstractmethod
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """The parts of a run, in the order in which they are run."""
+        """Return the cells of a run in the order in which they are run."""
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-        """Fill in options that are open, once before a run; ``say`` prints what takes long."""
+        """Fill in open options, once before a run; ``say`` prints a message before steps that take long."""
         del say
         return options
 
     def cell_of(self, row: StoredRow) -> str:
-        """The key of the cell that a row is from, for experiments that share cells."""
+        """Return the key of the cell that a row belongs to; only for experiments that share cells."""
         raise NotImplementedError(f"{self.name} shares no cells: it has none of {dict(row)}")
 
     def processes(self, options: RunOptions) -> int:
@@ -191,24 +195,24 @@ class Experiment(ABC):
 
     @abstractmethod
     def run(self, cell: Cell, options: RunOptions) -> Sequence[Row]:
-        """Measure one part; every row of an experiment has the same columns."""
+        """Measure one cell; all rows of an experiment have the same columns."""
 
     @abstractmethod
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """Numbers from rows, ready for JSON; pure."""
+        """Compute numbers from rows, ready for JSON; a pure function."""
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """What should be reached, and was or was not; nothing by default."""
+        """Return the targets with their verdicts; none by default."""
         del summary
         return ()
 
     @abstractmethod
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """Columns and rows to print for a person."""
+        """Return columns and rows of the table to print."""
 
     @abstractmethod
     def draw(self, results: Results) -> Picture:
-        """Draw the picture; `running.conclude` sets the style before, and keeps it."""
+        """Draw the picture; `running.conclude` sets the style before and saves the picture."""
 
 
 def _fingerprint(path: Path | None) -> str:
@@ -223,7 +227,7 @@ def _fingerprint(path: Path | None) -> str:
 
 
 def _fingerprint_of_folder(folder: Path | None) -> str:
-    """Of the names and sizes of its files: reading every image of a data set would take long."""
+    """Hash the names and sizes of a folder's files; reading every image of a data set would take long."""
     if folder is None:
         return ""
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Libraries that only experiments need, asked for before a command begins."""
+"""Checks that the libraries of the experiments are installed, before a command begins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from nearsight.common.errors import MissingDependency
 
 LIBRARIES = ("jinja2", "matplotlib", "psutil", "pyroute2", "scipy", "sklearn")
-"""What the extra ``experiments`` installs."""
+"""Modules of the libraries that the extra ``experiments`` installs."""
 
 _OTHER_NAMES = {"sklearn": "scikit-learn"}
 
@@ -15,12 +15,12 @@ _OTHER_NAMES = {"sklearn": "scikit-learn"}
 def require_experiments(
     command: str, libraries: tuple[str, ...] = LIBRARIES, *, extra: str = "experiments"
 ) -> None:
-    """Check that a command can run to its end.
+    """Check that the libraries which a command needs are installed.
 
     Raises
     ------
     MissingDependency
-        Names what is missing and how to install it.
+        Names the missing libraries and how to install them.
     """
     missing = [_OTHER_NAMES.get(name, name) for name in libraries if find_spec(name) is None]
     if missing:

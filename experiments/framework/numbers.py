@@ -14,7 +14,7 @@ from nearsight.experiments.framework.experiment import StoredRow
 
 
 def grouped(rows: Iterable[StoredRow], column: str) -> dict[str, list[StoredRow]]:
-    """Rows by their value in a column, in the order in which values appear; "" where it is missing."""
+    """Group rows by their value in a column, in order of first appearance; "" if the column is missing."""
     groups: dict[str, list[StoredRow]] = defaultdict(list)
     for row in rows:
         groups[row.get(column, "")].append(row)
@@ -24,7 +24,10 @@ def grouped(rows: Iterable[StoredRow], column: str) -> dict[str, list[StoredRow]
 def nested(
     rows: Sequence[StoredRow], columns: Sequence[str], summarise: Callable[[list[StoredRow]], Any]
 ) -> dict[str, Any]:
-    """``{value of the first column: {value of the second: … summarise(rows of the group)}}``."""
+    """Group rows by several columns: ``{value of the first column: {value of the second: … summary}}``.
+
+    ``summarise`` computes the summary of each innermost group.
+    """
     first, *others = columns
     return {
         value: nested(group, others, summarise) if others else summarise(group)
@@ -33,7 +36,7 @@ def nested(
 
 
 def leaves(found: Mapping[str, Any], depth: int) -> Iterator[tuple[Any, ...]]:
-    """What `nested` of so many columns found: the values of the columns, and the summary."""
+    """Flatten the result of `nested` with ``depth`` columns: the values of the columns, then the summary."""
     for value, rest in found.items():
         if depth == 1:
             yield value, rest
@@ -47,12 +50,12 @@ def values(rows: Iterable[StoredRow], column: str) -> list[float]:
 
 
 def share(flags: Iterable[bool]) -> float:
-    """How many of them are true, to four digits."""
+    """Share of the flags that are true, rounded to four decimals."""
     return round(float(np.mean(list(flags))), 4)
 
 
 def mean_and_spread(values: Sequence[float]) -> dict[str, float]:
-    """Of repeated measurements, for summaries: never only the best one."""
+    """Summarise repeated measurements: mean, standard deviation, minimum, maximum and their number."""
     array = np.asarray(values, dtype=np.float64)
     return {
         "mean": round(float(array.mean()), 6),
@@ -64,7 +67,7 @@ def mean_and_spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, Any]:
-    """Of repetitions whose outliers say more about the machine than about what is measured; all of them."""
+    """Summarise repetitions whose outliers are caused by the machine: median, range and all values."""
     return {
         "median": round(float(np.median(values)), 3),
         "min": round(min(values), 3),
@@ -74,27 +77,27 @@ def median_and_range(values: Sequence[float]) -> dict[str, Any]:
 
 
 def mean_in_words(value: Mapping[str, float], digits: int) -> str:
-    """What `mean_and_spread` found, for a table."""
+    """Format a result of `mean_and_spread` for a table."""
     return f"{value['mean']:.{digits}f} ± {value['std']:.{digits}f}"
 
 
 def median_in_words(value: Mapping[str, float], digits: int) -> str:
-    """What `median_and_range` found, for a table."""
+    """Format a result of `median_and_range` for a table."""
     return f"{value['median']:.{digits}f} ({value['min']:.{digits}f} to {value['max']:.{digits}f})"
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's; equal numbers have their mean rank."""
+    """Spearman's rank correlation; equal numbers get their mean rank."""
     return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
 
 
 def zipf(count: int, exponent: float) -> NDArray[np.float64]:
-    """Popularity of so many things by their rank, the most popular first: (count,), the sum is 1.
+    """Zipf popularity of ``count`` objects by rank, the most popular first: (count,), the sum is 1.
 
     Raises
     ------
     InvalidArgument
-        If there is none.
+        If the count is below 1.
     """
     if count < 1:
         raise InvalidArgument(f"a distribution needs objects, got {count}")

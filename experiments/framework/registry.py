@@ -1,7 +1,7 @@
-"""Finds the experiments of `studies`: a new one needs its own file and no list.
+"""Finds the experiments in `studies`, so that a new experiment needs only its own file.
 
-An experiment is a class that states ``name`` and ``source`` in its body; the first line of its docstring says
-what it shows. These are read from the source text, so that a listing imports no study.
+An experiment is a class that states ``name`` and ``source`` in its body; the first line of its docstring
+describes it. These are read from the source text, so that a listing does not import the studies.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Entry:
     """An experiment that can be run."""
 
     module: str
-    """Where it is."""
+    """Name of its module."""
     shows: str
-    """What, in one line."""
+    """One-line description of what it shows."""
     source: str
-    """Where in the papers it is from: "PAPER, 3.2", or "beyond the PAPER's 3.2"."""
+    """Its place in the papers: "PAPER, 3.2", or "beyond the PAPER's 3.2"."""
     figure: str = "Figure"
-    """Its class there, an `Experiment`."""
+    """Name of its class in the module, a subclass of `Experiment`."""
 
     @property
     def place(self) -> tuple[str, tuple[float, ...]]:
-        """Paper and section; what goes beyond a section stands after it. A source without one is its own."""
+        """Sort key: paper and section, those "beyond" a section after it; else the whole source."""
         found = _SOURCE.fullmatch(self.source)
         if found is None:
             return self.source, ()
@@ -51,7 +51,7 @@ class Entry:
 
 @cache
 def experiments(studies: Path = Path(__file__).parent.parent / "studies") -> Mapping[str, Entry]:
-    """All experiments by name, in the order of papers and sections.
+    """Return all experiments by name, ordered by paper and section.
 
     Raises
     ------
@@ -69,17 +69,17 @@ def experiments(studies: Path = Path(__file__).parent.parent / "studies") -> Map
 
 
 def ordered(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """By paper, section and name."""
+    """Sort entries by paper, section and name."""
     return dict(sorted(entries.items(), key=lambda item: (item[1].place, natural(item[0]))))
 
 
 def find_experiment(name: str, entries: Mapping[str, Entry] | None = None) -> Experiment:
-    """The experiment of this name; ``entries``: all of `experiments` by default.
+    """Return the experiment of this name; ``entries``: all of `experiments` by default.
 
     Raises
     ------
     NotFound
-        If there is none.
+        If there is no such experiment.
     """
     entries = experiments() if entries is None else entries
     entry = entries.get(name)
@@ -96,14 +96,14 @@ def find_experiment(name: str, entries: Mapping[str, Entry] | None = None) -> Ex
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Key that sorts fig6.4 before fig6.10."""
+    """Sort key that places fig6.4 before fig6.10."""
     parts = re.findall(r"\d+|\D+", name)
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
 
 
 def _entries_in(path: Path, module: str) -> Iterator[tuple[str, Entry]]:
     text = path.read_text(encoding="utf-8")
-    if "source:" not in text:  # parsing every file would make the listing slow
+    if "source:" not in text:  # Parsing every file would make the listing slow.
         return
     for node in ast.parse(text, str(path)).body:
         if isinstance(node, ast.ClassDef):
@@ -114,7 +114,7 @@ def _entries_in(path: Path, module: str) -> Iterator[tuple[str, Entry]]:
 
 
 def _strings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """The class attributes that are set to a text."""
+    """Class attributes that are set to a string literal."""
     for line in node.body:
         match line:
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str(value))):

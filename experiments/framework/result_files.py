@@ -1,10 +1,10 @@
-"""The files of one experiment's folder, each written completely or not at all.
+"""The files in the result folder of one experiment; each file is written atomically.
 
 ======================  ============================================================
 ``run.json``            configuration and environment of the run
-``cells/KEY.json``      rows of a finished cell; gone once all are
+``cells/KEY.json``      rows of a finished cell; removed when all cells are finished
 ``rows.csv``            all rows, each with seed, configuration, commit, machine and versions
-``summary.json``        metrics, targets, and where they were measured
+``summary.json``        metrics, targets, configuration and environment
 ``NAME.png``            the picture
 ======================  ============================================================
 """
@@ -29,27 +29,27 @@ PROVENANCE = ("seed", "configuration", "commit", "machine", "python", "versions"
 
 @dataclass(frozen=True, slots=True)
 class ResultFolder:
-    """Where one run's results are."""
+    """The folder with the results of one run."""
 
     path: Path
 
     @property
     def rows_path(self) -> Path:
-        """``rows.csv``."""
+        """Path of ``rows.csv``."""
         return self.path / "rows.csv"
 
     @property
     def summary_path(self) -> Path:
-        """``summary.json``."""
+        """Path of ``summary.json``."""
         return self.path / "summary.json"
 
     def begin(self, name: str, configuration: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-        """Start a run here, or continue one of the same configuration.
+        """Start a run in this folder, or continue one of the same configuration.
 
         Raises
         ------
         InvalidArgument
-            If the folder holds results of something else, or cannot be written.
+            If the folder holds results of another experiment or configuration, or cannot be written.
         """
         run_path = self.path / "run.json"
         if run_path.exists():
@@ -69,17 +69,17 @@ class ResultFolder:
             ) from error
 
     def clear(self) -> None:
-        """Delete results of an earlier run, and nothing else."""
+        """Delete the results of an earlier run; other files stay."""
         for name in ("run.json", "rows.csv", "summary.json"):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / "cells", ignore_errors=True)
 
     def keep_cell(self, key: str, rows: Sequence[Row]) -> None:
-        """A cell is finished."""
+        """Store the rows of a finished cell."""
         _write(self.path / "cells" / f"{key}.json", json.dumps([dict(row) for row in rows]))
 
     def finished_cell(self, key: str) -> Sequence[Row] | None:
-        """Rows of a cell that an earlier run finished; None if it must be run, as it is new or damaged."""
+        """Rows of a cell that an earlier run finished; None if the cell is new or its file is damaged."""
         try:
             rows: list[Row] = _read_json(self.path / "cells" / f"{key}.json")
         except (NotFound, CorruptStore):
@@ -87,7 +87,7 @@ class ResultFolder:
         return rows
 
     def keep_rows(self, rows: Sequence[Row], provenance: Mapping[str, str | int]) -> None:
-        """Write ``rows.csv`` in place of the cells; rows of another run keep their own provenance.
+        """Write ``rows.csv`` and remove the files of cells; rows of another run keep their own provenance.
 
         Columns that are missing in such rows are empty.
         """
@@ -100,7 +100,7 @@ class ResultFolder:
         shutil.rmtree(self.path / "cells", ignore_errors=True)
 
     def adopt(self, other: ResultFolder) -> None:
-        """Take over the rows of a finished run that measured the same, and where it was measured."""
+        """Copy the rows and the environment of a finished run that measured the same."""
         environment = other.run_information()["environment"]
         run = {**self.run_information(), "rows_of": str(other.path), "environment": environment}
         _write(self.path / "run.json", json.dumps(run, indent=2, ensure_ascii=False) + "\n")
@@ -108,12 +108,12 @@ class ResultFolder:
         shutil.rmtree(self.path / "cells", ignore_errors=True)
 
     def rows(self) -> list[StoredRow]:
-        """All rows of a finished run.
+        """Return all rows of a finished run.
 
         Raises
         ------
         NotFound, CorruptStore
-            If there is none here, or its rows are damaged.
+            If there are no rows in the folder, or they are damaged.
         """
         if not self.rows_path.is_file():
             raise NotFound(f"there are no results in {self.path}", advice="run the experiment first")
@@ -122,17 +122,17 @@ class ResultFolder:
                 rows = list(csv.DictReader(file, strict=True))
         except (UnicodeDecodeError, csv.Error) as error:
             raise _damaged(self.rows_path) from error
-        if any(None in row or None in row.values() for row in rows):  # fields that are missing, or too many
+        if any(None in row or None in row.values() for row in rows):  # fields are missing or surplus
             raise _damaged(self.rows_path)
         return [*rows]
 
     def run_information(self) -> dict[str, Any]:
-        """What ``run.json`` says."""
+        """Content of ``run.json``."""
         information: dict[str, Any] = _read_json(self.path / "run.json")
         return information
 
     def summary(self) -> dict[str, Any]:
-        """What ``summary.json`` says."""
+        """Content of ``summary.json``."""
         summary: dict[str, Any] = _read_json(self.summary_path)
         return summary
 

@@ -1,6 +1,7 @@
-"""Running an experiment: cell by cell, continuing where an earlier run stopped, then numbers and picture.
+"""Runs an experiment cell by cell, then computes the metrics and draws the picture.
 
-A cell that fails ends the run, and nothing of it is stored; cells that were finished before are kept.
+A run continues where an earlier run stopped. A cell that fails ends the run and none of its rows are stored;
+cells that finished before it are kept.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class Outcome:
     """A finished experiment."""
 
     summary: dict[str, Any]
-    """What is in ``summary.json``."""
+    """Content of ``summary.json``."""
     targets: tuple[Target, ...]
-    """What should be reached, and was or was not."""
+    """Targets with their verdicts."""
     picture: Path
-    """The figure."""
+    """Path of the picture."""
 
 
 def missing_cells(experiment: Experiment, options: RunOptions, out: Path) -> tuple[Cell, ...]:
@@ -61,7 +62,7 @@ def check(experiment: Experiment, options: RunOptions) -> None:
     Raises
     ------
     InvalidArgument
-        If one means nothing to the experiment.
+        If the experiment does not accept one of them.
     """
     if options.visits is not None and not experiment.takes_visits:
         raise InvalidArgument(f"{experiment.name} takes no visits", advice="leave out --visits")
@@ -76,12 +77,12 @@ def check(experiment: Experiment, options: RunOptions) -> None:
 
 
 def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bool = False) -> None:
-    """Check the options, and make the folder ready.
+    """Check the options and prepare the folder; ``fresh`` deletes earlier results.
 
     Raises
     ------
     InvalidArgument
-        If an option means nothing to the experiment, or the folder holds other results.
+        If the experiment does not accept an option, or the folder holds other results.
     """
     check(experiment, options)
     configuration = options.configuration()
@@ -92,9 +93,9 @@ def prepare(experiment: Experiment, options: RunOptions, out: Path, *, fresh: bo
 
 
 def adopt_rows(experiment: Experiment, out: Path, other: Path) -> bool:
-    """Use the rows of another experiment that measured the same; whether there were any.
+    """Copy the rows of another experiment that measured the same; return whether rows were copied.
 
-    They keep the provenance with which they were measured.
+    The rows keep their original provenance.
     """
     mine, theirs = ResultFolder(out), ResultFolder(other)
     if mine.rows_path.is_file() or not theirs.rows_path.is_file():
@@ -108,9 +109,9 @@ def adopt_rows(experiment: Experiment, out: Path, other: Path) -> bool:
 
 
 def adopt_cells(experiment: Experiment, options: RunOptions, out: Path, other: Path) -> int:
-    """Use cells that another finished run has in common with this one; returns how many.
+    """Copy cells that this run shares with another finished run; return their number.
 
-    Only of the same configuration. Rows keep the provenance with which they were measured.
+    Both runs must have the same configuration. The rows keep their original provenance.
     """
     mine, theirs = ResultFolder(out), ResultFolder(other)
     if not theirs.rows_path.is_file():
@@ -133,10 +134,10 @@ def run_cells(
     advance: Callable[[int], None],
     begin: Callable[[str], None] = lambda _key: None,
 ) -> None:
-    """Measure what is missing, and write ``rows.csv``.
+    """Measure the missing cells and write ``rows.csv``.
 
-    ``begin`` is called with the key of each cell before it is measured, ``advance`` after it. Cells in
-    several processes are reported to both when they are finished.
+    ``begin`` is called with the key of each cell before it is measured, ``advance`` after it. Cells that run
+    in other processes are reported to both when they are finished.
     """
     folder = ResultFolder(out)
     if folder.rows_path.is_file():
@@ -160,15 +161,15 @@ def run_cells(
 def run_in_processes(
     experiment: Experiment, options: RunOptions, cells: Sequence[Cell], processes: int
 ) -> Iterator[tuple[Cell, Sequence[Row]]]:
-    """Run cells, so many at a time, for experiments that compute and do not measure time.
+    """Run cells in several processes; for experiments that compute and do not measure time.
 
-    Each comes back when it is finished, in whatever order: an interrupted run keeps it. If one fails, or the
-    caller stops, the others are stopped.
+    Each cell is yielded when it is finished, in any order, so that an interrupted run keeps it. If a cell
+    fails or the caller stops, the other processes are terminated.
 
     Raises
     ------
     Exception
-        What a cell raised.
+        The exception that a cell raised.
     """
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(
@@ -188,7 +189,7 @@ def run_in_processes(
 
 
 def _begin_work() -> None:
-    """Prepare a worker: one thread; only the parent handles Ctrl-C; it ends with the parent."""
+    """Prepare a worker process: one thread; Ctrl-C is left to the parent; it ends when the parent ends."""
     from nearsight.common.recognition.object_recognizer import pin_threads  # noqa: PLC0415
 
     if sys.platform.startswith("linux"):
@@ -198,14 +199,14 @@ def _begin_work() -> None:
 
 
 def conclude(experiment: Experiment, out: Path) -> Outcome:
-    """Compute the metrics and draw the picture, from files alone.
+    """Compute the metrics and draw the picture, from stored files only.
 
     Raises
     ------
     CorruptStore
-        If the files have not what this version of the experiment reads.
+        If the files lack data that this version of the experiment reads.
     """
-    from matplotlib import rc_context  # noqa: PLC0415  measuring needs no drawing
+    from matplotlib import rc_context  # noqa: PLC0415  measuring does not need matplotlib
 
     folder = ResultFolder(out)
     rows = folder.rows()

@@ -1,4 +1,4 @@
-"""One self-contained HTML file of all results: what was measured, beside what the papers say.
+"""One self-contained HTML page of all results: the measured values beside those of the papers.
 
-May import `framework` alone; it loads studies by their names.
+May import `framework` only; it loads studies by name.
 """

@@ -1,7 +1,7 @@
-"""Reads a folder of results: finished runs that can be shown, and folders without one, with the reason.
+"""Reads a folder of results: finished runs that can be shown, and unusable folders with the reason.
 
-Nothing is computed anew and nothing is written: a report shows what was measured. A folder that cannot be
-used never ends a report; it gets a line that says what is wrong and what to do.
+Nothing is recomputed and nothing is written: a report shows stored results. An unusable folder never aborts a
+report; it gets a line that states the problem and the remedy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FILES = ("run.json", "rows.csv", "summary.json", "cells")
 
 
 class Environment(BaseModel):
-    """Where and when a run was made, as far as it was stored."""
+    """Environment and time of a run, as far as they were stored."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -42,7 +42,7 @@ class Environment(BaseModel):
 
 
 class _Run(BaseModel):
-    """``run.json``, as far as it is shown."""
+    """The parts of ``run.json`` that are shown."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -53,76 +53,76 @@ class _Run(BaseModel):
     environment: Environment
     """Machine, versions, commit and time."""
     rows_of: str = ""
-    """Folder of another experiment that measured the rows; empty: they are its own."""
+    """Folder of the experiment that measured the rows; empty: this one."""
 
 
 class Result(_Run):
     """A finished run: ``summary.json`` and its picture."""
 
     folder: Path
-    """Where it lies."""
+    """Its folder."""
     metrics: dict[str, Any]
-    """Numbers from the rows."""
+    """Numbers computed from the rows."""
     targets: tuple[Target, ...]
-    """What should be reached, and was or was not."""
+    """Targets with their verdicts."""
     picture: bytes = b""
-    """PNG; empty if there is none."""
+    """PNG data; empty if there is no picture."""
     problems: tuple[str, ...] = ()
-    """What is missing from it, in words."""
+    """Descriptions of missing or damaged parts."""
 
     @property
     def smoke(self) -> bool:
-        """Whether it measured too little to judge by."""
+        """Whether it is a smoke run, which is too small to be judged."""
         return bool(self.configuration.get("smoke"))
 
     @property
     def reached(self) -> int:
-        """How many of its targets were."""
+        """Number of reached targets."""
         return sum(bool(target.reached) for target in self.targets)
 
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """A folder without a result."""
+    """A folder without a usable result."""
 
     folder: Path
-    """Which."""
+    """The folder."""
     experiment: str
-    """What was to be measured; empty if not even that can be read."""
+    """Name of the experiment; empty if it is unreadable or unknown."""
     why: str
-    """What is wrong, in words."""
+    """Description of the problem."""
     command: str = ""
-    """What mends it; empty if nothing is known to."""
+    """Command that repairs it; empty if none is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """All that was found, by name of the folder."""
+    """All folders of results that were found, sorted by name."""
 
     root: Path
     """The folder of results."""
     results: tuple[Result, ...]
     """Finished runs."""
     unusable: tuple[Unusable, ...]
-    """The other folders."""
+    """Folders without a usable result."""
 
     @property
     def counted(self) -> tuple[Result, ...]:
-        """Results that are no smoke runs."""
+        """Results that are not smoke runs."""
         return tuple(result for result in self.results if not result.smoke)
 
     def of(self, experiment: str) -> tuple[Result, ...]:
-        """Results of one experiment: the one in the folder of its name first, smoke runs last."""
+        """Results of one experiment: that in the folder of its name first, smoke runs last."""
         mine = (result for result in self.results if result.experiment == experiment)
         return tuple(sorted(mine, key=lambda one: (one.smoke, one.folder.name != experiment)))
 
     def unusable_of(self, experiment: str) -> tuple[Unusable, ...]:
-        """Folders in which it has no result."""
+        """Folders in which the experiment has no usable result."""
         return tuple(one for one in self.unusable if one.experiment == experiment)
 
 
 def collect(root: Path, entries: Mapping[str, Entry]) -> Collection:
-    """Read every folder in a folder of results; ``entries`` are the experiments that are known.
+    """Read every subfolder of a folder of results; ``entries`` are the known experiments.
 
     Raises
     ------
@@ -144,10 +144,10 @@ def collect(root: Path, entries: Mapping[str, Entry]) -> Collection:
 
 
 def distinct_targets(results: Iterable[Result]) -> list[tuple[Target, list[Result]]]:
-    """Every target once, with the results of different experiments that have it with the same value.
+    """Return every target once, with the results that share it with the same value.
 
-    Experiments that share the rows of a run may share targets of them, too. Runs of one experiment with the
-    same options are kept apart, even where their values agree.
+    Experiments that share the rows of a run may also share targets. Several runs of one experiment with the
+    same options stay separate, even where their values agree.
     """
     found: dict[tuple[str, int, Target], list[Result]] = {}
     runs: Counter[tuple[str, str]] = Counter()
@@ -161,7 +161,7 @@ def distinct_targets(results: Iterable[Result]) -> list[tuple[Target, list[Resul
 
 
 def reached_in_words(results: Iterable[Result]) -> str:
-    """How many of their targets were reached, such as "3 of 4"."""
+    """Number of reached targets, such as "3 of 4"."""
     targets = distinct_targets(results)
     return f"{sum(bool(target.reached) for target, _ in targets)} of {len(targets)}"
 
@@ -176,7 +176,7 @@ def _read(folder: Path, entries: Mapping[str, Entry]) -> Result | Unusable:
         return _without_result(stored, entries, damaged=True)
     if result.experiment not in entries:
         return Unusable(folder, "", f"this version knows no experiment {result.experiment!r}")
-    if result.smoke:  # earlier versions judged smoke runs, too
+    if result.smoke:  # earlier versions also judged smoke runs
         result = result.model_copy(update={"targets": not_judged(result.targets)})
     return _with_picture(result)
 
@@ -197,7 +197,7 @@ def _with_picture(result: Result) -> Result:
 
 
 def _without_result(stored: ResultFolder, entries: Mapping[str, Entry], *, damaged: bool) -> Unusable:
-    """A folder whose summary is damaged, or that has none; run.json may name the experiment."""
+    """Describe a folder whose summary is damaged or missing; run.json may name the experiment."""
     try:
         run = _Run.model_validate(stored.run_information())
     except (CorruptStore, NotFound, ValidationError, OSError):

@@ -1,7 +1,8 @@
-"""Testbed and twin of one figure, row by row: both values and the error of the twin.
+"""Compares testbed and twin of one figure row by row: both values and the error of the twin.
 
-Works on the tables that experiments print. A row is named by its leading columns: as few as tell all rows of
-a table apart. The other columns are compared where both cells are numbers.
+The input are the tables that experiments print. A row is identified by its leading columns: the smallest
+number of columns that makes all rows of a table distinct. The other columns are compared where both cells are
+numbers.
 """
 
 from __future__ import annotations
@@ -17,34 +18,34 @@ from nearsight.experiments.report.settings_of_runs import COSTS, MARK, ON, TESTB
 _NUMBER = re.compile(r"[+\-\u2212]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 _PERCENT = re.compile(r"\d\s*%")
 _FAR_OFF, _FAR_OFF_POINTS = 0.15, 3.0
-"""Relative error, and error of shares in points, from which a number of the twin is marked: its targets."""
+"""Limits of the twin's relative error, and of its error of shares in points; larger errors are marked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One number on both."""
+    """One number on the testbed and on the twin."""
 
     testbed: str
     twin: str
-    """As the tables have them."""
+    """Both as printed in the tables."""
     error: float | None
-    """Of the twin: relative, or in percentage points; None if there is none."""
+    """Error of the twin, relative or in percentage points; None if it is undefined."""
     points: bool
-    """Whether the error is in percentage points: of shares, which may be zero."""
+    """Whether the error is in percentage points; used for shares, which may be zero."""
 
     @property
     def same(self) -> bool:
-        """Whether both tables have it so."""
+        """Whether both tables print the same text."""
         return self.testbed == self.twin
 
     @property
     def far_off(self) -> bool:
-        """Whether the error is larger than the twin may have."""
+        """Whether the error exceeds its limit."""
         most = _FAR_OFF_POINTS if self.points else _FAR_OFF
         return self.error is not None and abs(self.error) > most
 
     def error_in_words(self, sign: str = "+") -> str:
-        """Such as "+4 %" or "-2 points"; empty if there is none."""
+        """Format the error, such as "+4 %" or "-2 points"; empty if there is none."""
         if self.error is None:
             return ""
         return f"{self.error:{sign}.0f} points" if self.points else f"{100 * self.error:{sign}.0f} %"
@@ -52,19 +53,19 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows that both have."""
+    """Rows that both tables have."""
 
     names: tuple[str, ...]
-    """Columns that name a row."""
+    """Columns that identify a row."""
     columns: tuple[str, ...]
     """Columns that are compared."""
     rows: tuple[tuple[tuple[str, ...], tuple[Pair, ...]], ...]
-    """Of each row: its name, and a pair per compared column."""
+    """For each row: its identifying cells, and a pair per compared column."""
     only: Mapping[str, int]
     """Testbed or twin → number of its rows that the other lacks."""
 
     def errors(self) -> list[str]:
-        """Of every column: median and largest absolute error, as "3 % to 12 %"; empty if there is none."""
+        """Median and largest absolute error per column, as "3 % to 12 %"; empty if the column has none."""
         found = []
         for pairs in zip(*(pairs for _, pairs in self.rows), strict=True):
             sizes = [abs(pair.error) for pair in pairs if pair.error is not None]
@@ -74,12 +75,12 @@ class Comparison:
 
     @property
     def lacking(self) -> str:
-        """Rows that only one of them has, in words."""
+        """Number of rows that only one of them has, in words."""
         return ", ".join(f"{count} rows of the {which}" for which, count in self.only.items() if count)
 
 
 def paired(configurations: Sequence[Mapping[str, object]]) -> list[tuple[int, int]]:
-    """Places of runs that measured the same on the testbed and on a twin of just its machines.
+    """Index pairs (testbed, twin) of runs with equal options, where the twin has the testbed's machines.
 
     A twin of other machines, such as those of table 6.1, would show how the machines differ.
     """
@@ -95,7 +96,7 @@ def paired(configurations: Sequence[Mapping[str, object]]) -> list[tuple[int, in
 
 
 def compare(testbed: Table, twin: Table) -> Comparison | None:
-    """Compare two tables; None if their columns differ or no row is in both."""
+    """Compare two tables; None if their columns differ or they share no row with numbers."""
     columns = tuple(map(str, testbed[0]))
     if columns != tuple(map(str, twin[0])):
         return None
@@ -124,7 +125,7 @@ def compare(testbed: Table, twin: Table) -> Comparison | None:
 
 
 def number(cell: str) -> float | None:
-    """The number that a cell starts with, as in "12.3 ± 0.4" or "45 %"; None if it starts with none."""
+    """The number at the start of a cell, as in "12.3 ± 0.4" or "45 %"; None if there is none."""
     found = _NUMBER.match(cell.strip().lstrip("≥≤<>~ "))
     return None if found is None else float(found[0].replace(",", "").replace("\u2212", "-"))
 

@@ -1,7 +1,8 @@
-"""The raw rows of a run as a CSV inside the page, bounded in size.
+"""The raw rows of a run as a CSV file inside the page, with a size limit.
 
-Columns with the same value in every row, such as machine and versions, are shown once instead; they are most
-of the file. If it is still too long, every n-th row is kept, so that each part of the run is represented.
+Columns with the same value in every row, such as machine and versions, make up most of the file; they are
+left out and shown once. If the file is still too long, only every n-th row is kept, so that each part of the
+run is represented.
 """
 
 from __future__ import annotations
@@ -16,33 +17,33 @@ from urllib.parse import quote
 from nearsight.common.errors import CorruptStore
 
 MOST_CHARACTERS = 1_300_000
-"""Of the link; browsers do not follow links of over two million."""
+"""Maximum length of the link [characters]; browsers reject links of more than about two million."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedRows:
-    """Rows as a link."""
+    """Rows of a run as a link."""
 
     link: str
     """``data:`` URL of a CSV file."""
     rows: int
     kept: int
-    """How many rows the file has, and how many are in the link."""
+    """Number of rows in ``rows.csv``, and number of rows in the link."""
     step: int
-    """Every step-th row was kept; 1: all."""
+    """Every step-th row is kept; 1: all rows."""
     size_bytes: int
-    """Of the CSV in the link."""
+    """Size of the CSV in the link."""
     constant: dict[str, str]
-    """Columns that are left out: name and the value of all rows."""
+    """Columns that are left out: name → the common value."""
 
 
 def embed_rows(path: Path, most_characters: int = MOST_CHARACTERS) -> EmbeddedRows:
-    """Read ``rows.csv``.
+    """Read ``rows.csv`` and encode it as a link.
 
     Raises
     ------
     CorruptStore
-        If it is no CSV with columns and rows of one length.
+        If it is not a CSV file whose rows all have as many fields as its header.
     """
     columns, rows = _read(path)
     constant = {

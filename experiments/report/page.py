@@ -1,6 +1,6 @@
-"""From a folder of results to one HTML file that needs no network: light or dark, on paper and on a phone.
+"""Writes a folder of results as one HTML file that needs no network, for screen, phone and print.
 
-The templates hold the layout. This module computes what they show and formats values.
+The templates define the layout. This module computes their contents and formats values.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ _LONGEST_NUMBER = 30
 
 
 class Published(BaseModel):
-    """What a paper says about one of its tables or figures; the texts and values are in ``paper.toml``."""
+    """Statements of a paper about one of its tables or figures; read from ``paper.toml``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     where: str
-    """Section, and what of it."""
+    """Section, and the part of it."""
     says: tuple[str, ...]
     """Its findings, one sentence each."""
     setup: str = ""
-    """Machines, network and data that it was measured with; empty if nothing was measured."""
+    """Machines, network and data of the paper's measurement; empty if nothing was measured."""
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    """Its values as a table; empty if it prints none."""
+    """Its values as a table; empty if the paper prints none."""
 
 
 @cache
 def published() -> Mapping[str, Published]:
-    """By the name of the experiment."""
+    """Read all published statements, by name of the experiment."""
     text = files("nearsight.experiments.report").joinpath("paper.toml").read_text(encoding="utf-8")
     read = tomllib.loads(text)
     setups: dict[str, str] = read.pop("setups")
@@ -72,14 +72,14 @@ def published() -> Mapping[str, Published]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report that was written."""
+    """A written report."""
 
     path: Path
-    """The file."""
+    """The HTML file."""
     size_bytes: int
-    """Of the file."""
+    """Size of the file."""
     collection: Collection
-    """What it shows."""
+    """The results that it shows."""
 
 
 def write_report(
@@ -88,16 +88,16 @@ def write_report(
     entries: Mapping[str, Entry],
     begin: Callable[[str], None] = lambda _name: None,
 ) -> Report:
-    """Read a folder of results and write the page, completely or not at all.
+    """Read a folder of results and write the page atomically.
 
     Parameters
     ----------
     results : Path
-        Has a folder for every result.
+        Folder with one subfolder per result.
     out : Path
-        The file; one that is there is replaced.
+        The HTML file; an existing file is replaced.
     entries : mapping
-        The experiments that belong into the report; those without results are listed, too.
+        The experiments of the report; those without results are listed too.
     begin : callable
         Called with the name of each experiment before its section is written.
 
@@ -124,7 +124,7 @@ def write_report(
 
 
 def chapters(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
-    """Titles, such as "Cachier dissertation, chapter 3", and the experiments of each."""
+    """Group experiments by chapter: title, such as "Cachier dissertation, chapter 3" → names."""
     found: dict[str, list[str]] = {}
     for name, entry in entries.items():
         paper, section = entry.place
@@ -179,7 +179,7 @@ def _facts(collection: Collection, counted: Sequence[Result], first: int) -> lis
 
 
 def _section(name: str, figure: Experiment, collection: Collection) -> dict[str, Any]:
-    """What the template of an experiment shows."""
+    """Values for the template of an experiment."""
     results, unusable = collection.of(name), collection.unusable_of(name)
     counted = [result for result in results if not result.smoke]
     places = paired([result.configuration for result in counted])
@@ -206,9 +206,9 @@ def _section(name: str, figure: Experiment, collection: Collection) -> dict[str,
 
 
 def _description(figure: Experiment) -> list[list[tuple[str, bool]]]:
-    """How it is measured: paragraphs of texts, each with whether it is code.
+    """Description of the measurement: paragraphs of (text, whether it is code).
 
-    It stands in the modules of the figure and of what it shares with others.
+    It is taken from the docstrings of the modules of the experiment's class and its base classes.
     """
     classes = [one for one in type(figure).__mro__ if issubclass(one, Experiment) and one is not Experiment]
     modules = dict.fromkeys(inspect.getmodule(one) for one in classes)
@@ -238,11 +238,11 @@ def _block(figure: Experiment, result: Result) -> dict[str, Any]:
 
 
 def _table_of(figure: Experiment, result: Result) -> Table | None:
-    """As the command line prints it; None if this version cannot read the summary."""
+    """The table that the command line prints; None if this version cannot read the summary."""
     try:
         return figure.table(result.metrics)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError):
-        return None  # any version may have written the summary, of any shape
+        return None  # the summary may come from any version and have any shape
 
 
 def _templates() -> jinja2.Environment:
@@ -268,7 +268,7 @@ def _templates() -> jinja2.Environment:
 
 
 def _anchor(name: str) -> str:
-    """Of the experiment's section."""
+    """Anchor of the experiment's section."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
@@ -279,14 +279,14 @@ def _commit(commit: str) -> str:
 
 
 def _measured(value: float) -> str:
-    """Four digits; thousands apart."""
+    """Format a number with four digits and separators between thousands."""
     if not math.isfinite(value):
         return "none"
     return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
 
 
 def _moment(stored: str) -> str:
-    """A stored time, as "2026-11-21 06:44 UTC"."""
+    """Format a stored time, as "2026-11-21 06:44 UTC"."""
     try:
         found = datetime.fromisoformat(stored)
     except ValueError:
@@ -295,6 +295,6 @@ def _moment(stored: str) -> str:
 
 
 def _numeric(column: int, rows: Sequence[Sequence[object]]) -> bool:
-    """Whether a column holds numbers, or things as short that begin with one, such as "12.3 ± 0.4"."""
+    """Whether a column holds numbers, or short texts that begin with one, such as "12.3 ± 0.4"."""
     cells = [text for row in rows if (text := str(row[column]))]
     return bool(cells) and all(number(cell) is not None and len(cell) <= _LONGEST_NUMBER for cell in cells)

@@ -1,4 +1,4 @@
-"""How a run was set up, in words, and as the command that repeats it; from its ``configuration``."""
+"""The options of a run in words, and as the command that repeats it; both from its ``configuration``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _FILES = {"visits": "visitors", "data": "data set"}
 
 
 def in_words(configuration: Mapping[str, Any]) -> str:
-    """What distinguishes a run, such as "twin, the paper's costs, seed 2"."""
+    """Describe the options that distinguish a run, such as "twin, the paper's costs, seed 2"."""
     return ", ".join(filter(None, (_option(key, value) for key, value in _ordered(configuration))))
 
 
 def command(
     experiment: str, configuration: Mapping[str, Any], folder: Path | None = None, *, verb: str = "run"
 ) -> str:
-    """What to type to repeat a run; an option that takes a file names it without its folder."""
+    """Return the command that repeats a run; options with files have the file's name without its folder."""
     options: list[str] = []
     for key, value in _ordered(configuration) if verb == "run" else ():
         options += _typed(key, value)
@@ -38,7 +38,7 @@ def command(
 
 
 def _ordered(configuration: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Where it ran first, the seed after that, the rest as it stands; the mark of costs is no option."""
+    """Options in the order ``on``, ``costs``, ``seed``, then all others; the mark of costs is left out."""
     first = (ON, COSTS, "seed")
     keys = dict.fromkeys([*(key for key in first if key in configuration), *configuration])
     return [(key, configuration[key]) for key in keys if key != MARK]
@@ -66,7 +66,7 @@ def _typed(key: str, value: Any) -> list[str]:
 
 
 def _unset(value: object) -> bool:
-    return value is None or value is False or value == ""  # a seed of 0 is set
+    return value is None or value is False or value == ""  # a seed of 0 counts as set
 
 
 def _file_name(fingerprinted: object) -> str:
