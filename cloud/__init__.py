@@ -1,5 +1,5 @@
-"""The cloud: owns the catalogues, takes objects in, answers what the edge cannot.
+"""The cloud: owns the catalogues, stores new objects, answers requests that the edge cannot answer.
 
-Start with `daemon`, then `service`; `catalogues` are those that it serves (see `common/catalogue`).
+Start with `daemon`, then `service`. `catalogues` holds the catalogues in service (see `common/catalogue`).
 May import: `common` and `protos`, no other tier.
 """

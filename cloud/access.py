@@ -1,6 +1,6 @@
-"""A catalogue as a person works on it: in a database file, or in a running cloud over the network.
+"""Access to a catalogue for a user: in a database file, or in a running cloud over the network.
 
-Both ways take and give the same values, so that `nearsight cloud` need not know which it is.
+`DatabaseCatalogue` and `RemoteCatalogue` have the same methods, so that `nearsight cloud` treats both alike.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from nearsight.common.rpc.client import Channel, Stub
 from nearsight.protos import catalogue_pb2 as pb
 
 MAX_OBJECT_BYTES = 48 * 2**20
-"""Images of one object beyond this do not fit into one message."""
+"""Limit of the total size of one object's images [bytes]; more does not fit into one message."""
 
 BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0)
-"""Pauses before objects are sent again to a cloud that is overloaded."""
+"""Back-off before objects are sent again to an overloaded cloud [s]."""
 
 _TIMEOUT_S = 60.0
-"""Of each call to a cloud."""
+"""Timeout of each call to a cloud."""
 R = TypeVar("R", bound=Message)
 
 
 class RemoteCatalogue:
-    """A catalogue of a running cloud, over the network: the training is done there.
+    """A catalogue of a running cloud, over the network. The cloud trains the objects.
 
     Parameters
     ----------
     channel : Channel
-        To the cloud; the caller closes it.
+        Connection to the cloud; the caller closes it.
     catalogue : str
-        Empty: the only one there is.
+        Name; empty for the only catalogue of the cloud.
     """
 
     def __init__(self, channel: Channel, catalogue: str) -> None:
@@ -63,7 +63,7 @@ class RemoteCatalogue:
         return tuple(CatalogueInfo(item.name, item.objects, item.revision) for item in listed.catalogues)
 
     def objects(self) -> tuple[StoredObject, ...]:
-        """What is in the catalogue; ``training`` is empty: the cloud does not send it."""
+        """All objects of the catalogue. Their ``training`` is empty, because the cloud does not send it."""
         listed = self._call("list_objects", pb.ListObjectsRequest(), pb.ListObjectsResponse)
         return tuple(
             StoredObject(
@@ -73,19 +73,19 @@ class RemoteCatalogue:
         )
 
     def stored(self) -> Mapping[str, str]:
-        """Content hash by id of what need not be sent again; empty if there is no such catalogue yet."""
+        """Content hashes by id of objects that need not be sent again; empty without such a catalogue."""
         try:
             return {item.object_id: item.content_hash for item in self.objects() if item.content_hash}
         except NotFound:
             return {}
 
     def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
-        """Send objects to be trained; sent again for a while if the cloud is overloaded.
+        """Send objects to be trained. While the cloud is overloaded, retry with back-off.
 
         Raises
         ------
         NearsightError
-            If the cloud cannot be reached, refuses, or stays overloaded.
+            If the cloud is unreachable, rejects the request, or stays overloaded.
         """
         fitting = [item for item in objects if sum(map(len, item.images)) <= MAX_OBJECT_BYTES]
         reason = f"its images have more than {MAX_OBJECT_BYTES} bytes in all: too much for one message"
@@ -103,11 +103,11 @@ class RemoteCatalogue:
         )
 
     def finish(self) -> None:
-        """Return when everything that was put is recognised."""
+        """Return when all objects that were put are recognised."""
         try:
             self._add((), index_later=False)
         except NotFound:
-            return  # every object was rejected, and the catalogue never began
+            return  # every object was rejected, so the catalogue was not created
 
     def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
         """Remove objects."""
@@ -116,7 +116,7 @@ class RemoteCatalogue:
         return RemoveOutcome(tuple(removed.removed), tuple(removed.missing), removed.revision)
 
     def remove_catalogue(self) -> int:
-        """Remove the catalogue, which must have been named; returns how many objects it had."""
+        """Remove the catalogue, which must have a name here; return its number of objects."""
         request = pb.RemoveCatalogueRequest()
         return self._call("remove_catalogue", request, pb.RemoveCatalogueResponse).objects
 
@@ -150,33 +150,33 @@ class RemoteCatalogue:
 
 
 CatalogueAccess = DatabaseCatalogue | RemoteCatalogue
-"""A catalogue, wherever it is."""
+"""A catalogue in a database file or in a running cloud."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a backup held, and where the database is now whose place it took."""
+    """Result of `restore`: the content of the backup, and the file of the former database."""
 
     catalogues: int
     objects: int
-    """How many."""
+    """Number of objects in all catalogues."""
     damaged: tuple[str, ...]
-    """Objects whose models cannot be read, as ``CATALOGUE/ID``."""
+    """Objects whose models are unreadable, as ``CATALOGUE/ID``."""
     replaced: Path | None
-    """The former database; None if there was none."""
+    """File of the former database; None if there was none."""
 
 
 def restore(backup: Path, database: Path) -> Restored:
-    """Put a copy of ``backup`` in the place of ``database``, which is set aside.
+    """Replace ``database`` by a copy of ``backup``; the former database is kept under another name.
 
     Raises
     ------
     NotFound, CorruptStore
-        If there is no such backup, or it is damaged or of a newer version. Nothing is changed then.
+        If the backup does not exist, is damaged or has a newer format. Then nothing changes.
     ConfigurationError
-        If a process uses the database, or the disk cannot be written.
+        If a process uses the database, or the disk is not writable.
     """
-    database = real_file(database)  # a link to it stays one
+    database = real_file(database)  # a symbolic link stays a link
     if not database.parent.is_dir():
         raise ConfigurationError(
             f"there is no folder {database.parent}", advice=f"mkdir -p {database.parent}"

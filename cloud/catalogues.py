@@ -1,7 +1,7 @@
-"""All catalogues of one cloud: loaded at start, created on first use, kept in step with the database file.
+"""All catalogues of one cloud: loaded at start, created on first use, synchronised with the database file.
 
 Other processes may write to the file while the cloud runs (`nearsight cloud ingest --database`). SQLite's
-``PRAGMA data_version`` tells for next to nothing whether one did; it is polled, and what changed is loaded.
+``PRAGMA data_version`` detects this at almost no cost. It is polled, and changed catalogues are loaded.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Catalogues:
     Parameters
     ----------
     store : CatalogueStore
-        The database, opened.
+        The database, open.
     settings : RecognitionSettings
-        For the indexes.
+        Settings of the indexes.
     poll_interval_s : float
-        How often to look for changes that other processes made.
+        Interval of polling for changes by other processes.
     """
 
     def __init__(
@@ -52,25 +52,25 @@ class Catalogues:
         self._log = get_logger("catalogues")
         self._lock = threading.Lock()
         self._changing = threading.Lock()
-        """Held while a catalogue begins or goes: what serves is then what the store has."""
+        """Held while a catalogue is created or removed, so that the catalogues in service match the store."""
         self._by_name: dict[str, LiveCatalogue] = {}
         self.loading = "not begun"
-        """How far the loading is, such as "120 of 500 objects"; empty when every catalogue serves."""
+        """Progress of loading, such as "120 of 500 objects"; empty when every catalogue is in service."""
         self.problem = store.read_only
-        """Why no changes are taken, or those of other processes were not taken over; empty if all is well."""
+        """Why changes are rejected, or why other processes' changes are not loaded; empty if all is well."""
         self._seen_version = 0
         self._stop = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="database-watch", daemon=True)
 
     def check_loaded(self) -> None:
-        """Raise `Unavailable` while catalogues are being loaded: one that is not there yet is not gone."""
+        """Raise `Unavailable` while catalogues are loading, so that none of them seems to be removed."""
         if self.loading:
             raise Unavailable(
                 f"the cloud is still loading its catalogues: {self.loading}", advice="try again in a moment"
             )
 
     def load(self) -> None:
-        """Load every catalogue of the database, without training, and begin to watch the file.
+        """Load every catalogue of the database, without training, and start to watch the file.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Catalogues:
         self._watcher.start()
 
     def stop(self) -> None:
-        """Stop watching and building. The store stays open."""
+        """Stop watching the file and building indexes. The store stays open."""
         self._stop.set()
         if self._watcher.is_alive():
             self._watcher.join(10.0)
@@ -97,19 +97,19 @@ class Catalogues:
             catalogue.stop()
 
     def all(self) -> tuple[LiveCatalogue, ...]:
-        """Those in service, by name."""
+        """The catalogues in service, sorted by name."""
         with self._lock:
             return tuple(self._by_name[name] for name in sorted(self._by_name))
 
     def get(self, name: str) -> LiveCatalogue:
-        """The catalogue called ``name``; the only one there is, if ``name`` is empty.
+        """The catalogue called ``name``; if ``name`` is empty, the only catalogue.
 
         Raises
         ------
         NotFound, InvalidArgument
-            As `choose_catalogue`.
+            As in `choose_catalogue`.
         Unavailable
-            If it is not loaded yet.
+            If the catalogue is not loaded yet.
         """
         with self._lock:
             known = dict(self._by_name)
@@ -119,18 +119,18 @@ class Catalogues:
         return known[choose_catalogue(name, known)]
 
     def find(self, name: str) -> LiveCatalogue | None:
-        """The catalogue of exactly this name, None if none is in service."""
+        """The catalogue of exactly this name; None if it is not in service."""
         return self._by_name.get(name)
 
     def check_name(self, name: str) -> None:
-        """Raise unless `put` would find or begin a catalogue of this name.
+        """Raise an error if `put` could neither find nor create a catalogue of this name.
 
         Raises
         ------
         InvalidArgument
-            If the name cannot be used, is empty and there are several, or there is no room for another one.
+            If the name is invalid, or empty although there are several catalogues, or their limit is reached.
         NotFound
-            If it is empty and there is none.
+            If the name is empty and there is no catalogue.
         Unavailable
             If the catalogues are not loaded yet.
         """
@@ -150,12 +150,12 @@ class Catalogues:
         *,
         allow_similar: bool = False,
     ) -> tuple[PutOutcome, LiveCatalogue]:
-        """Store objects in a catalogue, begun if there is none of that name; see `LiveCatalogue.put`.
+        """Store objects in a catalogue, which is created if it does not exist; see `LiveCatalogue.put`.
 
         Raises
         ------
         InvalidArgument, NotFound, Unavailable
-            As `check_name`.
+            As in `check_name`.
         """
         self.check_name(name)
         with self._changing:
@@ -171,12 +171,12 @@ class Catalogues:
         return live.put(objects, by, allow_similar=allow_similar), live
 
     def remove(self, name: str, by: Author = LOCAL_AUTHOR) -> int:
-        """Remove a catalogue and all its objects, from the store first; returns how many these were.
+        """Remove a catalogue and all its objects, first from the store; return the number of objects.
 
         Raises
         ------
         NotFound
-            If there is no such catalogue.
+            If the catalogue does not exist.
         Unavailable
             If the catalogues are not loaded yet.
         """
@@ -190,7 +190,7 @@ class Catalogues:
         with self._lock:
             catalogue = self._by_name.pop(name, None)
         if catalogue is not None:
-            catalogue.stop(0.0)  # its builder may be busy, and ends by itself
+            catalogue.stop(0.0)  # do not wait: its builder may be busy, and ends by itself
 
     def _add(self, name: str, progress: Progress | None = None) -> LiveCatalogue:
         catalogue = LiveCatalogue(name, self.store, self._settings, clock=self._clock)
@@ -203,7 +203,7 @@ class Catalogues:
         return catalogue
 
     def _note_progress(self, before: int, total: int) -> Progress:
-        """Keeps `loading` true, and logs now and then, while a catalogue loads after ``before`` objects."""
+        """Progress callback while a catalogue loads after ``before`` objects; sets `loading` and logs."""
         log = now_and_then(lambda done, of: self._log.info("loading", objects=done, of=of), self._clock)
 
         def note(done: int, _: int) -> None:
@@ -241,4 +241,4 @@ class Catalogues:
                     self._log.info(
                         "another process changed a catalogue", catalogue=info.name, revision=info.revision
                     )
-        self._seen_version = version  # last: what failed half-way is tried again
+        self._seen_version = version  # at the end, so that a failed update is retried

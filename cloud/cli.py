@@ -1,4 +1,4 @@
-"""``nearsight cloud``: the daemon, and what a person does with its catalogues."""
+"""``nearsight cloud``: the daemon, and the commands for its catalogues."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def backup(
 ) -> None:
     """Copy the database to a new file and check it, also while a cloud serves it.
 
-    The copy has all that was acknowledged. `cp` may miss what is in the log beside the database.
+    The copy has every acknowledged change. `cp` may miss changes in the log beside the database.
     """
     from nearsight.common.catalogue.schema import FORMAT
     from nearsight.common.database.files import copy_database
@@ -236,9 +236,9 @@ def restore_backup(
     database: DatabaseOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Check a backup and put a copy in the place of the database, which is kept under another name.
+    """Check a backup and replace the database by a copy; the former database is kept under another name.
 
-    A database that a running cloud uses is not touched.
+    The command does not touch a database that a running cloud uses.
     """
     from nearsight.cloud.access import restore
 
@@ -289,7 +289,7 @@ def add_object(
     allow_similar: SimilarOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Add one object, or replace the one of the same id. In a running cloud it is recognised on return."""
+    """Add one object, or replace the one of the same id. A running cloud recognises it on return."""
     from nearsight.common.catalogue.training import NewObject, check_object
     from nearsight.common.recognition.images import read_image_file
 
@@ -319,7 +319,7 @@ def remove_objects(
     server_key: ServerKeyOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Remove objects. From a running cloud they are gone on return."""
+    """Remove objects. A running cloud no longer recognises them on return."""
     from nearsight.common.errors import NotFound
 
     settings = _load(config, None, database)
@@ -336,7 +336,7 @@ def remove_objects(
 def _load(
     config: Path | None, assignments: list[str] | None, database: Path | None, listen: str | None = None
 ) -> CloudSettings:
-    """The settings of the daemon: what is trained here must be what the daemon would train."""
+    """The settings of the daemon, so that objects are trained here as the daemon would train them."""
     from nearsight.cloud.settings import CloudSettings
     from nearsight.common.config.base import load_settings
 
@@ -346,7 +346,7 @@ def _load(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What the flags say about where catalogues are."""
+    """Options that say where the catalogues are."""
 
     database: Path | None
     cloud: str | None

@@ -1,8 +1,8 @@
-"""The cloud daemon: store, catalogues, intake and services, wired up and run.
+"""The cloud daemon: creates, connects and runs the store, catalogues, intake and services.
 
-Start order: the database is opened and the port bound first, so that a damaged file or a taken port is
-known at once; then the catalogues are loaded, while health requests are answered already and others are told
-to come back. Stop order is the reverse, with requests in progress finished first.
+Start order: the database is opened and the port is bound first, so that a damaged file or a used port is
+reported at once. Then the catalogues are loaded. During this time the daemon answers health requests; other
+requests receive UNAVAILABLE. Stop order is the reverse; requests in progress are finished first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.rpc.server import RpcServer
 
 MAX_NAMED = 10
-"""Damaged objects that the status names."""
+"""Limit of damaged objects that the status lists by name."""
 _METRICS: Sequence[tuple[str, str, Callable[[IndexState], float]]] = (
     ("objects", "Objects in the catalogue.", lambda state: state.objects),
     ("revision", "Revision of the catalogue.", lambda state: state.revision),
@@ -48,9 +48,9 @@ class CloudDaemon:
     Parameters
     ----------
     settings : CloudSettings
-        What can be configured.
+        Settings of the daemon.
     metrics : DaemonMetrics, optional
-        Counts calls; None: not counted.
+        Counts calls; None: calls are not counted.
     """
 
     def __init__(self, settings: CloudSettings, metrics: DaemonMetrics | None = None) -> None:
@@ -61,7 +61,7 @@ class CloudDaemon:
 
     @property
     def endpoint(self) -> str:
-        """Where the daemon serves, with the port that was bound. Valid once started."""
+        """Endpoint of the daemon, with the bound port. Valid once started."""
         return self.server.endpoint
 
     @property
@@ -77,14 +77,14 @@ class CloudDaemon:
         return self._networks
 
     def start(self) -> None:
-        """Open the database, bind, load the catalogues; serves completely on return.
+        """Open the database, bind the port, load the catalogues; on return all of them are in service.
 
         Raises
         ------
         CorruptStore, ConfigurationError
-            If the database cannot be used.
+            If the database is unusable.
         AddressInUse
-            If the port is taken.
+            If another process uses the port.
         """
         settings = self._settings
         if settings.security.secret_key_file is not None and settings.security.allowed_clients is None:
@@ -155,7 +155,7 @@ class CloudDaemon:
         self._warn_of_old_training(trainer.fingerprint)
 
     def _warn_of_old_training(self, training: str) -> None:
-        """Tell of objects that an earlier version trained: they were not compared with each other."""
+        """Warn about objects that an earlier version trained: they were not compared with each other."""
         for catalogue, objects in self._store.outdated(training).items():
             self._log.warning(
                 "objects were trained by another version or with other settings: caches may mistake them",
@@ -175,11 +175,11 @@ class CloudDaemon:
         self._store.close()
 
     def ready(self) -> bool:
-        """Whether every catalogue of the database serves."""
+        """Whether every catalogue of the database is in service."""
         return not self._catalogues.loading
 
     def details(self) -> Sequence[tuple[str, str]]:
-        """Database, catalogues and the state of their indexes, for a person."""
+        """Database, catalogues and the state of their indexes, as text for the status."""
         facts = [("database", str(self._settings.database))]
         if self._catalogues.loading:
             facts.append(("loading", self._catalogues.loading))
@@ -208,7 +208,7 @@ def _describe(state: IndexState, backend: str) -> str:
 
 
 def _metrics_of(catalogues: Catalogues) -> Iterator[Metric]:
-    """One gauge per fact, labelled with the catalogue."""
+    """One gauge per entry of `_METRICS`, labelled with the catalogue."""
     states = {catalogue.name: catalogue.state for catalogue in catalogues.all()}
     for name, text, read in _METRICS:
         values = {catalogue: read(state) for catalogue, state in states.items()}

@@ -1,8 +1,8 @@
-"""Objects that arrive over the network: trained apart from recognition, stored, indexed, then acknowledged.
+"""Intake of objects over the network: trained, stored, indexed, then acknowledged.
 
-Training has its own few threads, so that a bulk ingestion leaves workers for those who wait for an answer. An
-acknowledgement means that the objects are on disk and, unless the caller wants to know earlier, that they are
-recognised from now on.
+Training has its own few threads, so that a bulk ingestion leaves workers for recognition requests. An
+acknowledgement means that the objects are on disk and are recognised from now on. Callers may ask for an
+acknowledgement as soon as the objects are on disk.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from nearsight.common.errors import DeadlineExceeded, NotFound, Overloaded, Unav
 
 
 class ObjectIntake:
-    """Takes objects into catalogues; safe to call from several threads.
+    """Trains objects and stores them in catalogues; thread-safe.
 
     Parameters
     ----------
     catalogues : Catalogues
-        Where objects go; a catalogue is begun with its first object.
+        Destination of the objects. A catalogue is created with its first object.
     trainer : ObjectTrainer
         Shared by all threads.
     threads : int
-        Calls that train at the same time.
+        Number of calls that train at the same time.
     max_pending : int
-        Calls that may be waiting or in work; this bounds the memory that their images take.
+        Limit of calls that wait or train; bounds the memory of their images.
     """
 
     def __init__(
@@ -60,26 +60,26 @@ class ObjectIntake:
         Parameters
         ----------
         catalogue : str
-            Empty: the only one there is.
+            Name; empty for the only catalogue.
         objects : sequence of NewObject
-            May be empty: then only the index is waited for.
+            May be empty; then the call only waits for the index.
         index_later : bool
-            Whether to be done when the objects are stored, rather than when they are recognised.
+            Whether the result is ready when the objects are stored, rather than when they are recognised.
         by : Author
-            Who adds them.
+            Author of the change, for the log.
         allow_similar : bool
-            Take pictures that are there under another id, too.
+            Accept images that the catalogue already has under another id.
         expired : callable
-            Asked before the work begins: whether the deadline of the call has passed.
+            Whether the deadline of the call has passed; called before the work starts.
 
         Raises
         ------
         Overloaded
-            If too many calls are pending already.
+            If too many calls are pending.
         InvalidArgument
-            If the catalogue's name cannot be used.
+            If the name of the catalogue is invalid.
         Unavailable
-            If the daemon is loading or stopping, or the database takes no changes.
+            If the daemon is starting or stopping, or the database is read-only.
         """
         self._catalogues.check_name(catalogue)
         self._catalogues.store.check_writable()
@@ -111,7 +111,7 @@ class ObjectIntake:
             raise Unavailable("the cloud is stopping") from error
 
     def stop(self) -> None:
-        """Finish what is in work; answer what is not begun with `Unavailable`."""
+        """Finish calls that are being trained; answer the waiting ones with `Unavailable`."""
         self._stopping = True
         self._pool.shutdown()
 
@@ -135,7 +135,7 @@ class ObjectIntake:
             except NotFound:
                 if not objects:
                     raise
-                # All were rejected: no reason to begin a catalogue.
+                # All objects were rejected, so no catalogue is created.
         return dataclasses.replace(
             outcome, rejected=rejected + outcome.rejected, skipped=training.skipped
         ), live

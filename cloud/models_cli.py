@@ -93,9 +93,9 @@ def add(
     folder: FolderOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Add a network, or replace the one of the same name. It is loaded and executed first, to measure it.
+    """Add a network, or replace the one of the same name. It is first loaded and executed, to measure it.
 
-    With --to it is sent to a running cloud, which measures it. Sending goes on where it was interrupted.
+    With --to it is sent to a running cloud, which measures it. An interrupted upload is resumed.
     """
     from nearsight.cloud.network_intake import RemoteNetworks, costs_in_words, take
     from nearsight.common.command_line.terminal import progress_bar
@@ -104,7 +104,7 @@ def add(
     manifest = replace(
         manifest_of_file(file, name or file.stem),
         labels=_labels(labels),
-        pixels=cast("Pixels", pixels),  # the manifest checks it
+        pixels=cast("Pixels", pixels),  # checked by the manifest
         least_confidence=least_confidence,
         accuracy=accuracy,
         stands_in_for=stands_in_for,
@@ -133,7 +133,7 @@ def list_models(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List networks and what they cost: in a folder, or of a running cloud or edge."""
+    """List the networks of a folder, or of a running cloud or edge, with their costs."""
     if endpoint is not None:
         response: ListModelsResponse = _ask(endpoint, "ListModels", timeout_s, key, server_key)
         rows = [_row_of(one) for one in response.models]
@@ -160,7 +160,7 @@ def remove(
     folder: FolderOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Remove networks, from a folder or a running cloud. Edges drop them as well."""
+    """Remove networks, from a folder or a running cloud. Edges remove them as well."""
     from nearsight.cloud.network_intake import RemoteNetworks
 
     with ExitStack() as stack:
@@ -184,7 +184,7 @@ def log(
 ) -> None:
     """Show which networks were evicted from memory, and why; the newest eviction comes last.
 
-    The score is what the policy thought a network worth when it chose: the lowest goes first.
+    The score is the policy's value of a network at the time of the choice: the lowest is evicted first.
     """
     response: GetEvictionsResponse = _ask(endpoint, "GetEvictions", timeout_s, key, server_key)
     columns = ("s ago", "evicted", "score", "memory MB", "load ms", "made room for")
@@ -214,8 +214,8 @@ def profile(
 ) -> None:
     """Measure a network: load, first and later executions, and memory after each step.
 
-    A process of its own loads, executes and unloads it again and again. The papers have 50 (CremeBrulee) and
-    20 (mCache) cycles of 10 executions. A network of the folder is served with the new numbers.
+    A separate process loads, executes and unloads the network repeatedly. The papers use 50 (CremeBrulee)
+    and 20 (mCache) cycles of 10 executions. If the network is in the folder, the results are stored there.
     """
     from nearsight.common.inference.measurement import measure
 
@@ -279,7 +279,7 @@ def _steps(measurements: Sequence[Cycle]) -> list[tuple[str, ...]]:
 
 
 def models_settings(config: Path | None, folder: Path | None) -> ModelSettings:
-    """What the cloud would serve."""
+    """Model settings of the cloud."""
     from nearsight.cloud.settings import CloudSettings
     from nearsight.common.config.base import load_settings
 
@@ -310,7 +310,7 @@ def _labels(path: Path | None) -> tuple[str, ...]:
 def _channel(
     endpoint: str, folder: Path | None, key: Path | None, server_key: str | None
 ) -> Iterator[Channel]:
-    """To one daemon."""
+    """Channel to a daemon; `InvalidArgument` if a folder is given as well."""
     from nearsight.common.rpc.client import Channel
     from nearsight.common.rpc.security import client_security
 
@@ -322,7 +322,7 @@ def _channel(
 
 
 def _ask(endpoint: str, method: str, timeout_s: float, key: Path | None, server_key: str | None) -> Any:
-    """The answer of one daemon."""
+    """Response of a daemon to a request of the Models service."""
     from nearsight.common.inference.service import ModelsService
     from nearsight.protos import inference_pb2
 

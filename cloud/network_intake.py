@@ -1,7 +1,7 @@
-"""Networks on their way into a cloud: from a file of its machine, or over the network in pieces.
+"""Intake of networks into a cloud: from a local file, or over the network in chunks.
 
-Each is first loaded and executed in a process of its own, on the cloud's machine (decision 046). A transfer
-that was broken off goes on where it was: the length of the file that comes together says how far it is.
+Each network is first loaded and executed in a separate process on the cloud's machine (decision 046). An
+interrupted upload is resumed: the length of the partial file at the cloud says how much has arrived.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _CALL_S, _PROOF_S = 20.0, 900.0
 
 
 class Taken(NamedTuple):
-    """A network that a cloud has now."""
+    """Result of adding a network to a cloud."""
 
     manifest: Manifest
-    """With its version, and what it costs on the cloud's machine."""
+    """Manifest with the network's version and its costs on the cloud's machine."""
     done: str
     """ "added", "replaced" or "unchanged"."""
     use: str
-    """What it takes and gives, for a person."""
+    """Inputs and purpose of the network, as text for the user."""
 
 
 def take(
@@ -72,16 +72,16 @@ def take(
     move: bool = False,
     cycles: int = 3,
 ) -> Taken:
-    """Prove a file, and put it into the repository.
+    """Measure a file in a separate process, and add it to the repository.
 
     Raises
     ------
     CorruptStore, MissingDependency, Unavailable
-        As `measure`.
+        As in `measure`.
     InvalidArgument
-        If the labels do not fit.
+        If the labels do not match the network's inputs and outputs.
     SetupError
-        If it cannot be written.
+        If the repository is not writable.
     """
     with TemporaryDirectory() as place:
         prepared = Path(place) / "prepared"
@@ -101,7 +101,7 @@ def take(
 
 
 def costs_in_words(added: Manifest) -> str:
-    """What a network that was measured takes, for a person."""
+    """Costs of a measured network, as text for the user."""
     measured = added.measured
     if measured is None:
         return f"{format_bytes(added.size_bytes)} in its file"
@@ -112,16 +112,16 @@ def costs_in_words(added: Manifest) -> str:
 
 
 class NetworkIntake(Service):
-    """Takes networks in and out over the network.
+    """Service that adds and removes networks over the network.
 
     Parameters
     ----------
     networks : CloudNetworks
-        Where they go.
+        Destination of the networks.
     settings : ModelSettings
-        How they are proven.
+        Settings for the measurement.
     store : CatalogueStore
-        Its log says who did what.
+        Its log records the author of each change.
     clock : Clock
         Must run in real time.
     """
@@ -141,13 +141,13 @@ class NetworkIntake(Service):
         self._background.start()
 
     def stop(self, grace_s: float) -> None:
-        """Begin no more proofs."""
+        """Start no further measurement."""
         self._background.stop(grace_s)
 
     def put_model_chunk(
         self, request: pb.PutModelChunkRequest, context: CallContext
     ) -> pb.PutModelChunkResponse:
-        """Append a piece, if it is the next one; says how much is here."""
+        """Append a chunk, if it is the next one; the response says how much of the file has arrived."""
         wanted = Manifest(context.catalogue, 1, request.size_bytes, request.checksum.hex())
         if self._repository.holds(wanted):
             return pb.PutModelChunkResponse(done_bytes=wanted.size_bytes)
@@ -169,14 +169,14 @@ class NetworkIntake(Service):
         return pb.PutModelChunkResponse(done_bytes=done_bytes)
 
     def add_model(self, request: pb.AddModelRequest, context: CallContext) -> Future[pb.AddModelResponse]:
-        """Prove the file that came, in another thread, and take it into use."""
+        """Measure the uploaded file in another thread, and put it into service."""
         try:
             wanted = replace(Manifest.from_json(request.manifest), version=1, measured=None)
         except CorruptStore as error:
             raise InvalidArgument(error.message) from error
         if wanted.name != context.catalogue:
             raise InvalidArgument(f"a manifest of {wanted.name!r} in a call about {context.catalogue!r}")
-        if wanted.stands_in_for:  # then it answers for that name as well
+        if wanted.stands_in_for:  # then it answers requests for that name as well
             context.caller.catalogue_of(Access.CHANGES_CATALOGUE, wanted.stands_in_for)
         self._store.check_writable()
         by = Author(context.caller.name, context.caller.key)
@@ -192,7 +192,7 @@ class NetworkIntake(Service):
         return answer
 
     def remove_model(self, request: pb.RemoveModelRequest, context: CallContext) -> pb.RemoveModelResponse:
-        """Remove a network. Its name must be given."""
+        """Remove a network. The request must name it."""
         del request
         self._store.check_writable()
         manifest = self._repository.get(context.catalogue)
@@ -201,7 +201,7 @@ class NetworkIntake(Service):
         return pb.RemoveModelResponse()
 
     def _begun(self, part: Path, wanted: Manifest) -> int:
-        """How much of a file is here; an empty one is begun if the disk has room for all of it."""
+        """Number of bytes that have arrived; an empty file is created if the disk has room for all of it."""
         if part.exists():
             return part.stat().st_size
         folder = self._repository.folder
@@ -217,12 +217,12 @@ class NetworkIntake(Service):
         return 0
 
     def _added(self, wanted: Manifest, by: Author) -> pb.AddModelResponse:
-        """In the thread that proves.
+        """Check, measure and add an uploaded file. Runs in the background thread.
 
         Raises
         ------
         InvalidArgument, NotFound, Unavailable
-            If the file cannot be used, is not here, or cannot be taken now.
+            If the file is unusable, is incomplete, or cannot be added now.
         """
         part = self._repository.path(wanted, "part")
         try:
@@ -252,32 +252,32 @@ class NetworkIntake(Service):
 
 
 class RemoteNetworks:
-    """The networks of a running cloud, for who may change them.
+    """The networks of a running cloud, for clients that may change them.
 
     Parameters
     ----------
     channel : Channel
-        To the cloud.
+        Connection to the cloud.
     """
 
     def __init__(self, channel: Channel) -> None:
         self._stub = Stub(channel, NetworkIntake.descriptor)
 
     def add(self, file: Path, wanted: Manifest, progress: Callable[[int], None]) -> Taken:
-        """Send a file, and have it taken into use.
+        """Upload a file, and put it into service.
 
         Parameters
         ----------
         file : Path
         wanted : Manifest
-            Of this file.
+            Manifest of this file.
         progress : callable
-            Takes the number of bytes that the cloud has more than before.
+            Receives the number of bytes that arrived since the last call.
 
         Raises
         ------
         NearsightError
-            If the cloud refuses it, or cannot be reached for a while. What was sent stays there.
+            If the cloud rejects it, or all retries fail. The partial file stays at the cloud.
         """
         self._send(file, wanted, progress)
         reply = self._stub.add_model(
@@ -294,7 +294,7 @@ class RemoteNetworks:
 
     def _send(self, file: Path, wanted: Manifest, progress: Callable[[int], None]) -> None:
         done_bytes, pauses = 0, iter(BACK_OFF_S)
-        piece: bytes | None = None  # at first only how much is there
+        piece: bytes | None = None  # the first call sends no chunk, and asks how much has arrived
         with file.open("rb") as opened:
             while done_bytes < wanted.size_bytes:
                 try:
@@ -327,7 +327,7 @@ class RemoteNetworks:
 
 
 def _use_of(path: Path, manifest: Manifest, settings: ModelSettings) -> str:
-    """What the network takes and gives, for a person; `InvalidArgument` if its labels do not fit."""
+    """Inputs and purpose of the network, as text for the user; `InvalidArgument` if labels do not match."""
     runtime = Runtime(settings.threads)
     try:
         network = runtime.load(path, manifest.name)

@@ -1,4 +1,4 @@
-"""The cloud's networks: a folder that another process may change, and those of them that are in memory."""
+"""The cloud's networks: a folder of files, which other processes may change, and the loaded networks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class CloudNetworks:
     Parameters
     ----------
     settings : ModelSettings
-        Folder and memory.
+        Folder and memory budget.
     poll_interval_s : float
-        How often to look for changes of the folder.
+        Interval of polling the folder for changes.
     clock : Clock
         Must run in real time.
 
@@ -36,19 +36,19 @@ class CloudNetworks:
         self._background = BackgroundWorker(clock, "nearsight-models")
 
     def start(self) -> None:
-        """Watch the folder; load pinned networks."""
+        """Start watching the folder and load pinned networks."""
         self._background.start()
         self.memory.refresh()
         self._background.submit(self._poll, name="poll", after_s=self._poll_interval_s)
         self._background.submit(lambda: self.memory.keep_fitting(self._background))
 
     def stop(self, grace_s: float) -> None:
-        """Serve no more."""
+        """Stop watching the folder and unload all networks."""
         self._background.stop(grace_s)
         self.memory.close(grace_s)
 
     def facts(self) -> Sequence[tuple[str, str]]:
-        """For a person; none where there are no networks."""
+        """Lines for the status; empty if there are no networks."""
         manifests = self.repository.manifests()
         problems = [
             (f"network {name}", f"CANNOT BE USED: {why}") for name, why in self.repository.problems.items()

@@ -1,6 +1,6 @@
-"""What the cloud serves: recognition over whole catalogues, and the catalogues themselves.
+"""Services of the cloud: recognition over whole catalogues, and the catalogues themselves.
 
-Messages in, messages out: requests are checked and translated here, the work is done by the parts.
+The services check and translate messages; the objects that they are given do the work.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 ANSWERED_BY = "cloud"
 
 MAX_IDS = 10_000
-"""Ids in one request."""
+"""Limit of ids in one request."""
 
 MAX_NEW_OBJECTS = 256
-"""Objects in one AddObjects call."""
+"""Limit of objects in one AddObjects call."""
 
 
 class RecognitionService(Service):
-    """Says what an image shows, out of all objects of a catalogue; or by the network of that name.
+    """Recognises images with all objects of a catalogue, or with the network of that name.
 
     Parameters
     ----------
     catalogues : Catalogues
-        Objects.
+        Catalogues in service.
     extractor : FeatureExtractor
-        For images.
+        Extracts features from images.
     networks : CloudNetworks
-        They answer for names that no catalogue has.
+        Answer requests for names without a catalogue.
     limits : ImageLimits
-        Of images for networks.
+        Limits of images for networks.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
@@ -76,8 +76,8 @@ class RecognitionService(Service):
     ) -> RecognizeResponse | Future[RecognizeResponse]:
         """Recognise the image in blob 0, or the features in the blobs that the message names.
 
-        No tier comes after the cloud, so it looks again at an image that is unknown at first, unless the
-        device will send more of the same.
+        No tier comes after the cloud. Therefore it looks a second time at an image that is unknown at first,
+        unless the device will send further images of the same scene.
         """
         name = context.catalogue
         catalogue = self._catalogues.find(name)
@@ -105,7 +105,7 @@ class RecognitionService(Service):
     def _ask_network(
         self, request: RecognizeRequest, context: CallContext
     ) -> RecognizeResponse | Future[RecognizeResponse]:
-        """The label that a network gives. Features say nothing to it: unknown, and the image may follow."""
+        """Label from a network. It cannot use features: the answer is "unknown", and the image may follow."""
         if request.WhichOneof("input") == "features":
             return RecognizeResponse(answered_by=ANSWERED_BY, grain=NETWORK)
         image, memory = _image(request, context), self._networks.memory
@@ -123,22 +123,22 @@ class RecognitionService(Service):
 
 
 class CatalogueService(Service):
-    """Lists catalogues and objects, hands out object models, takes objects in and out.
+    """Lists catalogues and objects, sends object models, adds and removes objects.
 
     Parameters
     ----------
     catalogues : Catalogues
-        What is served.
+        Catalogues in service.
     intake : ObjectIntake
-        Trains what is added.
+        Trains new objects.
     training : str
-        Fingerprint of the settings that objects are trained with now.
+        Fingerprint of the current training settings.
     max_response_bytes : int
-        Models beyond this are left out of a response and named.
+        Limit of the models in a response; ids of omitted models are listed.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = pb.DESCRIPTOR.services_by_name["Catalogue"]
-    own_worker: ClassVar[bool] = True  # the more photos wait, the more an edge needs models: decision 034
+    own_worker: ClassVar[bool] = True  # a long queue makes models more urgent for an edge: decision 034
 
     def __init__(
         self, catalogues: Catalogues, intake: ObjectIntake, *, training: str, max_response_bytes: int
@@ -151,7 +151,7 @@ class CatalogueService(Service):
     def get_object_models(
         self, request: pb.GetObjectModelsRequest, context: CallContext
     ) -> pb.GetObjectModelsResponse:
-        """Models of the newest revision, in the order asked for; at least one if any exists."""
+        """Models of the newest revision, in the order of the request; at least one if any exists."""
         wanted = _ids(request.object_ids)
         content = self._catalogues.get(context.catalogue).content
         models = [content.models[name] for name in wanted if name in content.models]
@@ -161,7 +161,7 @@ class CatalogueService(Service):
         return response
 
     def list_objects(self, request: pb.ListObjectsRequest, context: CallContext) -> pb.ListObjectsResponse:
-        """Everything in the catalogue, by id. What is listed can be fetched."""
+        """All objects of the catalogue, by id. Every listed object can be fetched."""
         del request
         catalogue = self._catalogues.get(context.catalogue)
         content = catalogue.content
@@ -172,7 +172,7 @@ class CatalogueService(Service):
     def list_catalogues(
         self, request: pb.ListCataloguesRequest, context: CallContext
     ) -> pb.ListCataloguesResponse:
-        """All that the caller may use, by name; UNAVAILABLE until all are loaded: none is to look gone."""
+        """The catalogues that the caller may use, by name; UNAVAILABLE until all are loaded."""
         del request
         self._catalogues.check_loaded()
         served = (one for one in self._catalogues.all() if context.caller.sees(one.name))
@@ -187,7 +187,7 @@ class CatalogueService(Service):
     def add_objects(
         self, request: pb.AddObjectsRequest, context: CallContext
     ) -> Future[pb.AddObjectsResponse]:
-        """Add or replace objects; answered when they are recognised (or stored, with ``index_later``)."""
+        """Add or replace objects; answers when they are recognised (with ``index_later``: stored)."""
         objects = _new_objects(request, context)
         adding = self._intake.add(
             context.catalogue,
@@ -202,7 +202,7 @@ class CatalogueService(Service):
     def remove_objects(
         self, request: pb.RemoveObjectsRequest, context: CallContext
     ) -> Future[pb.RemoveObjectsResponse]:
-        """Remove objects; answered when they are no longer recognised."""
+        """Remove objects; answers when they are no longer recognised."""
         catalogue = self._catalogues.get(context.catalogue)
         outcome = catalogue.remove(_ids(request.object_ids), _author(context))
         response = pb.RemoveObjectsResponse(
@@ -213,7 +213,7 @@ class CatalogueService(Service):
     def remove_catalogue(
         self, request: pb.RemoveCatalogueRequest, context: CallContext
     ) -> pb.RemoveCatalogueResponse:
-        """Remove a catalogue with all its objects. Its name must be given, even if it is the only one."""
+        """Remove a catalogue with all its objects. The request must name it, even if it is the only one."""
         del request
         if not context.catalogue:
             raise InvalidArgument("no catalogue was named", advice="name the one that is to be removed")
@@ -254,7 +254,7 @@ def _ids(object_ids: Sequence[str]) -> list[str]:
 
 
 def _new_objects(request: pb.AddObjectsRequest, context: CallContext) -> list[NewObject]:
-    """The objects of a request with their images, which lie in the blobs one after the other."""
+    """The objects of a request with their images, which are in the blobs one after the other."""
     if len(request.objects) > MAX_NEW_OBJECTS:
         raise InvalidArgument(f"{len(request.objects)} objects in one call, the limit is {MAX_NEW_OBJECTS}")
     declared = sum(item.images for item in request.objects)

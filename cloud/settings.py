@@ -24,12 +24,12 @@ def _cores() -> int:
 
 
 class IntakeSettings(SettingsGroup):
-    """Objects that arrive over the network to be trained."""
+    """Training of objects that arrive over the network."""
 
     threads: int = Field(default=max(1, _cores() // 2), ge=1, le=256)
-    """Threads that train; recognition keeps the others."""
+    """Threads that train objects; the other cores remain for recognition."""
     max_pending: int = Field(default=16, ge=1, le=10_000)
-    """AddObjects calls accepted at a time; more are answered OVERLOADED."""
+    """AddObjects calls accepted at a time; further calls are answered OVERLOADED."""
 
 
 class CloudSettings(RpcDaemonSettings):
@@ -43,17 +43,17 @@ class CloudSettings(RpcDaemonSettings):
         }
     )
     server: ServerSettings = ServerSettings(listen=DEFAULT_ENDPOINTS["cloud"], workers=_cores())
-    """Where edges and devices are served; one worker per core."""
+    """The server for edges and devices; one worker per core."""
     database: UserPath = Path("cloud.db")
     """SQLite file with all catalogues."""
     create: bool = False
-    """Begin an empty database if there is no such file."""
+    """Create an empty database if the file does not exist."""
     max_catalogues: int = Field(default=MAX_CATALOGUES, ge=1, le=10_000)
-    """So many catalogues there may be; each has a thread and an index of its own."""
+    """Maximum number of catalogues; each has its own thread and index."""
     poll_interval_s: float = Field(default=1.0, gt=0, le=3600)
-    """How often to look for what another process, such as an ingestion, wrote to the database."""
+    """Interval of polling the database for changes by other processes, such as an ingestion [s]."""
     recognition: RecognitionSettings = RecognitionSettings()
-    """The pipeline from image to answer."""
+    """Recognition: from an image to an answer."""
     intake: IntakeSettings = IntakeSettings()
     """Training of objects that arrive over the network."""
     models: ModelSettings = ModelSettings(memory_mb=4096)
