@@ -1,4 +1,4 @@
-"""Who is near: identities and keys, beacons, pings, and `Membership`, which decides who is there (5.3.2).
+"""Presence: identities and keys, beacons, pings, and `Membership`, the state machine of the peers (5.3.2).
 
-May import the settings of peers and `common`; it does not know what peers are used for.
+May import the settings of peers and `common`. Contains nothing about what peers are used for.
 """

@@ -1,4 +1,4 @@
-"""Addresses of this device: where peers reach it, where its beacons go, and whether they have changed."""
+"""Addresses of this device: the endpoint for peers, the targets of beacons, and detection of changes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _UP, _BROADCAST, _LOOPBACK = 0x1, 0x2, 0x8
 
 
 def host_and_port(endpoint: str) -> tuple[str, int]:
-    """Take ``tcp://HOST:PORT`` apart; the host without brackets.
+    """Split ``tcp://HOST:PORT``; the host is returned without brackets.
 
     Raises
     ------
     InvalidArgument
-        If it is something else. It may come from a stranger.
+        If the text has another form. The endpoint may come from an unknown device.
     """
     match = _TCP.fullmatch(endpoint)
     if match is None or not 1 <= int(match["port"]) <= 65_535:
@@ -41,7 +41,7 @@ def is_unspecified(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the host."""
+    """Whether only this machine can reach the host."""
     if host == "localhost":
         return True
     try:
@@ -61,21 +61,22 @@ def is_own_address(host: str) -> bool:
 
 
 def own_endpoint(listening: str, advertise: str, towards: str) -> str:
-    """Where one peer reaches this device. It waits if the peer's endpoint has a name that is looked up.
+    """The endpoint under which one peer reaches this device. Blocks if the peer's host name is looked up.
 
     Parameters
     ----------
     listening : str
-        What the server listens on, its port resolved.
+        The endpoint that the server listens on, with its actual port.
     advertise : str
-        What the settings say, or empty.
+        The setting ``advertise``; may be empty.
     towards : str
-        The endpoint of that peer, which decides on the network where the address is unspecified.
+        The endpoint of the peer. If the server listens on all addresses, the route to this endpoint decides
+        which address is returned.
 
     Raises
     ------
     Unavailable
-        If no network leads to the peer.
+        If there is no route to the peer.
     """
     host, port = host_and_port(listening)
     if advertise or not is_unspecified(host):
@@ -83,9 +84,9 @@ def own_endpoint(listening: str, advertise: str, towards: str) -> str:
     peer_host, peer_port = host_and_port(towards)
     family = socket.AF_UNSPEC if ":" in host + peer_host else socket.AF_INET
     try:
-        # Of fe80::1%eth0 this finds the number of the interface.
+        # For fe80::1%eth0, getaddrinfo finds the number of the interface.
         family, *_, address = socket.getaddrinfo(peer_host, peer_port, family, socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:  # sends nothing
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:  # no packet is sent
             probe.connect(address)
             source = str(probe.getsockname()[0])
     except (OSError, UnicodeError) as error:
@@ -94,14 +95,14 @@ def own_endpoint(listening: str, advertise: str, towards: str) -> str:
 
 
 def broadcast_targets(host: str, broadcast: str) -> tuple[str, ...]:
-    """The IPv4 addresses that beacons go to now; networks come and go.
+    """The IPv4 addresses to which beacons are sent now. Computed for each beacon, as networks change.
 
     Parameters
     ----------
     host : str
-        That the server listens on.
+        The host that the server listens on.
     broadcast : str
-        As in the settings: an address, ``off``, or empty to find out.
+        The setting: an address, ``off``, or empty to choose automatically.
     """
     if broadcast:
         return () if broadcast == NO_BROADCAST else (broadcast,)
@@ -114,9 +115,9 @@ def broadcast_targets(host: str, broadcast: str) -> tuple[str, ...]:
 
 
 def own_networks() -> tuple[ipaddress.IPv4Interface, ...]:
-    """The addresses of this machine, each with its network, that can be broadcast to; without loopback.
+    """The IPv4 addresses of this machine on networks with broadcast, without loopback.
 
-    Of each interface its first. Empty where it cannot be found out: on other systems than Linux.
+    Only the first address of each interface. Empty on systems other than Linux, where they cannot be read.
     """
     if not sys.platform.startswith("linux"):
         return ()
@@ -129,7 +130,7 @@ def own_networks() -> tuple[ipaddress.IPv4Interface, ...]:
                     continue
                 address = socket.inet_ntoa(_ask(probe, _GET_ADDRESS, name, slice(20, 24)))
                 mask = socket.inet_ntoa(_ask(probe, _GET_NETMASK, name, slice(20, 24)))
-            except OSError:  # without an address, or gone since it was listed
+            except OSError:  # the interface has no address, or it disappeared after it was listed
                 continue
             found.append(ipaddress.IPv4Interface(f"{address}/{mask}"))
     return tuple(found)
@@ -144,12 +145,12 @@ LOOK_EVERY_S = 1.0
 
 
 class OwnAddresses:
-    """The IPv4 addresses of this machine, watched where peers are served on all of them.
+    """Detects changes of this machine's IPv4 addresses, if the server listens on all of them.
 
     Parameters
     ----------
     host : str
-        That is listened on.
+        The host that the server listens on.
     """
 
     def __init__(self, host: str) -> None:
@@ -158,9 +159,9 @@ class OwnAddresses:
         self._looked_s = float("-inf")
 
     def changed(self, now_s: float) -> bool:
-        """Whether they are others than before; looks once a second.
+        """Whether the addresses differ from the previous ones. They are read once a second at most.
 
-        A network that is merely down is no change: it may come back as it was.
+        If there are no addresses at all, nothing is reported: the network may return unchanged.
         """
         if not self._watched or now_s < self._looked_s + LOOK_EVERY_S:
             return False

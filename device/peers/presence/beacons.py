@@ -1,15 +1,16 @@
-"""Beacons: the 13 bytes that every device broadcasts, "I am here, on this port" (dissertation, 5.3.2).
+"""Beacons: datagrams of 13 bytes in which every device broadcasts its id and port (dissertation, 5.3.2).
 
 ======  =====  ==========================================
 offset  bytes  field, big endian
 ======  =====  ==========================================
 0       2      ``ns``
 2       1      version
-3       2      TCP port that answers pings; 0: going away
+3       2      TCP port that answers pings; 0: leaving
 5       8      node id
 ======  =====  ==========================================
 
-The address is that of the datagram. Anybody can send a beacon: receivers then ask over TCP, nothing more.
+The IP address is the sender address of the datagram. Anybody can send a beacon. Therefore a beacon only
+causes the receiver to send a ping over TCP.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ VERSION = 1
 _FORMAT = struct.Struct(">2sBHQ")
 BEACON_BYTES = _FORMAT.size
 UDP_IP_HEADER_BYTES = 28
-"""What a datagram over IPv4 adds to its content."""
+"""Bytes of the UDP and IPv4 headers of a datagram."""
 BATCH = 64
-"""Datagrams that are read at a time, so that a flood does not keep timers waiting."""
+"""Datagrams that are read at a time, so that a flood of them does not delay timers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beacon:
-    """A sign of life of the node that it names."""
+    """The content of a beacon."""
 
     node_id: NodeId
-    """The sender, by its own account."""
+    """The sender. The beacon does not prove it."""
     port: int
-    """Its TCP port; 0 if it goes away."""
+    """The sender's TCP port; 0 if it leaves."""
 
     @property
     def leaving(self) -> bool:
-        """Whether the sender says that it goes away."""
+        """Whether the sender announces that it leaves."""
         return self.port == 0
 
 
@@ -63,12 +64,12 @@ def encode_beacon(beacon: Beacon) -> bytes:
 
 
 def decode_beacon(data: bytes) -> Beacon:
-    """Read a datagram, which anybody may have sent.
+    """Decode a datagram. Any device may have sent it.
 
     Raises
     ------
     InvalidMessage
-        If it is no beacon.
+        If it is not a beacon of this version.
     """
     if len(data) != BEACON_BYTES:
         raise InvalidMessage(f"a beacon has {BEACON_BYTES} bytes, not {len(data)}")
@@ -81,14 +82,14 @@ def decode_beacon(data: bytes) -> Beacon:
 
 
 class BeaconSocket:
-    """One socket that receives all beacons of the network, and broadcasts out. One thread uses it.
+    """A UDP socket that receives beacons and broadcasts them. Used by one thread.
 
     Parameters
     ----------
     port : int
         UDP port of all beacons.
     broadcast : str
-        As in the settings; "off": nothing is sent or received.
+        The setting; "off": nothing is sent or received.
     """
 
     def __init__(self, port: int, broadcast: str) -> None:
@@ -98,22 +99,23 @@ class BeaconSocket:
         self._socket: socket.socket | None = None
 
     def open(self, host: str) -> int | None:
-        """Begin to listen; returns the descriptor to poll, None if beacons are off.
+        """Start listening; returns the descriptor to poll, None if beacons are off.
 
         Parameters
         ----------
         host : str
-            That the TCP server listens on: the source of the beacons, as peers will look there.
+            The host that the TCP server listens on. Beacons are sent from this address, as peers connect to
+            the sender address.
 
         Raises
         ------
         AddressInUse
-            If another program has the port and does not share it.
+            If another program uses the port and does not share it.
         """
         if self._broadcast == NO_BROADCAST:
             return None
         self._host = "127.0.0.1" if host == "localhost" else host
-        # Bound to loopback's broadcast address, it does not even hear other machines.
+        # A socket bound to loopback's broadcast address receives nothing from other machines.
         address = LOOPBACK_BROADCAST if is_loopback(self._host) and not self._broadcast else ""
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
@@ -132,7 +134,7 @@ class BeaconSocket:
         return receiver.fileno()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Close the socket."""
         if self._socket is not None:
             self._socket.close()
 
@@ -141,18 +143,18 @@ class BeaconSocket:
         datagrams: list[tuple[bytes, str]] = []
         with contextlib.suppress(BlockingIOError):
             while self._socket is not None and len(datagrams) < BATCH:
-                # One byte more than a beacon is enough to see that it is none.
+                # One byte more than a beacon is enough to recognise datagrams that are too long.
                 data, (host, _) = self._socket.recvfrom(BEACON_BYTES + 1)
                 datagrams.append((data, host))
         return datagrams
 
     def send(self, data: bytes) -> int:
-        """Broadcast to each network; returns to how many.
+        """Broadcast to each network; returns the number of networks.
 
         Raises
         ------
         OSError
-            If none took it.
+            If no network accepted it.
         """
         targets = broadcast_targets(self._host, self._broadcast)
         if not targets:
@@ -163,13 +165,13 @@ class BeaconSocket:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
             if not is_unspecified(self._host):
-                # Also chooses the network, where no route leads to 255.255.255.255.
+                # This also selects the network if there is no route to 255.255.255.255.
                 sender.bind((self._host, 0))
             for target in targets:
                 try:
                     sender.sendto(data, (target, self._port))
                     sent += 1
-                except OSError as error:  # this network is down, others may not be
+                except OSError as error:  # this network is down, others may work
                     failure = error
         if failure is not None and sent == 0:
             raise failure
@@ -178,35 +180,35 @@ class BeaconSocket:
 
 @dataclass(slots=True)
 class BeaconCounts:
-    """Beacons so far; bytes include the headers of UDP and IP."""
+    """Counters of beacons; bytes include the headers of UDP and IP."""
 
     sent: int = 0
     sent_bytes: int = 0
     send_errors: int = 0
     received: int = 0
     received_bytes: int = 0
-    """Of all datagrams but this device's own, which did not cross the network."""
+    """Of all datagrams except this device's own, which did not cross the network."""
     malformed: int = 0
     strangers: int = 0
-    """Of nodes whose key is not among those allowed, or from other machines where there are no keys."""
+    """Beacons from nodes whose key is not allowed; without keys, from other machines."""
 
 
 class BeaconExchange:
-    """Sends this device's beacons, and receives those that a peer may have sent. One thread uses it.
+    """Sends this device's beacons, and filters those received. Used by one thread.
 
     Parameters
     ----------
     node_id : NodeId
         This device.
     allowed : AllowedPeers or None
-        Whom to share with; None without keys, which is for one machine alone.
+        Devices to share with; None without keys. Without keys, only beacons of this machine are accepted.
     carrier : BeaconSocket
-        Carries the beacons; owned: opened and closed with this.
+        The socket, opened and closed by this object.
     """
 
     def __init__(self, node_id: NodeId, allowed: AllowedPeers | None, carrier: BeaconSocket) -> None:
         self.counts = BeaconCounts()
-        """Beacons so far."""
+        """Counters of beacons since the start."""
         self.close = carrier.close
         self._own = Beacon(node_id, 0)
         self._allowed = allowed
@@ -215,12 +217,12 @@ class BeaconExchange:
         self._failing: set[str] = set()
 
     def open(self, host: str, port: int) -> int | None:
-        """Begin to send and receive, for a TCP server at this address; as `BeaconSocket.open`."""
+        """Start to send and receive beacons for a TCP server at this address; see `BeaconSocket.open`."""
         self._own = Beacon(self._own.node_id, port)
         return self._carrier.open(host)
 
     def receive(self) -> list[tuple[Beacon, str]]:
-        """Beacons that a peer may have sent, or a device with this one's id, each with its address."""
+        """Beacons of possible peers and of devices that use this one's id, each with its sender address."""
         try:
             datagrams = self._carrier.receive()
         except OSError as error:
@@ -231,7 +233,7 @@ class BeaconExchange:
         return [(beacon, host) for beacon, host in judged if beacon is not None]
 
     def announce(self, *, leaving: bool = False) -> None:
-        """Say that this device is there, or that it goes away."""
+        """Broadcast a beacon, or with ``leaving`` the announcement that this device leaves."""
         if self._allowed is not None and not leaving:
             self._allowed.refresh()
         data = encode_beacon(Beacon(self._own.node_id, 0) if leaving else self._own)
@@ -246,7 +248,7 @@ class BeaconExchange:
         self.counts.sent_bytes += times * (len(data) + UDP_IP_HEADER_BYTES)
 
     def _failed(self, what: str, error: OSError) -> None:
-        if what not in self._failing:  # once, not every few seconds
+        if what not in self._failing:  # log it once, not at every beacon
             self._log.warning(what, reason=error.strerror)
         self._failing.add(what)
 

@@ -1,7 +1,7 @@
-"""Presence on the network: beacons out and in, pings over TCP, and the thread that runs `Membership` on them.
+"""Presence on the network: the thread that runs `Membership`, with its beacons and pings.
 
-One thread owns the membership. Other threads report what they notice of peers (`heard`, `call_failed` and so
-on) and do not wait; conclusions go to ``changed`` from that one thread, in order.
+One thread owns the membership. Other threads report events of peers (`heard`, `call_failed` and so on) and do
+not block. The results are passed to ``changed`` from that one thread, in order.
 """
 
 from __future__ import annotations
@@ -45,38 +45,38 @@ from nearsight.device.peers.settings import PeerSettings
 from nearsight.protos import peers_pb2
 
 _LONGEST_WAIT_S = 1.0
-"""Also how soon a device that slept notices it."""
+"""Maximum time between two turns [s]; also the delay until a device notices that it was suspended."""
 
 
 class Discovery:
-    """Finds the peers nearby and keeps watch over them. Before `start` there are none.
+    """Finds the peers nearby and monitors them. Before `start` there are none.
 
     Its callbacks run on its own thread and must be short.
 
     Parameters
     ----------
     own : Identity
-        This device, and whom to share with.
+        This device, and the devices to share with.
     settings : PeerSettings
         Addresses, period, departure time.
     ping : callable
-        Asks who is at an endpoint: begins ``Peers.Ping`` there, with the key of the node given (None: there
-        are no keys), and returns a future of the answer, which ends by ``ping_timeout_s``. It may be asked
-        for this device's own id. A `NearsightError` that it raises counts as no answer.
+        Starts ``Peers.Ping`` at an endpoint, with the key of the node given (None: there are no keys), and
+        returns a future of the answer, which ends by ``ping_timeout_s``. It may be called with this device's
+        own id. A `NearsightError` that it raises counts as a missing answer.
     changed : callable
-        Told the live peers whenever one of them came, went, moved or restarted.
+        Receives the live peers whenever one of them joined, was dropped, moved or restarted.
     slept : callable
-        Told that this device was not running for a while, or has another address: what it knew may be stale,
+        Called after this device was suspended, or its address changed: its data about peers may be outdated,
         and its connections may be dead. Called before the peers are pinged, and before ``changed``.
     clock : Clock
         The time.
     carrier : BeaconSocket or None
-        Carries the beacons; by default UDP as in the settings.
+        Carries the beacons; by default UDP as set in the settings.
 
     Raises
     ------
     ConfigurationError
-        If a static peer has no key.
+        If there is no key for a static peer.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Discovery:
             (allowed.node_named(peer.name) if allowed is not None else None, peer.endpoint)
             for peer in settings.static_peers()
         ]
-        rng = random.Random()  # spreads beacons, draws who is asked
+        rng = random.Random()  # for the jitter of beacons, and the next stranger to ping
         self._membership = seen = Membership(own.node_id, own.incarnation, settings, static=static, rng=rng)
         carrier = carrier or BeaconSocket(settings.beacon_port, settings.broadcast)
         self._beacons = BeaconExchange(own.node_id, allowed, carrier)
@@ -126,41 +126,41 @@ class Discovery:
 
     @property
     def beacon_counts(self) -> BeaconCounts:
-        """Beacons so far."""
+        """Counters of beacons since the start."""
         return self._beacons.counts
 
     @property
     def counts(self) -> MembershipCounts:
-        """Events of presence so far."""
+        """Counters of presence events since the start."""
         return self._membership.counts
 
     def peers(self) -> tuple[Peer, ...]:
-        """The live peers, suspects included; thread-safe."""
+        """The live peers, including suspects; thread-safe."""
         with self._lock:
             return self._membership.live()
 
     def known(self) -> tuple[Peer, ...]:
-        """All peers, those that have not answered yet included; thread-safe."""
+        """All peers, including those that have not answered yet; thread-safe."""
         with self._lock:
             return self._membership.known()
 
     def seconds_since(self, time_s: float) -> float:
-        """How long ago a time of a `Peer` was, sleep included."""
+        """Seconds since a time of a `Peer`, including time in which the device was suspended."""
         with self._lock:
             return self._now_s() - time_s
 
     def start(self, endpoint: str) -> None:
-        """Begin to look for peers.
+        """Start to look for peers.
 
         Parameters
         ----------
         endpoint : str
-            Where this device's server listens, the port resolved.
+            The endpoint that this device's server listens on, with its actual port.
 
         Raises
         ------
         AddressInUse
-            If beacons cannot be received.
+            If the port of the beacons cannot be used.
         """
         settings = self._settings
         host, port = host_and_port(endpoint)
@@ -177,13 +177,13 @@ class Discovery:
         self._thread.start()
 
     def stop(self, *, farewell: bool = True) -> None:
-        """End; safe to call twice.
+        """Stop; safe to call twice.
 
         Parameters
         ----------
         farewell : bool
-            Broadcast that this device goes away, so that all look at once. Close the server before, or they
-            find it alive still.
+            Broadcast that this device leaves, so that all peers ping it at once. Stop the server first,
+            otherwise these pings succeed.
         """
         if self._stopping:
             return
@@ -197,12 +197,12 @@ class Discovery:
         self._waker.close()
 
     def introduced(self, node_id: NodeId, endpoint: str, incarnation: int) -> None:
-        """A peer that proved its id asked who is here, and said where it answers itself.
+        """Report that a peer proved its id in a ping and gave its own endpoint.
 
         Raises
         ------
         InvalidArgument
-            If that is no address that could be asked.
+            If nothing can connect to that endpoint, or if it needs keys.
         """
         host, _ = host_and_port(endpoint)
         if self._own.allowed is None and not is_loopback(host):
@@ -210,19 +210,19 @@ class Discovery:
         self._notice(self._membership.introduced, node_id, endpoint, incarnation)
 
     def left(self, node_id: NodeId, incarnation: int) -> None:
-        """A peer that proved its id said that it goes away."""
+        """Report that a peer proved its id and announced that it leaves."""
         self._notice(self._membership.left, node_id, incarnation)
 
     def heard(self, node_id: NodeId) -> None:
-        """Something came from a peer. Cheap: for every answer."""
+        """Report that a message came from a peer. Cheap, so that it can be called for every answer."""
         self._heard[node_id] = self._clock.monotonic() + self._offset_s
 
     def call_failed(self, node_id: NodeId) -> None:
-        """A call to a peer was not answered."""
+        """Report that a call to a peer was not answered."""
         self._notice(self._membership.call_failed, node_id)
 
     def _notice(self, event: Callable[..., Actions], *facts: object) -> None:
-        """Have the membership told of an event, in its own thread; the time comes after the facts."""
+        """Queue an event for the thread of the membership, which appends the time to ``facts``."""
         self._events.append(partial(event, *facts))
         self._waker.wake()
 
@@ -234,7 +234,7 @@ class Discovery:
         while not self._stopping:
             try:
                 self._turn()
-            except Exception:  # noqa: BLE001  one bad datagram or callback must not blind this device for good
+            except Exception:  # noqa: BLE001  one bad datagram or callback must not stop discovery for good
                 self._log.exception("discovery failed for a moment")
             with self._lock:
                 wait_s = self._membership.next_due_s() - self._now_s()
@@ -242,7 +242,7 @@ class Discovery:
             self._waker.clear()
 
     def _turn(self) -> None:
-        """Everything that has come up since the last turn."""
+        """Process all that has happened since the last turn."""
         actions: list[Action] = []
         beacons = self._beacons.receive()
         with self._lock:
@@ -265,16 +265,16 @@ class Discovery:
         self._pinger.pump()
 
     def _now_s(self) -> float:
-        # The monotonic clock stands still while a machine is suspended, the wall clock does not.
+        # The monotonic clock stops while a machine is suspended, the wall clock does not.
         monotonic_s, wall_s = self._clock.monotonic(), self._clock.wall()
         suspended_s = (wall_s - self._last[1]) - (monotonic_s - self._last[0])
-        if suspended_s > self._settings.departure_s:  # less may be a clock that was set
+        if suspended_s > self._settings.departure_s:  # smaller differences may come from setting the clock
             self._offset_s += suspended_s
         self._last = (monotonic_s, wall_s)
         return monotonic_s + self._offset_s
 
     def _carry_out(self, actions: list[Action]) -> None:
-        # First of all, as answers to pings may come at once.
+        # Before any other action: answers to pings may arrive immediately.
         if any(isinstance(action, Slept | Readdressed) for action in actions):
             self._slept()
         changed = False
@@ -313,16 +313,16 @@ class Discovery:
 
 
 class PeersService(Service):
-    """Answers peers that ask who is there, or say that they go away.
+    """Serves the pings and departures of peers.
 
-    It has a worker of its own, so that a device whose store is flooded still answers pings.
+    It has a worker of its own, so that a device still answers pings when its store is overloaded.
 
     Parameters
     ----------
     describe : callable
-        What this node says of itself.
+        Returns the description of this node for ping answers.
     discovery : Discovery
-        Told of callers.
+        Receives the endpoints and departures of callers.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = peers_pb2.DESCRIPTOR.services_by_name["Peers"]
@@ -333,14 +333,14 @@ class PeersService(Service):
         self._discovery = discovery
 
     def ping(self, request: peers_pb2.PingRequest, context: CallContext) -> peers_pb2.PingResponse:
-        """Show that this node is there; a caller that names itself and its address becomes known.
+        """Answer a ping. A caller that states its id and endpoint is reported to the membership.
 
         Raises
         ------
         InvalidArgument
-            If the caller's address is none that can be connected to.
+            If nothing can connect to the caller's endpoint.
         Unauthenticated
-            If it claims to be another node.
+            If the caller claims the id of another node.
         """
         if request.node_id:
             node = proven_id(request.node_id, context)
@@ -349,6 +349,6 @@ class PeersService(Service):
         return self._describe()
 
     def leave(self, request: peers_pb2.LeaveRequest, context: CallContext) -> peers_pb2.LeaveResponse:
-        """A peer goes away."""
+        """Record that a peer leaves."""
         self._discovery.left(proven_id(request.node_id, context), request.incarnation)
         return peers_pb2.LeaveResponse()

@@ -1,7 +1,7 @@
-"""Who a device is: 64 bits, and the keys of the devices to share with.
+"""Identity of a device: a node id of 64 bits, and the keys of the devices to share with.
 
-With keys the node id follows from the public key. Then an id can be proved, and a beacon of 13 bytes tells
-which key the connection must prove.
+With keys, the node id is derived from the public key. Thus an id can be proved, and a beacon of 13 bytes
+identifies the key that the connection must prove.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nearsight.common.rpc.sockets import is_local
 from nearsight.device.peers.settings import PeerSettings
 
 NodeId = NewType("NodeId", int)
-"""1 to 2**64 - 1; 0 stands for no node."""
+"""1 to 2**64 - 1; 0 means no node."""
 
 _LAST = 2**64 - 1
 
 
 @functools.lru_cache(maxsize=4096)
 def node_id_of_key(public_key: str) -> NodeId:
-    """The id of the owner of a CURVE key.
+    """The node id of the owner of a CURVE key.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ def node_id_of_key(public_key: str) -> NodeId:
 
 
 def random_node_id(rng: random.Random) -> NodeId:
-    """An id for a device without keys; also good as an incarnation. `random.SystemRandom` is a ``rng``."""
+    """A random id for a device without keys; also used for incarnations."""
     return NodeId(rng.randint(1, _LAST))
 
 
 def is_node_id(number: int) -> bool:
-    """Whether the number can be the id of a node."""
+    """Whether the number is a valid node id."""
     return 1 <= number <= _LAST
 
 
@@ -60,12 +60,12 @@ class AllowedPeers:
     Parameters
     ----------
     folder : Path
-        Of the keys, as `nearsight keys allow` fills it.
+        Folder of the keys, written by `nearsight keys allow`.
 
     Raises
     ------
     ConfigurationError
-        If there is no such folder.
+        If the folder does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,7 +75,7 @@ class AllowedPeers:
         """Read the folder again if a file in it changed."""
 
     def public_key(self, node_id: NodeId) -> str | None:
-        """The key in Z85 that this node must prove; None for a stranger."""
+        """The key (Z85) that this node must prove; None if the node is not allowed."""
         return next((key for key in self._list.clients if node_id_of_key(key) == node_id), None)
 
     def node_named(self, name: str) -> NodeId:
@@ -97,16 +97,16 @@ class AllowedPeers:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One start of this device, as its peers know it."""
+    """Identity of this device since its last start."""
 
     node_id: NodeId
-    """Who it is."""
+    """Node id of this device."""
     incarnation: int
-    """Differs from start to start."""
+    """Random number of this process; a restart changes it. Peers thereby detect restarts."""
     public_key: str | None = None
-    """The key (Z85) that it can prove; None without keys."""
+    """The public key (Z85) that it can prove; None without keys."""
     allowed: AllowedPeers | None = None
-    """Whom to share with; None without keys, which is for one machine alone."""
+    """Devices to share with; None without keys. Without keys, sharing is limited to one machine."""
 
     @classmethod
     def of(cls, settings: PeerSettings, rng: random.Random) -> Identity:
@@ -142,7 +142,7 @@ def proven_id(claimed: int, context: CallContext) -> NodeId:
     Raises
     ------
     InvalidArgument
-        If the claimed number is no id.
+        If the claimed number is not a node id.
     Unauthenticated
         If the caller's key belongs to another node.
     """
@@ -154,7 +154,7 @@ def proven_id(claimed: int, context: CallContext) -> NodeId:
 
 
 def caller_of(context: CallContext) -> NodeId:
-    """The node that calls; without keys, the one that it says that it is; 0 if that is none."""
+    """The calling node: by its key, without keys by the id that it states; 0 if that is not an id."""
     if context.peer_key is not None:
         return node_id_of_key(context.peer_key)
     try:

@@ -1,17 +1,19 @@
-"""Who is there: presence as a pure state machine, events in, actions out (Cachier dissertation, 5.3.2).
+"""Membership of the peers as a pure state machine: events in, actions out (Cachier dissertation, 5.3.2).
 
-A node that is heard of is *joining* until it answers a ping over TCP, under the id that was heard. Then it is
-*live*. If nothing is heard of it for the departure time, or a call to it fails, it is *suspect* and pinged;
-only if two pings in a row fail it is dropped. Suspects stay in `live`, as lost frames must not move any keys.
+A node whose beacon or ping is received is *joining* until it answers a ping over TCP under the same id. Then
+it is *live*. If no message of it arrives for the departure time, or a call to it fails, it is *suspect* and
+pinged. It is dropped only if two consecutive pings fail. Suspects remain in `live`, as lost frames must not
+move any keys.
 
-Beacons prove nothing, so all that they can do is cause a ping, and pings are rationed: one at a time for each
-address, and less and less often to one that fails. What is kept about strangers is bounded.
+Beacons prove nothing, therefore they can only cause pings. Pings are limited: one at a time for each address,
+with back-off for an address whose pings fail. The data kept about strangers is bounded.
 
-One process is told from another under the same id by its *incarnation*. Another one at the same address is a
-restart: it has forgotten what it held, so it is reported as gone and joined. After an answer from a new
-address the old one is asked as well. If that fails, the same process has moved, or another one has taken its
-place. If both answer, the same process has an alias (it is on two networks), and two processes under one id
-are a conflict: the first stays, and the conflict is reported.
+The *incarnation* distinguishes processes that use the same id. Another incarnation at the same endpoint is a
+restart: the new process has none of the data that the old one held, so the peer is reported as gone and
+joined. After an answer from a new endpoint the old endpoint is pinged as well. If that ping fails, the same
+process has moved, or another process has replaced it. If both endpoints answer, the same process has an alias
+(it is on two networks). Two processes with one id are a conflict: the first one stays, and the conflict is
+reported.
 """
 
 from __future__ import annotations
@@ -45,17 +47,18 @@ Action = Ping | Announce | Joined | Gone | Moved | Conflict | Slept | Readdresse
 Actions = tuple[Action, ...]
 
 JITTER = 0.1
-"""Share of the period by which beacons come earlier or later, so that those of many devices spread out."""
+"""Fraction of the period by which beacons are shifted at random, so that those of many devices spread out."""
 MIN_PING_GAP_S = 0.5
-"""A peer that answered a moment ago is not pinged again for a call that failed."""
+"""Minimum time between the last answer of a peer and a ping because of a failed call [s]."""
 PINGS_BEFORE_GONE = 2
-"""A radio channel may lose a frame of the handshake; TCP sends it again when the ping has ended already."""
+"""Consecutive failed pings after which a peer is dropped. A radio channel may lose a frame of the handshake,
+and TCP may retransmit it only after the ping has timed out."""
 REMEMBERED_DEPARTURES = 1024
 
 
 @dataclass(slots=True)
 class MembershipCounts:
-    """Events of presence so far."""
+    """Counters of presence events."""
 
     joined: int = 0
     gone: int = 0
@@ -65,28 +68,28 @@ class MembershipCounts:
     pings: int = 0
     pings_failed: int = 0
     impostors: int = 0
-    """Answers to pings under another id than was asked for."""
+    """Answers to pings under another id than the expected one."""
     over_limit: int = 0
-    """Unknown nodes that were ignored, as there are too many already."""
+    """Unknown nodes that were ignored because the limit of peers was reached."""
 
 
 class Membership:
-    """Who is there, as far as this device can tell. Not thread-safe: one thread owns it.
+    """The peers of this device and their states. Not thread-safe: one thread owns it.
 
-    Every event takes the time in seconds, never going back, and returns what to do about it.
+    Every event takes the current time in seconds, which must not decrease, and returns the resulting actions.
 
     Parameters
     ----------
     own : NodeId
         This device.
     incarnation : int
-        Of this start of it.
+        Number of this process.
     settings : PeerSettings
         Period, departure time, limits.
     static : sequence of (NodeId or None, str)
-        Peers to look for without beacons: id, if keys tell it, and endpoint.
+        Peers to ping without beacons: the id, None without keys, and the endpoint.
     rng : random.Random
-        Spreads the beacons.
+        For the jitter of the beacons.
     """
 
     def __init__(
@@ -114,20 +117,20 @@ class Membership:
         self._actions: list[Action] = []
 
     def listen_at(self, endpoint: str) -> None:
-        """This device itself answers there."""
+        """Add an endpoint of this device itself."""
         self._own_endpoints.add(endpoint)
         self._static.pop(endpoint, None)
 
     def live(self) -> tuple[Peer, ...]:
-        """Peers that joined and were not dropped, suspects included, by id."""
+        """Peers that joined and were not dropped, including suspects, ordered by id."""
         return tuple(peer for peer in self.known() if peer.state is not PeerState.JOINING)
 
     def known(self) -> tuple[Peer, ...]:
-        """All peers, those that have not answered yet included, by id."""
+        """All peers, including those that have not answered yet, ordered by id."""
         return tuple(self._nodes[node_id].peer() for node_id in sorted(self._nodes))
 
     def next_due_s(self) -> float:
-        """When `tick` has something to do next, unless events come first."""
+        """Time at which `tick` must be called next, unless events come first."""
         due_s = [self._announce_s]
         if self._static:
             due_s.append(self._static_s)
@@ -138,7 +141,7 @@ class Membership:
         return min(due_s)
 
     def tick(self, now_s: float) -> Actions:
-        """Time has passed."""
+        """Send beacons and pings that are due, and mark silent peers as suspect."""
         self._wake(now_s)
         if now_s >= self._announce_s:
             self._actions.append(Announce())
@@ -154,7 +157,7 @@ class Membership:
         return self._done()
 
     def beacon(self, node_id: NodeId, endpoint: str, now_s: float) -> Actions:
-        """A beacon came from this address. It may be forged."""
+        """A beacon came from this endpoint. It may be forged."""
         self._wake(now_s)
         node = self._nodes.get(node_id)
         if node_id == self.own:
@@ -169,7 +172,7 @@ class Membership:
         return self._done()
 
     def leaving(self, node_id: NodeId, now_s: float) -> Actions:
-        """A beacon says that its sender goes away. It may be forged: the peer is asked."""
+        """A beacon announces that its sender leaves. It may be forged, so the peer is pinged."""
         self._wake(now_s)
         node = self._nodes.get(node_id)
         if node is not None and node.state is PeerState.LIVE:
@@ -177,7 +180,7 @@ class Membership:
         return self._done()
 
     def introduced(self, node_id: NodeId, endpoint: str, incarnation: int, now_s: float) -> Actions:
-        """A node that proved its id pinged this one, and gave its own address."""
+        """A node that proved its id pinged this one, and stated its own endpoint."""
         self._wake(now_s)
         node = self._nodes.get(node_id)
         if node_id == self.own:
@@ -223,14 +226,14 @@ class Membership:
         return self._done()
 
     def ping_dropped(self, ping: Ping, now_s: float) -> Actions:
-        """A ping was not begun, as too many strangers wait: the next beacon is a new chance."""
+        """A ping was not started because too many strangers wait; the next beacon may cause another one."""
         self._wake(now_s)
         if self._pings.ended(ping) and ping.node_id is not None:
             self._forget_stranger(ping.node_id)
         return self._done()
 
     def heard(self, node_id: NodeId, at_s: float, now_s: float) -> Actions:
-        """A peer answered a call, a moment ago: it can be reached, as a beacon alone does not show."""
+        """A peer answered a call at ``at_s``. Unlike a beacon, this shows that the peer can be reached."""
         self._wake(now_s)
         node = self._nodes.get(node_id)
         if node is not None and node.joined:
@@ -248,7 +251,7 @@ class Membership:
         return self._done()
 
     def left(self, node_id: NodeId, incarnation: int, now_s: float) -> Actions:
-        """A peer, which proved its id, said that it goes away."""
+        """A peer proved its id and announced that it leaves."""
         self._wake(now_s)
         node = self._nodes.get(node_id)
         if node is None or node.incarnation in {0, incarnation}:
@@ -258,7 +261,7 @@ class Membership:
         return self._done()
 
     def readdressed(self, now_s: float) -> Actions:
-        """This device has another address: its connections are dead, and peers should learn where it is."""
+        """This device's address changed: its connections are dead, and peers must receive the new address."""
         self._wake(now_s)
         self._doubt_all(now_s)
         self._actions.append(Readdressed())
@@ -279,7 +282,7 @@ class Membership:
 
     def _doubt_all(self, now_s: float) -> None:
         self._announce_s = self._static_s = float("-inf")
-        self._pings.start_over()  # what was asked before has failed for no fault of the peers
+        self._pings.start_over()  # pings in progress fail for reasons that do not concern the peers
         for node in self._nodes.values():
             node.elsewhere, node.answered_s = None, NEVER
             if node.joined:
@@ -306,7 +309,7 @@ class Membership:
             self._nodes[node_id] = TrackedPeer(node_id, endpoint, now_s, now_s)
 
     def _is_full(self) -> bool:
-        # Strangers that have not answered do not count: anybody can make them up.
+        # Strangers that have not answered do not count: beacons of invented nodes could fill the limit.
         return sum(node.joined for node in self._nodes.values()) >= self._settings.max_peers
 
     def _forget_stranger(self, node_id: NodeId) -> None:
@@ -354,7 +357,7 @@ class Membership:
             self._ask(node.node_id, node.endpoint, now_s, force=True)
 
     def _keep_endpoint(self, node: TrackedPeer, now_s: float) -> None:
-        """Its address answers: the answer from elsewhere is an alias, or a conflict."""
+        """Handle an answer of its endpoint: an answer from elsewhere is an alias or a conflict."""
         if node.elsewhere is None:
             return
         endpoint, reply = node.elsewhere
@@ -366,7 +369,7 @@ class Membership:
             self._conflict(node.node_id, endpoint, now_s)
 
     def _give_up_endpoint(self, node: TrackedPeer, now_s: float) -> None:
-        """Its address does not answer: a process that answered elsewhere takes over, or the peer is gone."""
+        """Handle a failed endpoint: a process that answered elsewhere replaces it, or the peer is dropped."""
         if node.elsewhere is not None:
             endpoint, reply = node.elsewhere
             if reply.incarnation == node.incarnation:
@@ -382,7 +385,7 @@ class Membership:
         elif any(self._pings.is_under_way(node.node_id, alias) for alias in node.aliases):
             node.endpoint_failed = True
         elif node.unanswered < PINGS_BEFORE_GONE:
-            # It may send beacons meanwhile, but they are no use if it cannot be reached.
+            # Beacons may still arrive from it, but a peer that cannot be reached is of no use.
             node.suspect(node.doubt or "unreachable")
             self._check(node, now_s)
         else:
@@ -403,11 +406,11 @@ class Membership:
         if node.joined:
             self.counts.gone += 1
             self._actions.append(Gone(node.peer(), why))
-            self._pings.forgive_node(node.node_id)  # the second device with this id may be the only one now
+            self._pings.forgive_node(node.node_id)  # a second device with this id may be the only one now
 
     def _failed(self, ping: Ping, now_s: float) -> None:
         if not self._pings.ended(ping):
-            return  # asked before this device slept
+            return  # the ping started before this device was suspended
         self.counts.pings_failed += 1
         self._pings.back_off(ping.node_id, ping.endpoint, now_s)
         node = self._nodes.get(ping.node_id) if ping.node_id is not None else None

@@ -1,4 +1,4 @@
-"""A peer: what it says of itself, what a device knows of it, what `Membership` remembers and makes of it."""
+"""A peer: its answers, its state, the record that `Membership` keeps of it, and the actions that result."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from nearsight.device.peers.presence.identity import NodeId
 
 
 class PeerState(enum.Enum):
-    """How sure it is that a peer is there."""
+    """State of a peer in `Membership`."""
 
     JOINING = "joining"
-    """Heard of; has not answered yet."""
+    """A beacon or a ping of it was received; it has not answered a ping yet."""
     LIVE = "live"
     SUSPECT = "suspect"
-    """Silent, or a call to it failed; being pinged."""
+    """Silent, or a call to it failed; it is being pinged."""
 
 
 @dataclass(frozen=True, slots=True)
 class PingReply:
-    """What a peer answers to a ping."""
+    """The answer of a peer to a ping."""
 
     node_id: NodeId
-    """The node that answers. With keys, the connection has proved it."""
+    """The node that answers. With keys, the connection has proved the id."""
     incarnation: int
-    """Differs from start to start of one node."""
+    """Random number of the peer's process; a restart changes it."""
     device_id: str = ""
-    """Its name for people."""
+    """Name of the device for people."""
     keys: int = 0
     store_bytes: int = 0
-    """What it holds of the key-value store."""
+    """Keys and bytes that it stores of the key-value store."""
     models: int = 0
-    """Object models that it can hand out."""
+    """Number of object models that it can provide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A peer at one moment.
+    """Snapshot of a peer.
 
     Parameters
     ----------
     node_id : NodeId
-        Who it is.
+        Its id.
     endpoint : str
-        Where it answers, ``tcp://HOST:PORT``.
+        Its endpoint, ``tcp://HOST:PORT``.
     state : PeerState
-        How sure it is that it is there.
+        Its state in `Membership`.
     heard_s, since_s : float
-        Time of the last sign of life, and since when it is a peer, on the clock of this device.
+        Time of its last sign of life, and time at which it joined, on the clock of this device [s].
     reply : PingReply or None
         Its last answer; None before it joined.
     round_trip_s : float
-        Of the last ping that it answered.
+        Round-trip time of the last ping that it answered [s].
     """
 
     node_id: NodeId
@@ -65,12 +65,12 @@ class Peer:
 
     @property
     def incarnation(self) -> int:
-        """Differs from start to start of the peer; 0 before it joined."""
+        """Number of the peer's process; 0 before it joined."""
         return self.reply.incarnation if self.reply is not None else 0
 
     @property
     def device_id(self) -> str:
-        """Its name for people; empty before it joined."""
+        """Name of the device for people; empty before it joined."""
         return self.reply.device_id if self.reply is not None else ""
 
 
@@ -81,7 +81,7 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A peer answered for the first time."""
+    """A peer answered a ping for the first time."""
 
     peer: Peer
 
@@ -96,7 +96,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A peer, still the same process, answers at another address now."""
+    """A peer, still the same process, has a new endpoint. ``before``: the old one."""
 
     peer: Peer
     before: str
@@ -104,7 +104,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A second device uses the id of a live peer, or that of this device."""
+    """A second device uses the id of a live peer, or the id of this device."""
 
     node_id: NodeId
     endpoint: str
@@ -112,14 +112,14 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Slept:
-    """This device was not running for a while: what it knew may be stale."""
+    """This device was suspended for ``gap_s`` seconds: its data about peers may be outdated."""
 
     gap_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Readdressed:
-    """This device has another address: connections that it had are dead."""
+    """The address of this device changed: its previous connections no longer work."""
 
 
 NEVER = float("-inf")
@@ -129,7 +129,7 @@ MOST_ALIASES = 4
 
 @dataclass(slots=True)
 class TrackedPeer:
-    """What `Membership` remembers of one node: the fields of `Peer`, and why it may be gone."""
+    """The record that `Membership` keeps of a node: the fields of `Peer`, and why the node is suspect."""
 
     node_id: NodeId
     endpoint: str
@@ -144,59 +144,59 @@ class TrackedPeer:
     """Why it is suspect; empty if it is not."""
     doubted_s: float = NEVER
     due_s: float = NOT_DUE
-    """When it last became suspect, and when to ping it because of that."""
+    """Time at which it last became suspect, and time of the ping that this requires."""
     aliases: dict[str, None] = field(default_factory=dict)
-    """Other addresses of the same process, in the order in which it answered there."""
+    """Other endpoints of the same process, in the order of their answers. At most `MOST_ALIASES`."""
     elsewhere: tuple[str, PingReply] | None = None
-    """An answer under this id from another address, until it is known
-    whether ``endpoint`` still answers."""
+    """An answer with this id from another endpoint. Kept until a ping shows whether ``endpoint`` still
+    answers."""
     endpoint_failed: bool = False
     """The last ping to ``endpoint`` was not answered."""
     unanswered: int = 0
-    """Pings in a row to ``endpoint`` that were not answered."""
+    """Number of consecutive pings to ``endpoint`` without an answer."""
 
     @property
     def incarnation(self) -> int:
-        """Of its last start; 0 before it joined."""
+        """Number of its process; 0 before it joined."""
         return self.reply.incarnation if self.reply is not None else 0
 
     @property
     def joined(self) -> bool:
-        """Whether it is a peer."""
+        """Whether it is a peer: it has answered a ping."""
         return self.state is not PeerState.JOINING
 
     def is_at(self, endpoint: str) -> bool:
-        """Whether it is known to answer there."""
+        """Whether it has answered at this endpoint before."""
         return self.joined and (endpoint == self.endpoint or endpoint in self.aliases)
 
     def alive(self, at_s: float) -> None:
-        """A sign of life came. A peer that was only silent is live again."""
+        """Record a sign of life. A peer that is suspect only because it was silent becomes live."""
         self.heard_s = max(self.heard_s, at_s)
         if self.state is PeerState.SUSPECT and self.doubt == "silent":
             self.sure()
 
     def sure(self) -> None:
-        """It is live: a ping, or a call, was answered."""
+        """Make it live: it answered a ping or a call."""
         self.state, self.doubt, self.due_s, self.unanswered = PeerState.LIVE, "", NOT_DUE, 0
 
     def suspect(self, why: str) -> None:
-        """It may be gone."""
+        """Make it suspect for the reason ``why``."""
         self.state, self.doubt, self.endpoint_failed = PeerState.SUSPECT, why, False
 
     def add_alias(self, endpoint: str) -> None:
-        """The same process answers at this address, too."""
+        """Add another endpoint of the same process; the oldest one is dropped above the limit."""
         self.aliases[endpoint] = None
         if len(self.aliases) > MOST_ALIASES:
             del self.aliases[next(iter(self.aliases))]
 
     def move(self, endpoint: str) -> None:
-        """It is reached there from now on."""
+        """Change its endpoint, and make it live."""
         self.endpoint = endpoint
         self.aliases.pop(endpoint, None)
         self.elsewhere, self.endpoint_failed = None, False
         self.sure()
 
     def peer(self) -> Peer:
-        """A snapshot."""
+        """A snapshot of this record."""
         seen_s = (self.heard_s, self.since_s)
         return Peer(self.node_id, self.endpoint, self.state, *seen_s, self.reply, self.round_trip_s)

@@ -1,10 +1,14 @@
-"""Pings: which addresses may be pinged now, and carrying them out.
+"""Limits on pings, and their execution.
 
-Beacons may be forged and must not make this device a nuisance: `PingRation` limits pings per address.
-Where a crowd meets, everybody hears of everybody at once, and if all connected at the same moment, the
-handshakes would take so long that pings time out: `Pinger` asks strangers a few at a time. Peers that may be
-gone do not wait for that. A flood of forged beacons makes more strangers than can be asked. So hosts take
-turns, those first where the fewest pings failed: a host that floods waits behind a true newcomer.
+Beacons can be forged. They must not cause this device to flood other hosts, therefore `PingRation` limits the
+pings of each address.
+
+When many devices meet, all of them receive each other's beacons at once. If all connected at the same moment,
+the handshakes would take so long that pings time out. Therefore `Pinger` pings only a few strangers (nodes
+that have not joined) at a time. Pings of suspect peers are not delayed by this.
+
+A flood of forged beacons creates more strangers than can be pinged. Therefore hosts take turns, and hosts
+with the fewest failed pings come first: a real new device does not wait behind a host that floods.
 """
 
 from __future__ import annotations
@@ -26,27 +30,28 @@ from nearsight.device.peers.presence.peer import PingReply
 
 LONGEST_BACKOFF_PERIODS = 4.0
 ADDRESSES_AT_A_TIME = 2
-"""Addresses of one node that are pinged at the same time because of beacons; of a stranger on each host."""
+"""Concurrent pings to one node that beacons may cause; for a stranger, on each host."""
 REMEMBERED_ADDRESSES = 1024
 STRANGERS_AT_A_TIME = 4
 WAITING_STRANGERS = 256
-"""More than meet at once; beyond that one makes room, of the host with most failures, then most waiting."""
+"""Maximum number of waiting strangers, more than realistically meet at once. Beyond it, one is dropped: from
+the host with the most failures, then the most waiting strangers."""
 REMEMBERED_HOSTS = 1024
 REMEMBERED_REFUSALS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Ask an address which node is there."""
+    """A ping to an address."""
 
     node_id: NodeId | None
-    """The node that must answer; None for a static peer without keys, whose id is not known before."""
+    """The node that must answer; None for a static peer without keys, whose id is not known in advance."""
     endpoint: str
-    """Where to ask."""
+    """The endpoint to ping."""
     number: int
-    """Tells it from other pings of the same address."""
+    """Distinguishes it from other pings to the same address."""
     urgent: bool
-    """It concerns a peer that may be gone, not a new node."""
+    """Whether it concerns a suspect peer rather than a new node."""
 
 
 Address = tuple[NodeId | None, str]
@@ -54,15 +59,15 @@ Ask = Callable[[NodeId | None, str], Future[PingReply]]
 
 
 class PingRation:
-    """Pings under way, and addresses that failed.
+    """Pings in progress, and addresses whose pings failed.
 
-    Of each address one ping is under way at a time. One that fails again and again is asked less and less
-    often, but every few periods still.
+    At most one ping per address is in progress. After repeated failures an address is pinged less and less
+    often (exponential back-off), but at least every `LONGEST_BACKOFF_PERIODS` periods.
 
     Parameters
     ----------
     period_s : float
-        Of the beacons.
+        Period of the beacons [s].
     """
 
     def __init__(self, period_s: float) -> None:
@@ -72,15 +77,15 @@ class PingRation:
         self._failures: FIFOCache[Address, tuple[int, float]] = FIFOCache(REMEMBERED_ADDRESSES)
 
     def is_under_way(self, node_id: NodeId | None, endpoint: str) -> bool:
-        """Whether this address is being pinged."""
+        """Whether a ping to this address is in progress."""
         return (node_id, endpoint) in self._under_way
 
     def asks_for(self, node_id: NodeId) -> bool:
-        """Whether any address of this node is being pinged."""
+        """Whether a ping to any address of this node is in progress."""
         return any(asked == node_id for asked, _ in self._under_way)
 
     def may_ask(self, node_id: NodeId | None, endpoint: str, now_s: float, *, joined: bool) -> bool:
-        """Whether a beacon is reason enough to ping the address, of a node that has joined or not."""
+        """Whether a beacon may cause a ping to the address now. ``joined``: whether the node has joined."""
         _, earliest_s = self._failures.get((node_id, endpoint), (0, now_s))
         host = _host(endpoint)
         at_once = sum(
@@ -89,13 +94,13 @@ class PingRation:
         return now_s >= earliest_s and at_once < ADDRESSES_AT_A_TIME
 
     def ask(self, node_id: NodeId | None, endpoint: str, *, urgent: bool) -> Ping:
-        """A new ping, under way from now on."""
+        """Start a new ping and return it."""
         self._number += 1
         self._under_way[node_id, endpoint] = self._number
         return Ping(node_id, endpoint, self._number, urgent)
 
     def ended(self, ping: Ping) -> bool:
-        """A ping has come to its end; whether it was still awaited."""
+        """Remove a ping that ended; returns whether it was still in progress."""
         address = (ping.node_id, ping.endpoint)
         awaited = self._under_way.get(address) == ping.number
         if awaited:
@@ -103,40 +108,40 @@ class PingRation:
         return awaited
 
     def back_off(self, node_id: NodeId | None, endpoint: str, now_s: float) -> None:
-        """The ping failed, or brought a conflict: wait before the next one."""
+        """Delay the next ping to the address, after a failure or a conflict."""
         address = (node_id, endpoint)
         count = self._failures.get(address, (0, 0.0))[0] + 1
         periods = 0.0 if count == 1 else min(2.0 ** (count - 2), LONGEST_BACKOFF_PERIODS)
         self._failures[address] = (count, now_s + periods * self._period_s)
 
     def forgive(self, node_id: NodeId | None, endpoint: str) -> None:
-        """The address is worth a ping again."""
+        """Reset the back-off of the address."""
         self._failures.pop((node_id, endpoint), None)
 
     def forgive_node(self, node_id: NodeId) -> None:
-        """All addresses of the node are worth a ping again."""
+        """Reset the back-off of all addresses of the node."""
         for address in [address for address in self._failures if address[0] == node_id]:
             del self._failures[address]
 
     def start_over(self) -> None:
-        """Await nothing any more, and forgive all."""
+        """Discard the pings in progress, and reset all back-offs."""
         self._under_way.clear()
         self._failures.clear()
 
 
 class Pinger:
-    """Pings under way. One thread begins them and calls `pump`; they may end on any.
+    """Executes pings. One thread calls `begin` and `pump`; pings may end on any thread.
 
     Parameters
     ----------
     ask : callable
-        Begins a call to a node (None: any) at an endpoint.
+        Starts a call to a node (None: any node) at an endpoint.
     answered : callable
-        Told of an answer: ping, answer, seconds that it took.
+        Receives each answered ping: the ping, the answer, the round-trip time [s].
     failed : callable
-        Told of a ping that was not answered.
+        Receives each ping that was not answered.
     dropped : callable
-        Told of a ping that was not begun, as too many strangers wait.
+        Receives each ping that was not started because too many strangers wait.
     clock : Clock
         The time.
     rng : random.Random
@@ -159,14 +164,14 @@ class Pinger:
         self._clock = clock
         self._rng = rng
         self._log = get_logger("peers.pinger")
-        self._waiting: dict[str, list[Ping]] = {}  # by host, first the one whose turn was longest ago
+        self._waiting: dict[str, list[Ping]] = {}  # by host; the host that waited longest comes first
         self._failures: FIFOCache[str, int] = FIFOCache(REMEMBERED_HOSTS)
         self._strangers = 0
         self._refused: set[str] = set()
         self._lock = threading.Lock()
 
     def begin(self, ping: Ping) -> None:
-        """Ping now, or when it is this stranger's turn."""
+        """Start an urgent ping at once, another one when it is its turn."""
         if ping.urgent:
             self._start(ping)
         else:
@@ -183,7 +188,7 @@ class Pinger:
         return failures
 
     def _draw(self, host: str) -> Ping:
-        """Take one that waits for this host, any of them; the host's next turn is the last."""
+        """Take a random waiting ping of this host, and move the host to the end of the order."""
         waiting = self._waiting.pop(host)
         chosen = self._rng.randrange(len(waiting))
         waiting[chosen], waiting[-1] = waiting[-1], waiting[chosen]
@@ -193,7 +198,7 @@ class Pinger:
         return ping
 
     def pump(self) -> None:
-        """Begin waiting pings, as many as there is room for."""
+        """Start waiting pings, up to the limit."""
         while self._waiting:
             with self._lock:
                 if self._strangers >= STRANGERS_AT_A_TIME:
@@ -230,7 +235,7 @@ class Pinger:
             self._failed(ping)
 
     def _log_failure(self, ping: Ping, error: BaseException) -> None:
-        """A person must hear of a refusal, but not each time."""
+        """Log each refusal once as a warning, so that people see it; log other failures as debug messages."""
         new = isinstance(error, Unauthenticated) and ping.endpoint not in self._refused
         if new and len(self._refused) < REMEMBERED_REFUSALS:
             self._refused.add(ping.endpoint)
