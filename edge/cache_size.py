@@ -1,7 +1,7 @@
-"""Choosing the cache size: the exact minimum of the expected latency, and why it was chosen.
+"""Choice of the cache size: the exact minimum of the expected latency, with an explanation.
 
-The dissertation searches by "gradient descent". Evaluating every size at once is cheaper than the bugs of a
-search: it takes well below a millisecond for 10,000 objects, and a local minimum cannot trap it.
+The dissertation uses "gradient descent". Here, all sizes are evaluated at once. This takes well below a
+millisecond for 10,000 objects, is simpler than a search, and cannot stop at a local minimum.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from nearsight.edge.request_distribution import Ranking
 
 @dataclass(frozen=True, slots=True)
 class CacheSizeDecision:
-    """A cache size, and what speaks for it."""
+    """A cache size, with the latencies that led to it."""
 
     k: int
-    """The chosen size."""
+    """Chosen size."""
     k_max: int
-    """The largest size that was allowed."""
+    """Largest size that was allowed."""
     terms: LatencyTerms
     """Equation 2.3 at the chosen size."""
     alternatives: Mapping[int, LatencyTerms] = field(default_factory=dict)
-    """The same for no cache (0), one object less, one more and ``k_max``, where these exist."""
+    """The same at other sizes: no cache (0), k - 1, k + 1 and ``k_max``, where these exist."""
     object_ids: tuple[str, ...] = ()
-    """What belongs into the cache, most probable first, length k."""
+    """Objects that the cache should hold, most probable first, length k."""
     why: str = ""
-    """The decision in one line, for a person."""
+    """The decision in one line, as text for the user."""
 
 
 class CacheSizeOptimizer:
-    """Finds the size with the least expected latency for one state of the world.
+    """Finds the cache size with the least expected latency, for one set of measured costs.
 
     Parameters
     ----------
     lookup_ms, recall : ndarray, (K + 1,) float64
-        f(k) and recall(k) for k = 0 … K, from a profile, corrected for the machine as it is now.
+        f(k) and recall(k) for k = 0 … K, from a profile, corrected by recent measurements.
 
     Notes
     -----
     With linear f and constant recall the minimum is the threshold rule "cache i iff recall · p_i · L_miss >
-    b", b being the slope of f: the tests hold it to that.
+    b", where b is the slope of f. The tests verify this.
     """
 
     def __init__(self, lookup_ms: FloatArray, recall: FloatArray) -> None:
@@ -57,7 +57,7 @@ class CacheSizeOptimizer:
         self._recall = recall
 
     def decide(self, ranking: Ranking, miss_ms: float, k_max: int | None = None) -> CacheSizeDecision:
-        """Choose k in 0 … min(k_max, K, N); of equally good sizes the smallest.
+        """Choose k in 0 … min(k_max, K, N); the smallest of equally good sizes.
 
         Parameters
         ----------
@@ -66,7 +66,7 @@ class CacheSizeOptimizer:
         miss_ms : float
             L_miss.
         k_max : int, optional
-            Upper bound, such as the objects that were asked for at all.
+            Upper bound, such as the number of objects that were requested at least once.
         """
         expected = self.expected(ranking, miss_ms, k_max)
         latency_ms = expected.evaluate()
@@ -82,7 +82,7 @@ class CacheSizeOptimizer:
         )
 
     def expected(self, ranking: Ranking, miss_ms: float, k_max: int | None = None) -> ExpectedLatency:
-        """Equation 2.3 for each k in 0 … min(k_max, K, N); the parameters are those of `decide`."""
+        """Equation 2.3 for each k in 0 … min(k_max, K, N); parameters as in `decide`."""
         largest = min(len(self._lookup_ms) - 1, len(ranking))
         if k_max is not None:
             largest = max(0, min(largest, k_max))
@@ -94,9 +94,9 @@ class CacheSizeOptimizer:
         )
 
     def latency_of(self, object_ids: Iterable[str], ranking: Ranking, miss_ms: float) -> float:
-        """E[L] in ms of a cache that holds exactly these objects, the most probable or not."""
+        """E[L] in ms of a cache that holds exactly these objects, whatever their probabilities."""
         held = frozenset(object_ids)
-        # A cache larger than the profile describes is charged as the largest one.
+        # A cache larger than the profile has the costs of the profile's largest size.
         k = min(len(held), len(self._lookup_ms) - 1)
         hit_ratio = float(self._recall[k]) * min(1.0, ranking.probability_of(held))
         return float(self._lookup_ms[k]) + (1.0 - hit_ratio) * miss_ms

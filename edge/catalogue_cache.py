@@ -1,16 +1,16 @@
-"""The recognition cache of one catalogue: the parts of figure 3.5 and how they work together.
+"""The recognition cache of one catalogue: the components of figure 3.5 and their interaction.
 
-Requests call `look`, `learn` and `observe`, from any thread; none of these waits for anything. What they note
-leads to jobs in the background thread::
+Request threads call `look`, `learn` and `observe`, which do not block. Their observations are processed by
+one background thread::
 
     look, learn ──────────> improve: rank, decide, judge ──> ModelFetcher ──> models arrive ──> improve
                                           │
-                                          └──> build a snapshot of what is here, swap it in
-    poll, mismatch ───────> CatalogueSync: list the objects, drop what is outdated ──> improve
-    a device asks ────────> ModelSupply: what is here at once, the rest through the ModelFetcher
-    nobody asks ──────────> prefetch: what present devices may look at next joins the snapshot
+                                          └──> build a snapshot of the available models, swap it in
+    poll, mismatch ───────> CatalogueSync: list the objects, remove outdated models ──> improve
+    request of a device ──> ModelSupply: available models at once, the others through the ModelFetcher
+    no requests ──────────> prefetch: probable next objects of present devices join the snapshot
 
-The objects of a snapshot are *residents*, which the optimizer chose, and *prefetched* ones.
+The objects of a snapshot are *residents*, which the optimizer chose, and *prefetched* objects.
 """
 
 from __future__ import annotations
@@ -46,46 +46,46 @@ from nearsight.edge.state_store import Changes, Learnt
 
 
 class CatalogueCache:
-    """One catalogue's cache: a stage of the edge's request flow, and what happens behind it.
+    """Recognition cache of one catalogue: a stage of the edge's request flow, with its background work.
 
     Parameters
     ----------
     name : str
-        Of the catalogue.
+        Name of the catalogue.
     listing : Listing
-        Its objects, as the cloud listed them.
+        Objects of the catalogue, from the cloud.
     settings : EdgeSettings
-        Of the daemon.
+        Settings of the daemon.
     services : EdgeServices
-        Shared parts.
+        Objects that all caches of the edge share.
     holder : SnapshotHolder, optional
-        Builds and holds snapshots; the simulation brings its own.
+        Builds and holds snapshots; the simulation passes its own.
     replaced : callable, optional
-        Takes a listing of the cloud that is of another catalogue with this name.
+        Called when the cloud's listing shows that another catalogue has this name now; receives that listing.
 
     Attributes
     ----------
     listing : Listing
-        The catalogue as the edge knows it.
+        The latest listing of the catalogue.
     hits, misses : int
-        Requests that were answered here, and by the cloud.
+        Requests answered here, and requests answered by the cloud.
     decided_s : float
-        When the last decision was taken, on ``clock``.
+        Time of the last decision, on ``clock``.
     clock : Clock
-        The time.
+        Source of time.
     result : ResultStage, optional
-        The result cache of the catalogue, if there is one.
+        Result cache of the catalogue; None if disabled.
     stages : tuple of Stage
-        In the order in which they look at requests.
+        Stages in the order in which they process requests.
     sync : CatalogueSync
-        Keeps up with the cloud's catalogue.
+        Synchronises the listing with the cloud.
     standby : Standby, optional
-        Looks where the cloud does not answer; None while it has no object.
+        Answers requests when the cloud fails; None while it has no object.
     """
 
     grain = OBJECT
     result_stage = ResultStage
-    """How its result cache is made; the simulation has its own."""
+    """Factory of the result cache; the simulation overrides it."""
 
     def __init__(
         self,
@@ -142,13 +142,13 @@ class CatalogueCache:
         self._requests_since_decision = 0
         self.hits = 0
         self.misses = 0
-        # From here on only the background thread writes.
+        # Only the background thread writes the attributes below.
         self.decided_s = 0.0
         self._most_objects = cache.k_max
         self._closed = False
 
     def start(self, learnt: Learnt | None = None) -> None:
-        """Begin, with what an earlier run learnt; an edge without any profile measures one first."""
+        """Start, with the state of an earlier run. Without a profile, the edge measures one first."""
         has_profile = self._services.profile is not None
         if learnt is not None:
             has_profile |= self._restore(learnt)
@@ -160,10 +160,10 @@ class CatalogueCache:
         if self._settings.prefetch.objects:
             self._submit(self._prefetch_round, "prefetch", self._settings.prefetch.every_s)
         if self._settings.cache.policy == "everything":
-            self._improve_soon()  # it does not wait to be asked
+            self._improve_soon()  # this policy needs no requests
 
     def _restore(self, learnt: Learnt) -> bool:
-        """Take over what an earlier run learnt; whether there was a profile in it."""
+        """Load the state of an earlier run; return whether it has a usable profile."""
         objects = self.estimator.restore(learnt.popularity)
         transitions = self.markov.restore(learnt.transitions)
         measured, ours = learnt.measured, self._settings.recognition
@@ -178,48 +178,48 @@ class CatalogueCache:
         return usable
 
     def learnt(self) -> Changes:
-        """What was learnt since the last call, for a store to write."""
+        """Changes of the learnt state since the last call, to be written to the store."""
         return Changes(self.estimator.changes(), self.markov.changes(), self.profiler.measured())
 
     def not_written(self, changes: Changes) -> None:
-        """The changes could not be written: they come again."""
+        """Receive changes that could not be written; the next call of `learnt` returns them again."""
         self.estimator.redo(changes.popularity)
         self.markov.redo(changes.transitions)
 
     def close(self) -> None:
-        """Stop fetching and building; requests that still hold the cache finish with its last snapshot."""
+        """Stop fetching and building. Requests in progress finish with the last snapshot."""
         self._closed = True
         self.sync.close()
         self._measurement.close()
         self.supply.close()
         self._metrics.forget(self.name)
 
-    # A stage of the request flow
+    # Methods of a stage of the request flow
 
     def features_wanted(self, query: EdgeQuery) -> int | None:
-        """As many as the edge extracts; None if the request is given away, or the cache is empty."""
+        """Number of features to extract; None if the request is passed on, or the cache is empty."""
         if query.asked_again:
             return None
         busy = not query.may_work
         if query.has_image and query.result_look is not None and query.result_look.missed:
-            query.may_work = False  # the cloud sees more, and is asked at once
+            query.may_work = False  # the cloud recognises more objects, and receives the request at once
         query.extraction_ms = self.profiler.extraction.mean
         first_ms, last_ms = self._forwarding_overhead_ms(query)
         self.profiler.observe_query(image=query.has_image, overhead_ms=last_ms)
         if query.may_work and self.size:
             query.began_s = self.clock.monotonic()
             return self._settings.recognition.query_features
-        query.overhead_ms = first_ms  # after a look there is none: that makes the features
+        query.overhead_ms = first_ms  # 0 after a lookup, which already made the features
         if busy:
             self._metrics.given_away.labels(self.name).inc()
         return None
 
     def _forwarding_overhead_ms(self, query: EdgeQuery) -> tuple[float, float]:
-        """What the first and the last answer to a photo take longer than if its features were here.
+        """Extra latency [ms] of the cloud's first and last answer to a photo without features.
 
-        An edge that looks into its cache has the features when it misses; an empty one sends the photo, or
-        makes the features first. The difference belongs to f(0), not to the miss latency: else it would be
-        counted against every cache size, and an edge once empty would find all others too slow.
+        After a miss in its cache, an edge has the features. An edge with an empty cache sends the photo, or
+        makes the features first. The difference belongs to f(0), not to the miss latency. Otherwise it would
+        be charged to every cache size, and an edge with an empty cache would consider all sizes too slow.
         """
         if not query.has_image:
             return 0.0, 0.0
@@ -230,7 +230,7 @@ class CatalogueCache:
         return self._services.next_tiers.overhead(CLOUD, query.image_bytes, extraction_ms)
 
     def look(self, query: EdgeQuery) -> RecognizedObject | None:
-        """Look the photo up; None is a miss."""
+        """Look up the object on the photo; None is a miss."""
         found = self._found(query)
         self._services.load.computed((self.clock.monotonic() - query.began_s) * 1e3)
         if found is not None:
@@ -253,11 +253,11 @@ class CatalogueCache:
         return result.found
 
     def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
-        """The cloud answered, or (no lesson) the result cache: what a miss costs, and what was asked for.
+        """Learn from an answer of the cloud, or of the result cache (no lesson): miss latency and popularity.
 
-        Unknown is not counted. A miss costs the time to the cloud's first answer: what a photo takes that a
-        larger cache would have answered. The second trip of photos whose features are unknown is no part of
-        it: no cache spares that, and the more a cache answers, the more of its misses are of that kind.
+        Unknown photos do not count. The miss latency is the time until the cloud's first answer: a larger
+        cache would have saved this time. It does not include the second trip of photos whose features are
+        unknown. No cache saves that trip, and with a higher hit ratio more of the misses are of this kind.
         """
         if lesson is None:
             if query.result_look is not None:
@@ -284,13 +284,13 @@ class CatalogueCache:
             self._improve_soon()
 
     def _note_looked(self, object_id: str | None, *, held: bool) -> None:
-        """A request that looked into the cache was for this object, if it was for any."""
+        """Record the object of a request that looked into the cache; None if the object is unknown."""
         self.regret.observe(object_id, self.size, held=held)
         if self.prefetch.requested(object_id):
             self._metrics.prefetch_useful.labels(self.name).inc()
 
     def _count(self, *, hits: int = 0, misses: int = 0) -> None:
-        """Count a request; every so many requests there is a decision."""
+        """Count a request; after every ``optimize_every`` requests a decision is due."""
         with self._counters:
             self.hits += hits
             self.misses += misses
@@ -299,28 +299,28 @@ class CatalogueCache:
         if due:
             self._improve_soon()
 
-    # On the request path
+    # Methods of the request path
 
     @property
     def size(self) -> int:
-        """Objects in the snapshot that answers."""
+        """Number of objects in the active snapshot."""
         return len(self.holder.snapshot)
 
     def observe(self, device_id: str, object_id: str) -> NextObjects | None:
-        """A device was shown to look at an object, whoever recognised it: learn, and say what may follow.
+        """Learn that a device saw an object, whoever recognised it; return the probable next objects.
 
-        None if the catalogue has no such object.
+        None if the catalogue does not have this object.
         """
         self.estimator.count(object_id)
         return self.markov.observe(device_id, object_id)
 
     def note_first(self, device_id: str, object_id: str) -> None:
-        """The cloud answered a request that came before this cache was there."""
+        """Learn from an answer of the cloud that preceded the creation of this cache."""
         if self.observe(device_id, object_id) is not None:
             self._improve_soon()
 
     def note_device_hit(self, device_id: str, object_id: str) -> NextObjects | None:
-        """A device recognised this object by itself; what may follow, None if there is no such object."""
+        """Learn from a local hit of a device; return the probable next objects, None for an unknown id."""
         following = self.observe(device_id, object_id)
         if following is None:
             self.sync.soon()
@@ -329,10 +329,10 @@ class CatalogueCache:
         self._count()
         return following
 
-    # In the background thread
+    # Methods of the background thread
 
     def limit(self, objects: int) -> None:
-        """Hold at most so many objects from now on, as memory is needed elsewhere."""
+        """Set the maximum number of objects, because other parts need memory."""
         before, self._most_objects = self._most_objects, min(objects, self._settings.cache.k_max)
         residents = self.size - len(self.prefetch.prefetched)
         if self._most_objects < residents or before <= residents < self._most_objects:
@@ -342,7 +342,7 @@ class CatalogueCache:
         self._submit(self.improve, "improve", after_s)
 
     def improve(self) -> None:
-        """Decide what belongs into the cache, fetch what is missing, build with what is here."""
+        """Decide which objects the cache should hold, fetch missing models, build with the available ones."""
         if self._closed:
             return
         with self._counters:
@@ -370,19 +370,19 @@ class CatalogueCache:
         if pause_s > 0:
             self._improve_soon(pause_s)
             return
-        # Where no cache pays, or the load leaves no room, prefetched objects do not keep lookups going.
+        # If no cache pays off, or the load forbids one, prefetched objects must not cause lookups.
         stay = bool(step.build) and not step.shrinks
         self._build(step.build, self.prefetch.prefetched - step.build if stay else frozenset(), step.why)
 
     def _state(self, wanted: frozenset[str]) -> CacheState:
-        """The cache as decisions see it: prefetched objects do not count, unless they are to stay."""
+        """State of the cache for a decision: without prefetched objects, except those that are wanted."""
         models = self.holder.snapshot.models
         outdated = {name for name, model in models.items() if not self.supply.current(model)}
         residents = frozenset(models) - (self.prefetch.prefetched - wanted)
         return CacheState(residents, outdated, self.estimator.asked())
 
     def _build(self, residents: frozenset[str], prefetched: Collection[str], why: str) -> None:
-        """Build a snapshot of these objects, those whose models are here, and swap it in."""
+        """Build a snapshot of those of these objects whose models are available, and swap it in."""
         names = sorted(residents.union(prefetched))
         models = [model for name in names if (model := self.supply.held(name)) is not None]
         former = self.holder.snapshot
@@ -394,7 +394,7 @@ class CatalogueCache:
         self._metrics.prefetch_wasted.labels(self.name).inc(wasted)
 
     def _prefetch_round(self) -> None:
-        """While nobody asks: see what the present devices may look at next, and have it here."""
+        """While the edge is idle: predict the next objects of present devices, and prefetch them."""
         if self._closed:
             return
         settings = self._settings.prefetch
@@ -417,7 +417,7 @@ class CatalogueCache:
         return then(asked, listing_of)
 
     def _listed(self, listing: Listing) -> None:
-        """Drop what left the catalogue or was replaced."""
+        """Remove objects that left the catalogue or were replaced."""
         if self._replaced is not None and listing.contradicts(self.listing):
             self._replaced(listing)
             return

@@ -1,8 +1,8 @@
-"""The caches of all catalogues: created on first use, kept in step with the cloud, bounded in number.
+"""The caches of all catalogues: created on first use, synchronised with the cloud, limited in number.
 
 A cache is created after the cloud answered a request about its catalogue, and only if the cloud can list
-the objects. So names that somebody made up cost the edge nothing, and the first requests of a catalogue do
-not wait.
+the objects. Therefore invented names cost the edge nothing, and the first requests of a catalogue do not
+wait.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _NOT_ASKED = "not asked yet"
 _POLL_LOST_CLOUD_S = 1.0
 _POLL_TIMEOUT_S = 5.0
 _QUIET_ROUNDS = 30
-"""After so many rounds without changes one is written anyway: how long the edge has been in operation."""
+"""After this number of rounds without changes, a round writes anyway, to record the time of operation."""
 
 
 class CatalogueCaches:
-    """Finds, creates and drops the caches.
+    """Finds, creates and removes the caches.
 
     Parameters
     ----------
     settings : EdgeSettings
-        Of the daemon.
+        Settings of the daemon.
     services : EdgeServices
-        Shared parts.
+        Objects that all caches share.
     """
 
     def __init__(self, settings: EdgeSettings, services: EdgeServices) -> None:
@@ -50,56 +50,56 @@ class CatalogueCaches:
         self.services = services
         self._log = get_logger("caches")
         self._lock = threading.Lock()
-        self._caches: dict[str, CatalogueCache] = {}  # the least recently used first
+        self._caches: dict[str, CatalogueCache] = {}  # least recently used first
         self._admitting: dict[str, list[Future[CatalogueCache]]] = {}
         self.cloud_problem = _NOT_ASKED
-        """Why the cloud cannot be reached; empty if it can."""
+        """Why the cloud is unreachable; empty if it answered the last poll."""
         self.listed: Mapping[str, CatalogueSummary] = {}
-        """What the cloud had when it was asked last, by name."""
+        """Catalogues of the cloud at the last successful poll, by name."""
         self._lost_at_s = math.nan
-        # Those of an earlier run, or from before an outage: the cloud may have begun catalogues anew.
+        # Listings from before a restart or an outage; the cloud may have other catalogues of these names now.
         self._unconfirmed: dict[str, Listing] = {}
         self._journal = (
             Journal(services.store, self.all, services.background, settings.state_every_s)
             if services.store is not None
             else None
         )
-        # Catalogues that an earlier run learnt about, until their caches are there.
+        # Catalogues of an earlier run, until their caches are created.
         self._remembered: tuple[str, ...] = services.store.catalogues() if services.store is not None else ()
 
     def start(self) -> None:
-        """Begin to watch the cloud."""
+        """Start polling the cloud."""
         self.services.background.submit(self._poll, name="poll")
         if self._journal is not None:
             self._journal.start()
 
     def save(self) -> None:
-        """Write what was learnt, at the end, when the background thread is gone."""
+        """Write the learnt state at the end, after the background thread has stopped."""
         if self._journal is not None:
             self._journal.write(self.all())
 
     @property
     def journal_problem(self) -> str:
-        """Why what was learnt cannot be written; empty if it can, or is not to be."""
+        """Why the learnt state cannot be written; empty if all is well, or without a store."""
         return self._journal.problem if self._journal is not None else ""
 
     @property
     def cloud_lost(self) -> bool:
-        """Whether the cloud did not answer when it was asked last."""
+        """Whether the cloud failed to answer the last poll."""
         return self.cloud_problem not in ("", _NOT_ASKED)
 
     @property
     def cloud_away_s(self) -> float | None:
-        """For how long it has not answered; None if it did when it was asked last."""
+        """Duration of the outage of the cloud [s]; None if the cloud answered the last poll."""
         return self.services.clock.monotonic() - self._lost_at_s if self.cloud_lost else None
 
     def all(self) -> tuple[CatalogueCache, ...]:
-        """All caches, the least recently used first."""
+        """All caches, least recently used first."""
         with self._lock:
             return tuple(self._caches.values())
 
     def get(self, catalogue: str) -> CatalogueCache | None:
-        """The cache of a catalogue, None if it has none yet."""
+        """The cache of a catalogue; None if it has no cache yet."""
         with self._lock:
             cache = self._caches.pop(catalogue, None)
             if cache is not None:
@@ -107,7 +107,7 @@ class CatalogueCaches:
             return cache
 
     def admit(self, catalogue: str) -> Future[CatalogueCache]:
-        """Give a catalogue a cache, in the background; fails if the cloud does not list it."""
+        """Create the cache of a catalogue, in the background; fails if the cloud does not list it."""
         admitted: Future[CatalogueCache] = pending()
         with self._lock:
             cache, waiting = self._caches.get(catalogue), self._admitting.get(catalogue)
@@ -134,7 +134,7 @@ class CatalogueCaches:
         if cache is None:
             self._create(catalogue, listing)
             return
-        # The standby was sooner, with the listing of an earlier run, which is now compared with the cloud's.
+        # The standby created a cache with the listing of an earlier run: compare it with the cloud's.
         with self._lock:
             admitted = self._admitting.pop(catalogue, [])
         for waiting in admitted:
@@ -142,9 +142,9 @@ class CatalogueCaches:
         cache.sync.sync()
 
     def adopt(self, catalogue: str, listing: Listing) -> None:
-        """Give a catalogue a cache by the listing of an earlier run, until the cloud confirms it.
+        """Create the cache of a catalogue with the listing of an earlier run, until the cloud confirms it.
 
-        In the background thread.
+        Called in the background thread.
         """
         if self.get(catalogue) is None:
             self._unconfirmed[catalogue] = listing
@@ -177,7 +177,7 @@ class CatalogueCaches:
             waiting.set_result(cache)
 
     def _begin(self, catalogue: str, listing: Listing) -> CatalogueCache:
-        """A new cache, with what an earlier run learnt."""
+        """Create a cache, with the state of an earlier run."""
         store = self.services.store
         replaced = partial(self._create, catalogue)
         make = partial(CatalogueCache, catalogue, listing, self._settings, self.services, replaced=replaced)
@@ -192,7 +192,7 @@ class CatalogueCaches:
         return cache
 
     def _drop_if_gone(self, catalogue: str) -> None:
-        """Drop the cache of a catalogue that is not listed, if the cloud says that there is none."""
+        """Remove the cache of an unlisted catalogue, if the cloud confirms that it does not exist."""
 
         def listed(outcome: Listing | NearsightError) -> None:
             if isinstance(outcome, NotFound):
@@ -251,20 +251,20 @@ class CatalogueCaches:
 
 
 class Journal:
-    """Every few seconds it hands what the caches learnt to the store, in the background thread.
+    """Writes the learnt state of the caches to the store at regular intervals, in the background thread.
 
-    After a failure it writes again, with all that it missed.
+    After a failed write, the next one includes all changes that were not written.
 
     Parameters
     ----------
     store : StateStore
-        The file.
+        File for the state.
     caches : callable
-        The caches as of now.
+        Returns the current caches.
     background : BackgroundWorker
-        Who writes.
+        Thread that writes.
     every_s : float
-        Seconds between two writes: what a killed daemon loses at most.
+        Interval between two writes [s]: the maximum that is lost when the daemon is killed.
     """
 
     def __init__(
@@ -280,22 +280,22 @@ class Journal:
         self._every_s = every_s
         self._log = get_logger("journal")
         self.problem = store.read_only
-        """Why the last write failed; empty if it did not."""
+        """Why the last write failed; empty if it succeeded."""
         if self.problem:
             self._log.warning(
                 "this edge serves, but does not remember what it learns until its state can be written",
                 error=self.problem,
             )
-        # What is in the file already, so that an idle edge does not wear out its disk.
+        # Measurements that the file already has, so that an idle edge does not wear out its disk.
         self._measured: dict[str, Measured | None] = {}
         self._rounds_without_changes = _QUIET_ROUNDS if self.problem else 0
 
     def start(self) -> None:
-        """Begin to write."""
+        """Schedule the next write."""
         self._background.submit(self._round, name="journal", after_s=self._every_s)
 
     def write(self, caches: Sequence[CatalogueCache]) -> None:
-        """Write now what these learnt."""
+        """Write the changes of these caches now."""
         changes = {cache.name: self._news(cache.name, cache.learnt()) for cache in caches}
         if not any(changes.values()) and self._rounds_without_changes < _QUIET_ROUNDS:
             self._rounds_without_changes += 1
@@ -317,7 +317,7 @@ class Journal:
         self._rounds_without_changes = 0
 
     def _news(self, catalogue: str, changes: Changes) -> Changes:
-        """Without measurements that are in the file already."""
+        """The changes without measurements that the file already has."""
         if changes.measured == self._measured.get(catalogue):
             return replace(changes, measured=None)
         self._measured[catalogue] = changes.measured

@@ -34,8 +34,8 @@ def edge(  # noqa: PLR0917  each is a flag
 ) -> None:
     """Run the edge daemon: an adaptive recognition cache between devices and the cloud.
 
-    It answers what it can and asks the cloud for the rest. How many objects it holds, and which, follows
-    what is asked for, what a lookup costs here and what a miss costs.
+    It answers from its cache if possible and sends other requests to the cloud. The size and content of the
+    cache depend on the popularity of objects, the cost of a lookup here and the cost of a miss.
     """
     from nearsight.common.config.base import load_settings
     from nearsight.common.operation.daemon import run_daemon

@@ -1,7 +1,7 @@
-"""The edge's view of the cloud: the calls it makes, and what their answers mean.
+"""Client of the cloud: the calls of the edge, and the conversion of their responses.
 
-Requests of devices and background work use two connections, so that a batch of models on its way never
-stands before the answer that somebody waits for.
+Device requests and background work use two connections. Thus a batch of object models never delays the
+response to a waiting device.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ A = TypeVar("A")
 
 
 class CloudClient:
-    """Calls to the cloud. All return at once with a future that fails with a `NearsightError`.
+    """Calls to the cloud. All return at once, with a future that fails with a `NearsightError`.
 
     Parameters
     ----------
     requests, background : Channel
-        Connections for requests of devices and for everything else.
+        Connections for device requests and for everything else.
     """
 
     def __init__(self, requests: Channel, background: Channel) -> None:
         self._channels = (requests, background)
         self.recognition = Stub(requests, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
-        """The Recognition service, for requests of devices."""
+        """The Recognition service, for device requests."""
         self.inference = Stub(requests, inference_pb2.DESCRIPTOR.services_by_name["Inference"])
-        """The Inference service, for requests of devices."""
+        """The Inference service, for device requests."""
         self._catalogue = Stub(background, catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"])
         self._models = Stub(background, inference_pb2.DESCRIPTOR.services_by_name["Models"])
 
     def list_catalogues(self, timeout_s: float) -> Future[Reply]:
-        """Ask which catalogues there are: see `catalogues_of`."""
+        """List the catalogues; see `catalogues_of`."""
         return self._catalogue.list_catalogues.future(ListCataloguesRequest(), timeout_s=timeout_s)
 
     def list_objects(self, catalogue: str, timeout_s: float) -> Future[Reply]:
-        """Ask which objects a catalogue has: see `listing_of`."""
+        """List the objects of a catalogue; see `listing_of`."""
         return self._catalogue.list_objects.future(
             ListObjectsRequest(), timeout_s=timeout_s, catalogue=catalogue
         )
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
-        """Ask for object models: see `models_of`."""
+        """Fetch object models; see `models_of`."""
         request = GetObjectModelsRequest(object_ids=object_ids)
         return self._catalogue.get_object_models.future(request, timeout_s=timeout_s, catalogue=catalogue)
 
     def list_models(self, timeout_s: float) -> Future[Reply]:
-        """Ask which networks there are."""
+        """List the networks."""
         return self._models.list_models.future(ListModelsRequest(), timeout_s=timeout_s)
 
     def get_model_chunk(self, name: str, request: GetModelChunkRequest, timeout_s: float) -> Future[Reply]:
-        """Ask for a piece of the file of a network."""
+        """Fetch a chunk of a network's file."""
         return self._models.get_model_chunk.future(request, timeout_s=timeout_s, catalogue=name)
 
     def close(self) -> None:
@@ -75,20 +75,20 @@ class CloudClient:
 
 
 def catalogues_of(reply: Reply) -> dict[str, CatalogueSummary]:
-    """What the cloud has, by name."""
+    """Catalogues of the cloud, by name."""
     response = message_of(reply, ListCataloguesResponse)
     return {catalogue.name: catalogue for catalogue in response.catalogues}
 
 
 def outcome_of(future: Future[Reply]) -> Reply | NearsightError:
-    """The reply of a call that is done, or why there is none, told from the edge's point of view."""
+    """Reply of a completed call, or its error from the edge's point of view."""
     if future.cancelled():
         return Unavailable("the edge is stopping")
     error = future.exception()
     if error is None:
         return future.result()
     if isinstance(error, Unauthenticated):
-        # The device's key is fine: it is between edge and cloud that something must be set up.
+        # The device's key is valid; the problem is in the configuration of the edge or the cloud.
         return Unavailable(
             f"the cloud refuses this edge: {error.message}", advice="check the keys of the edge's settings"
         )
@@ -107,7 +107,7 @@ def when_done(
     read: Callable[[Reply], A],
     do: Callable[[A | NearsightError], None],
 ) -> None:
-    """Read the reply as soon as there is one, and call ``do`` with that or the error, in the background."""
+    """When the reply arrives, read it and call ``do`` with the result or the error, in the background."""
     future.add_done_callback(lambda done: background.submit(lambda: do(_read(outcome_of(done), read))))
 
 

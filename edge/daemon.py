@@ -1,4 +1,4 @@
-"""The edge daemon: all parts, wired together in one place."""
+"""The edge daemon: creates and connects all components in one place."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ from nearsight.edge.state_store import StateStore
 
 
 class EdgeDaemon:
-    """Serves devices from adaptive recognition caches in front of the cloud.
+    """Serves devices, from adaptive recognition caches in front of the cloud.
 
     Parameters
     ----------
     settings : EdgeSettings
-        What to do.
+        Settings of the daemon.
     metrics : DaemonMetrics
-        Where to count it.
+        Registry and counters of calls.
 
     Raises
     ------
     ConfigurationError, NotFound, CorruptStore, MissingDependency, Overloaded
-        If a setting cannot work: no cloud, no such backend, an unusable profile, key or file of state, or one
-        that another edge uses.
+        If a setting is invalid: no cloud, an unknown backend, an unusable profile, key or state file, or a
+        state file that another edge uses.
     """
 
     def __init__(self, settings: EdgeSettings, metrics: DaemonMetrics) -> None:
@@ -65,7 +65,7 @@ class EdgeDaemon:
                 "the edge does not know its cloud", advice="give --cloud tcp://HOST:PORT, or set edge.cloud"
             )
         profile = _load_profile(settings)
-        SnapshotHolder(settings.recognition)  # a wrong backend fails here, before anything runs
+        SnapshotHolder(settings.recognition)  # reports an invalid backend before anything runs
         client_security = settings.security.towards(settings.cloud_public_key, setting="cloud_public_key")
         state = settings.state
         self._store = StateStore.open_or_begin_anew(state, clock) if state is not None else None
@@ -90,19 +90,19 @@ class EdgeDaemon:
             self._store,
         )
         self.caches = CatalogueCaches(settings, services)
-        """The recognition caches."""
+        """Recognition caches."""
         if settings.result_cache.enabled:
             metrics.registry.register(Readings(self._result_caches))
         self.networks = EdgeNetworks(
             settings.models, self._cloud, lambda: self.caches.cloud_lost, settings.poll_s, clock
         )
-        """The networks."""
+        """Neural networks."""
         metrics.registry.register(Readings(lambda: network_metrics(self.networks)))
         extractor = OrbExtractor(settings.recognition.fast_threshold)
         self.standbys = Standbys(settings, self.caches, services, extractor)
-        """They answer while the cloud is away."""
+        """Answer requests while the cloud is unreachable."""
         self.memory = MemoryBudget(settings, self.caches, self.networks, self.standbys, services)
-        """What the caches, networks and standbys share."""
+        """Memory that caches, networks and standbys share."""
         metrics.registry.register(Readings(self.memory.metrics))
         reader = QueryReader(extractor, settings.recognition, settings.forward)
         self._server = RpcServer(
@@ -127,16 +127,16 @@ class EdgeDaemon:
 
     @property
     def endpoint(self) -> str:
-        """Where devices are served, with the port that was bound."""
+        """Endpoint for devices, with the bound port."""
         return self._server.endpoint
 
     def start(self) -> None:
-        """Serve.
+        """Start the server and the background work.
 
         Raises
         ------
         AddressInUse, ConfigurationError
-            See `RpcServer.start`.
+            As in `RpcServer.start`.
         """
         try:
             self._server.start()
@@ -152,22 +152,22 @@ class EdgeDaemon:
         self.standbys.start()
 
     def stop(self, grace_s: float) -> None:
-        """Finish what is in progress within ``grace_s`` seconds, then release everything."""
+        """Finish requests in progress within ``grace_s`` seconds, then release all resources."""
         self._server.stop(grace_s)
         self._background.stop(grace_s)
         self.networks.stop(grace_s)
-        self._cloud.close()  # questions that are open fail now, and standbys may be asked to look
+        self._cloud.close()  # open requests to the cloud fail now, and standbys may process them
         self.standbys.stop(grace_s)
         if self._store is not None:
             self.caches.save()
             self._store.close()
 
     def ready(self) -> bool:
-        """Whether the cloud can be reached, or a standby answers in its place."""
+        """Whether the cloud is reachable, or a standby can answer in its place."""
         return not self.caches.cloud_problem or self.standbys.any_answers()
 
     def details(self) -> Sequence[tuple[str, str]]:
-        """Facts for a person."""
+        """Lines for the status."""
         problem, away_s = self.caches.cloud_problem, self.caches.cloud_away_s
         if away_s is not None:
             problem = f"away for {format_duration(away_s)}: {problem}"
@@ -187,7 +187,7 @@ class EdgeDaemon:
         return facts
 
     def explanations(self) -> tuple[Explanation, ...]:
-        """The last decision of every cache that took one."""
+        """Last decision of every cache that made one."""
         load = self._load.why()
         explained = [
             explanation_of(cache, load, self.memory.why(cache.name), self.standbys)
@@ -196,7 +196,7 @@ class EdgeDaemon:
         return tuple(one for one in explained if one is not None)
 
     def _explained_networks(self) -> Sequence[tuple[str, str]]:
-        """By name: where a network is, who answers for it, and what memory all of them have."""
+        """Of each network: its name; where it is, who answers requests, and the memory of all networks."""
         memory = self.memory.why()
         return [(name, f"{why}; all networks: {memory}") for name, why in self.networks.explanations()]
 
@@ -208,14 +208,14 @@ class EdgeDaemon:
         )
 
     def _sent(self) -> str:
-        """The last choice of a form in one line, for a person."""
+        """Last choice of a form, in one line, as text for the user."""
         if self._settings.forward != "auto":
             return f"always {self._settings.forward}"
         return self._next_tiers.why().get(CLOUD, "nothing sent yet")
 
 
 def _parallel(settings: EdgeSettings) -> int:
-    """Requests that are worked on at the same time: there is no more work done than there are cores."""
+    """Requests processed in parallel: limited by the number of workers and cores."""
     return min(settings.server.workers, os.cpu_count() or 1)
 
 
@@ -225,7 +225,7 @@ def _load_profile(settings: EdgeSettings) -> CacheProfile | None:
     profile = CacheProfile.load(settings.cache.profile)
     measured, ours = ((used.backend, used.query_features) for used in (profile, settings.recognition))
     if measured != ours:
-        # Usable, as lookups correct it; but its recall is that of another pipeline.
+        # Usable, because measured lookups correct it. But its recall was measured with other settings.
         get_logger("edge").warning(
             "the profile was measured with other settings", measured=measured, in_use=ours
         )

@@ -1,4 +1,4 @@
-"""What devices that prefetch ask an edge: object models, from here or the cloud, and what may follow."""
+"""Services for devices that prefetch: object models, from the edge or the cloud, and predicted objects."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from nearsight.protos.catalogue_pb2 import (
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
 
 MAX_IDS = 10_000
-"""Ids in one request, as at the cloud."""
+"""Limit of ids in one request, as at the cloud."""
 
 
 class EdgeCatalogueService(Service):
-    """The Catalogue service of the edge: read-only.
+    """The Catalogue service of the edge, which is read-only.
 
     Parameters
     ----------
     caches : CatalogueCaches
         The recognition caches, which hold and fetch models.
     max_response_bytes : int
-        Models beyond this are left out of a response and named.
+        Limit of the models in a response; ids of omitted models are listed.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
-    own_worker: ClassVar[bool] = True  # the more photos wait, the more devices need models: decision 034
+    own_worker: ClassVar[bool] = True  # a long queue makes models more urgent for devices: decision 034
 
     def __init__(self, caches: CatalogueCaches, *, max_response_bytes: int) -> None:
         self._caches = caches
@@ -54,7 +54,7 @@ class EdgeCatalogueService(Service):
     def get_object_models(
         self, request: GetObjectModelsRequest, context: CallContext
     ) -> Future[GetObjectModelsResponse]:
-        """Models of the revision that this edge knows, in the order asked for; see `ModelSupply`."""
+        """Models of the revision of this edge, in the order of the request; see `ModelSupply`."""
         if len(request.object_ids) > MAX_IDS:
             raise InvalidArgument(f"{len(request.object_ids)} ids in one call, the limit is {MAX_IDS}")
         wanted = tuple(dict.fromkeys(request.object_ids))
@@ -67,7 +67,7 @@ class EdgeCatalogueService(Service):
         return then(flat(answers), respond)
 
     def list_objects(self, request: ListObjectsRequest, context: CallContext) -> Future[ListObjectsResponse]:
-        """Everything in the catalogue, as the cloud listed it last."""
+        """All objects of the catalogue, from the cloud's last listing."""
         del request
 
         def respond(cache: CatalogueCache) -> ListObjectsResponse:
@@ -77,7 +77,7 @@ class EdgeCatalogueService(Service):
         return then(self._caches.admit(context.catalogue), respond)
 
     def list_catalogues(self, request: ListCataloguesRequest, context: CallContext) -> ListCataloguesResponse:
-        """The catalogues of the cloud that the caller may use, those with a cache as this edge knows them."""
+        """Catalogues that the caller may use. For catalogues with a cache, the edge's own listing counts."""
         del request
         known = dict(self._caches.listed)
         for cache in self._caches.all():
@@ -89,7 +89,7 @@ class EdgeCatalogueService(Service):
         return ListCataloguesResponse(catalogues=[known[name] for name in names])
 
     def refuse(self, request: Message, context: CallContext) -> Message:
-        """Refuse: an edge has copies."""
+        """Reject the call, because an edge has only copies."""
         del request, context
         raise InvalidArgument("an edge does not change catalogues", advice="ask the cloud")
 
@@ -108,9 +108,9 @@ class PredictionService(Service):
     Parameters
     ----------
     caches : CatalogueCaches
-        The recognition caches, which learn.
+        Recognition caches, which learn from the reports.
     load : LoadControl
-        Knows what a photo takes at present.
+        Estimates the compute time of a photo.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
@@ -122,7 +122,7 @@ class PredictionService(Service):
     def get_next_objects(
         self, request: GetNextObjectsRequest, context: CallContext
     ) -> GetNextObjectsResponse:
-        """Count a request that the device answered itself, and predict; nothing for a new catalogue."""
+        """Count a local hit of a device, and predict the next objects; none for a new catalogue."""
         if not request.current_object_id:
             raise InvalidArgument("the device does not say what it recognised")
         cache = self._caches.get(context.catalogue)
@@ -142,21 +142,21 @@ class PredictionService(Service):
 
 
 def answer_ms(queue_ms: float, load: LoadControl, size: int) -> float:
-    """What a photo takes at this edge at present, from its arrival to the answer, without the tiers behind.
+    """Expected time that this edge takes for a photo [ms], from arrival to answer, without further tiers.
 
     Parameters
     ----------
-    queue_ms : float
-        How long this report has waited for a worker, in the queue in which photos wait, too: so it is the
+    Time that this report waited in the queue, which photos use as well. Therefore it is the present waiting
+    time, 0 if there are no other requests.
         wait of now, none where nobody else asks.
-    load : LoadControl
+    Estimates the compute time from recent photos; see `RecentWork`.
         What the last photos took, without the crowd that they came with if that is gone.
-    size : int
+    Number of objects in the cache.
         Objects in the cache.
 
     Returns
     -------
-    float
+    0 if unknown, because the cache is empty, or there was no request yet.
         0: not known, as nothing is looked up here, or nobody asked yet.
     """
     compute_ms = load.compute_ms() if size else None

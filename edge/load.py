@@ -1,9 +1,9 @@
-"""Many users at one edge (section 3.5.1): how much it may compute, and what it gives away to the cloud.
+"""Many users at one edge (section 3.5.1): how much it computes, and which requests it passes to the cloud.
 
-Where requests come faster than the edge computes, a queue would grow. Two methods prevent it: a cache so
-small that lookups keep up (`largest_cache`), or giving away the share of the requests that would queue up
-(`LoadBalancer`). `RecentWork` tells devices what a photo takes here. `LoadControl` joins them, one for the
-daemon: all catalogues share the machine.
+If requests arrive faster than the edge processes them, its queue grows. Two methods prevent this: a cache
+that is small enough for fast lookups (`largest_cache`), or passing on the share of requests that exceeds
+the capacity (`LoadBalancer`). `RecentWork` estimates the compute time of a photo, for devices. `LoadControl`
+combines these. The daemon has one, because all catalogues share the machine.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from nearsight.common.object_cache.profile import RollingMean
 from nearsight.edge.settings import LoadSettings, MultiUser
 
 RECOGNIZE = "nearsight.v1.Recognition.Recognize"
-"""The method whose calls are load."""
+"""The method whose calls count as load."""
 PRESENT_S = 5.0
-"""Computing times of the last seconds are taken as they are."""
+"""Compute times are used unchanged if they are at most this old [s]."""
 _WINDOW = 20
 
 
 class InterArrivalTime:
-    """Mean time between requests, of all devices together.
+    """Mean time between requests, over all devices.
 
     Parameters
     ----------
     window : int
-        Requests that are averaged over.
+        Number of requests in the mean.
     seed_ms : float
-        Assumed at first.
+        Value before the first requests.
     longest_ms : float
-        A longer silence counts as this: one quiet night between two crowds must not make the second look
-        like no load for a hundred requests. ``inf`` is the dissertation's plain mean.
+        Longer intervals count as this value. Otherwise a single quiet night between two busy periods would
+        hide the load for the next hundred requests. ``inf`` is the plain mean of the dissertation.
     """
 
     def __init__(self, window: int = 100, seed_ms: float = 200.0, longest_ms: float = 10_000.0) -> None:
@@ -51,7 +51,7 @@ class InterArrivalTime:
 
     @property
     def mean_ms(self) -> float:
-        """IAT_mean in ms."""
+        """IAT_mean [ms]."""
         return self._mean.mean
 
     @property
@@ -60,28 +60,29 @@ class InterArrivalTime:
         return self._mean.assumed
 
     def observe(self, now_s: float) -> None:
-        """A request arrived."""
+        """Record the arrival of a request."""
         if self._last_s is not None:
-            # Threads may report two arrivals in the wrong order.
+            # Threads may report two arrivals in reverse order.
             self._mean.observe(min(self._longest_ms, max(0.0, now_s - self._last_s) * 1e3))
         self._last_s = now_s
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much the edge may compute at the same time.
+    """How much the edge may compute in parallel.
 
     Raises
     ------
     InvalidArgument
-        If ``share`` is outside of (0, 1], or there is no server.
+        If ``share`` is outside of (0, 1], or ``servers`` is less than 1.
     """
 
     share: float = 1.0
-    """Part of its capacity that the edge uses. 1 as in the dissertation's text; its system used 0.9, which
-    keeps the queue short: at a load of exactly 1 a queue grows without bound."""
+    """Used share of the capacity. 1 as in the dissertation's text; its system used 0.9, which keeps the queue
+    short. At a load of exactly 1 a queue grows without bound.
+    """
     servers: int = 1
-    """Requests that the edge computes at the same time."""
+    """Number of requests that the edge processes in parallel."""
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -96,18 +97,18 @@ class Capacity:
 
 
 class LoadBalancer:
-    """P(edge) = min(1, share · servers · IAT / compute): the first thing that a request meets.
+    """P(edge) = min(1, share · servers · IAT / compute): the first decision about a request.
 
     Parameters
     ----------
     interarrival : InterArrivalTime
-        Of all requests that reach the edge; the caller reports arrivals to it.
+        Mean time between all requests that reach the edge; the caller reports arrivals to it.
     capacity : Capacity
-        Of the edge.
+        Capacity of the edge.
     window : int
-        Requests over which the compute time is averaged.
+        Number of requests in the mean of the compute time.
     compute_seed_ms : float
-        Compute time assumed at first.
+        Compute time before the first requests.
 
     Notes
     -----
@@ -123,38 +124,38 @@ class LoadBalancer:
     ) -> None:
         self._interarrival = interarrival
         self.compute = RollingMean(window, compute_seed_ms)
-        """Time in ms that the edge computes for one request; those sent to the cloud at once do not count."""
+        """Mean compute time of a request at the edge [ms], without requests that were passed on at once."""
         self._capacity = capacity
 
     @property
     def edge_probability(self) -> float:
-        """P(edge) as of now."""
+        """Current P(edge)."""
         if self.compute.mean <= 0:
             return 1.0
         return min(1.0, self._capacity.used * self._interarrival.mean_ms / self.compute.mean)
 
     def to_edge(self, rng: np.random.Generator) -> bool:
-        """Whether the request that just arrived is worked on here; else it goes to the cloud."""
+        """Whether to process the request that just arrived; otherwise it goes to the cloud."""
         probability = self.edge_probability
         return probability >= 1 or float(rng.random()) < probability
 
 
 @dataclass(frozen=True, slots=True)
 class SizeBound:
-    """The largest cache that keeps up with the requests."""
+    """The largest cache whose lookups are fast enough for the arrival rate."""
 
     k_max: int
-    """Its size; 0 where even one object is too slow."""
+    """Its number of objects; 0 if even one object is too slow."""
     allowed_ms: float
-    """Time that a lookup may take."""
+    """Maximum time of a lookup."""
     lookup_ms: float
     """f(k_max)."""
     binding: bool
-    """Whether a larger size was described and is too slow."""
+    """Whether a larger size exists in the profile and is too slow."""
 
     @property
     def why(self) -> str:
-        """The bound in one line, for a person."""
+        """The bound in one line, as text for the user."""
         if not self.binding:
             return f"no size up to {self.k_max} takes more than the {self.allowed_ms:.1f} ms per request"
         return f"k <= {self.k_max}: f = {self.lookup_ms:.2f} ms of the {self.allowed_ms:.1f} ms per request"
@@ -163,22 +164,22 @@ class SizeBound:
 def largest_cache(lookup_ms: FloatArray, interarrival_ms: float, capacity: Capacity) -> SizeBound:
     """The largest k with f(k) ≤ share · servers · IAT_mean.
 
-    The expected latency knows no queue: where requests come faster than f(k), its minimum would be too large
-    a cache. What no longer fits goes to the cloud as misses do.
+    The expected latency does not model a queue. If requests arrive faster than f(k), its minimum is a cache
+    that is too large. Requests for objects beyond the limit go to the cloud, as misses.
 
     Parameters
     ----------
-    lookup_ms : ndarray, (K + 1,) float64
+    f(k) for k = 0 … K, non-decreasing.
         f(k) for k = 0 … K, not falling.
     interarrival_ms : float
         IAT_mean.
     capacity : Capacity
-        Of the edge.
+        Capacity of the edge.
 
     Raises
     ------
     InvalidArgument
-        If f falls somewhere, or the time is negative.
+        If f decreases somewhere, or the time is negative.
 
     Notes
     -----
@@ -194,28 +195,28 @@ def largest_cache(lookup_ms: FloatArray, interarrival_ms: float, capacity: Capac
 
 
 class RecentWork:
-    """What a photo takes to compute at this edge now, for devices that have sent none for a while.
+    """Estimate of the present compute time of a photo at this edge, for devices that sent none recently.
 
-    While photos come, it is what the last ones took. Once nobody has asked for a while, those times may be
-    of a crowd that is gone: lookups at the same time share the cores, and each takes as many times longer.
-    So each time is then divided by how many there were per core, known from when they began and ended.
+    While photos arrive, this is the median of recent compute times. After a pause, those times may be from a
+    busy period that has ended: parallel lookups share the cores, and each takes longer by the number of
+    lookups per core. Therefore each time is divided by this number, which follows from the begins and ends.
 
     Parameters
     ----------
     servers : int
-        Photos that are computed at the same time without making each other slower.
+        Number of photos that are processed in parallel without slowing each other down.
     """
 
     def __init__(self, servers: int) -> None:
         self._servers = servers
-        self._work: deque[tuple[float, float]] = deque(maxlen=_WINDOW)  # begin and end, in the order of ends
+        self._work: deque[tuple[float, float]] = deque(maxlen=_WINDOW)  # begins and ends [s], ordered by ends
 
     def observe(self, ended_s: float, compute_ms: float) -> None:
-        """A photo was computed for so long, until now."""
+        """Record the compute time of a photo that was just finished."""
         self._work.append((ended_s - compute_ms / 1e3, ended_s))
 
     def expected_ms(self, now_s: float) -> float | None:
-        """Median of what a photo takes now; None if there was none yet."""
+        """Median of the expected compute times [ms]; None before the first photo."""
         if not self._work:
             return None
         present = [end - begin for begin, end in self._work if now_s - end <= PRESENT_S]
@@ -223,7 +224,7 @@ class RecentWork:
         return statistics.median(times_s) * 1e3
 
     def _crowd(self, begin_s: float, end_s: float) -> float:
-        """How many photos were computed at the same time per server, in the mean; at least 1."""
+        """Mean number of photos per server that were processed at the same time; at least 1."""
         length_s = end_s - begin_s
         if length_s <= 0:
             return 1.0
@@ -232,18 +233,18 @@ class RecentWork:
 
 
 class LoadControl:
-    """Measures the load, and applies the method that the settings choose; for all threads.
+    """Measures the load, and applies the method of the settings; thread-safe.
 
     Parameters
     ----------
     multi_user : {"none", "bounded", "load-balanced"}
         The method.
     settings : LoadSettings
-        Windows, share and seed.
+        Windows, share and seed value.
     servers : int
-        Requests that the edge computes at the same time.
+        Number of requests that the edge processes in parallel.
     clock : Clock
-        For the times between requests.
+        Source of arrival times.
     """
 
     def __init__(self, multi_user: MultiUser, settings: LoadSettings, servers: int, clock: Clock) -> None:
@@ -262,9 +263,9 @@ class LoadControl:
         self._last_bound: SizeBound | None = None
 
     def arrived(self, method: str) -> None:
-        """A call arrived; it may still have to wait for its turn.
+        """Record the arrival of a call, which may still wait in the queue.
 
-        That is when it counts: requests leave a queue as fast as they are worked on, however many there are.
+        Arrivals are recorded before the queue, as requests leave a queue at the rate of processing.
         """
         if method != RECOGNIZE:
             return
@@ -273,7 +274,7 @@ class LoadControl:
             self._interarrival.observe(self._last_arrival_s)
 
     def may_work(self) -> bool:
-        """Whether the edge may work on a request, or must pass it on at once."""
+        """Whether the edge may process a request; otherwise it must pass the request on at once."""
         if self._multi_user != "load-balanced":
             return True
         with self._lock:
@@ -282,15 +283,15 @@ class LoadControl:
             return to_edge
 
     def computed(self, compute_ms: float) -> None:
-        """The edge computed this long for a request."""
+        """Record the compute time of a request."""
         with self._lock:
             self._balancer.compute.observe(compute_ms)
             self._recent.observe(self._clock.monotonic(), compute_ms)
 
     def compute_ms(self) -> float | None:
-        """What the edge would compute for a photo that came now; None before the first one.
+        """Expected compute time of a photo that arrives now [ms]; None before the first photo.
 
-        Of all photos where some are given away: those cost nothing here.
+        With load balancing this is the mean over all photos; photos that are passed on take no time here.
         """
         with self._lock:
             compute_ms = self._recent.expected_ms(self._clock.monotonic())
@@ -299,12 +300,13 @@ class LoadControl:
             return compute_ms * self._balancer.edge_probability
 
     def largest_size(self, lookup_ms: FloatArray, k_max: int) -> int:
-        """How many objects a cache with this f(k) may hold, at most ``k_max``."""
+        """Maximum number of objects in a cache with this f(k), at most ``k_max``."""
         if self._multi_user != "bounded":
             return k_max
         with self._lock:
-            # f(0) is mostly time in the network: an empty cache is allowed whatever it is, and no other size
-            # is bounded by it. The rest rises by construction; made sure of, as anything else is refused.
+            # f(0) is mostly network time. It is set to 0, so that an empty cache is always allowed and f(0)
+            # does not bound other sizes. The other values rise by construction; `accumulate` makes sure,
+            # because `largest_cache` rejects falling values.
             looking_up_ms = np.maximum.accumulate(np.concatenate([[0.0], lookup_ms[1:]]))
             self._last_bound = largest_cache(looking_up_ms, self._interarrival.mean_ms, self._capacity)
             return min(k_max, self._last_bound.k_max)
@@ -315,7 +317,7 @@ class LoadControl:
             return self._clock.monotonic() - self._last_arrival_s
 
     def why(self) -> str:
-        """The load in one line, for a person."""
+        """The load in one line, as text for the user."""
         with self._lock:
             every = (
                 f"a request every {self._interarrival.mean_ms:.1f} ms{self._interarrival.assumed}, "

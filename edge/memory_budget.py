@@ -1,9 +1,9 @@
-"""The memory that networks and recognition caches of an edge share: divided once a second, and explained.
+"""Memory that networks and recognition caches of an edge share: divided once a second, and explained.
 
-Where the budget has room for all that may come, nobody is limited. Otherwise `MemoryPartitioner` divides it.
-What shrinks does so at once, but for networks in use; what grows gets only what is free by then: so the sum
-of all parts never passes the budget. Memory is what is charged: networks as they were measured, object models
-with the index that finds them as calibrated (decision 050), and spare models.
+If the budget suffices for everything, no part has a limit. Otherwise `MemoryPartitioner` divides it. Parts
+that shrink release memory at once, except networks in use. Parts that grow receive only memory that is free.
+Thus the sum of all parts never exceeds the budget. Memory is counted by estimates: networks as measured,
+object models with their index as calibrated (decision 050), and spare models.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from nearsight.edge.standby.standbys import Standbys
 _EVERY_S = 1.0
 RATES_OVER_S = 60.0
 _COMING = 16
-"""Objects that may enter a cache before the next division: spare models leave room for them."""
+"""Objects that may enter a cache before the next division; spare models leave room for them."""
 _FEATURE_BYTES = 44
-"""Of an object model."""
+"""Size of a feature in an object model, without its index [bytes]."""
 _MB = 10**6
 
 
@@ -41,13 +41,13 @@ class Part:
 
     used_bytes: int
     limit_bytes: float
-    """``inf``: as much as it needs."""
+    """``inf`` if there is no limit."""
     saved: float
-    """Time that it saves [ms per second], as estimated; NaN: not computed, as there is memory for all."""
+    """Estimate of the time that it saves [ms per second]; NaN if not computed, because nothing is limited."""
 
     @property
     def why(self) -> str:
-        """In one line, for a person."""
+        """The part in one line, as text for the user."""
         if math.isinf(self.limit_bytes):
             return f"{self.used_bytes / _MB:.1f} MB; there is memory for all"
         return (
@@ -64,9 +64,9 @@ _METRICS: Sequence[tuple[str, str, Callable[[Part], float]]] = (
 
 
 class RequestRates:
-    """Requests per second of many things: averages that fade exponentially while there are requests.
+    """Requests per second of several items: averages with exponential decay while there are requests.
 
-    While there are none at all, nothing tells who comes next, and the averages stay. Not thread-safe.
+    During periods without any request, the averages stay unchanged. Not thread-safe.
     """
 
     def __init__(self, memory_s: float) -> None:
@@ -75,7 +75,7 @@ class RequestRates:
         self._at_s = -math.inf
 
     def update(self, counts: Mapping[Hashable, int], now_s: float) -> dict[Hashable, float]:
-        """Rates as of now, from the number of requests of each so far."""
+        """Current rates, from the total number of requests of each item."""
         before = {name: self._known.get(name, (0, 0.0)) for name in counts}
         past_s = now_s - self._at_s
         if not any(count > before[name][0] for name, count in counts.items()):
@@ -91,14 +91,14 @@ class RequestRates:
 
 
 class MemoryBudget:
-    """Divides the budget, in the background thread of the edge.
+    """Divides the memory budget, in the background thread of the edge.
 
     Attributes
     ----------
     networks : Part
-        What the networks have.
+        Memory of the networks.
     caches : mapping of str to Part
-        What the cache of each catalogue has.
+        Memory of the cache of each catalogue.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class MemoryBudget:
         self.caches: Mapping[str, Part] = {}
 
     def start(self) -> None:
-        """Divide from now on, if there is a budget."""
+        """Start dividing, if there is a budget."""
         if self._budget_bytes:
             self._services.background.submit(self._round, name="memory", after_s=_EVERY_S)
 
@@ -134,7 +134,7 @@ class MemoryBudget:
             self.start()
 
     def divide(self) -> None:
-        """Give each part its memory: what the standbys leave, whose memory is bounded by itself."""
+        """Set the limit of each part. Standbys limit themselves; their memory is subtracted first."""
         budget_bytes = self._budget_bytes - self._standbys.size_bytes
         caches, uses = {cache.name: cache for cache in self._all_caches.all()}, self._all_networks.uses()
         counts: dict[Hashable, int] = {(one.name, "network"): count for one, count in uses}
@@ -177,12 +177,12 @@ class MemoryBudget:
         return Claim.of_objects(expected_ms, requests_hz, self._object_bytes(cache))
 
     def _most_bytes(self, cache: CatalogueCache) -> float:
-        """That a cache could take with the whole catalogue in it, and its spare models."""
+        """Memory of a cache that holds the whole catalogue and its spare models [bytes]."""
         objects = min(self._settings.cache.k_max, len(cache.listing.versions))
         return objects * self._object_bytes(cache) + self._library_bytes
 
     def _object_bytes(self, cache: CatalogueCache) -> float:
-        """Of one object in a cache of many: of those that are there, or as the settings have it."""
+        """Memory of an object in a large cache [bytes]: present mean, or an estimate from the settings."""
         settings, snapshot = self._settings.recognition, cache.holder.snapshot
         if len(snapshot) and not (settings.backend == AUTO and snapshot.backend == "exact"):
             return snapshot.size_bytes / len(snapshot)
@@ -195,7 +195,7 @@ class MemoryBudget:
             return
         here_bytes, here = cache.holder.snapshot.size_bytes, cache.size
         objects = int(limit_bytes / self._object_bytes(cache))
-        if here_bytes <= limit_bytes:  # objects differ in size
+        if here_bytes <= limit_bytes:  # keep the present number, because objects differ in size
             objects = max(objects, here)
         cache.limit(max(0, objects - len(cache.prefetch.prefetched)))
         decision = cache.optimizer.decision
@@ -204,7 +204,7 @@ class MemoryBudget:
         cache.supply.library.limit(min(self._library_bytes, max(0, int(spare_bytes))))
 
     def facts(self) -> Sequence[tuple[str, str]]:
-        """For a person; none where nothing is shared."""
+        """Lines for the status; empty if no memory is shared."""
         if not self._budget_bytes:
             return ()
         used_bytes = self.networks.used_bytes + sum(one.used_bytes for one in self.caches.values())
@@ -215,14 +215,14 @@ class MemoryBudget:
         return facts + [(f"memory of {name}", one.why) for name, one in self.caches.items()]
 
     def why(self, catalogue: str | None = None) -> str:
-        """What the cache of a catalogue has, or (None) the networks, in one line."""
+        """Memory of the cache of a catalogue, or of the networks (None), in one line."""
         if not self._budget_bytes:
             return "not shared, as memory_mb is 0"
         part = self.networks if catalogue is None else self.caches.get(catalogue)
         return part.why if part is not None else "not divided yet"
 
     def metrics(self) -> Iterator[Metric]:
-        """What each part has, and what it saves."""
+        """Memory of each part, and the time that it saves."""
         for name, text, read in _METRICS:
             family = GaugeMetricFamily(f"nearsight_edge_memory_{name}", text, labels=["of", "catalogue"])
             family.add_metric(["networks", ""], read(self.networks))

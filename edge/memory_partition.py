@@ -1,9 +1,9 @@
-"""Who gets how much memory of an edge: its networks, and the recognition cache of each catalogue.
+"""Division of an edge's memory between its networks and the recognition cache of each catalogue.
 
-Memory goes where a byte saves the most time: the requests per second times what each saves, over the bytes
-(cache partitioning by utility; Qureshi and Patt, MICRO 2006). An object in a cache saves what equation 2.3
-says that E[L] falls by; a resident network saves the load, or the way to the next tier if that is shorter.
-Objects are many and small, networks few and indivisible.
+Memory goes where a byte saves the most time: requests per second times the saving per request, divided by
+the bytes (cache partitioning by utility; Qureshi and Patt, MICRO 2006). An object in a cache saves the
+resulting decrease of E[L] in equation 2.3. A resident network saves its load, or the trip to the next tier
+if that is shorter. Objects are many and small; networks are few and indivisible.
 """
 
 from __future__ import annotations
@@ -17,34 +17,37 @@ import numpy as np
 from nearsight.common.object_cache.expected_latency import FloatArray
 
 FAVOUR = 1.2
-"""Rates are estimates, and whatever moves is loaded or fetched anew; see decision 050."""
+"""Factor in favour of the present owner: rates are estimates, and moving memory costs loads and fetches.
+
+Measured in decision 050.
+"""
 _RESOLUTION = 128
-"""Sizes of a recognition cache that are compared; beyond, they are spaced as a geometric row."""
+"""Number of cache sizes that are compared; if there are more, the sizes form a geometric sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkUse:
-    """What a network's residence is worth."""
+    """Benefit of keeping a network in memory."""
 
     name: str
     size_bytes: int
     saved: float
-    """Time that its requests save if it is resident [ms per second]."""
+    """Time that its requests save while it is resident [ms per second]."""
     pinned: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """What memory is worth to a recognition cache: steps of bytes, by falling worth per byte."""
+    """Benefit of memory for a recognition cache: steps of bytes, by decreasing saving per byte."""
 
     sizes_bytes: FloatArray
-    """(S,) float64: of each step."""
+    """(S,) float64: size of each step."""
     saved: FloatArray
-    """(S,) float64: time that it saves [ms per second]."""
+    """(S,) float64: time that each step saves [ms per second]."""
 
     @classmethod
     def of_objects(cls, expected_ms: FloatArray, requests_hz: float, object_bytes: float) -> Self:
-        """Of a cache of the k most probable objects, up to the size with the least expected latency.
+        """Claim of a cache of the k most probable objects, up to the size with the least expected latency.
 
         Parameters
         ----------
@@ -53,13 +56,13 @@ class Claim:
         requests_hz : float
             Requests per second.
         object_bytes : float
-            Of an object's model and its part of the index.
+            Size of an object's model and its part of the index.
         """
         largest = int(np.argmin(expected_ms))
         spaced = np.geomspace(1, max(1, largest), _RESOLUTION).round().astype(np.intp)
         sizes = np.unique(np.concatenate([[0], spaced[spaced <= largest]]))
         saved = requests_hz * (expected_ms[0] - expected_ms[sizes])
-        corners = [0]  # of the concave hull: objects below it are worth little without the next ones
+        corners = [0]  # of the concave hull: a size below the hull pays off only together with larger ones
 
         def slope(left: int, right: int) -> float:
             return float((saved[right] - saved[left]) / (sizes[right] - sizes[left]))
@@ -71,14 +74,14 @@ class Claim:
         return cls(np.diff(sizes[corners]) * object_bytes, np.diff(saved[corners]))
 
     def favoured(self, size_bytes: float, factor: float) -> Self:
-        """The same where the first so many bytes are worth ``factor`` times as much."""
+        """The same claim, with the saving of the first ``size_bytes`` bytes multiplied by ``factor``."""
         ends, worths = _sums(self.sizes_bytes), _sums(self.saved)
         cut = np.unique(np.append(ends, min(size_bytes, ends[-1])))
         sizes, saved = np.diff(cut), np.diff(np.interp(cut, ends, worths))
         return replace(self, sizes_bytes=sizes, saved=np.where(cut[1:] <= size_bytes, factor, 1.0) * saved)
 
     def worth(self, size_bytes: float) -> float:
-        """Time that so many bytes save [ms per second]."""
+        """Time that this amount of memory saves [ms per second]."""
         return float(np.interp(size_bytes, _sums(self.sizes_bytes), _sums(self.saved)))
 
 
@@ -88,33 +91,33 @@ class Partition:
 
     networks_bytes: float
     caches_bytes: Mapping[str, float]
-    """By catalogue."""
+    """Keys are catalogues."""
     networks: frozenset[str] = frozenset()
-    """Those that are worth their memory: any other would displace one of them."""
+    """Networks that are worth their memory: any other network would displace one of them."""
 
     @property
     def size_bytes(self) -> float:
-        """All parts."""
+        """Sum of all parts."""
         return self.networks_bytes + sum(self.caches_bytes.values())
 
 
 @dataclass(slots=True)
 class MemoryPartitioner:
-    """Divides a budget; who has memory keeps it until it is worth clearly more to others."""
+    """Divides a budget; memory moves to another part only if it saves clearly more time there."""
 
     budget_bytes: int
     networks_most_bytes: int
-    """Most that the networks may have of it."""
+    """Limit of the memory of all networks."""
     favour: float = FAVOUR
-    """Memory moves where it is worth more than so many times as much."""
+    """Memory moves if its saving elsewhere is more than this factor higher."""
     partition: Partition = field(default=Partition(0, {}), init=False)
-    """The last one. Memory that saves nothing to anyone is in no part."""
+    """Last division. Memory that saves no time belongs to no part."""
 
     def divide(self, networks: Sequence[NetworkUse], caches: Mapping[str, Claim]) -> Partition:
-        """Bytes for each part: the division that saves most.
+        """Bytes for each part: the division that saves the most time.
 
-        Networks and steps of caches come by falling worth per byte; each number of networks is tried, with
-        the rest of the memory for objects.
+        Networks and steps of caches are sorted by decreasing saving per byte. Each possible number of
+        networks is evaluated, with the remaining memory for objects.
         """
         kept, favour = self.partition, self.favour
         claims = {name: one.favoured(kept.caches_bytes.get(name, 0), favour) for name, one in caches.items()}
@@ -143,10 +146,10 @@ class MemoryPartitioner:
         return self.partition
 
     def limits(self, networks_used_bytes: int, caches_used_bytes: Mapping[str, int]) -> Partition:
-        """What each part may take now, that all of them together never take more than the budget.
+        """Current limit of each part, so that their sum never exceeds the budget.
 
-        What the division leaves over is for what is asked for next: the same for each part. A part grows only
-        by what no other part holds: networks in use leave later.
+        The memory that the division leaves over is shared equally, for objects that are requested next. A
+        part grows only by memory that no other part holds, because networks in use are unloaded later.
         """
         parts = self.partition.caches_bytes
         left = max(0.0, self.budget_bytes - self.partition.size_bytes)

@@ -1,4 +1,4 @@
-"""What the edge counts, beyond what every daemon counts."""
+"""Metrics of the edge, in addition to those of every daemon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EdgeMetrics:
     Parameters
     ----------
     registry : CollectorRegistry
-        That of the daemon.
+        Registry of the daemon.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -74,14 +74,14 @@ class EdgeMetrics:
         self.fetched_bytes = counter("fetched_bytes", "Their bytes.")
 
     def forget(self, catalogue: str) -> None:
-        """Drop the labels of a catalogue that has no cache any more."""
+        """Remove the labels of a catalogue whose cache was removed."""
         for metric in vars(self).values():
             with suppress(KeyError):
                 metric.remove(catalogue)
 
 
 def network_metrics(networks: EdgeNetworks) -> Iterator[Metric]:
-    """What the networks of an edge are and did."""
+    """State and counters of an edge's networks."""
     yield from model_metrics(networks.memory.state)
     text = "Requests by who answered: here, waited for a load here, stood in, forwarded."
     yield labelled(CounterMetricFamily, "nearsight_edge_network_requests", text, "by", networks.counts())

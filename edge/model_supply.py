@@ -1,11 +1,12 @@
-"""The object models of one catalogue: which are here, and which are fetched for whom.
+"""The object models of one catalogue: those that are available, and those that are fetched.
 
-The cache, prefetching, devices and the standby want models. All wishes meet in one `ModelFetcher`, so that
-each model crosses the network once; who waits decides what comes first.
+The cache, prefetching, devices and the standby need models. All of them share one `ModelFetcher`, so that
+each model crosses the network once. The kind of requester determines the order of fetching.
 
-A device gets its models at once when all are here. Otherwise it waits until the rest came or failed, but not
-longer than ``patience_s`` once there is anything to send: one model that never comes must not keep back the
-others. What is left out is named, stays wanted for a while, and is here when the device asks again.
+If all models for a device are available, the device receives them at once. Otherwise its request waits until
+the others arrived or failed. As soon as some are available, it waits at most ``patience_s``, so that a
+missing model does not delay the others. Ids of omitted models are listed in the answer. These models are
+fetched for some time, and are available when the device requests them again.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ from nearsight.edge.snapshot_holder import SnapshotHolder
 from nearsight.edge.standby.models import StandbyModels
 
 WANTED_FOR_S = 30.0
-"""How long an object stays wanted after a device asked for it."""
+"""Time for which an object is fetched after a device requested it."""
 
 MOST_WANTED = 4096
-"""Objects that are wanted for devices at the same time; the oldest wishes go."""
+"""Limit of objects that are fetched for devices at the same time; the oldest are removed first."""
 
 _SHARE_OF_DEADLINE = 0.8
 _FOR_DEVICES, _FOR_CACHE, _TO_PREFETCH, _FOR_STANDBY = 3, 2, 1, 0
 
 
 class ModelLibrary:
-    """Models that are here although they answer nothing now: for devices, and for the next snapshot.
+    """Models that no snapshot uses at present: for devices, and for the next snapshot.
 
-    For all threads; the least recently used models leave first.
+    Thread-safe. The least recently used models are evicted first.
 
     Parameters
     ----------
     max_bytes : int
-        Features that are held at most, in bytes.
+        Limit of the size of all features [bytes].
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -53,19 +54,19 @@ class ModelLibrary:
         self._lock = threading.Lock()
         self._models: OrderedDict[str, ObjectModel] = OrderedDict()
         self.size_bytes = 0
-        """Bytes of all models."""
+        """Size of all models [bytes]."""
 
     def __len__(self) -> int:
         return len(self._models)
 
     def limit(self, max_bytes: int) -> None:
-        """Hold at most so many bytes from now on."""
+        """Set the limit, and evict models that exceed it."""
         with self._lock:
             self._max_bytes = max_bytes
             self._drop_surplus()
 
     def put(self, models: Iterable[ObjectModel]) -> None:
-        """Keep these models, in place of other versions."""
+        """Store these models; they replace other versions."""
         with self._lock:
             for model in models:
                 self._drop(model.object_id)
@@ -74,14 +75,14 @@ class ModelLibrary:
             self._drop_surplus()
 
     def get(self, object_id: str) -> ObjectModel | None:
-        """The model of an object, of whatever version; None if it is not here."""
+        """The model of an object, of any version; None if there is none."""
         with self._lock:
             if object_id in self._models:
                 self._models.move_to_end(object_id)
             return self._models.get(object_id)
 
     def keep(self, versions: Mapping[str, int]) -> None:
-        """Drop what is not in the catalogue any more, and other versions."""
+        """Remove models of objects that left the catalogue, and of other versions."""
         with self._lock:
             for object_id, model in list(self._models.items()):
                 if versions.get(object_id) != model.version:
@@ -99,7 +100,7 @@ class ModelLibrary:
 
 @dataclass(frozen=True, slots=True)
 class ModelsAnswer:
-    """What a device gets: models in the order asked for, unknown objects, and what it must ask for again."""
+    """Answer to a device: models in the requested order, unknown objects, and objects to request again."""
 
     models: tuple[ObjectModel, ...]
     missing: tuple[str, ...]
@@ -108,7 +109,7 @@ class ModelsAnswer:
 
 @dataclass(slots=True)
 class _Waiting:
-    """The request of one device."""
+    """A waiting request of a device."""
 
     object_ids: Sequence[str]
     patient_until_s: float
@@ -119,22 +120,22 @@ class _Waiting:
 
 
 class ModelSupply:
-    """Holds and fetches models. `held` and `for_device` are for any thread, all else for the background's.
+    """Holds and fetches models. `held` and `for_device` are thread-safe; others run in the background thread.
 
     Parameters
     ----------
     name : str
-        Of the catalogue.
+        Name of the catalogue.
     listing : callable
-        The catalogue as of now.
+        Returns the current listing of the catalogue.
     holder : SnapshotHolder
-        Its snapshot holds models, too.
+        Its snapshot holds models as well.
     settings : EdgeSettings
-        Of the daemon.
+        Settings of the daemon.
     services : EdgeServices
-        Shared parts.
+        Objects that all caches of the edge share.
     arrived, outdated : callable
-        Told that models came, and that the listing does not fit what the cloud sends.
+        Called when models arrived, and when the listing does not match the models of the cloud.
     """
 
     def __init__(
@@ -174,11 +175,11 @@ class ModelSupply:
         self._closed = False
 
     def current(self, model: ObjectModel) -> bool:
-        """Whether the catalogue has the object in just this version."""
+        """Whether the catalogue has the object in exactly this version."""
         return self._listing().versions.get(model.object_id) == model.version
 
     def held(self, object_id: str) -> ObjectModel | None:
-        """The current model of an object, if it is here."""
+        """The current model of an object; None if it is not available."""
         for found in (
             self._for_target.get(object_id),
             self._holder.snapshot.models.get(object_id),
@@ -190,21 +191,21 @@ class ModelSupply:
         return None
 
     def want_for_cache(self, object_ids: Sequence[str]) -> None:
-        """The cache should hold these: keep their models whatever happens, fetch what is not here."""
+        """Set the objects that the cache should hold: keep their models, and fetch missing ones."""
         self._target = frozenset(object_ids)
         self.fetcher.want(self._missing(object_ids), _FOR_CACHE)
 
     def want_to_prefetch(self, object_ids: Sequence[str]) -> None:
-        """These may be prefetched into the cache: fetch what is not here, after everything else."""
+        """Set the objects to prefetch into the cache; missing models are fetched with low priority."""
         self.fetcher.want(self._missing(object_ids), _TO_PREFETCH)
 
     def want_for_standby(self, object_ids: Sequence[str]) -> None:
-        """The standby wants these: fetch what is not here, after everything else."""
+        """Set the objects of the standby; missing models are fetched with the lowest priority."""
         self.standby.offer(model for name in object_ids if (model := self.held(name)) is not None)
         self.fetcher.want(self._missing(object_ids), _FOR_STANDBY)
 
     def built(self, former: ObjectRecognizer, snapshot: ObjectRecognizer) -> None:
-        """A new snapshot answers. What left it may come back, or be asked for by a device."""
+        """Process a new snapshot: models that left it are kept for a return, and for devices."""
         self.library.put(
             model
             for model in former.models.values()
@@ -217,13 +218,13 @@ class ModelSupply:
         }
 
     def listed(self) -> None:
-        """There is a new listing: drop what it does not have."""
+        """Process a new listing: remove models that it does not have."""
         self._for_target = {name: model for name, model in self._for_target.items() if self.current(model)}
         self.library.keep(self._listing().versions)
         self._fetch_for_devices()
 
     def close(self) -> None:
-        """Fetch no more; who waits gets an error."""
+        """Stop fetching; waiting requests fail."""
         self._closed = True
         for priority in (_FOR_DEVICES, _FOR_CACHE, _TO_PREFETCH, _FOR_STANDBY):
             self.fetcher.want((), priority)
@@ -242,7 +243,7 @@ class ModelSupply:
         for model in current:
             if model.object_id in self._target:
                 self._for_target[model.object_id] = model
-            for waiting in self._waiting:  # for them it stays even if nothing else keeps it
+            for waiting in self._waiting:  # keep the model for them, even if no other component does
                 if model.object_id in waiting.object_ids:
                     waiting.came[model.object_id] = model
         elsewhere = self._target | self.standby.offer(current)
@@ -263,7 +264,7 @@ class ModelSupply:
     # Requests of devices
 
     def for_device(self, object_ids: Sequence[str], remaining_s: float) -> Future[ModelsAnswer]:
-        """Models that a device asked for; those that are not here are fetched, once for all devices."""
+        """Models for a device; missing ones are fetched, once for all devices."""
         answer: Future[ModelsAnswer] = pending()
         ready = self._answer(object_ids, {})
         if not ready.left_out:
@@ -273,7 +274,7 @@ class ModelSupply:
         return answer
 
     def _enter(self, object_ids: Sequence[str], remaining_s: float, answer: Future[ModelsAnswer]) -> None:
-        """Let a request wait."""
+        """Add a request to those that wait."""
         if self._closed:
             answer.set_exception(_dropped())
             return
@@ -292,7 +293,7 @@ class ModelSupply:
         self._fetch_for_devices()
 
     def _fetch_for_devices(self) -> None:
-        """Fetch what devices asked for lately, the one asked for first first."""
+        """Fetch the models that devices requested recently, the oldest request first."""
         now_s, versions = self._services.clock.monotonic(), self._listing().versions
         self._wanted_until_s = {
             name: until_s
@@ -303,7 +304,7 @@ class ModelSupply:
         self._settle()
 
     def _settle(self) -> None:
-        """Answer whoever has waited enough."""
+        """Answer the requests that need not wait any longer."""
         now_s = self._services.clock.monotonic()
         still: list[_Waiting] = []
         for waiting in self._waiting:
@@ -319,7 +320,7 @@ class ModelSupply:
         self._waiting = still
 
     def _answer(self, object_ids: Sequence[str], came: Mapping[str, ObjectModel]) -> ModelsAnswer:
-        """What there is to send now; ``came`` are models that were fetched for this request."""
+        """Current answer to a request; ``came`` are models that were fetched for it."""
         versions = self._listing().versions
         models: list[ObjectModel] = []
         left_out: list[str] = []
