@@ -1,11 +1,12 @@
-"""Features, models and answers as messages and blobs, and back; the digest that names a model.
+"""Conversion of features, object models and answers to and from messages and blobs; digests of models.
 
-The only place where recognition meets protobuf. What comes in was written by strangers: every ``from``
-function checks it before anything is allocated or believed.
+The only module of recognition that uses protobuf. Received data is untrusted: every ``from`` function
+validates it before allocating memory or using a value.
 
-Cloud and edge list the digest of each object's model. A model that another device hands out is used only if
-it has this digest (dissertation, section 5.1.1, leaves open who vouches). The digest is taken of what
-travels, where numbers are rounded, not of the arrays in memory: it is the same after any number of trips.
+Cloud and edge publish the digest of each object's model. A model received from another device is used only if
+it has this digest (dissertation, section 5.1.1, leaves open who vouches for models). The digest is computed
+over the encoded form, in which numbers are rounded, not over the arrays in memory. So it does not change
+however often a model is transferred.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from nearsight.protos.recognition_pb2 import FeaturesMessage, Point, RecognizedO
 Blob = bytes | bytearray | memoryview
 
 MAX_FEATURES = 10_000
-"""Most features that a message may declare for one image; as many as settings may ask for."""
+"""Largest number of features that a message may declare for one image; also the limit in the settings."""
 
 DIGEST_BYTES = 16
-"""128 bits: nobody finds a second model with the digest of a given one."""
+"""Size of a model digest [bytes]. With 128 bits, finding a second model with a given digest is infeasible."""
 
 _DIGEST_PERSON = b"nearsight-model1"
 _BLOBS_PER_VIEW = 3
@@ -45,7 +46,13 @@ _PLACE: Callable[[Point], tuple[float, float]] = attrgetter("x", "y")
 
 
 def features_to_proto(features: Features, first_blob: int) -> tuple[FeaturesMessage, list[bytes]]:
-    """A message and its three blobs, the first of which will be blob ``first_blob`` of the call."""
+    """Encode features as a message and three blobs; the blobs start at index ``first_blob`` of the call.
+
+    Raises
+    ------
+    InvalidArgument
+        If the processed image is too large, or a keypoint lies outside the encodable range.
+    """
     steps = np.rint(features.keypoints * KEYPOINT_STEPS_PER_PX)
     if max(features.image_size) > _MAX_SIDE_PX or (len(steps) and (steps.min() < 0 or steps.max() >= 2**16)):
         raise InvalidArgument(f"a processed image may be {_MAX_SIDE_PX} px long, got {features.image_size}")
@@ -62,12 +69,12 @@ def features_to_proto(features: Features, first_blob: int) -> tuple[FeaturesMess
 
 
 def features_from_proto(message: FeaturesMessage, blobs: Sequence[Blob]) -> Features:
-    """The features of a message.
+    """Decode and validate the features of a message.
 
     Raises
     ------
     InvalidMessage
-        If counts, sizes and blobs do not fit together.
+        If counts, sizes and blobs are inconsistent.
     """
     count = message.count
     if count > MAX_FEATURES:
@@ -105,7 +112,7 @@ def _blob(blobs: Sequence[Blob], index: int, expected_bytes: int) -> Blob:
 
 
 def object_model_to_proto(model: ObjectModel, first_blob: int) -> tuple[ObjectModelMessage, list[bytes]]:
-    """A message and the blobs of its views, view after view."""
+    """Encode a model as a message and the blobs of its views, in the order of the views."""
     message = ObjectModelMessage(
         object_id=model.object_id,
         label=model.label,
@@ -122,12 +129,12 @@ def object_model_to_proto(model: ObjectModel, first_blob: int) -> tuple[ObjectMo
 
 
 def object_model_from_proto(message: ObjectModelMessage, blobs: Sequence[Blob]) -> ObjectModel:
-    """The model of a message.
+    """Decode and validate the model of a message.
 
     Raises
     ------
     InvalidMessage
-        If a part is missing or does not fit.
+        If a part is missing or invalid.
     """
     try:
         return ObjectModel(
@@ -145,12 +152,12 @@ def object_model_from_proto(message: ObjectModelMessage, blobs: Sequence[Blob]) 
 
 
 def model_digest(model: ObjectModel) -> bytes:
-    """The digest of a model, `DIGEST_BYTES` long: of id, label, version, metadata, views, rivals."""
+    """Digest of a model, `DIGEST_BYTES` long: covers id, label, version, metadata, views and rivals."""
     return digest_of_message(*object_model_to_proto(model, 0))
 
 
 def digest_of_message(message: ObjectModelMessage, blobs: Sequence[Blob]) -> bytes:
-    """The digest of the model that a message and its blobs stand for; nothing is decoded.
+    """Digest of an encoded model, computed without decoding it.
 
     Raises
     ------
@@ -159,7 +166,7 @@ def digest_of_message(message: ObjectModelMessage, blobs: Sequence[Blob]) -> byt
     """
     hasher = blake2b(digest_size=DIGEST_BYTES, person=_DIGEST_PERSON)
     for part in _digest_parts(message, blobs):
-        # Each part follows its length: parts that are cut elsewhere must not make the same digest.
+        # Each part is preceded by its length, so that moving the boundary between parts changes the digest.
         hasher.update(len(part).to_bytes(8, "little"))
         hasher.update(part)
     return hasher.digest()
@@ -176,18 +183,18 @@ def _digest_parts(message: ObjectModelMessage, blobs: Sequence[Blob]) -> Iterato
     for view in message.views:
         sizes = (view.count, view.image_width, view.image_height, view.source_width, view.source_height)
         yield b"".join(size.to_bytes(4, "little") for size in sizes)
-        # The place of the blobs in the call is no part of the model.
+        # The index of the first blob in the call is not part of the model.
         last = view.first_blob + _BLOBS_PER_VIEW
         if last > len(blobs):
             raise InvalidMessage(f"blob {last - 1} is missing, {len(blobs)} came")
         yield from blobs[view.first_blob : last]
-    for rival in sorted(message.rivals):  # none: the digest of times before there were rivals
+    for rival in sorted(message.rivals):  # without rivals: the same digest as before rivals existed
         yield rival.encode()
         yield message.rivals[rival].to_bytes(4, "little")
 
 
 def recognized_object_to_proto(found: RecognizedObject) -> RecognizedObjectMessage:
-    """The message of an answer."""
+    """Encode an answer as a message."""
     message = RecognizedObjectMessage(
         object_id=found.object_id,
         label=found.label,
@@ -202,12 +209,13 @@ def recognized_object_to_proto(found: RecognizedObject) -> RecognizedObjectMessa
 
 
 def recognized_object_from_proto(message: RecognizedObjectMessage) -> RecognizedObject:
-    """The answer of a message.
+    """Decode and validate the answer of a message.
 
     Raises
     ------
     InvalidMessage
-        If the id is missing, there are corners but not four finite ones, or the confidence is outside (0, 1].
+        If the id is missing, the corners are neither absent nor four finite points, or the confidence is
+        outside (0, 1].
     """
     points = list(map(_PLACE, message.corners))
     if not message.object_id or len(points) not in (0, 4) or not np.isfinite(points).all():
@@ -227,12 +235,12 @@ def recognized_object_from_proto(message: RecognizedObjectMessage) -> Recognized
 
 
 def _in_order(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Metadata by name: protobuf gives the entries of a map in any order."""
+    """Metadata sorted by name: protobuf returns the entries of a map in any order."""
     return dict(sorted(metadata.items()))
 
 
 def object_model_to_bytes(model: ObjectModel) -> bytes:
-    """One model as one self-contained, checksummed value for a database."""
+    """Encode one model as a self-contained value with a checksum, for a database."""
     message, blobs = object_model_to_proto(model, 0)
     parts = [message.SerializeToString(deterministic=True), *blobs]
     body = b"".join([struct.pack(f"<{len(parts)}Q", *map(len, parts)), *parts])
@@ -240,12 +248,12 @@ def object_model_to_bytes(model: ObjectModel) -> bytes:
 
 
 def object_model_from_bytes(data: bytes) -> ObjectModel:
-    """The model of `object_model_to_bytes`.
+    """Decode a model that `object_model_to_bytes` encoded.
 
     Raises
     ------
     CorruptStore
-        If the bytes are not what was written.
+        If the bytes are damaged or have another format.
     """
     try:
         magic, checksum, count = _PREFIX.unpack_from(data)

@@ -1,15 +1,16 @@
-"""Local features of an image, and of the training images of an object: ORB.
+"""Extraction of local features (ORB) from images, and training of object models from images.
 
-Keypoints and strengths are rounded to what the wire carries (1/32 pixel, float16), so features are the same
-wherever they are matched: on the device, at the edge, or read back from a database.
+Keypoints and strengths are rounded to the precision of the wire format (1/32 pixel, float16). So features are
+identical wherever they are matched: on the device, at the edge, or after reading them from a database.
 
-ORB is asked for a FAST threshold as high as the image allows. With the threshold that low-contrast pictures
-need, FAST finds thousands of corners, of which ORB keeps the few hundred strongest: most of the time goes
-into scoring those that are dropped. A corner's score is the highest threshold at which it still is one, and
-suppression compares neighbours by it, so a higher threshold finds exactly the corners that score as much,
-with the same scores. As long as that fills the quota of every level of the pyramid, ORB keeps the same ones.
-The threshold is guessed from the smallest level, which mostly runs out of corners first; what comes back
-shows whether it was too high.
+ORB runs with the highest FAST threshold that gives the same result. With the low threshold that low-contrast
+images need, FAST finds thousands of corners, and ORB keeps only the few hundred strongest. Most of the time
+is spent on scoring corners that are dropped. The score of a corner is the highest threshold at which it is
+still detected, and non-maximum suppression compares the scores of neighbours. So a higher threshold finds
+exactly the corners with at least this score, with unchanged scores. As long as they fill the quota of every
+pyramid level, ORB keeps the same corners. The threshold is estimated from the smallest level, because that
+level usually has the fewest corners to spare. The number of corners per level then shows whether the
+threshold was too high; if so, detection is repeated with the low one.
 """
 
 from __future__ import annotations
@@ -31,61 +32,64 @@ from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, Obje
 from nearsight.common.recognition.settings import RecognitionSettings
 
 KEYPOINT_STEPS_PER_PX = 32
-"""Resolution of a keypoint's coordinates; a processed image may be 2047 px long (uint16 on the wire)."""
+"""Steps per pixel of an encoded coordinate. With uint16, a processed image may be 2047 px long."""
 
 LEVELS, SCALE = 8, 1.2
-"""Of the pyramid; OpenCV's defaults for ORB."""
+"""Number of pyramid levels and scale factor between them; OpenCV's defaults for ORB."""
 
 _MIN_SIDE_PX = 32
-"""ORB's patch is 31 px: smaller images have no features (OpenCV refuses some of them)."""
+"""Smallest image side [px] with features. ORB's patch is 31 px; OpenCV refuses some smaller images."""
 _BORDER_PX = 27
-"""ORB keeps 31 px free around each level; FAST looks at 4 px around a corner and its neighbours."""
+"""Border of a level without keypoints [px]. ORB keeps 31 px free; FAST reads 4 px around a corner and its
+neighbours."""
 _PART = 0.5
-"""Of the guessed threshold. Too high costs a second search: with 0.5 one photo in twenty, with 0.7 one in
-three."""
+"""Safety factor of the estimated threshold. Too high a threshold requires a second detection: of one photo in
+twenty with a factor of 0.5, of one in three with 0.7."""
 _HIGHEST = 20
-"""Above, so few corners are left that it saves nothing."""
+"""Upper limit of the threshold. Higher ones save no more time, because few corners remain."""
 _SMALLEST_SIDE = 0.7
-"""Of the longest side: 200 features recall 0.91 of 16 objects at 640 px, 0.90 at 448, 0.75 at 320."""
+"""Smallest fraction of the longest side for small queries. Recall of 16 objects with 200 features: 0.91 at
+640 px, 0.90 at 448 px, 0.75 at 320 px."""
 _NO_DESCRIPTORS = np.empty((0, DESCRIPTOR_BYTES), np.uint8)
 _PLACE, _STRENGTH, _LEVEL = attrgetter("pt"), attrgetter("response"), attrgetter("octave")  # of cv2.KeyPoint
 
 
 class FeatureExtractor(Protocol):
-    """Anything that finds keypoints and 256-bit descriptors."""
+    """Interface of extractors: keypoints with 256-bit binary descriptors."""
 
     def extract(self, image: GrayImage, count: int) -> Features:
-        """At most ``count`` features, strongest first; none is legal (a blank wall)."""
+        """Extract at most ``count`` features, strongest first. A blank image may give none."""
 
 
 class OrbExtractor:
     """ORB (Rublee et al., ICCV 2011): 8 levels, scale 1.2, patch 31.
 
-    Equally strong keypoints come in the order of level and place, so that features depend on the image alone.
+    Keypoints of equal strength are sorted by level and position, so that features depend on the image alone.
 
-    Keypoints are ranked by FAST's own score, not by OpenCV's default, the Harris score: measured on Stanford
-    Mobile Visual Search with 800 and 1000 features, recall was 0.98 against 0.96 (DVD covers), 0.92 against
-    0.92 (museum paintings) and 1.00 against 0.96 (book covers), with more inliers in the weakest photos.
+    Keypoints are ranked by the FAST score instead of OpenCV's default, the Harris score. Measured on Stanford
+    Mobile Visual Search with 800 query and 1000 training features, recall was 0.98 instead of 0.96 (DVD
+    covers), 0.92 with both (museum paintings) and 1.00 instead of 0.96 (book covers). The weakest photos had
+    more inliers.
 
-    Thread-safe: OpenCV's detectors keep state, so each thread has its own.
+    Thread-safe: OpenCV's detectors have state, so each thread uses its own.
 
     Parameters
     ----------
     fast_threshold : int
-        Grey levels; OpenCV's default of 20 starves low-contrast paintings.
+        Grey levels. OpenCV's default of 20 finds too few corners in low-contrast paintings.
     """
 
     def __init__(self, fast_threshold: int = 5) -> None:
         self.fast_threshold = fast_threshold
 
     def extract(self, image: GrayImage, count: int) -> Features:
-        """At most ``count`` features, strongest first."""
+        """Extract at most ``count`` features, strongest first."""
         large_enough = min(image.size) >= _MIN_SIDE_PX and count > 0
         found, descriptors = self._strongest(image.pixels, count) if large_enough else ((), _NO_DESCRIPTORS)
         keypoints = np.array([*map(_PLACE, found)], np.float64).reshape(-1, 2)
         strengths = np.array([*map(_STRENGTH, found)], np.float64)
         levels = np.array([*map(_LEVEL, found)], np.int64)
-        # Scores are whole numbers: without an order among equals it would be that of the search.
+        # Scores are integers; without a defined order, equal ones would depend on the order of detection.
         order = np.lexsort((keypoints[:, 0], keypoints[:, 1], levels, -strengths))[:count]
         steps = np.rint(keypoints[order] * KEYPOINT_STEPS_PER_PX)
         relative = strengths[order] / (strengths.max(initial=0.0) or math.inf)
@@ -100,32 +104,32 @@ class OrbExtractor:
     def _strongest(
         self, pixels: NDArray[np.uint8], count: int
     ) -> tuple[Sequence[cv2.KeyPoint], NDArray[np.uint8]]:
-        """Keypoints and descriptors as with the threshold that was set, mostly found with a higher one."""
+        """Keypoints and descriptors at the configured threshold, usually found faster with a higher one."""
         detector, quotas = _detector(count, threading.get_ident()), level_quotas(count)
         threshold = likely_threshold(pixels, quotas[-1], self.fast_threshold)
         detector.setFastThreshold(threshold)
         found, descriptors = detector.detectAndCompute(pixels, None)
         if threshold > self.fast_threshold:
             kept = np.bincount([*map(_LEVEL, found)], minlength=LEVELS)
-            if (kept < quotas).any():  # a level has not as many corners as it may keep
+            if (kept < quotas).any():  # a level has fewer corners than its quota
                 detector.setFastThreshold(self.fast_threshold)
                 found, descriptors = detector.detectAndCompute(pixels, None)
         return found, np.asarray(descriptors, np.uint8) if len(found) else _NO_DESCRIPTORS
 
 
-@lru_cache(maxsize=64)  # the device turns the count freely; detectors are cheap to make
+@lru_cache(maxsize=64)  # the device changes the count at any time; detectors are cheap to create
 def _detector(count: int, thread: int) -> cv2.ORB:
-    """The detector of one thread for so many features."""
+    """The detector of one thread for ``count`` features."""
     del thread
     return cv2.ORB.create(nfeatures=count, scaleFactor=SCALE, nlevels=LEVELS, scoreType=cv2.ORB_FAST_SCORE)
 
 
 def side_px_for(features: int, settings: RecognitionSettings) -> int:
-    """Longest side of the image in which so few features are as dense as ``query_features`` are.
+    """Longest side [px] of an image in which ``features`` are as dense as ``query_features`` usually are.
 
-    ORB spends its time on pixels more than on the features that it keeps: 200 features of the whole image
-    take 0.67 of the time of 800, of the smaller one 0.45. What is found in a smaller image are the larger
-    structures, which the models hold as well, as they are trained on a pyramid of sizes.
+    ORB's time depends more on the number of pixels than on the number of features kept. Extracting 200
+    features takes 0.67 of the time of 800 at full size, and 0.45 in the smaller image. A smaller image gives
+    the larger structures. Object models contain them as well, because they are trained on a pyramid of sizes.
     """
     part = min(1.0, max(_SMALLEST_SIDE, math.sqrt(features / settings.query_features)))
     return max(32, round(part * settings.limits.longest_side))
@@ -133,9 +137,9 @@ def side_px_for(features: int, settings: RecognitionSettings) -> int:
 
 @cache
 def level_quotas(count: int) -> tuple[int, ...]:
-    """Corners that ORB keeps of each level, the largest level first; all together ``count``.
+    """Number of corners that ORB keeps on each level, largest level first; the sum is ``count``.
 
-    In single precision, as OpenCV counts.
+    Computed in single precision, as OpenCV does.
     """
     factor = np.float32(1 / SCALE)
     wanted = np.float32(count) * (1 - factor) / (1 - np.float32(float(factor) ** LEVELS))
@@ -147,19 +151,24 @@ def level_quotas(count: int) -> tuple[int, ...]:
 
 
 def likely_threshold(pixels: NDArray[np.uint8], quota: int, lowest: int) -> int:
-    """A threshold at which an image (H, W) most likely still has enough corners on every level.
+    """Estimate the highest FAST threshold at which every level of an image still has enough corners.
 
     Parameters
     ----------
     pixels : ndarray, (H, W) uint8
     quota : int
-        Of the smallest level.
+        Corners wanted on the smallest level.
     lowest : int
-        The threshold that finds all corners; also the answer if a higher one finds too few.
+        The configured threshold, returned if a higher one would find too few corners.
+
+    Returns
+    -------
+    int
+        Threshold in grey levels, at least ``lowest``.
     """
     height, width = pixels.shape
     shrink = SCALE ** (LEVELS - 1)
-    even = pixels[: height // 2 * 2, : width // 2 * 2]  # halving is quick, other sizes are not
+    even = pixels[: height // 2 * 2, : width // 2 * 2]  # resizing by exactly one half is faster
     half = cv2.resize(even, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
     smallest = cv2.resize(half, (round(width / shrink), round(height / shrink)))
     inner = smallest[_BORDER_PX:-_BORDER_PX, _BORDER_PX:-_BORDER_PX]
@@ -178,16 +187,16 @@ def train_object(
     *,
     extractor: FeatureExtractor | None = None,
 ) -> ObjectModel:
-    """Extract the features of each training image and keep them as views of one object.
+    """Train an object model: one view with features per training image.
 
     Raises
     ------
     InvalidImage
-        If an image cannot be read or has too few features to be recognised by (a blank picture).
+        If an image cannot be read or has too few features for recognition (such as a blank picture).
     ImageTooLarge, NotFound
         As `load_image`.
     InvalidArgument
-        If there is no image.
+        If ``images`` is empty.
     """
     extractor = extractor or OrbExtractor(settings.fast_threshold)
     loaded = (load_image(image, settings.limits) for image in images)
@@ -200,7 +209,7 @@ def train_object(
 def train_view(
     object_id: str, image: GrayImage, settings: RecognitionSettings, extractor: FeatureExtractor
 ) -> Features:
-    """The features of one training image of an object; raises `InvalidImage` if they are too few."""
+    """Extract the features of one training image; raises `InvalidImage` if there are too few."""
     features = extractor.extract(image, settings.training_features)
     if len(features) < settings.min_training_features:
         raise InvalidImage(

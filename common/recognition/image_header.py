@@ -1,9 +1,9 @@
-"""Reads what an image file declares, without decoding it.
+"""Reads the size that an image file declares, without decoding the file.
 
-A decoder trusts the header: a few kilobytes that declare 60,000 x 60,000 pixels make it allocate gigabytes,
-and 100 KB with 86 empty scans of 50 megapixels keep it busy for seconds. So only formats whose header is read
-here reach it. The walk also finds files that end too early, which the JPEG decoder of OpenCV fills with grey
-without an error.
+Decoders trust the header. A file of a few kilobytes that declares 60,000 x 60,000 pixels makes a decoder
+allocate gigabytes; 100 KB with 86 empty scans of 50 megapixels keep it busy for seconds. So only files whose
+header was validated here are decoded. This check also detects truncated files, which OpenCV's JPEG decoder
+fills with grey without reporting an error.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _JPEG_EOI = b"\xff\xd9"
 _JPEG_SCAN = 0xDA
 _JPEG_MARKER_IN_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
-"""In entropy-coded data 0xFF00 is a byte of data, 0xFFD0 to 0xFFD7 are restarts, and 0xFFFF is filling."""
+"""A marker that ends entropy-coded data. There, 0xFF00 is a data byte, 0xFFD0 to 0xFFD7 are restarts and
+0xFFFF is fill."""
 _JPEG_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _JPEG_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
 
 
 _MAX_PARTS = 50_000
-"""Segments of a JPEG or chunks of a PNG: a 20 MB PNG in chunks of 8 KB has 2500."""
+"""Maximum number of JPEG segments or PNG chunks. A 20 MB PNG in chunks of 8 KB has 2500."""
 _MAX_SCANS = 100
-"""A progressive JPEG has about ten scans; each, however short, costs a pass over all pixels."""
+"""Maximum number of JPEG scans. A progressive JPEG has about ten; each costs a pass over all pixels, even if
+empty."""
 _MAX_SCANNED_PIXELS = 250_000_000
-"""Scans of a JPEG times its pixels: ten scans of 25 megapixels. The decoder cannot be interrupted, and
-takes 0.6 ns for each pixel of an empty scan and 1.5 ns in photos: about 0.4 s at most."""
+"""Maximum of scans times pixels of a JPEG: ten scans of 25 megapixels. The decoder cannot be interrupted. It
+takes 0.6 ns per pixel of an empty scan and 1.5 ns in photos, so at most about 0.4 s."""
 
 
 def declared_size(data: bytes) -> tuple[int, int]:
@@ -38,9 +40,9 @@ def declared_size(data: bytes) -> tuple[int, int]:
     Raises
     ------
     InvalidImage
-        If the data are none of these formats, or end before the image does.
+        If the data have none of these formats, declare no pixels, or are truncated or damaged.
     ImageTooLarge
-        If a JPEG has so many scans that decoding it would take too long.
+        If a JPEG has too many scans times pixels to be decoded in reasonable time.
     """
     if data.startswith(_JPEG_SOI):
         kind, size = "JPEG", _jpeg_size(data)
@@ -82,7 +84,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """Marker and position of the body of each segment up to the end of the image, all of it present."""
+    """Marker and start of the body of each segment up to the end of the image, which must be complete."""
     position = 2
     for _ in range(_MAX_PARTS):
         if data[position : position + 2] == _JPEG_EOI:

@@ -1,7 +1,7 @@
-"""Image in: bytes, a path or an array become one image of bounded size; grey, or in colour for networks.
+"""Loads images: a file, bytes or an array becomes an image of bounded size, grey or (for networks) in colour.
 
-The frame of the answers is the image as a viewer shows it: EXIF orientation is applied, so ``source_size``
-and corners refer to the upright picture. Arrays have no EXIF; they are taken as they are.
+EXIF orientation is applied, as image viewers do, so ``source_size`` and the corners of answers refer to the
+upright image. Arrays have no EXIF data and are used unchanged.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class Image:
     """An image of bounded size."""
 
     pixels: NDArray[np.uint8]
-    """(H, W) uint8: grey; or (H, W, 3): blue, green, red. Longest side at most ``limits.longest_side``."""
+    """(H, W) uint8, grey; or (H, W, 3) uint8: blue, green, red. Longest side at most
+    ``limits.longest_side``."""
     source_size: tuple[int, int]
-    """Width and height in pixels of the upright image that was given."""
+    """Width and height in pixels of the upright source image, before scaling."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -60,31 +61,31 @@ class ColourImage(Image):
 
 
 def load_image(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> GrayImage:
-    """Turn what an application has into a grey image of bounded size.
+    """Load a file, bytes or an array as a grey image of bounded size.
 
     Parameters
     ----------
     source : bytes, path or ndarray
-        A JPEG, PNG or WebP file as bytes; the path of one; or pixels ``(H, W)``, ``(H, W, 3)`` or
+        A JPEG, PNG or WebP file as bytes; the path of such a file; or pixels ``(H, W)``, ``(H, W, 3)`` or
         ``(H, W, 4)`` uint8, the channels in OpenCV's order (blue, green, red, and alpha, which is dropped).
     limits : ImageLimits
-        Bounds that hold before anything is decoded.
+        Limits that are checked before decoding, and the size after it.
 
     Raises
     ------
     InvalidImage
-        If this is no image, or an incomplete one.
+        If the source is not an image, or is incomplete or damaged.
     ImageTooLarge
-        If it has more bytes, or declares more pixels, than ``limits`` allow, or is a JPEG of very many scans.
+        If it has more bytes or pixels than ``limits`` allow, or is a JPEG with too many scans.
     NotFound
-        If there is no readable file at the path.
+        If the path has no readable file.
     """
     pixels, source_size = _loaded(source, limits, colour=False)
     return GrayImage(pixels, source_size)
 
 
 def load_colour(source: ImageSource, limits: ImageLimits = _DEFAULT_LIMITS) -> ColourImage:
-    """As `load_image`, in colour."""
+    """Load an image in colour; otherwise as `load_image`."""
     pixels, source_size = _loaded(source, limits, colour=True)
     return ColourImage(pixels, source_size)
 
@@ -104,14 +105,14 @@ def _loaded(
 
 
 def read_image_file(source: str | os.PathLike[str], limits: ImageLimits = _DEFAULT_LIMITS) -> bytes:
-    """The bytes of an image file, not decoded.
+    """Read the bytes of an image file without decoding them.
 
     Raises
     ------
     ImageTooLarge
-        If it has more bytes than ``limits`` allow; it is then not read.
+        If the file is larger than ``limits`` allow; it is not read then.
     NotFound
-        If there is no readable file at the path.
+        If the path has no readable file.
     """
     path = Path(source)
     try:
@@ -164,7 +165,11 @@ def _from_bytes(
 
 
 def _divisor(declared: tuple[int, int], limits: ImageLimits) -> int:
-    """Largest factor by which the decoder may shrink: not below the size wanted, rotation still readable."""
+    """Largest factor by which the decoder may shrink the image.
+
+    The result must be at least as large as the processed size, and its sides must still show whether EXIF
+    orientation swapped them.
+    """
     width, height = declared
     for divisor in (8, 4, 2):
         ambiguous = width != height and -(-width // divisor) == -(-height // divisor)
@@ -178,7 +183,7 @@ def _from_array(
 ) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     if (problem := _problem_of(array)) is not None:
         raise problem
-    if array.ndim == 3 and array.shape[2] == 4:  # transparent where something was cut out: the photo is below
+    if array.ndim == 3 and array.shape[2] == 4:  # drop alpha; transparent pixels still have colours
         array = array[:, :, :3]
     size = (array.shape[1], array.shape[0])
     check_pixels(size, limits)
@@ -192,7 +197,7 @@ def _from_array(
 
 
 def _problem_of(array: NDArray[Any]) -> InvalidImage | None:
-    """What is wrong with an array, with the step that makes an image of it; None if it is one."""
+    """The error for an array that is not an image, with advice how to convert it; None for a valid image."""
     if not array.size:
         return InvalidImage(f"the image is empty: {array.shape}", advice="give an array with pixels")
     advice = _shape_advice(array.shape) or _type_advice(array)
@@ -203,7 +208,7 @@ def _problem_of(array: NDArray[Any]) -> InvalidImage | None:
 
 
 def _shape_advice(shape: tuple[int, ...]) -> str:
-    """Empty if the shape is that of an image."""
+    """Advice for an array whose shape is not that of an image; empty if the shape is valid."""
     match shape:
         case (_, _) | (_, _, 3 | 4):
             return ""
@@ -219,7 +224,7 @@ def _shape_advice(shape: tuple[int, ...]) -> str:
 
 
 def _type_advice(array: NDArray[Any]) -> str:
-    """Empty if the values are those of an image."""
+    """Advice for an array whose values are not those of an image; empty if they are valid."""
     if array.dtype == np.uint8:
         return ""
     if array.dtype == np.bool_:

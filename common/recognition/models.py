@@ -1,4 +1,4 @@
-"""What recognition keeps of images: their local features, and the model of an object made of these."""
+"""Data of recognition: local features of an image, and the object model made of them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from nearsight.common.errors import InvalidArgument
 
 DESCRIPTOR_BYTES = 32
-"""Bytes of one binary descriptor (256 bits), the same for every extractor behind the interface."""
+"""Bytes of one binary descriptor (256 bits), the same for every extractor."""
 
 TWIN = 0
-"""Instead of inliers in `ObjectModel.rivals`: the same picture under another id; either answers."""
+"""Value in `ObjectModel.rivals` instead of inliers: the same picture under another id. Either id is a correct
+answer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +25,7 @@ class Features:
     Raises
     ------
     InvalidArgument
-        If shapes, types or sizes do not fit together. Features arrive from the network: nothing is assumed.
+        If shapes, types or sizes are inconsistent. Features may come from untrusted peers.
     """
 
     keypoints: NDArray[np.float32]
@@ -32,11 +33,11 @@ class Features:
     descriptors: NDArray[np.uint8]
     """(N, 32) uint8: one binary descriptor per keypoint."""
     strengths: NDArray[np.float32]
-    """(N,) float32: response of the detector; not increasing."""
+    """(N,) float32: detector response, in non-increasing order."""
     image_size: tuple[int, int]
-    """Width and height in pixels of the processed image, in which ``keypoints`` are."""
+    """Width and height in pixels of the processed image, the frame of ``keypoints``."""
     source_size: tuple[int, int]
-    """Width and height in pixels of the image before scaling; answers are given in its frame."""
+    """Width and height in pixels of the image before scaling, the frame of the answers."""
 
     def __post_init__(self) -> None:
         count = len(self.descriptors)
@@ -62,11 +63,11 @@ class Features:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the three arrays."""
+        """Size of the three arrays [bytes]."""
         return self.keypoints.nbytes + self.descriptors.nbytes + self.strengths.nbytes
 
     def strongest(self, count: int) -> Features:
-        """The ``count`` strongest features (views, no copy)."""
+        """The ``count`` strongest features, as views of the arrays without copying."""
         if count >= len(self):
             return self
         arrays = (self.keypoints[:count], self.descriptors[:count], self.strengths[:count])
@@ -75,25 +76,25 @@ class Features:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectModel:
-    """Everything needed to recognise one object and to say what it is.
+    """All data needed to recognise one object and to describe it.
 
     The unit that is cached, prefetched, shared between devices and stored (Cachier dissertation, section
-    2.1). Views are kept apart: a homography fits one view, never a mixture.
+    2.1). Views are stored separately, because a homography fits only one view.
     """
 
     object_id: str
-    """Unique within a catalogue."""
+    """Unique within a catalogue; not empty."""
     label: str
-    """What a person calls the object."""
+    """Name of the object for users."""
     views: tuple[Features, ...]
     """Features of each training image; at least one."""
     version: int = 1
-    """Grows by one with each replacement of the object."""
+    """Incremented each time the object is replaced."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Free-form, handed to the application with the answer."""
+    """Free-form data that the application receives with the answer."""
     rivals: Mapping[str, int] = field(default_factory=dict)
-    """Other objects of the catalogue that could be mistaken for this one: id → inliers that their pictures
-    give with it, or `TWIN`. They are found as objects are added (`common/catalogue/look_alikes.py`)."""
+    """Other objects of the catalogue that could be mistaken for this one: id → inliers between their pictures
+    and its own, or `TWIN`. They are found when objects are added (`common/catalogue/look_alikes.py`)."""
 
     def __post_init__(self) -> None:
         if not self.object_id:
@@ -103,5 +104,5 @@ class ObjectModel:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all views."""
+        """Size of all views [bytes]."""
         return sum(view.size_bytes for view in self.views)

@@ -1,7 +1,8 @@
-"""The recognizer: an immutable snapshot of some object models that answers what a query shows.
+"""The recognizer: an immutable snapshot of object models that recognises the object in a query.
 
-Every tier has one; they differ only in which objects it holds. A new one is built beside the old and swapped.
-`recognize_image` goes the whole way from an image to the answer.
+Every tier has one; they differ only in their objects. To change the objects, a new recognizer is built in the
+background and replaces the old one. `recognize_image` performs the whole pipeline, from an image to the
+answer.
 """
 
 from __future__ import annotations
@@ -30,32 +31,35 @@ from nearsight.common.recognition.verification import CLEAR_INLIERS, Verifier, a
 
 _DEFAULT_SETTINGS = RecognitionSettings()
 _HOPELESS = 4
-"""A candidate with so many times fewer votes than the winner has inliers is not going to overtake it."""
+"""Verification stops at a candidate that has this factor fewer votes than the winner has inliers."""
 
 _LEAST_ALIKE, _OBJECTS_PER_ALIKE, _MOST_ALIKE = 4, 40, 10
-"""Views that are verified of those that resemble one: more of many. Of 629, rivals were in the first 10."""
+"""Number of similar views that are verified per view: minimum, objects of the index per additional view, and
+maximum. Among 629 objects, all rivals were in the first 10."""
 _PHOTO_FEATURES, _MOST_ALIKE_PHOTO = 400, 4
-"""The same of a photo, and the features that are looked up: rivals came first here."""
+"""Features of a photo used to find similar views, and number of views verified. Rivals ranked first here."""
 _NO_VOTES = np.empty(0, np.int32)
 
 MAX_QUERY_FEATURES = 2_000
-"""More features of one query are not looked at: the weakest decide nothing, a stranger chose their number."""
+"""Maximum number of query features that are used; clients choose how many they send. Weaker ones do not
+change the answer."""
 
 _CLIP_LIMIT = 2.0
 _TILES = (8, 8)
 _SECOND_SIDE_PX, _SECOND_FEATURES = 960, 2000
-"""Of the second look, unless the first has more."""
+"""Longest side [px] and number of features of the second look; larger values of the first look take
+precedence."""
 
 
 class Resemblance(NamedTuple):
-    """How much two pictures have in common: inliers, and their share (`agreeing_share`)."""
+    """Similarity of two pictures: inliers, and their share of the common features (`agreeing_share`)."""
 
     inliers: int
     share: float
 
 
 class ObjectRecognizer:
-    """Recognises k objects. Immutable; `recognize` may be called from several threads at once."""
+    """Recognises k objects. Immutable and thread-safe: threads may call `recognize` concurrently."""
 
     def __init__(
         self, models: Mapping[str, ObjectModel], classifier: Classifier, settings: RecognitionSettings
@@ -63,7 +67,7 @@ class ObjectRecognizer:
         self.models: Mapping[str, ObjectModel] = MappingProxyType(dict(models))
         self.settings = settings
         self.backend = classifier.name
-        """Name of the classifier that was built (what ``auto`` picked)."""
+        """Name of the classifier backend in use; with ``auto``, the one that was chosen."""
         self._classifier = classifier
         self._verifier = Verifier(settings)
         self._doubtful_below = {name: self._inliers_to_be_sure(model) for name, model in self.models.items()}
@@ -72,7 +76,7 @@ class ObjectRecognizer:
     def build(
         cls, models: Iterable[ObjectModel], settings: RecognitionSettings = _DEFAULT_SETTINGS
     ) -> ObjectRecognizer:
-        """Index the models; none is legal, then everything is unknown.
+        """Build the index of the models. Without models, every query is unknown.
 
         Raises
         ------
@@ -104,13 +108,14 @@ class ObjectRecognizer:
 
     @property
     def size_bytes(self) -> int:
-        """Memory of all object models and of the index, whose part is calibrated."""
+        """Memory of all object models and of the index [bytes]; the index part is calibrated."""
         return sum(model.size_bytes for model in self.models.values()) + self._classifier.size_bytes
 
     def recognize(self, features: Features) -> RecognitionResult:
-        """What the query shows, or unknown.
+        """Recognise the object in a query; ``found`` is None if it is unknown.
 
-        Unknown, too, if it could be a rival that is not here: another tier has both.
+        The answer is also unknown if the object could be a rival that this recognizer does not hold. Another
+        tier holds both and can compare them.
         """
         match_ms = verify_ms = 0.0
         rejected: set[tuple[str, int]] = set()
@@ -123,16 +128,16 @@ class ObjectRecognizer:
             verify_ms += (started - matched) * 1e3
             if found is not None:
                 if found.inliers < self._doubtful_below[found.object_id]:
-                    break  # more votes would give more inliers to whatever it is
+                    break  # doubtful: more votes would only add inliers, for this object and its rival alike
                 return RecognitionResult(found, match_ms, verify_ms)
         match_ms += (time.perf_counter() - started) * 1e3
         return RecognitionResult(None, match_ms, verify_ms)
 
     def resembling(self, model: ObjectModel, photos: Iterable[Features] = ()) -> dict[str, Resemblance]:
-        """Objects that could be mistaken for another one, or it for them.
+        """Objects that could be mistaken for ``model``, or ``model`` for them, with their resemblance.
 
-        Views are verified as photos are, each as the photo of the other: now and then only one shows it.
-        ``photos`` show the object as cameras would, not as the whole picture: they give no share.
+        Views are verified like photos, in both directions, because sometimes only one direction succeeds.
+        ``photos`` show the object as a camera sees it, not the whole picture, so they give no share.
         """
         found: dict[str, Resemblance] = {}
 
@@ -160,9 +165,10 @@ class ObjectRecognizer:
         return found
 
     def _inliers_to_be_sure(self, model: ObjectModel) -> float:
-        """With fewer inliers the photo may show a rival of the object that is not here to be compared.
+        """Inliers below which a photo may show a rival of the object that this recognizer does not hold.
 
-        Never less than what is clear: pictures that shared 10 inliers were mistaken on photos with up to 21.
+        0 without such rivals; otherwise never below `CLEAR_INLIERS`: pictures that shared 10 inliers were
+        mistaken for each other on photos with up to 21.
         """
         absent = [inliers for rival, inliers in model.rivals.items() if rival not in self.models]
         most = max(absent, default=TWIN)
@@ -173,10 +179,10 @@ class ObjectRecognizer:
     def _verified(
         self, features: Features, candidates: Sequence[Candidate], rejected: set[tuple[str, int]]
     ) -> RecognizedObject | None:
-        """The verified candidate with the most inliers; less confident the closer another object comes.
+        """The verified candidate with the most inliers, or None; less confident if another object is close.
 
-        Views that fail are added to ``rejected`` and not tried again in a later round: the second look does
-        not depend on the votes.
+        Views that fail are added to ``rejected`` and skipped in later rounds, because the second matching of
+        the verification does not depend on the votes.
         """
         found: list[RecognizedObject] = []
         most_inliers = 0
@@ -210,23 +216,22 @@ def recognize_image(
     *,
     go_on: Callable[[], bool] = lambda: True,
 ) -> RecognitionResult:
-    """What an image shows, at first or at second look; times are sums over both.
+    """Recognise the object in an image, with a second look if the first finds none; times are sums.
 
-    The first look is cheap. The second sees the photo larger, with more features and its local contrast
-    evened out: that finds dark, small and cluttered objects. It is verified by the same rules, so it adds
-    answers and never changes one, and a photo that is recognised at first look pays nothing for it. It is for
-    whoever answers last and has the image (the cloud, an evaluation): a cache that looked again would pay at
-    every miss.
+    The first look is cheap. The second uses a larger image, more features and equalised local contrast. It
+    finds dark, small and cluttered objects. It is verified by the same rules, so it adds answers and never
+    changes one. Photos that are recognised at the first look have no extra cost. Only the last tier that has
+    the image should use it (the cloud, an evaluation): a cache would pay for it at every miss.
 
     Parameters
     ----------
     source : bytes, path or ndarray
         As for `load_image`.
     recognizer : ObjectRecognizer
-        Its settings say whether to look again.
+        Its setting ``look_again`` enables the second look.
     extractor : FeatureExtractor
     go_on : callable
-        Asked before the second look; False: there is no time left.
+        Called before the second look; returns False if no time is left for it.
 
     Raises
     ------
@@ -253,7 +258,7 @@ def recognize_image(
 def look_again(
     source: ImageSource, recognizer: ObjectRecognizer, extractor: FeatureExtractor
 ) -> RecognitionResult:
-    """The second look of `recognize_image`, which see."""
+    """Recognise the object in an image with the second look of `recognize_image` only."""
     settings = recognizer.settings
     side_px = max(settings.limits.longest_side, _SECOND_SIDE_PX)
     image = load_image(source, replace(settings.limits, longest_side=side_px))
@@ -264,7 +269,7 @@ def look_again(
 
 
 def even_contrast(image: GrayImage) -> GrayImage:
-    """The image with its contrast equalised in each of 8 x 8 tiles, noise held down by the clip limit.
+    """Equalise the contrast in each of 8 x 8 tiles; the clip limit bounds the amplification of noise.
 
     CLAHE (Zuiderveld, Graphics Gems IV, 1994).
     """
@@ -273,10 +278,10 @@ def even_contrast(image: GrayImage) -> GrayImage:
 
 
 def pin_threads() -> None:
-    """Keep OpenCV (whole process) and FAISS (calling thread) to one thread each, as f(k) is measured.
+    """Limit OpenCV (whole process) and FAISS (calling thread) to one thread each, as f(k) assumes.
 
-    OpenMP keeps its number of threads per calling thread, so the FAISS backends repeat this for the thread
-    that searches; a daemon calls it once at start-up.
+    OpenMP stores the number of threads per calling thread. So the FAISS backends set it again in the thread
+    that searches. A daemon calls this function once at start-up.
     """
     cv2.setNumThreads(1)
     faiss.omp_set_num_threads(1)

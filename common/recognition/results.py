@@ -1,4 +1,4 @@
-"""What recognition answers: an object with its corners and confidence, or unknown."""
+"""Results of recognition: an object with its corners and confidence, or unknown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Corners = tuple[tuple[float, float], tuple[float, float], tuple[float, float], t
 
 @dataclass(frozen=True, slots=True)
 class RecognizedObject:
-    """An object that was found and verified; or the label of a network, which is then the id as well.
+    """An object that was found and verified, or the label of a network, which is then also the id.
 
     Attributes
     ----------
@@ -21,9 +21,9 @@ class RecognizedObject:
     inliers : int
         Correspondences that agree with one homography; 0 for a network.
     corners : four (x, y) pairs, or None
-        Where the object's top-left, top-right, bottom-right and bottom-left corners are, in pixels of
-        the image that the application gave. They may lie outside of it. None in an answer of the result
-        cache or a network, which do not know where the object is in this photo.
+        Positions of the object's top-left, top-right, bottom-right and bottom-left corners, in pixels of the
+        source image. They may lie outside of it. None in answers of the result cache and of networks, which
+        do not locate the object in the photo.
     """
 
     object_id: str
@@ -37,12 +37,12 @@ class RecognizedObject:
 
 @dataclass(frozen=True, slots=True)
 class RecognitionResult:
-    """Outcome of looking up one photo."""
+    """Result of recognising one photo, with the time of each step [ms]."""
 
     found: RecognizedObject | None
-    """None means unknown: no object passed the verification. Never a guess."""
+    """None means unknown: no object passed the verification."""
     match_ms: float
     verify_ms: float
-    """Time spent in the classifier and in the verification."""
+    """Time in the classifier and in the verification [ms]."""
     extract_ms: float = 0.0
-    """Time spent on features; 0 where they were given."""
+    """Time for extracting features [ms]; 0 if the caller supplied them."""

@@ -1,23 +1,23 @@
-"""Verification: do the correspondences fit one view of a flat object? Otherwise the answer is unknown.
+"""Verification: tests whether correspondences fit a view of a flat object; otherwise the answer is unknown.
 
-A homography is estimated per candidate view with MAGSAC++ (Barath et al., CVPR 2020; OpenCV's USAC). An
-inlier ratio alone accepts noise: 5 random correspondences pass "more than half are inliers" in 63 % of
-trials. So five conditions must hold:
+A homography is estimated per candidate view with MAGSAC++ (Barath et al., CVPR 2020; OpenCV's USAC). A
+threshold on the inlier ratio alone accepts noise: 5 random correspondences pass "more than half are inliers"
+in 63 % of trials. So five conditions must hold:
 
-1. a minimum of inliers at distinct places,
+1. a minimum number of inliers at distinct places,
 2. a minimum ratio of inliers,
-3. an agreement that chance does not explain (`log10_false_alarms`),
+3. an agreement that is unlikely by chance (`log10_false_alarms`),
 4. a quadrilateral that a camera can see (`is_plausible`),
-5. inliers spread over the picture: two pictures may share a logo or a wheel without being the same.
+5. inliers spread over the picture: different pictures may share a logo or a wheel.
 
-The minimum grows with the features of the query, because what different pictures share does too: at 2000
-features, a banner or a tiled floor that two pictures have in common gave up to 24 inliers (58,000 wrong pairs
-of views).
+The minimum number of inliers grows with the features of the query, because more features also give more
+inliers between different pictures that share a detail. With 2000 features, a common banner or tiled floor
+gave up to 24 inliers (58,000 wrong pairs of views).
 
-The votes of a candidate are tried first: they are there and mostly suffice. If they do not, the query is
-matched again against this one view. The ratio test is then between features of one view, without the
-thousands of other objects that drown a weak one, and finds about twice as many correspondences. This second
-look is what finds dark paintings; its cost does not depend on the number of objects.
+The votes of a candidate serve as correspondences first: they are available and usually suffice. Otherwise the
+query is matched again against this one view. The ratio test then compares only features of one view, without
+the thousands of other objects that suppress weak matches, and finds about twice as many correspondences. This
+second matching recognises dark paintings. Its cost does not depend on the number of objects.
 """
 
 from __future__ import annotations
@@ -40,36 +40,39 @@ from nearsight.common.recognition.settings import RecognitionSettings
 _SEED = 1
 _ITERATIONS = 2000
 _PLACE_PX = 4
-"""ORB finds one corner on several levels of its pyramid; inliers within such a cell count once."""
+"""Cell size [px] of distinct places. ORB finds one corner on several pyramid levels; inliers in one cell
+count once."""
 _MIN_SPREAD_PX = 8.0
-"""Standard deviation of the inliers across their narrow direction: points on a line fix no homography."""
+"""Minimum standard deviation of the inliers across their narrow direction: points on a line do not determine
+a homography."""
 _MIN_COVERAGE = 0.04
-"""Of the visible part of the view, the part that the inliers span. Measured: 0.05 to 1 for true answers."""
+"""Minimum part of the visible area of the view that the inliers span. Measured on correct answers: 0.05 to
+1."""
 _MAX_DISTANCE_BITS = 80
 CLEAR_INLIERS = 25
-"""Votes with so many inliers need no second look."""
+"""Number of inliers at which a result is clear: the votes then need no second matching."""
 
 _SAMPLE = 4
-"""Correspondences that define a homography."""
+"""Number of correspondences that define a homography."""
 _MIN_AREA = 0.003
-"""Of the query image: below, ten inliers at 5 px fit into the object by accident."""
+"""Minimum area as a share of the query image. In a smaller area, ten inliers within 5 px occur by chance."""
 _MAX_AREA = 50.0
-"""Of the query image: a close-up shows at least a fiftieth of the object."""
+"""Maximum area as a share of the query image: a close-up shows at least a fiftieth of the object."""
 _MAX_FORESHORTENING = 6.0
-"""Largest ratio of opposite sides; a photo under 80 degrees stays below."""
+"""Maximum ratio of opposite sides; photos taken at up to 80 degrees stay below."""
 _MIN_SINE = 0.17
-"""Of a corner's angle: 10 degrees."""
+"""Minimum sine of a corner's angle: 10 degrees."""
 
 
 _LEAST_COMMON = 0.2
-"""Of the area of both pictures, the part that both show: less is a detail."""
+"""Minimum area that two pictures have in common, as a share of the larger one; less counts as a detail."""
 _LEAST_KEPT = 0.15
-"""Of the features, when a picture is reduced: fewer decide nothing."""
+"""Lower limit of `kept_share`: a smaller share would leave too few features to decide."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """A homography that passed every test."""
+    """A homography that satisfied every condition: projected corners (4, 2) and the number of inliers."""
 
     corners: NDArray[np.float64]
     inliers: int
@@ -78,14 +81,14 @@ class Fit:
 class Verifier:
     """Accepts a candidate only if a plausible homography explains enough correspondences.
 
-    Deterministic: the sampler is seeded with a constant. Thread-safe: it keeps no state.
+    Deterministic: the sampler has a constant seed. Thread-safe: it has no mutable state.
     """
 
     def __init__(self, settings: RecognitionSettings) -> None:
         self._settings = settings
 
     def verify(self, query: Features, model: ObjectModel, candidate: Candidate) -> RecognizedObject | None:
-        """The object with its corners in the frame of the source image, or None."""
+        """The object with its corners in the frame of the source image, or None if the verification fails."""
         fit = self._best_fit(query, model.views[candidate.view], candidate)
         if fit is None:
             return None
@@ -102,10 +105,11 @@ class Verifier:
         )
 
     def _best_fit(self, query: Features, view: Features, candidate: Candidate) -> Fit | None:
-        """The fit of the votes if that is clear, else the better one of it and the second look's."""
+        """The fit of the votes if it is clear, else the better of it and the fit of the second matching."""
         votes = len(candidate.query_indices)
         again = None
-        if votes < CLEAR_INLIERS:  # too few to be clear, whatever their fit: it may not even be needed
+        # The votes cannot give a clear fit, and the second matching may make their fit unnecessary.
+        if votes < CLEAR_INLIERS:
             again = self._fit(query, view, *self._match_again(query, view))
             if again is not None and again.inliers > votes:
                 return again
@@ -117,7 +121,7 @@ class Verifier:
         return again if fit is None or (again is not None and again.inliers > fit.inliers) else fit
 
     def _match_again(self, query: Features, view: Features) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Correspondences of the whole query with this view alone, best first, each view feature once."""
+        """Correspondences of the whole query with this view alone, best first; each view feature once."""
         faiss.omp_set_num_threads(1)
         distances, nearest = faiss.knn_hamming(query.descriptors, view.descriptors, 2)
         rival = np.where(nearest[:, 1] >= 0, distances[:, 1], _MAX_DISTANCE_BITS).astype(np.float64)
@@ -169,24 +173,24 @@ class Verifier:
 def confidence(inliers: int, runner_up_inliers: int) -> float:
     """Confidence in (0, 1]: grows with the inliers and with the margin over the next verified object.
 
-    10 inliers alone give 0.39, 50 give 0.92; a runner-up with as many inliers halves it.
+    10 inliers give 0.39 and 50 give 0.92; a runner-up with the same number of inliers halves the value.
     """
     margin = 1 - 0.5 * min(1.0, runner_up_inliers / max(inliers, 1))
     return max(1e-6, -float(np.expm1(-inliers / 20)) * margin)
 
 
 def agreeing_share(found: RecognizedObject, query: Features, view: Features) -> float:
-    """Of the features that two pictures could share, the part that agrees; 0 if they share only a detail.
+    """Share of the common features of two pictures that agree; 0 if they have only a detail in common.
 
-    A copy that was cropped shows fewer features, a reduced one no fine ones. So features outside of the
-    common part, or too fine for the smaller picture, do not count.
+    A cropped copy shows fewer features; a reduced copy lacks the fine ones. So features outside of the common
+    area, or too fine for the smaller picture, do not count.
 
     Parameters
     ----------
     found : RecognizedObject
-        What the query was verified to show.
+        Result of verifying the query against the view.
     query, view : Features
-        Of the query, and of the view of the object.
+        Features of the query and of the view of the object.
     """
     frame = _outline(view.image_size)
     scaling = np.array(query.image_size, np.float64) / np.array(query.source_size, np.float64)
@@ -209,11 +213,7 @@ def _outline(size: tuple[int, int]) -> NDArray[np.float32]:
 
 
 def kept_share(times: float) -> float:
-    """Of the features of a picture, those that are left if it is so many times smaller; 1 if it is not.
-
-    Levels of the pyramid are ``SCALE`` apart and have features in proportion to their sides; what is lost are
-    the largest levels.
-    """
+    """Share of a picture's features that remain if it is reduced by ``times``; 1 if it is not reduced."""
     beyond = SCALE**-LEVELS
     return max(_LEAST_KEPT, (1 / max(times, 1.0) - beyond) / (1 - beyond))
 
@@ -221,7 +221,7 @@ def kept_share(times: float) -> float:
 def _homography(
     source: NDArray[np.float32], target: NDArray[np.float32], reprojection_px: float
 ) -> tuple[NDArray[np.float64] | None, NDArray[np.uint8] | None]:
-    """Homography (3, 3) from source to target and inlier mask (N, 1); points are sorted best first."""
+    """Homography (3, 3) from source to target and inlier mask (N, 1); points must be sorted best first."""
     params = cv2.UsacParams()
     params.sampler = cv2.SAMPLING_PROSAC
     params.score = cv2.SCORE_METHOD_MAGSAC
@@ -236,23 +236,23 @@ def _homography(
 
 
 def places(points: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Numbers (N,) of the cells in which points (N, 2) lie; points of one cell count as one place."""
+    """Cell numbers (N,) of points (N, 2); points in one cell count as one place."""
     cells = np.floor(points / _PLACE_PX).astype(np.int64)
     return np.asarray(cells[:, 0] * 65536 + cells[:, 1], np.int64)
 
 
 def distinct_places(points: NDArray[np.float32]) -> int:
-    """Number of cells that hold a point."""
+    """Number of cells that contain a point."""
     return len(np.unique(places(points)))
 
 
 def _covers(
     points: NDArray[np.float32], view: Features, homography: NDArray[np.float64], image_size: tuple[int, int]
 ) -> bool:
-    """Whether the points span enough of what the query image shows of the view."""
+    """Whether the points span enough of the part of the view that is visible in the query image."""
     area = _area(points)
     width, height = np.ptp(view.keypoints, axis=0)
-    if area >= _MIN_COVERAGE * float(width) * float(height):  # even if all of it can be seen
+    if area >= _MIN_COVERAGE * float(width) * float(height):  # enough even if the whole view is visible
         return True
     return area >= _MIN_COVERAGE * _area(_visible(view, homography, image_size))
 
@@ -272,7 +272,7 @@ def _area(points: NDArray[np.float32]) -> float:
 
 
 def _spread(points: NDArray[np.float32]) -> float:
-    """Standard deviation in pixels across the narrow direction of the points."""
+    """Standard deviation of the points across their narrow direction [px]."""
     centred = points.astype(np.float64) - points.mean(axis=0, dtype=np.float64)
     (xx, xy), (_, yy) = (centred.T @ centred / (len(points) - 1)).tolist()
     smaller = (xx + yy) / 2 - math.hypot((xx - yy) / 2, xy)  # eigenvalue of the covariance
@@ -280,7 +280,7 @@ def _spread(points: NDArray[np.float32]) -> float:
 
 
 def log10_false_alarms(correspondences: int, inliers: int, radius_px: float, area_px: float) -> float:
-    """How many homographies would agree so well by chance: the decimal logarithm of the expected number.
+    """Decimal logarithm of the number of homographies expected to agree equally well by chance.
 
     The a-contrario test of Moisan and Stival ("A probabilistic criterion to detect rigid point matches", IJCV
     2004) in the form for homographies (Moulon et al., ACCV 2012): under the background model, where the
@@ -289,8 +289,8 @@ def log10_false_alarms(correspondences: int, inliers: int, radius_px: float, are
 
         NFA(n, k) = (n - 4) C(n, k) C(k, 4) (pi r^2 / A)^(k - 4)
 
-    with A the area of the image. A fixed number of inliers means little among 20 correspondences and nothing
-    among 500; a fixed ratio the reverse. This number means the same everywhere.
+    with A the area of the image. A fixed number of inliers means less among 500 correspondences than among
+    20; a fixed ratio means less among 20. This number has the same meaning for any number of correspondences.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ def log10_false_alarms(correspondences: int, inliers: int, radius_px: float, are
     Returns
     -------
     float
-        Below 0: unlikely by chance. ``inf`` if there are no more inliers than a homography always has.
+        Below 0 if chance is unlikely. ``inf`` if there are at most the 4 inliers that every homography has.
     """
     if inliers <= _SAMPLE:
         return math.inf
@@ -329,10 +329,10 @@ def project_corners(homography: NDArray[np.float64], size: tuple[int, int]) -> N
 def is_plausible(corners: NDArray[np.float64], image_size: tuple[int, int]) -> bool:
     """Whether corners (4, 2), clockwise from the top left, are a flat object seen from its front.
 
-    Convex, not mirrored, not needle-shaped, neither tiny nor gigantic, and overlapping the image. ORB tells a
-    picture from its mirror image, so a mirrored quadrilateral is a false match, not a reflection.
+    They must be convex, not mirrored, not needle-shaped, neither too small nor too large, and overlap the
+    image. ORB distinguishes a picture from its mirror image, so a mirrored quadrilateral is a false match.
     """
-    # Plain numbers: NumPy takes five times as long for four corners.
+    # Python floats: for four corners, NumPy takes five times as long.
     points: list[list[float]] = corners.tolist()
     edges, lengths, area = [], [], 0.0
     for (x, y), (x_to, y_to) in zip(points, points[1:] + points[:1], strict=True):

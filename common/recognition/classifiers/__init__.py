@@ -1,5 +1,5 @@
 """Indexes over the descriptors of object models: one interface, several backends.
 
-`classifier` is the interface with the vote that all share, `registry` names the backends.
+`classifier` defines the interface and the common voting; `registry` lists the backends by name.
 May import: `common.errors` and the models of `common.recognition`.
 """

@@ -1,4 +1,4 @@
-"""Backends to compare with: the matchers of OpenCV that the dissertation used, and FALCONN."""
+"""Backends for comparison: the OpenCV matchers that the dissertation used, and FALCONN."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from nearsight.common.recognition.models import ObjectModel
 _FLANN_INDEX_LSH = 6
 _FLANN_TABLES, _KEY_BITS, _PROBE_LEVEL = 12, 16, 1
 _BLOCK_ROWS = 2**17
-"""`BFMatcher` packs row and block into one int and refuses blocks of 2**18 rows."""
+"""Rows per block. `BFMatcher` packs row and block into one int and refuses blocks of 2**18 rows."""
 _FALCONN_TABLES, _FALCONN_PROBES, _FALCONN_SEED = 10, 30, 1
 
 
 class _OpenCvClassifier(Classifier):
-    """Common to both: one matcher, trained with all rows in blocks.
+    """Base of both OpenCV backends: one matcher, trained with all rows in blocks.
 
-    OpenCV does not promise that a matcher may be shared between threads (`knnMatch` is not const), so a lock
-    admits one at a time.
+    OpenCV does not guarantee that a matcher can be shared between threads (`knnMatch` is not const), so a
+    lock admits one thread at a time.
     """
 
     def __init__(
@@ -41,7 +41,8 @@ class _OpenCvClassifier(Classifier):
             matcher.train()
 
     def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
-        wanted = min(NEIGHBOURS, len(self._table.descriptors))  # FLANN refuses more than there are
+        # FLANN refuses to return more neighbours than rows.
+        wanted = min(NEIGHBOURS, len(self._table.descriptors))
         with self._lock:
             found = self._matcher.knnMatch(descriptors, wanted)
         distances, rows = _none_found(len(descriptors))
@@ -55,8 +56,8 @@ class _OpenCvClassifier(Classifier):
 class FlannLshClassifier(_OpenCvClassifier):
     """FLANN's LSH with the dissertation's parameters: 12 tables, key size 16, multi-probe level 1.
 
-    FLANN draws the tables' bits from a generator that OpenCV shares in the process: one index always answers
-    alike, two of the same models may differ.
+    FLANN draws the bits of the tables from a random generator that the whole process shares. One index always
+    gives the same answers; two indexes of the same models may differ.
     """
 
     name = "flann-lsh"
@@ -73,7 +74,7 @@ class FlannLshClassifier(_OpenCvClassifier):
 
 
 class BruteForceClassifier(_OpenCvClassifier):
-    """OpenCV's `BFMatcher`: exact, and the dissertation's own brute-force baseline."""
+    """OpenCV's `BFMatcher`: exact; the dissertation's brute-force baseline."""
 
     name = "brute-force"
 
@@ -82,10 +83,10 @@ class BruteForceClassifier(_OpenCvClassifier):
 
 
 class FalconnClassifier(Classifier):
-    """Multi-probe cross-polytope LSH: FALCONN (Andoni et al., NeurIPS 2015), a library without wheels.
+    """Multi-probe cross-polytope LSH: FALCONN (Andoni et al., NeurIPS 2015); the library has no wheels.
 
-    A binary descriptor becomes a vector of ±1, of which the squared Euclidean distance is four times the
-    Hamming distance: 1 KB of memory per descriptor.
+    A binary descriptor becomes a vector of ±1, for which the squared Euclidean distance is four times the
+    Hamming distance. This takes 1 KB of memory per descriptor.
 
     Raises
     ------
@@ -102,7 +103,7 @@ class FalconnClassifier(Classifier):
         self._vectors = _as_vectors(self._table.descriptors)  # FALCONN keeps a pointer, not a copy
         if not len(self._vectors):
             return
-        if len(self._vectors) == 1:  # FALCONN crashes with a single point: give it the opposite one too
+        if len(self._vectors) == 1:  # FALCONN crashes with a single point, so the opposite point is added
             self._vectors = np.concatenate([self._vectors, -self._vectors])
         dimension = self._vectors.shape[1]
         parameters = falconn.get_default_parameters(
@@ -113,7 +114,7 @@ class FalconnClassifier(Classifier):
         parameters.num_setup_threads = 1
         self._index = falconn.LSHIndex(parameters)
         self._index.setup(self._vectors)
-        # A pool is thread-safe, unlike a query object.
+        # A query pool is thread-safe; a query object is not.
         self._pool = self._index.construct_query_pool(_FALCONN_PROBES)
 
     def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
@@ -138,7 +139,7 @@ def _as_vectors(descriptors: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def _library() -> Any:
     try:
-        import falconn  # noqa: PLC0415 optional: asked for only where the backend is chosen
+        import falconn  # noqa: PLC0415 optional: imported only if this backend is chosen
     except ImportError as error:
         raise MissingDependency(
             "the backend 'falconn' needs the library falconn", advice="install it with: make falconn"

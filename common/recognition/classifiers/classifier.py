@@ -1,21 +1,22 @@
-"""The classifier: an immutable index over the descriptors of k object models, and the vote that it takes.
+"""The classifier: an immutable index over the descriptors of k object models, with voting.
 
-Backends differ only in how they find the nearest descriptors. The rest is here: from neighbours to votes,
-from votes to candidate views.
+Backends differ only in how they find the nearest descriptors. This module implements the rest: from
+neighbours to votes, and from votes to candidate views.
 
-A query descriptor votes for the object of its nearest neighbour if that is clearly nearer than the nearest
-neighbour *of another object* (ratio test). Views of one object never compete with each other, nor do twins:
-else one picture under two ids would get no vote. Where nobody else is found, a rival at the usual distance of
-unrelated descriptors is assumed: so the test stays sane with a single object, and with hash tables that
-return fewer neighbours than asked for.
+A query descriptor votes for the object of its nearest neighbour if that neighbour is clearly nearer than the
+nearest neighbour *of another object* (ratio test). Views of one object do not compete with each other, and
+neither do twins: otherwise a picture stored under two ids would receive no votes. If no other object is among
+the neighbours, the usual distance of unrelated descriptors is used instead. So the test also works with a
+single object, and with hash tables that return fewer neighbours than requested.
 
-The vote is a sequential decision. Descriptors come strongest first, in chunks; after each chunk it stops if
+Voting is a sequential decision. Descriptors are processed in chunks, strongest first. After each chunk,
+voting stops if
 
-1. the leader has at least ``decisive_votes`` (enough to verify by), and
-2. leader - runner-up >= ``decisive_lead`` * sqrt(leader + runner-up): were both equally likely, each vote
-   would be a coin toss, and a lead of 3 standard deviations would come up once in 700 looks.
+1. the leader has at least ``decisive_votes`` (enough for a verification), and
+2. leader - runner-up >= ``decisive_lead`` * sqrt(leader + runner-up): if both were equally likely, each vote
+   would be a coin toss, and a lead of 3 standard deviations would occur once in 700 checks.
 
-Whoever leads so clearly is verified; if that fails (a logo that many covers share), the vote goes on.
+The leader is then verified. If that fails (for example, because many covers share a logo), voting continues.
 """
 
 from __future__ import annotations
@@ -32,50 +33,53 @@ from numpy.typing import NDArray
 from nearsight.common.recognition.models import DESCRIPTOR_BYTES, TWIN, Features, ObjectModel
 
 Neighbours = tuple[NDArray[np.int32], NDArray[np.int64]]
-"""Hamming distances (N, K), not decreasing, and rows of the table (N, K), -1 where fewer were found."""
+"""Hamming distances (N, K), not decreasing, and rows of the table (N, K), -1 for missing neighbours."""
 
 NEIGHBOURS = 4
-"""Neighbours asked for per descriptor: enough to see past three views of the best object to its rival."""
+"""Neighbours requested per descriptor: the best object may have three views before its first rival."""
 
 TABLE_BYTES = DESCRIPTOR_BYTES + 3 * 4
-"""Of `DescriptorTable` for each descriptor."""
+"""Memory of `DescriptorTable` per descriptor [bytes]."""
 
 _STANDS_OUT = 2.0
-"""Standard deviations (of a Poisson count) above the median of the other objects."""
+"""Standard deviations (of a Poisson count) by which a candidate must exceed the median of the other
+objects."""
 _MIN_OTHERS = 3
-"""Fewer tell nothing about what is usual: several of them may be in the photo."""
+"""Minimum number of other objects for a useful median; with fewer, several of them may be in the photo."""
 _LEAST_ALIKE = 6
 _MANY_DESCRIPTORS = 600_000
-"""Descriptors with a near neighbour in a look-alike, and the size of the index that says what is near: 629
-pictures, where they were 7 and more in 15 pairs. A small index would call nearly all near."""
+"""Minimum descriptors with a near neighbour in a look-alike, and the index size that defines "near". Measured
+among 629 pictures: 7 or more such descriptors in 15 pairs. In a small index, nearly all would be near."""
 
 
 @dataclass(frozen=True, slots=True)
 class VotingRule:
-    """How neighbours become votes, and when counting may stop."""
+    """Rules for turning neighbours into votes and for stopping early."""
 
     ratio: float = 0.85
-    """A vote counts if its distance is below ``ratio`` times that to another object's best descriptor."""
+    """A vote counts if its distance is below ``ratio`` times the distance to the best descriptor of another
+    object."""
     max_distance_bits: int = 80
-    """A farther neighbour says nothing; unrelated ORB descriptors differ in about 128 of 256 bits."""
+    """Neighbours at a greater distance do not vote; unrelated ORB descriptors differ in about 128 of 256
+    bits."""
     voting_features: int = 2000
-    """Strongest descriptors that vote."""
+    """Number of strongest descriptors that vote."""
     chunk: int = 100
-    """Descriptors looked up at a time."""
+    """Number of descriptors per lookup."""
     early_stop: bool = True
-    """Whether counting may stop before all have voted."""
+    """Whether voting may stop before all descriptors have voted."""
     decisive_votes: int = 10
     decisive_lead: float = 3.0
-    """See the module's rule."""
+    """Conditions for stopping early; see the module's docstring."""
     min_votes: int = 3
-    """Views with fewer votes are no candidates."""
+    """Views with fewer votes are not candidates."""
     candidates: int = 6
-    """Views returned at most."""
+    """Maximum number of views returned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A view that the query may show, with the correspondences that say so."""
+    """A view that the query may show, with its correspondences."""
 
     object_id: str
     view: int
@@ -84,17 +88,17 @@ class Candidate:
     """Number of correspondences."""
     query_indices: NDArray[np.int32]
     view_indices: NDArray[np.int32]
-    """(votes,) int32: which query feature corresponds to which feature of the view, the most
-    distinctive first."""
+    """(votes,) int32: indices of corresponding features in the query and in the view, the most distinctive
+    first."""
 
 
 class Classifier(ABC):
-    """An immutable index over object models. Safe to use from several threads at once."""
+    """An immutable index over object models. Thread-safe."""
 
     name: ClassVar[str]
     """Name of the backend in the registry."""
     search_bytes: ClassVar[int] = 0
-    """Memory for each descriptor beside the table: calibrated, see decision 050."""
+    """Memory per descriptor in addition to the table [bytes]; calibrated, see decision 050."""
 
     def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
         self._table = DescriptorTable.of(models)
@@ -102,24 +106,34 @@ class Classifier(ABC):
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the index: the table as it is, the rest as calibrated."""
+        """Memory of the index [bytes]: the actual table, and the calibrated size of the search structure."""
         return len(self._table.descriptors) * (TABLE_BYTES + self.search_bytes)
 
     @abstractmethod
     def _neighbours(self, descriptors: NDArray[np.uint8]) -> Neighbours:
         """Nearest rows of the table for descriptors (N, 32), nearest first, at most `NEIGHBOURS` each.
 
-        Called only if the table has rows. May return fewer, filled up with row -1.
+        Called only if the table has rows. Missing neighbours have row -1.
         """
 
     def __len__(self) -> int:
-        """Objects in the index."""
+        """Number of objects in the index."""
         return len(self._table.object_ids)
 
     def most_alike(self, features: Features, most: int, beside: str) -> tuple[tuple[str, int], ...]:
-        """Views (object id, index) of other objects with a near neighbour for most descriptors.
+        """Views (object id, index) of other objects that have a near neighbour for the most descriptors.
 
-        For whoever looks for look-alikes: of several objects with one pattern none passes the ratio test.
+        Used to find look-alikes. The ratio test cannot be used for that, because it rejects a pattern that
+        several objects share.
+
+        Parameters
+        ----------
+        features : Features
+            The view whose look-alikes are wanted.
+        most : int
+            Maximum number of views returned.
+        beside : str
+            Id of the object that is left out.
         """
         table = self._table
         if not len(features) or not len(table.descriptors):
@@ -136,10 +150,10 @@ class Classifier(ABC):
         return tuple((table.object_ids[index], view) for index, view in alike)
 
     def rounds(self, features: Features) -> Iterator[tuple[Candidate, ...]]:
-        """Candidate views, most votes first, each time that they are worth verifying.
+        """Candidate views, most votes first, each time they are worth verifying.
 
-        Yields when one object's lead is decisive and, if the caller asks on because the verification failed,
-        again when twice as many descriptors have voted, and at last when all have.
+        Yields when the lead of one object is decisive. If the caller continues because the verification
+        failed, it yields again when twice as many descriptors have voted, and finally when all have.
         """
         count = min(len(features), self._rule.voting_features)
         if not count or not len(self._table.descriptors):
@@ -157,27 +171,27 @@ class Classifier(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DescriptorTable:
-    """All descriptors of all views in one array; leads back from a row to object, view and keypoint."""
+    """All descriptors of all views in one array; maps a row to its object, view and keypoint."""
 
     object_ids: tuple[str, ...]
-    """Length O."""
+    """Ids of the objects, length O."""
     views: tuple[tuple[int, int], ...]
-    """Length V: object index and index of the view within its object."""
+    """Object index and index of the view within its object, length V."""
     group_of_object: NDArray[np.int32]
-    """(O,) int32: index of an object; twins have the same, as they compete as one."""
+    """(O,) int32: group of each object; twins share a group and compete as one object."""
     descriptors: NDArray[np.uint8]
-    """(M, 32) uint8."""
+    """(M, 32) uint8: descriptors of all views."""
     group_of_row: NDArray[np.int32]
     view_of_row: NDArray[np.int32]
     index_in_view: NDArray[np.int32]
-    """(M,) int32: group of the row's object, index into ``views``, and of the feature within its
-    view."""
+    """(M,) int32, for each row: group of its object, index into ``views``, and index of its feature within
+    the view."""
     unrelated_bits: float
-    """`unrelated_distance_bits` of M."""
+    """`unrelated_distance_bits` for M descriptors."""
 
     @classmethod
     def of(cls, models: Sequence[ObjectModel]) -> DescriptorTable:
-        """The table of these models, in their order."""
+        """Build the table of these models, in their order."""
         views = [(index, view) for index, model in enumerate(models) for view in range(len(model.views))]
         blocks = [models[index].views[view].descriptors for index, view in views]
         sizes = np.array([len(block) for block in blocks], np.int64)
@@ -199,7 +213,7 @@ class DescriptorTable:
 
 
 def _groups(models: Sequence[ObjectModel]) -> NDArray[np.int32]:
-    """For each model the index of one of them, the same for twins, and for twins of twins."""
+    """Group (O,) of each model: the index of one of its models; twins, and twins of twins, share a group."""
     index_of = {model.object_id: index for index, model in enumerate(models)}
     groups = np.arange(len(models), dtype=np.int32)
     for index, model in enumerate(models):
@@ -210,7 +224,7 @@ def _groups(models: Sequence[ObjectModel]) -> NDArray[np.int32]:
 
 
 class Vote:
-    """The votes of one query, as far as they have been counted."""
+    """The votes counted so far for one query."""
 
     def __init__(self, table: DescriptorTable, rule: VotingRule) -> None:
         self._table = table
@@ -226,7 +240,7 @@ class Vote:
         groups = np.where(rows >= 0, self._table.group_of_row[rows], -1)
         other = (groups != groups[:, :1]) & (rows >= 0)
         found = distances[np.arange(len(rows)), other.argmax(axis=1)]
-        # K neighbours of one object: others are at least as far as the last of them.
+        # If all K neighbours are of one object, other objects are at least as far as the last neighbour.
         unseen = np.maximum(np.where(rows[:, -1] >= 0, distances[:, -1], 0), self._table.unrelated_bits)
         rival = np.where(other.any(axis=1), found, unseen).astype(np.float64)
         best = distances[:, 0]
@@ -248,7 +262,7 @@ class Vote:
         return most >= self._rule.decisive_votes and most - next_most >= lead
 
     def candidates(self) -> tuple[Candidate, ...]:
-        """Views with the most votes first; each feature of a view is counted once."""
+        """Views with enough votes, most votes first; each feature of a view counts once."""
         queries, rows = np.concatenate(self._queries), np.concatenate(self._rows)
         order = np.argsort(np.concatenate(self._ratios), kind="stable")
         _, first = np.unique(rows[order], return_index=True)
@@ -274,22 +288,22 @@ class Vote:
         return tuple(chosen)
 
     def _stands_out(self, object_index: int, all_votes: list[int]) -> bool:
-        """Whether an object has more votes than a photo of something else gives to everybody.
+        """Whether an object has more votes than a photo of something else would give it.
 
-        In a small catalogue clutter has few objects to vote for, and each gets several votes. ``all_votes``
-        are those of all objects, sorted.
+        In a small catalogue, clutter has few objects to vote for, so each receives several votes.
+        ``all_votes`` are the votes of all objects, sorted.
         """
         own = int(self._votes[self._table.group_of_object[object_index]])
         if len(all_votes) - 1 < _MIN_OTHERS:
             return True
         others = all_votes.copy()
         others.remove(own)
-        usual = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2  # their median
+        usual = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2  # median of the others
         return own >= usual + _STANDS_OUT * math.sqrt(usual)
 
 
 def unrelated_distance_bits(descriptors: int) -> float:
-    """Usual distance of a query descriptor to the nearest of so many unrelated ones.
+    """Usual distance of a query descriptor to the nearest of ``descriptors`` unrelated ones [bits].
 
     Medians measured with ORB on photos of objects that are not in the catalogue (Stanford Mobile Visual
     Search): 70, 60, 55, 49 and 47 bits with 1, 5, 20, 126 and 504 thousand descriptors.

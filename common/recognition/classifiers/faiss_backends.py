@@ -1,4 +1,4 @@
-"""Backends on FAISS: exact search, multi-index hashing, graph search. Searching is thread-safe."""
+"""Backends on FAISS: exact search, multi-index hashing and graph search. Searching is thread-safe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from nearsight.common.recognition.models import ObjectModel
 
 _MIN_BITS, _MAX_BITS = 8, 21
 _COPY_BYTES, _NUMBER_BYTES, _BUCKET_BYTES = 32, 8, 85
-"""Of the tables: for each descriptor, a copy and its number in each table; for each bucket, as measured."""
+"""Memory of the hash tables [bytes]: copy of a descriptor, its number in each table, and a bucket
+(measured)."""
 
 _SAMPLE = 4000
 _BLOCK = 4096
@@ -32,9 +33,9 @@ _SEARCH_EFFORT = 16
 
 
 class ExactClassifier(Classifier):
-    """Compares with every descriptor; the cost grows with k, but nothing is faster for a few objects.
+    """Compares with every descriptor. The cost grows with k, but no backend is faster for a few objects.
 
-    The reference for every other backend.
+    The reference for all other backends.
     """
 
     name = "exact"
@@ -48,19 +49,19 @@ class ExactClassifier(Classifier):
 class MultiHashClassifier(Classifier):
     """Multi-index hashing: FAISS `IndexBinaryMultiHash` (Norouzi et al., CVPR 2012).
 
-    A descriptor is filed under several pieces of its bits; a query looks only at descriptors that share a
-    piece and compares those exactly. The keys grow with log2 of the number of descriptors, so that a bucket
-    holds a few of them whatever the size of the catalogue: that keeps the cost of a lookup nearly flat in k.
-    What it loses in neighbours, the second look of the verification makes up for.
+    Each table stores a descriptor under a key, a subset of its bits. A query compares only descriptors that
+    share a key with it, by their exact distance. The key length grows with log2 of the number of descriptors,
+    so that a bucket holds a few of them for any size of the catalogue. So the cost of a lookup is nearly
+    independent of k. The second matching of the verification compensates for neighbours that are missed.
 
-    FAISS may return fewer neighbours than asked for (row -1): buckets can be empty. Adding is not
-    thread-safe, which is why an index is never changed after it was built.
+    FAISS may return fewer neighbours than requested (row -1), because buckets can be empty. Adding is not
+    thread-safe, so an index is never changed after it was built.
     """
 
     name = "multihash"
     search_bytes = 350
     tables: ClassVar[int] = 8
-    """Pieces that a descriptor is filed under."""
+    """Number of hash tables."""
 
     def __init__(self, models: Sequence[ObjectModel], rule: VotingRule) -> None:
         super().__init__(models, rule)
@@ -74,8 +75,8 @@ class MultiHashClassifier(Classifier):
 
     @property
     def size_bytes(self) -> int:
-        """With the buckets as they are: of similar pictures there are fewer."""
-        buckets: int = self._index.hashtable_size()  # type: ignore[attr-defined]  # not in its stubs
+        """Memory of the index [bytes], with the actual number of buckets; similar pictures have fewer."""
+        buckets: int = self._index.hashtable_size()  # type: ignore[attr-defined]  # missing in its stubs
         entry_bytes = TABLE_BYTES + _COPY_BYTES + self.tables * _NUMBER_BYTES
         return len(self._table.descriptors) * entry_bytes + buckets * _BUCKET_BYTES
 
@@ -86,9 +87,10 @@ class MultiHashClassifier(Classifier):
 
 
 class SmallHashClassifier(MultiHashClassifier):
-    """The same with two tables: a fifth of the time to build, and 40 % of the memory.
+    """Multi-index hashing with two tables: a fifth of the build time and 40 % of the memory.
 
-    It misses more neighbours. As a photo has hundreds, that seldom changes the answer (decision 060).
+    It misses more neighbours. This seldom changes the answer, because a photo has hundreds of features
+    (decision 060).
     """
 
     name = "smallhash"
@@ -97,15 +99,15 @@ class SmallHashClassifier(MultiHashClassifier):
 
 
 def key_length(descriptors: int) -> int:
-    """Bits per key: log2 of the number of descriptors less one, so that an average bucket holds two."""
+    """Bits per key: log2 of the number of descriptors minus one, so that an average bucket holds two."""
     return int(np.clip(round(np.log2(max(descriptors, 1))) - 1, _MIN_BITS, _MAX_BITS))
 
 
 class HnswClassifier(Classifier):
     """Graph search: FAISS `IndexBinaryHNSW` (Malkov and Yashunin, TPAMI 2020).
 
-    The cost per descriptor grows with log k. Building takes about 30 ms per object and thread, ten times that
-    of the hash tables, so it suits a catalogue that seldom changes.
+    The cost per descriptor grows with log k. Building takes about 30 ms per object and thread, ten times as
+    long as hash tables, so this backend suits catalogues that seldom change.
     """
 
     name = "hnsw"
@@ -127,21 +129,7 @@ class HnswClassifier(Classifier):
 
 
 def choose_key_bits(descriptors: NDArray[np.uint8], tables: int, bits: int) -> NDArray[np.int64]:
-    """A permutation of the descriptor's bits: the first ``bits`` are the key of table 0, and so on.
-
-    FAISS takes consecutive bits for each table. Descriptor bits are correlated, so some keys are crowded and
-    others empty, and every query pays for the crowded ones. Bits that are balanced and little correlated with
-    each other even the buckets out: on 500 objects that halves the time at the same recall.
-
-    Greedy and deterministic: each table in turn takes the free bit with the smallest sum of squared
-    correlations with the bits that it already has, plus a penalty for bits that are mostly 0 or mostly 1.
-
-    Parameters
-    ----------
-    descriptors : ndarray, (M, 32) uint8
-    tables, bits : int
-        ``tables * bits`` must not exceed 256.
-    """
+    """A permutation of the descriptor's bits: the first ``bits`` are the key of table 0, and so on."""
     width = descriptors.shape[1] * 8
     step = max(1, len(descriptors) // _SAMPLE)
     sample = unpack(descriptors[::step]).astype(np.float64)
@@ -163,9 +151,9 @@ def choose_key_bits(descriptors: NDArray[np.uint8], tables: int, bits: int) -> N
 
 
 def permute_bits(descriptors: NDArray[np.uint8], order: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Descriptors (N, 32) with their bits in another order; Hamming distances stay the same."""
-    # In blocks: NumPy keeps the interpreter's lock for a whole indexing, which would stop all requests that
-    # are served beside the build of a large index; and bits take eight times the memory of bytes.
+    """Descriptors (N, 32) with their bits in another order; Hamming distances do not change."""
+    # In blocks: NumPy holds the interpreter lock during an indexing operation. A single one would block all
+    # concurrent requests during the build of a large index. Also, bits take eight times the memory of bytes.
     permuted = np.empty_like(descriptors)
     for start in range(0, len(descriptors), _BLOCK):
         bits = np.take(unpack(descriptors[start : start + _BLOCK]), order, axis=1)
@@ -174,5 +162,5 @@ def permute_bits(descriptors: NDArray[np.uint8], order: NDArray[np.int64]) -> ND
 
 
 def unpack(descriptors: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Bits (N, 256) of descriptors (N, 32), in the order in which FAISS reads them."""
+    """Bits (N, 256) of descriptors (N, 32), in FAISS's bit order."""
     return np.unpackbits(descriptors, axis=1, bitorder="little")

@@ -1,9 +1,9 @@
-"""All classifier backends by name, and the one that suits a size.
+"""The classifier backends by name, and the automatic choice by size.
 
-``auto`` compares measured costs (500 query features, 1000 features per object, one thread of an EPYC with
-AVX-512): exact search took 0.4 ms per object, `multihash` 1.1 ms up to 16 objects and 4 ms at 500, so the
-lines cross between 2 and 4 objects. `hnsw` answers as fast as `multihash` but takes ten times as long to
-build, which a cache that is rebuilt all day cannot afford; it is there to be chosen by name.
+``auto`` is based on measured costs (500 query features, 1000 features per object, one thread of an EPYC with
+AVX-512). Exact search took 0.4 ms per object; `multihash` took 1.1 ms up to 16 objects and 4 ms at 500. So
+the costs are equal between 2 and 4 objects. `hnsw` answers as fast as `multihash`, but building it takes ten
+times as long, too long for a cache that is rebuilt often. It is available by name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nearsight.common.recognition.models import ObjectModel
 AUTO = "auto"
 
 EXACT_UP_TO_DESCRIPTORS = 2500
-"""Below, comparing with every descriptor takes less time than looking into hash tables."""
+"""Up to this size, comparing with every descriptor takes less time than a lookup in hash tables."""
 
 _BACKENDS: tuple[type[Classifier], ...] = (
     MultiHashClassifier,
@@ -43,7 +43,7 @@ _BY_NAME = {backend.name: backend for backend in _BACKENDS}
 
 
 def backend_names() -> tuple[str, ...]:
-    """Names that `build_classifier` knows, ``auto`` first."""
+    """Names accepted by `build_classifier`, ``auto`` first."""
     return (AUTO, *_BY_NAME)
 
 
@@ -66,11 +66,11 @@ def build_classifier(name: str, models: Sequence[ObjectModel], rule: VotingRule 
 
 
 def bytes_per_descriptor(name: str) -> int:
-    """Memory of an index for each descriptor, of many objects: calibrated, see decision 050."""
+    """Memory of an index per descriptor, with many objects [bytes]; calibrated, see decision 050."""
     return TABLE_BYTES + _BY_NAME[MultiHashClassifier.name if name == AUTO else name].search_bytes
 
 
 def automatic_choice(models: Sequence[ObjectModel]) -> str:
-    """Name of the backend that ``auto`` stands for with these models."""
+    """Name of the backend that ``auto`` chooses for these models."""
     descriptors = sum(len(view) for model in models for view in model.views)
     return ExactClassifier.name if descriptors <= EXACT_UP_TO_DESCRIPTORS else MultiHashClassifier.name
