@@ -1,6 +1,6 @@
-"""Neural networks: their files, the runtime that executes them, and what keeps them in memory.
+"""Neural networks (DL models): files, runtime, and management of the memory that loaded networks occupy.
 
-`model_memory` is the front door: it carries out what `common/model_cache` decides. `runtime` alone knows
+`model_memory` is the entry point; it executes the decisions of `common/model_cache`. Only `runtime` imports
 onnxruntime, an optional library (`pip install 'nearsight[inference]'`). May import: the root of `common`,
 `background`, `config`, `model_cache`, `recognition`, `rpc`, `video`.
 """

@@ -1,4 +1,4 @@
-"""A photo goes in, a label comes out: what stands before and behind a network that classifies."""
+"""Image classification with a network: preprocessing of a photo, and the label from the network's output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEFAULT_SIDE_PX = 224
 
 
 class _Range(NamedTuple):
-    """``(pixel · scale - mean) / spread``, channel by channel as the network takes them."""
+    """Normalisation ``(pixel · scale - mean) / spread`` per channel, in the network's channel order."""
 
     scale: float
     mean: tuple[float, float, float]
@@ -45,16 +45,16 @@ _RANGES = MappingProxyType(
 def classify(
     lease: Lease, image: bytes | memoryview, limits: ImageLimits, within_s: float
 ) -> RecognizedObject | None:
-    """What a network says of a photo; None: it is not confident enough.
+    """Classify a photo with a network. Returns None if the confidence is too low.
 
     Raises
     ------
     InvalidImage, ImageTooLarge
-        If it is no photo.
+        If the bytes are not a valid image, or it exceeds ``limits``.
     InvalidArgument
-        If the network takes no photos or has no labels.
+        If the network does not take photos or has no labels.
     DeadlineExceeded
-        If it takes longer than ``within_s``.
+        If the execution takes longer than ``within_s``.
     """
     network, manifest = lease.network, lease.manifest
     if len(network.inputs) != 1:
@@ -68,7 +68,7 @@ def classify(
 
 
 class _Layout(NamedTuple):
-    """Where the pixels of a photo go."""
+    """Height, width, channels and axis order of an image input."""
 
     height: int
     width: int
@@ -78,12 +78,12 @@ class _Layout(NamedTuple):
 
 @cache
 def image_layout(spec: TensorSpec) -> _Layout:
-    """How an input takes a photo: ``(N, 3, H, W)`` or ``(N, H, W, 3)``, or with one channel.
+    """Image layout of an input: ``(N, C, H, W)`` or ``(N, H, W, C)`` with C = 3 or 1.
 
     Raises
     ------
     InvalidArgument
-        If it takes no photo.
+        If the input does not take an image.
     """
     shape = spec.shape
     if len(shape) == 4 and shape[0] in (None, 1):
@@ -98,30 +98,30 @@ def image_layout(spec: TensorSpec) -> _Layout:
 
 
 def photo_tensor(photo: NDArray[np.uint8], spec: TensorSpec, pixels: Pixels) -> Tensor:
-    """A photo as the input of a network, stretched to its size.
+    """Convert a photo to the input tensor of a network; the photo is stretched to the input's size.
 
     Parameters
     ----------
     photo : ndarray, (H, W, 3) uint8
-        Blue, green, red, as OpenCV has it.
+        In OpenCV's channel order: blue, green, red.
     spec : TensorSpec
     pixels : Pixels
 
     Returns
     -------
-    ndarray, as ``spec`` says
+    ndarray, shape and dtype of ``spec``
     """
     layout = image_layout(spec)
     return scaled_tensor(fitted(photo, layout.height, layout.width), spec, pixels)
 
 
 def in_colour(frame: Any) -> NDArray[np.uint8]:
-    """A frame as (H, W, 3) uint8: blue, green, red.
+    """Convert a frame to (H, W, 3) uint8 in the order blue, green, red.
 
     Raises
     ------
     InvalidImage
-        If it is none.
+        If ``frame`` is not a uint8 array with 1, 3 or 4 channels.
     """
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or not frame.size:
         got = f"{frame.shape} of {frame.dtype}" if isinstance(frame, np.ndarray) else type(frame).__name__
@@ -137,7 +137,7 @@ def in_colour(frame: Any) -> NDArray[np.uint8]:
 
 
 def fitted(photo: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """A photo (H, W, 3), stretched to so many rows and columns; itself if it has them."""
+    """Stretch a photo (H, W, 3) to this height and width [px]; returned unchanged if it has this size."""
     if photo.shape[:2] == (height, width):
         return photo
     shrinks = photo.shape[0] > height and photo.shape[1] > width
@@ -146,7 +146,7 @@ def fitted(photo: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint
 
 
 def scaled_tensor(photo: NDArray[np.uint8], spec: TensorSpec, pixels: Pixels) -> Tensor:
-    """As `photo_tensor`, of a photo that has the size already."""
+    """As `photo_tensor`, for a photo that already has the input's size."""
     layout, blue_first = image_layout(spec), _RANGES[pixels].blue_first
     table = _table(pixels)
     if layout.channels == 1:
@@ -168,7 +168,7 @@ def scaled_tensor(photo: NDArray[np.uint8], spec: TensorSpec, pixels: Pixels) ->
 
 @cache
 def _table(pixels: Pixels) -> NDArray[np.float32]:
-    """(256, 4): what each value of a pixel becomes in the three channels, and in one of grey."""
+    """Lookup table, (256, 4): normalised value of each pixel level in three colour channels and in grey."""
     wanted, levels = _RANGES[pixels], np.arange(256, dtype=np.float32)[:, None]
     mean, spread = np.array(wanted.mean, np.float32), np.array(wanted.spread, np.float32)
     colours = (levels * np.float32(wanted.scale) - mean) / spread
@@ -177,18 +177,18 @@ def _table(pixels: Pixels) -> NDArray[np.float32]:
 
 
 def label_of(outputs: Tensor, manifest: Manifest) -> RecognizedObject | None:
-    """The label that a classifier gives; None if it is not confident enough.
+    """Return the label with the highest confidence; None if the confidence is too low.
 
     Parameters
     ----------
     outputs : ndarray, (1, C)
-        Probabilities or, if they do not add up to 1, logits: then softmax makes them probabilities.
+        Probabilities. If they do not sum to 1 they are taken as logits, and softmax is applied.
     manifest : Manifest
 
     Raises
     ------
     InvalidArgument
-        If there is not one label per class.
+        If the number of labels differs from the number of classes.
     """
     if not manifest.labels or outputs.size != len(manifest.labels):
         raise InvalidArgument(
@@ -197,14 +197,14 @@ def label_of(outputs: Tensor, manifest: Manifest) -> RecognizedObject | None:
             advice="give it one label per class: nearsight models add --labels FILE; or use Recognizer.infer",
         )
     best, confidence = best_class(outputs)
-    if not confidence >= manifest.least_confidence or confidence <= 0:  # not a number is not confident
+    if not confidence >= manifest.least_confidence or confidence <= 0:  # NaN counts as not confident
         return None
     label = manifest.labels[best]
     return RecognizedObject(label, label, manifest.version, min(1.0, confidence), 0, None)
 
 
 def best_class(outputs: Tensor) -> tuple[int, float]:
-    """The most probable class, and its probability; ``outputs`` as `label_of` takes them."""
+    """Return the most probable class and its probability; ``outputs`` as in `label_of`."""
     scores = np.asarray(outputs, np.float64).reshape(-1)
     if scores.min() < 0 or not math.isclose(scores.sum(), 1, abs_tol=1e-2):
         scores = np.exp(scores - scores.max())

@@ -1,11 +1,11 @@
-"""Reads an ONNX graph as windows on feature maps: which tensors keep their place in the picture.
+"""Reads the geometry of an ONNX graph: which tensors are feature maps, and which window each cell depends on.
 
-A tensor is a *map* if each of its cells depends on a window of the input, at the same distance from cell to
-cell. Reading begins at the input and follows operators whose geometry is known, those of onnxruntime's
-optimised graphs included. No other operator is taken for an identity: it ends the reuse (decision 052).
-What a map says must hold for a crop of it, too. So constants that have rows of their own, sizes that a graph
-computes, and enlargements to a given size end the reuse as well. Maps of integers must be the same bit by
-bit: what is not computed so ends the reuse where it is quantised.
+A tensor is a *map* if each of its cells depends on a window of the input, and neighbouring cells on windows
+at a constant distance. Reading starts at the input and follows operators of known geometry, including those
+of onnxruntime's optimised graphs. An unknown operator ends the reuse; none is assumed to be element-wise
+(decision 052). The geometry must also hold for a crop of the map. Therefore constants with rows of their own,
+sizes that the graph computes, and resizing to a given size also end the reuse. Integer maps must be equal bit
+by bit. Where rounding of floats may depend on the crop, quantisation ends the reuse.
 """
 
 from __future__ import annotations
@@ -24,37 +24,38 @@ if TYPE_CHECKING:
 
 _Axes = Pair
 CHANNELS_FIRST: _Axes = (2, 3)
-"""Rows and columns of (N, C, H, W), and of onnxruntime's blocked tensors, which are declared so."""
+"""Rows and columns of (N, C, H, W). onnxruntime declares its blocked tensors with these axes, too."""
 CHANNELS_LAST: _Axes = (1, 2)
 _POINT = Window()
 _MODERN_SOFTMAX = 13
-"""The version of ONNX from which on Softmax works along one axis."""
+"""First version of the ONNX operator set in which Softmax works along one axis."""
 
 
 class Map(NamedTuple):
-    """What is known of a tensor that keeps its geometry."""
+    """Geometry of a feature map."""
 
     axes: _Axes
-    """Which of its axes are rows and columns."""
+    """Axes of the rows and of the columns."""
     size: Pair
-    """Rows, columns."""
+    """Number of rows and columns."""
     pitch: tuple[Fraction, Fraction]
-    """Cells of the input from one cell to the next."""
+    """Distance between neighbouring cells, in cells of the input: rows, columns."""
 
 
 @dataclass(frozen=True)
 class GraphRegions:
-    """The part of a graph that keeps its geometry.
+    """The part of a graph that consists of maps.
 
     Attributes
     ----------
     source : str
         Name of the input.
     nodes : tuple of Node
+        Windows between maps, in order of execution.
     maps : mapping of str to Map
         By the names of the graph's tensors.
     ended_by : tuple of str
-        Operators behind which nothing can be reused, in order.
+        Operators that end the reuse, in order.
     """
 
     source: str
@@ -63,12 +64,12 @@ class GraphRegions:
     ended_by: tuple[str, ...]
 
     def between(self, source: str, target: str) -> RegionGraph:
-        """The part from one map to another.
+        """The geometry between two maps.
 
         Raises
         ------
         InvalidArgument
-            If the target depends on anything but the source.
+            If the target depends on maps other than the source.
         """
         return RegionGraph(self.nodes, source, target, self.maps[source].size)
 
@@ -76,18 +77,19 @@ class GraphRegions:
 def read_regions(
     model: ModelProto, source: str, size: Pair, axes: tuple[int, int] = CHANNELS_FIRST
 ) -> GraphRegions:
-    """Follow the maps of a network from one of its inputs.
+    """Find the maps of a network that depend on one of its inputs.
 
     Parameters
     ----------
     model : ModelProto
-        Sizes should be fixed and constants folded, as onnxruntime saves a graph: else the reuse ends early.
+        Should have fixed sizes and folded constants, as in a graph that onnxruntime saved. Otherwise the
+        reuse ends earlier.
     source : str
         Name of the input.
     size : tuple of int
-        Its rows and columns.
+        Rows and columns of the input.
     axes : tuple of int
-        Which of its four axes these are: `CHANNELS_FIRST` or `CHANNELS_LAST`.
+        Axes of the rows and columns: `CHANNELS_FIRST` or `CHANNELS_LAST`.
     """
     reader = _Reader(model, source, Map(axes, size, (Fraction(1), Fraction(1))))
     for node in model.graph.node:
@@ -96,7 +98,7 @@ def read_regions(
 
 
 class _Reader:
-    """What is known so far of a graph that is read from its input on."""
+    """Maps and constants of a graph that is read node by node."""
 
     def __init__(self, model: ModelProto, source: str, first: Map) -> None:
         self.nodes: list[Node] = []
@@ -107,12 +109,12 @@ class _Reader:
         )
         self._constants: dict[str, TensorProto] = {one.name: one for one in model.graph.initializer}
         self._rounded = set[str]()
-        """Maps whose last bits may depend on where a crop begins."""
+        """Maps whose last bits may depend on the position of a crop."""
         self._dequantised: dict[str, str] = {}
-        """Constants that the library leaves to the execution, and what they are computed from."""
+        """Outputs of DequantizeLinear, and its inputs: constants that the library computes at run time."""
 
     def read(self, node: NodeProto) -> None:
-        """Take up what a node makes of maps."""
+        """Add the outputs of a node to the maps, or its operator to those that end the reuse."""
         if node.op_type == "Constant":
             self._constants.update((node.output[0], one.t) for one in node.attribute if one.name == "value")
         if node.op_type == "DequantizeLinear":
@@ -141,7 +143,7 @@ class _Reader:
             self.maps[output] = made
 
     def _add(self, window: Window, step: _Step, output: str) -> None:
-        """A window, and after it what is added to its outputs."""
+        """Add a window, followed by an addition if the operator adds a map to its outputs."""
         if step.addend is None:
             self.nodes.append(Node(window, tuple(step.maps), output))
             return
@@ -150,11 +152,11 @@ class _Reader:
         self.nodes.append(Node(_POINT, (before, step.addend), output))
 
     def constant(self, name: str) -> TensorProto | None:
-        """A value that the graph holds."""
+        """The constant of this name; None if there is none."""
         return self._constants.get(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape of a constant."""
+        """Shape of a constant; None if there is no constant of this name."""
         found = self._constants.get(self._dequantised.get(name, name))
         return None if found is None else tuple(found.dims)
 
@@ -172,34 +174,34 @@ class _Step:
         self.first = reader.maps[self.maps[0]]
         self.opset = reader.opset
         self.addend: str | None = None
-        """A map that is added to the outputs, cell by cell."""
+        """A map that the operator adds to its outputs, element by element; None if there is none."""
 
     def attribute(self, name: str, default: Any) -> Any:
-        """Texts as such."""
+        """Value of an attribute, with byte strings decoded."""
         value = self._attributes.get(name, default)
         return value.decode() if isinstance(value, bytes) else value
 
     def has(self, place: int) -> bool:
-        """Whether there is an input in this place; optional ones may be left out."""
+        """Whether the node has an input at this position. Optional inputs may be omitted."""
         return place < len(self.node.input) and bool(self.node.input[place])
 
     def values(self, place: int) -> list[Any] | None:
-        """The numbers of an input that is a constant."""
+        """Elements of a constant input; None if the input is not constant."""
         from onnx import numpy_helper  # noqa: PLC0415  optional
 
         found = self._reader.constant(self.node.input[place]) if self.has(place) else None
         return None if found is None else numpy_helper.to_array(found).reshape(-1).tolist()
 
     def shape(self, place: int) -> tuple[int, ...] | None:
-        """The shape of an input that is a constant."""
+        """Shape of a constant input; None if the input is not constant."""
         return self._reader.shape(self.node.input[place]) if self.has(place) else None
 
     def reads_one_map(self) -> bool:
-        """Whether the first input is the only one that is no constant."""
+        """Whether the first input is a map and all other inputs are constants."""
         return self._others_are_constant(range(1, len(self.node.input)))
 
     def takes_addend(self) -> bool:
-        """Whether the fourth input is a map or missing, and others are constants; sets `addend`."""
+        """Whether the fourth input is a map or missing, and all others are constants; sets `addend`."""
         if not self.has(3):
             return self.reads_one_map()
         self.addend = self.node.input[3]
@@ -212,7 +214,7 @@ class _Step:
         )
 
     def fits(self) -> bool:
-        """Whether all inputs are maps alike, or constants without rows and columns of their own."""
+        """Whether all inputs are maps of the same geometry, or constants of size 1 along rows and columns."""
         alike = all(self._reader.maps[name] == self.first for name in self.maps)
         return alike and all(
             self.node.input[place] in self.maps or self._is_flat(place)
@@ -232,12 +234,12 @@ class _Step:
         return any(axis % 4 in self.first.axes for axis in axes)
 
     def keeps(self, axes: _Axes) -> bool:
-        """Whether rows and columns of the input are these axes."""
+        """Whether rows and columns of the first input are these axes."""
         return self.first.axes == axes
 
 
 _Found = tuple[Window, _Axes] | None
-"""The window of an operator and the axes of its output; None: its geometry is not known."""
+"""The window of an operator and the axes of its output; None if the geometry is unknown."""
 
 
 def _element_wise(step: _Step) -> _Found:
@@ -245,7 +247,7 @@ def _element_wise(step: _Step) -> _Found:
 
 
 def _per_channel(step: _Step) -> _Found:
-    """Normalisations with constants; LRN, which works across channels."""
+    """Normalisation with constants, and LRN, which combines channels of one cell."""
     if not step.keeps(CHANNELS_FIRST) or not step.reads_one_map() or step.attribute("training_mode", 0):
         return None
     return _POINT, CHANNELS_FIRST
@@ -262,13 +264,13 @@ def _convolution(step: _Step) -> _Found:
 
 
 def _axes(step: _Step) -> _Axes:
-    """As a quantised operator wants them; others want the channels first."""
+    """Axes of rows and columns. Some quantised operators have the channels last."""
     last = step.attribute("channels_last", 0) or step.node.op_type.startswith("Nhwc")
     return CHANNELS_LAST if last else CHANNELS_FIRST
 
 
 def _transposed_convolution(step: _Step) -> _Found:
-    """A convolution of the map with zeros between its cells; its pads are what is cut off the output."""
+    """A convolution of the map with zeros inserted between its cells; ``pads`` crop the output."""
     shape = step.shape(1)
     if shape is None or not step.keeps(CHANNELS_FIRST) or not step.reads_one_map():
         return None
@@ -282,7 +284,7 @@ def _transposed_convolution(step: _Step) -> _Found:
         full = (cells - 1) * strides[axis] + dilation[axis] * (kernel[axis] - 1) + 1 + more[axis]
         missing = full - (cells * strides[axis] if sizes is None else sizes[axis - 2])
         if missing < 0 and sizes is not None:
-            return None  # cells are added behind the map, which a crop could not have
+            return None  # cells are added at the end of the map, which is not possible in a crop
         missing = max(missing, 0)
         cut_off[axis] = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
         cut_off[axis + 2] = missing - cut_off[axis]
@@ -295,7 +297,7 @@ def _transposed_convolution(step: _Step) -> _Found:
 def other_pads(
     kernel: Sequence[int], dilation: Sequence[int], pads: Sequence[int], more: Sequence[int]
 ) -> tuple[int, int, int, int]:
-    """What a transposed convolution cuts off, of the padding of its windows; or the other way round."""
+    """Convert a transposed convolution's crop of the output to the padding of its windows, or vice versa."""
     rows, columns = (one * (cells - 1) for one, cells in zip(dilation, kernel, strict=True))
     top, left, bottom, right = pads
     return rows - top, columns - left, rows - bottom + more[0], columns - right + more[1]
@@ -321,7 +323,7 @@ def _window(step: _Step, kernel: Any) -> Window:
         return window
     if mode == "VALID":
         return replace(window, pads=(0, 0, 0, 0))
-    # SAME: as many outputs as strides; what is missing for that is divided between both sides.
+    # SAME: the map's size divided by the stride, rounded up. The padding needed is split between both sides.
     before, behind = [0, 0], [0, 0]
     for axis, cells in enumerate(step.first.size):
         stride, span = window.stride[axis], window.dilation[axis] * (window.kernel[axis] - 1) + 1
@@ -347,7 +349,7 @@ def _padding(step: _Step) -> _Found:
 
 
 def _quantisation(step: _Step) -> _Found:
-    """Also back; of whole maps or by channel."""
+    """Quantisation and dequantisation with one scale, or one scale per channel."""
     shape = step.shape(1)
     if shape is None or not step.reads_one_map() or step.attribute("block_size", 0):
         return None
@@ -356,7 +358,7 @@ def _quantisation(step: _Step) -> _Found:
 
 
 def _joining(step: _Step) -> _Found:
-    """In a quantised graph two numbers come first, and two behind each map."""
+    """Concatenation along the channels. QLinearConcat has a scale and zero point first and after each map."""
     given = len(step.node.input)
     tensors = given if step.node.op_type == "Concat" else given // 3
     if len(step.maps) < tensors or step.is_spatial([step.attribute("axis", 1)]):
@@ -365,7 +367,7 @@ def _joining(step: _Step) -> _Found:
 
 
 def _along_axis(step: _Step) -> _Found:
-    """Splits and softmax along the channels."""
+    """Split and softmax along the channels."""
     splits = step.node.op_type == "Split"
     axis = step.attribute("axis", 0 if splits else -1)
     if step.is_spatial([axis]) or not step.reads_one_map():
@@ -380,7 +382,7 @@ def _transposition(step: _Step) -> _Found:
 
 
 def _reordering(step: _Step) -> _Found:
-    """Into onnxruntime's blocks, and back."""
+    """Conversion to and from onnxruntime's blocked layout."""
     other = CHANNELS_LAST if step.attribute("channels_last", 0) else CHANNELS_FIRST
     if step.node.op_type == "ReorderOutput":
         return _POINT, other
@@ -388,12 +390,12 @@ def _reordering(step: _Step) -> _Found:
 
 
 def _enlargement(step: _Step) -> _Found:
-    """Nearest neighbours, by whole factors that the graph holds as such."""
+    """Enlargement with nearest neighbours by constant integer factors."""
     scales = step.attribute("scales", None) or step.values(2)
     way = step.attribute("coordinate_transformation_mode", "half_pixel")
     rounding = step.attribute("nearest_mode", "round_prefer_floor")
     is_exact = (
-        step.node.domain == _BLOCKED  # repeats cells, always
+        step.node.domain == _BLOCKED  # always repeats cells
         or (way, rounding) == ("asymmetric", "floor")
         or (way.endswith("half_pixel") and rounding.startswith("round"))
     )
@@ -413,12 +415,12 @@ _ELEMENT_WISE = (
 )
 _FUSED_ELEMENT_WISE = "BiasGelu FastGelu Gelu QuickGelu QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu"
 _STEPS = "Ceil Floor QuantizeLinear Round Sign"
-"""Where values beside a step differ in their last bits, the results differ by a whole one."""
+"""Step functions. If inputs near a step differ in their last bits, outputs may differ by a whole step."""
 _ROUNDED = (
     "BiasGelu Celu Conv ConvTranspose Elu Erf Exp FastGelu FusedConv Gelu LRN Log LogSoftmax Mish Pow "
     "QuickGelu Selu Sigmoid Softmax Softplus Softsign Swish Tanh"
 )
-"""The library may compute these in another order, or in other steps, where a map has another size."""
+"""The library may compute these in another order or with other steps if the map has another size."""
 _FUSED, _BLOCKED = "com.microsoft", "com.microsoft.nchwc"
 _RULES: Mapping[tuple[str, str], Callable[[_Step], _Found]] = MappingProxyType(
     {("", name): _element_wise for name in _ELEMENT_WISE.split()}

@@ -1,4 +1,4 @@
-"""What a request gets of the networks in memory: a lease, or what it waits for, and threads to wait."""
+"""Leases on networks in memory, and requests that wait until their network is loaded."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from nearsight.common.model_cache.policy import ModelCosts
 A = TypeVar("A")
 
 _WAITERS = 2
-"""Threads for requests that had to wait for their network."""
+"""Threads that execute requests whose network had to be loaded first."""
 
 
 @dataclass(slots=True, eq=False)
 class Resident:
-    """A network in memory, and how many requests use it."""
+    """A network in memory, and the number of requests that use it."""
 
     network: Network
     manifest: Manifest
@@ -34,20 +34,20 @@ class Resident:
 
 
 class Lease:
-    """The right to execute a network, which stays in memory meanwhile. Release it, or use a ``with``."""
+    """Keeps a network in memory while a request executes it. Call `release`, or use ``with``."""
 
     def __init__(self, resident: Resident, release: Callable[[Resident], None]) -> None:
         self._resident: Resident | None = resident
         self._release = release
         self.manifest = resident.manifest
         self.stands_in = False
-        """Whether its request was for another network."""
+        """Whether the request was for another network, which this one stands in for."""
         self.waited_ms = 0.0
-        """How long its request waited for the network."""
+        """Time that the request waited for the network to be loaded."""
 
     @property
     def network(self) -> Network:
-        """The network."""
+        """The leased network. Raises `InternalError` after `release`."""
         if self._resident is None:
             raise InternalError(f"the lease of {self.manifest.name} has ended")
         return self._resident.network
@@ -57,7 +57,7 @@ class Lease:
         return self.network.run(inputs, within_s=within_s)
 
     def release(self) -> None:
-        """The network may be evicted; may be called twice."""
+        """End the lease, so that the network may be evicted. Further calls have no effect."""
         resident, self._resident = self._resident, None
         if resident is not None:
             self._release(resident)
@@ -71,28 +71,29 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A network that is not in memory now."""
+    """Answer to a request whose network is not in memory now."""
 
     decision: Load | Wait
-    """Of the model cache: it will be loaded, or is being loaded."""
+    """Decision of the model cache: the network will be loaded, or is being loaded."""
     costs: ModelCosts | None
-    """None: it is being measured, which takes longer than a load."""
+    """Costs of the network. None while the network is being measured, which takes longer than a load."""
     loads_ms: float
+    """Time until the loads before this one have ended."""
     load_left_ms: float
-    """Until the loader is free, and until this network is there if it is being loaded."""
+    """Remaining duration of this network's own load; the whole load if it has not begun."""
     lease: Future[Lease]
-    """Ends when it is there, or could not be loaded. Somebody must take and release it."""
+    """Result: a lease as soon as the network is loaded, or the error. The caller must release the lease."""
 
 
 class WaitingRequests:
-    """Executes requests as soon as their networks are there, on threads of its own."""
+    """Executes requests on threads of its own as soon as their networks are loaded."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pool = ThreadPoolExecutor(_WAITERS, thread_name_prefix="nearsight-networks")
 
     def when_there(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
-        """Do a job with the network as soon as it is there; then release it."""
+        """Execute ``job`` with the network as soon as it is loaded, then release the lease."""
         result: Future[A] = pending()
         began_s = self._clock.monotonic()
 
@@ -100,7 +101,7 @@ class WaitingRequests:
             with lease:
                 try:
                     result.set_result(job(lease))
-                except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for it
+                except Exception as error:  # noqa: BLE001  the caller waits for the future
                     result.set_exception(error)
 
         def loaded(done: Future[Lease]) -> None:
@@ -119,22 +120,22 @@ class WaitingRequests:
         return result
 
     def close(self) -> None:
-        """End jobs that run, drop the others."""
+        """Wait for running jobs, and cancel the others."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def release(done: Future[Lease]) -> None:
-    """As soon as the network is there: nobody waits for it."""
+    """Release a lease that nobody uses. Callback for `Absent.lease`."""
     if done.exception() is None:
         done.result().release()
 
 
 def fail(waiting: Future[Lease], error: NearsightError) -> None:
-    """Give an error of its own to a request that waits."""
-    with suppress(Exception):  # it has an outcome already: the daemon stops
+    """Set a new error of the same type on a waiting request; errors are not shared between threads."""
+    with suppress(Exception):  # the future is already done if the daemon stops
         waiting.set_exception(type(error)(error.message, advice=error.advice))
 
 
 def stopping() -> Unavailable:
-    """Why nothing is loaded any more."""
+    """Error of requests that arrive or wait while the daemon stops."""
     return Unavailable("networks are not served any more: the daemon stops", advice="try again")

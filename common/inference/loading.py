@@ -1,4 +1,4 @@
-"""Loads the networks of a repository within a time limit, from their saved graphs where there are any."""
+"""Loads the networks of a repository within a time limit, from saved graphs where available."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NetworkLoader:
     repository : ModelRepository
     runtime : Runtime
     limit_s : float
-        A load that takes longer is given up.
+        Time limit of a load.
     """
 
     def __init__(self, repository: ModelRepository, runtime: Runtime, limit_s: float) -> None:
@@ -47,14 +47,15 @@ class NetworkLoader:
         CorruptStore
             If its file is damaged.
         Unavailable
-            If it takes too long; it keeps its thread, as the library cannot be interrupted there.
+            If the time limit is exceeded. The load continues on its thread, since the library cannot
+            interrupt it.
         """
         outcome: Future[Network] = Future()
 
         def run() -> None:
             try:
                 outcome.set_result(self._load(manifest))
-            except Exception as error:  # noqa: BLE001  raised below
+            except Exception as error:  # noqa: BLE001  raised again below
                 outcome.set_exception(error)
 
         name = manifest.name

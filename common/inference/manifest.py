@@ -1,6 +1,6 @@
-"""What is known of a network beside its file: labels, how it takes photos, what it costs.
+"""Manifest of a network: labels, preprocessing of photos, costs and checksum.
 
-It is JSON: a file in the repository, and a field of a message on the way to an edge.
+It is stored as a JSON file in the repository, and sent to edges as a field of a message.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from nearsight.common.errors import CorruptStore, InvalidArgument
 from nearsight.common.inference.measurement import Measurement, measurement_from_dict
 
 Pixels = Literal["0..255", "0..1", "-1..1", "imagenet", "caffe"]
-"""Range of the input: as stored; scaled; scaled and centred ("tf" in Keras); with the mean and spread of
-ImageNet ("torch"); minus its mean, blue first ("caffe")."""
+"""Range of the input's pixels. "0..255": as stored; "0..1": scaled; "-1..1": scaled and centred ("tf" in
+Keras); "imagenet": scaled, then normalised with ImageNet's mean and standard deviation ("torch"); "caffe":
+ImageNet's mean subtracted, channels in the order blue, green, red ("caffe")."""
 
 MAX_LABELS = 100_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -23,27 +24,27 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is known of one network."""
+    """Metadata of one network."""
 
     name: str
-    """Also of the catalogue that it answers for."""
+    """Name of the network, and of the catalogue whose requests it answers."""
     version: int
-    """Grows with each other file or manifest under this name."""
+    """Increases with each other file or manifest under this name."""
     size_bytes: int
     checksum: str
-    """Of the file; SHA-256 in hexadecimal."""
+    """SHA-256 of the file, in hexadecimal."""
     labels: tuple[str, ...] = ()
-    """Of the classes, in the order of the first output; none: it is no classifier."""
+    """Labels of the classes, in the order of the first output. Empty if the network is not a classifier."""
     pixels: Pixels = "0..1"
-    """How a photo becomes its input."""
+    """Preprocessing of a photo."""
     least_confidence: float = 0.5
-    """A label with less is no answer."""
+    """Threshold of the confidence below which a photo counts as unknown."""
     accuracy: float | None = None
-    """As its owner states it, as a share of 1."""
+    """Accuracy that the network's owner states, in [0, 1]; None if not stated."""
     stands_in_for: str = ""
-    """Name of the network for which this one may answer while that is loaded; empty: of none."""
+    """Name of the network for which this one may answer while it is being loaded; empty if there is none."""
     measured: Measurement | None = None
-    """What it costs on the machine that this repository is on."""
+    """Costs on the machine of this repository; None if the network has not been measured."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -67,24 +68,24 @@ class Manifest:
             raise InvalidArgument(f"the manifest of {self.name} is damaged")
 
     def same_network(self, other: Manifest | None) -> bool:
-        """Whether the other one is of the same network in the same version."""
+        """Whether another manifest has the same version and checksum."""
         return other is not None and (other.version, other.checksum) == (self.version, self.checksum)
 
     def to_json(self, *, shared: bool = False) -> str:
-        """As text; ``shared``: without what holds for this machine only."""
-        # Not `asdict(self)`: it copies every label, and an edge is sent all manifests at each poll.
+        """Encode as JSON. With ``shared``, values that hold only for this machine are omitted."""
+        # `asdict(self)` would copy every label, and an edge receives all manifests at each poll.
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         values["measured"] = asdict(self.measured) if self.measured and not shared else None
         return json.dumps(values, indent=None if shared else 1, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """From text.
+        """Decode from JSON.
 
         Raises
         ------
         CorruptStore
-            If it is no manifest.
+            If the text is not a valid manifest.
         """
         try:
             values = json.loads(text)
@@ -101,7 +102,7 @@ class Manifest:
 
 
 def check_name(name: str) -> None:
-    """Raise `InvalidArgument` unless a network may be called so: the name is that of a file, too."""
+    """Raise `InvalidArgument` unless a network may have this name, which is also used as a file name."""
     if not _NAME.fullmatch(name):
         raise InvalidArgument(
             f"a network cannot be called {name!r}",

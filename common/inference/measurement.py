@@ -1,8 +1,8 @@
-"""What a network costs: time and memory of its load, its first and its later executions.
+"""Measures the costs of a network: time and memory of its load, of its first and of later executions.
 
-A network is measured in a process of its own. There its memory is all that changes: nothing else allocates.
-A file that crashes or hangs the runtime ends that process and not a daemon. So each new file is measured
-before a daemon loads it. Sources: CremeBrulee, section III; mCache, section 2.
+A network is measured in a separate process, where nothing else changes the memory. A file that crashes or
+hangs the runtime ends only that process. Therefore each new file is measured before a daemon loads it.
+Sources: CremeBrulee, section III; mCache, section 2.
 """
 
 from __future__ import annotations
@@ -25,41 +25,42 @@ from nearsight.common.inference.runtime import SAVED_GRAPH, Runtime
 from nearsight.common.inference.saved_graphs import being_prepared, prepare
 
 LONGEST_S = 120.0
-"""A measurement that takes longer is ended."""
+"""Default time limit of a measurement."""
 _FAILED = 3
 _SLOW = 1.5
 
 
 class Cycle(NamedTuple):
-    """One load, executions and unload; memory [bytes] is that of the process beyond its start."""
+    """One load, executions and unload. Memory [bytes] is relative to the process's memory at its start."""
 
     load_ms: float
-    """Without the first execution."""
+    """Duration of the load without the first execution."""
     first_ms: float
     later_ms: tuple[float, ...]
     loaded_bytes: int
     executed_bytes: int
-    """After the last execution."""
+    """Memory after the last execution."""
     unloaded_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a network costs on this machine: medians over cycles."""
+    """Costs of a network on this machine, as medians over cycles."""
 
     memory_bytes: int
-    """That it takes while it is loaded, executions included."""
+    """Memory of the loaded network, including executions."""
     load_ms: float
-    """Of its load, with what the first execution takes longer than others, or all of it (see `warms_up`)."""
+    """Duration of the load. Includes the first execution if `warms_up`, else its excess over later ones."""
     first_ms: float
+    """Duration of the first execution after a load."""
     execution_ms: float
-    """Of the first execution after a load, and of later ones."""
+    """Duration of later executions."""
     runtime: str
-    """Version of the library."""
+    """Version of the runtime; see `Runtime.version`."""
 
     @classmethod
     def of(cls, cycles: Sequence[Cycle], runtime: str) -> Measurement:
-        """The medians. Memory is what an unload returns: the library's own stays after the first cycle."""
+        """Medians of cycles. Memory is what an unload frees, so the library's own memory is not counted."""
         memory = [max(one.loaded_bytes, one.executed_bytes) - one.unloaded_bytes for one in cycles]
         first_ms = median(cycle.first_ms for cycle in cycles)
         execution_ms = median(ms for cycle in cycles for ms in (cycle.later_ms or (cycle.first_ms,)))
@@ -70,14 +71,14 @@ class Measurement:
 
     @property
     def warms_up(self) -> bool:
-        """Whether the first execution is slow, so that it belongs to the load and no request waits for it."""
+        """Whether the first execution is slow. It is then executed during the load, before any request."""
         return self.first_ms > _SLOW * self.execution_ms
 
 
 def measure_here(
     path: Path, name: str, runtime: Runtime, *, cycles: int, executions: int, saved: bool = False
 ) -> list[Cycle]:
-    """Load, execute and unload a network so many times, in this process, which should do nothing else."""
+    """Load, execute and unload a network ``cycles`` times in this process, which should do nothing else."""
     return_freed_memory()
     began_bytes, measured = own_memory_bytes(), []
     for _ in range(cycles):
@@ -118,18 +119,19 @@ def measure(
     within_s: float = LONGEST_S,
     prepared: Path | None = None,
 ) -> tuple[Measurement, list[Cycle]]:
-    """Measure a network in a process of its own.
+    """Measure a network in a separate process.
 
-    With ``prepared`` its optimised graph is saved in that folder first, and measured; see `saved_graphs`.
+    With ``prepared``, the optimised graph is saved in that folder first, and then measured; see
+    `saved_graphs`.
 
     Raises
     ------
     CorruptStore
-        If the file is no network, or the process crashed or hung.
+        If the file is not a network, or the process crashed or exceeded the time limit.
     MissingDependency
         If onnxruntime is not installed.
     Unavailable
-        If no process can be started now.
+        If the process cannot be started.
     """
     runtime = Runtime(threads)
     version = runtime.version
@@ -138,15 +140,15 @@ def measure(
     try:
         output = run_apart([sys.executable, "-m", __name__, *arguments], name, within_s)
     finally:
-        if prepared is not None:  # the process may have been ended
+        if prepared is not None:  # the process may have been ended before it removed this folder
             shutil.rmtree(being_prepared(prepared), ignore_errors=True)
     measured, all_cycles = _measured(output, version)
-    # A small one fits into what the process had free.
+    # The process may have had enough free memory for a small network, which then would seem to need none.
     return replace(measured, memory_bytes=max(measured.memory_bytes, path.stat().st_size)), all_cycles
 
 
 def run_apart(command: Sequence[str], name: str, within_s: float) -> bytes:
-    """The output of a process that measures.
+    """Run a measuring process and return its output.
 
     Raises
     ------
@@ -187,12 +189,12 @@ def _measured(output: bytes, version: str) -> tuple[Measurement, list[Cycle]]:
 
 
 def measurement_from_dict(values: object) -> Measurement:
-    """From a manifest.
+    """Decode a measurement of a manifest.
 
     Raises
     ------
     ValueError
-        If it is damaged.
+        If fields are missing, unknown or negative.
     """
     if not isinstance(values, dict) or values.keys() != {one.name for one in fields(Measurement)}:
         raise ValueError("a measurement is damaged")
@@ -203,7 +205,7 @@ def measurement_from_dict(values: object) -> Measurement:
 
 
 def _main(path: str, name: str, threads: str, cycles: str, executions: str, prepared: str = "") -> int:
-    """In the process that measures: cycles as JSON on standard output, or an error and `_FAILED`."""
+    """Entry point of the measuring process: prints cycles as JSON, or an error and returns `_FAILED`."""
     try:
         runtime = Runtime(int(threads))
         saved = bool(prepared) and prepare(runtime, Path(path), name, Path(prepared))

@@ -1,4 +1,4 @@
-"""What is in memory: for a person, and as Prometheus metrics, the same for cloud and edge."""
+"""State of the model memory, as a line of text and as Prometheus metrics; the same for cloud and edge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nearsight.common.model_cache.policy import ModelCosts
 
 @dataclass(slots=True)
 class Counts:
-    """Requests by what became of them, loads, and their time."""
+    """Number of requests by outcome, of loads and evictions, and the total time of loads."""
 
     resident: int = 0
     waited: int = 0
@@ -27,7 +27,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class MemoryState:
-    """What is in memory, for metrics and for a person."""
+    """Snapshot of the model memory."""
 
     budget_bytes: int
     used_bytes: int
@@ -38,7 +38,7 @@ class MemoryState:
 
     @property
     def why(self) -> str:
-        """In one line, for a person."""
+        """Summary in one line, for the health report."""
         counts = self.counts
         names = ", ".join(f"{name} {_mb(costs.size_bytes)}" for name, costs in sorted(self.resident.items()))
         busy = [
@@ -74,7 +74,7 @@ _GAUGES: Mapping[str, tuple[str, _Read]] = MappingProxyType(
 
 
 def model_metrics(state: MemoryState) -> Iterator[Metric]:
-    """What the networks of a daemon are and did."""
+    """Prometheus metrics of a daemon's networks."""
     for family, described in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
         for name, (text, read) in described.items():
             yield family(f"nearsight_models_{name}", text, value=read(state))

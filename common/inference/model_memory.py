@@ -1,15 +1,15 @@
-"""Networks in memory: carries out what the model cache decides (`common/model_cache/model_cache.py`).
+"""Networks in memory: executes the decisions of the model cache (`common/model_cache/model_cache.py`).
 
 ::
 
-    request ──> resident: a lease, at once
-            └─> absent: waits for its turn; the loader unloads what must go, loads, executes once; then all
-                who wait for that network get their leases
-    a new file is first measured (`proving.py`): so its memory is known
+    request ──> resident: returns a lease at once
+            └─> absent: queued; the loader unloads the victims, loads the network and executes it once; then
+                all requests that wait for this network get their leases
+    a new file is measured first (`proving.py`), so that its memory is known
 
-One thread loads, so that a load never takes a worker from requests. What leaves for a network is decided when
-its load begins: until then it serves. Requests of resident networks run on the thread that brings them. A
-lease keeps its network from being evicted.
+One thread loads networks, so that a load never occupies a worker of requests. The victims of a load are
+chosen when the load begins; until then they answer requests. A request for a resident network is executed on
+the thread that received it. A lease protects its network from eviction.
 """
 
 from __future__ import annotations
@@ -56,28 +56,29 @@ _FIT_EVERY_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Wanted:
-    """A network that requests wait for: its load runs, or comes later."""
+    """A network that requests wait for. Its load is running or queued."""
 
     manifest: Manifest
     costs: ModelCosts
     began_s: float | None = None
-    """When its load began."""
+    """Time at which its load began; None while the load is queued."""
     waiting: list[Future[Lease]] = field(default_factory=list)
 
 
 class ModelMemory:
-    """Networks in a budget of memory. For all threads.
+    """Networks within a memory budget. Thread-safe.
+
+    The runtime and its threads start with the first request. A daemon without networks does not need
+    onnxruntime.
 
     Parameters
     ----------
     repository : ModelRepository
-        Their files.
+        The networks' files.
     settings : ModelSettings
-        Budget, policy, limits.
+        Budget, policy and limits.
     clock : Clock
         Must run in real time.
-
-    The runtime and its threads begin with the first request: who has no networks needs no library.
     """
 
     def __init__(self, repository: ModelRepository, settings: ModelSettings, clock: Clock) -> None:
@@ -94,45 +95,45 @@ class ModelMemory:
         self._lock = threading.Lock()
         self._resident: dict[str, Resident] = {}
         self._wanted: dict[str, _Wanted] = {}
-        """In the order of their first requests."""
+        """By name, in the order of their first requests."""
         self._counts = Counts()
         self._requests = RequestLog()
         self._hindsight: Hindsight | None = None
         self._looked_back_at = (0, 0)
-        """Changes of the log and budget."""
+        """Number of changes in the request log, and budget [bytes], at the last call of `look_back`."""
         self._shapes: dict[str, tuple[tuple[TensorSpec, ...], ...]] = {}
-        """Of inputs and outputs, by the checksum of the file."""
+        """Inputs and outputs of networks that were loaded, by the checksum of the file."""
         self._closed = False
         self._loader = BackgroundWorker(clock, "nearsight-loader")
         self._prover = NetworkProver(repository, settings, clock)
         self._waiting = WaitingRequests(clock)
 
     def request(self, name: str) -> Lease | Absent:
-        """Ask for a network; if it is not there, it will be loaded.
+        """Request a network. If it is not in memory, it is queued for loading.
 
         Raises
         ------
         NotFound
-            If there is none of that name.
+            If there is no network of that name.
         Overloaded, Unavailable
-            If it cannot be loaded now, with the numbers.
+            If it cannot be loaded now; the message states its size and the budget.
         CorruptStore
-            If it was found to be damaged.
+            If its file is damaged.
         """
         manifest = self._repository.get(name)
         with self._lock:
             return self._request(manifest, pending())
 
     def when_there(self, absent: Absent, job: Callable[[Lease], A]) -> Future[A]:
-        """Do a job with the network as soon as it is there, on a thread for this; then release it."""
+        """Execute ``job`` when the network is loaded, on a thread of its own; then release the lease."""
         return self._waiting.when_there(absent, job)
 
     def load_behind(self, absent: Absent) -> None:
-        """Let it be loaded for later requests: nobody waits for it now."""
+        """Load the network for later requests only. The lease is released at once."""
         absent.lease.add_done_callback(release)
 
     def refresh(self) -> None:
-        """Networks may have been replaced or removed, and pinned ones have come."""
+        """Apply changes of the repository: drop replaced and removed networks, load new pinned ones."""
         manifests = self._repository.manifests()
         self._prover.refresh(manifests)
         with self._lock:
@@ -150,27 +151,28 @@ class ModelMemory:
                         self._log.warning("a pinned network is not loaded", network=name, error=str(error))
 
     def limit(self, most_bytes: float) -> None:
-        """Take at most so much memory from now on, if the settings allow as much; see `fit`."""
+        """Set an upper limit of the budget, in addition to the settings; see `fit`."""
         with self._lock:
             self._most_bytes = int(min(most_bytes, self._settings.memory_mb * 10**6))
         self.fit(available_memory_bytes())
 
     def keep_fitting(self, background: BackgroundWorker) -> None:
-        """Adapt the budget once a second (see `fit`), while there are networks."""
+        """Adapt the budget every second (see `fit`), while the repository has networks."""
         background.submit(lambda: self.keep_fitting(background), name="fit", after_s=_FIT_EVERY_S)
         if self._repository.manifests():
             self.fit(available_memory_bytes())
 
     def fit(self, available_bytes: int) -> None:
-        """Adapt the budget to what others leave on this machine.
+        """Adapt the budget to the memory that other processes leave on this machine.
 
-        It is what the settings and `limit` allow. Where less than `ModelSettings.reserve_mb` would stay
-        available, it is smaller, and what does not fit any more leaves as soon as it is not in use.
+        The budget is the limit of the settings and of `limit`. It is reduced if less than
+        `ModelSettings.reserve_mb` would remain available. Networks that no longer fit are evicted as soon as
+        they are not in use.
 
         Parameters
         ----------
         available_bytes : int
-            That this process could still take.
+            Memory that this process could still allocate.
         """
         settings, cache = self._settings, self._cache
         with self._lock:
@@ -190,7 +192,7 @@ class ModelMemory:
 
     @property
     def state(self) -> MemoryState:
-        """What is in memory."""
+        """Snapshot of the memory, for metrics and health reports."""
         with self._lock:
             cache = self._cache
             return MemoryState(
@@ -203,22 +205,23 @@ class ModelMemory:
             )
 
     def is_resident(self, name: str) -> bool:
-        """Whether a request would find it in memory."""
+        """Whether a request would find the network in memory."""
         return name in self._resident
 
     def same_shapes(self, one: Manifest, other: Manifest) -> bool:
-        """Whether two networks take and give the same tensors; False until both were loaded once."""
+        """Whether two networks have the same inputs and outputs; False until both have been loaded once."""
         shapes = self._shapes.get(one.checksum)
         return shapes is not None and shapes == self._shapes.get(other.checksum)
 
     def problem(self, name: str) -> str:
-        """Why a network cannot be loaded; empty if it can."""
+        """Error that prevents a network from being loaded; empty if there is none."""
         return self._prover.problem(name)
 
     def look_back(self) -> Hindsight | None:
-        """How long the last requests waited for their networks, and could have waited.
+        """Compare the waiting times of the last requests with the lowest possible; None without requests.
 
-        Some 100 ms where not all networks fit; none if nothing has changed since the last look.
+        Takes about 100 ms if not all networks fit into memory. The result is cached until a request or the
+        budget changes.
         """
         with self._lock:
             basis = (self._requests.changes, self._cache.budget_bytes)
@@ -230,12 +233,12 @@ class ModelMemory:
         return self._hindsight
 
     def evictions(self) -> list[Eviction]:
-        """The last evictions, oldest first, at times of the clock."""
+        """The last evictions, oldest first; times are those of the clock."""
         with self._lock:
             return list(self._cache.evictions)
 
     def close(self, grace_s: float = 5.0) -> None:
-        """Fail who waits, stop loading, drop all networks."""
+        """Fail waiting requests, stop loading, and drop all networks."""
         with self._lock:
             self._closed = True
             waiting = [one for wanted in self._wanted.values() for one in wanted.waiting]
@@ -251,7 +254,7 @@ class ModelMemory:
             self._runtime.close()
             return_freed_memory()
 
-    # With the lock held
+    # Methods that are called with the lock held
 
     def _request(self, manifest: Manifest, lease: Future[Lease], *, counts: bool = True) -> Lease | Absent:
         name, now_s = manifest.name, self._clock.monotonic()
@@ -282,7 +285,7 @@ class ModelMemory:
         return Absent(waits, costs, self._before_ms(name, now_s), _left_ms(wanted, now_s), lease)
 
     def _passes(self, refused: Refuse) -> bool:
-        """Whether the reason will pass: a load or executions end, but pins do not."""
+        """Whether the reason is temporary: loads and executions end, but pinned networks stay."""
         in_use = refused.reason is Reason.IN_USE and any(one.leases for one in self._resident.values())
         return in_use or refused.reason is Reason.LOADING
 
@@ -321,7 +324,7 @@ class ModelMemory:
         return Lease(resident, self._released)
 
     def _victims(self, victims: Iterable[Victim]) -> list[Resident]:
-        """Take victims out; who calls closes them."""
+        """Remove victims from the resident networks. The caller must close them."""
         gone = []
         for victim in victims:
             self._counts.evictions += 1
@@ -335,7 +338,7 @@ class ModelMemory:
             self._loader.submit(lambda: _close(gone))
 
     def _drop(self, name: str) -> None:
-        """A network is not what its name stands for any more; requests that hold it finish with it."""
+        """Remove a network that was replaced or removed. Requests that hold a lease can still finish."""
         resident = self._resident.pop(name)
         resident.dropped = True
         self._cache.lost(name, self._clock.monotonic())
@@ -343,14 +346,14 @@ class ModelMemory:
             self._loader.submit(lambda: _close([resident]))
 
     def _before_ms(self, name: str, now_s: float) -> float:
-        """Until the load of this network begins: the loads before it."""
+        """Time until the load of this network begins, which is the duration of the loads before it."""
         before = itertools.takewhile(lambda one: one.manifest.name != name, self._wanted.values())
         return sum(_left_ms(wanted, now_s) for wanted in before)
 
-    # On other threads
+    # Methods that run on other threads
 
     def _load_next(self) -> None:
-        """Memory or the loader may be free: begin a load that requests wait for, if one is possible."""
+        """Begin the first queued load that is possible; called when memory or the loader may be free."""
         in_vain: list[tuple[Future[Lease], NearsightError]] = []
         with self._lock:
             for name, wanted in list(self._wanted.items()):
@@ -367,7 +370,7 @@ class ModelMemory:
             fail(one, error)
 
     def _proven(self, outcome: Manifest | NearsightError, lease: Future[Lease]) -> None:
-        """The network of a request was measured."""
+        """Continue a request whose network was measured."""
         try:
             if isinstance(outcome, NearsightError):
                 raise outcome
@@ -389,9 +392,9 @@ class ModelMemory:
         self._load_next()
 
     def _load(self, wanted: _Wanted, gone: Iterable[Resident]) -> None:
-        """On the loader's thread: unload what must go, load, and execute once."""
+        """Unload victims, load a network and execute it once. Runs on the loader's thread."""
         manifest, name, began_s = wanted.manifest, wanted.manifest.name, self._clock.monotonic()
-        _close(gone)  # belongs to the time of the load: requests wait for it
+        _close(gone)  # counts as part of the load, since requests wait for it
         if self._closed:
             return
         try:
@@ -410,7 +413,7 @@ class ModelMemory:
         now_s = self._clock.monotonic()
         costs = ModelCosts(wanted.costs.size_bytes, (now_s - began_s) * 1e3, wanted.costs.execution_ms)
         with self._lock:
-            if name not in self._wanted:  # closed meanwhile
+            if name not in self._wanted:  # `close` was called meanwhile
                 return
             resident = self._resident[name] = Resident(network, manifest)
             self._shapes[manifest.checksum] = (network.inputs, network.outputs)
@@ -430,7 +433,7 @@ class ModelMemory:
 
 
 def _costs(manifest: Manifest, runtime: Runtime) -> ModelCosts | None:
-    """What a network costs here; None if it was not measured with this runtime."""
+    """Costs of a network; None if it was not measured with this version of the runtime."""
     measured = manifest.measured
     if measured is None or measured.runtime != runtime.version:
         return None

@@ -1,4 +1,4 @@
-"""The memory of this process and of the machine that it shares."""
+"""Memory of this process, and memory that is available on this machine."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from pathlib import Path
 
 
 def own_memory_bytes() -> int:
-    """Memory that this process alone uses (USS)."""
+    """Memory that only this process uses (unique set size, USS)."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
 
 
 def return_freed_memory() -> None:
-    """Give memory that is free in this process back to the system; some ms. Without glibc: nothing."""
+    """Return freed memory of this process to the system. Takes some milliseconds; no effect without glibc."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int:
-    """Memory that this process could still take: of the machine, or of its cgroup where that has a limit.
+    """Memory that this process could still allocate on this machine, or in its cgroup if that has a limit.
 
-    The system counts files that a process has mapped as available; weights that are in use here are not.
+    The system counts files that a process has mapped into memory as available. Mapped weights of loaded
+    networks are in use, so they are subtracted.
 
     Parameters
     ----------
     root : Path
-        Below it are ``proc`` and ``sys``.
+        Folder that contains ``proc`` and ``sys``; another one in tests.
     """
     mapped_bytes = 1024 * _numbers(root / "proc/self/status").get("RssFile:", 0)
     available_bytes = 1024 * _numbers(root / "proc/meminfo")["MemAvailable:"] - mapped_bytes
@@ -37,7 +38,7 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
             limit = group / "memory.max"
             if limit.exists() and (most := limit.read_text().strip()) != "max":
                 used_bytes = int((group / "memory.current").read_text())
-                files_bytes = _numbers(group / "memory.stat").get("inactive_file", 0)  # given up when needed
+                files_bytes = _numbers(group / "memory.stat").get("inactive_file", 0)  # freed when needed
                 files_bytes = max(0, files_bytes - mapped_bytes)
                 available_bytes = min(available_bytes, int(most) - used_bytes + files_bytes)
     return max(0, available_bytes)

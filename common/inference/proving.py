@@ -1,7 +1,7 @@
-"""Networks are proven before they are loaded: measured, each in a process of its own (`measurement.py`).
+"""Measures each network in a process of its own before it is loaded here (`measurement.py`).
 
-A damaged file is put aside. A network that cannot be measured or loaded for another reason is not tried again
-for a while, and requests are told why.
+A damaged file is moved to quarantine. If measuring or loading fails for another reason, requests for the
+network fail with that error until the retry interval has passed.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from nearsight.common.logging import get_logger
 _RETRY_S = 30.0
 
 Proven = Callable[[Manifest | NearsightError], None]
-"""Gets the manifest with its measurement, or why there is none."""
+"""Callback that receives the manifest with its measurement, or the error."""
 
 
 class NetworkProver:
-    """Measures networks one after the other, and knows which cannot be loaded. For all threads.
+    """Measures networks one after the other, and stores which networks cannot be loaded. Thread-safe.
 
     Parameters
     ----------
     repository : ModelRepository
-        Their files.
+        The networks' files.
     settings : ModelSettings
         Threads of an execution, and the time limit of a measurement.
     clock : Clock
-        Of retries; must run in real time.
+        Clock of the retry interval; must run in real time.
     """
 
     def __init__(self, repository: ModelRepository, settings: ModelSettings, clock: Clock) -> None:
@@ -45,15 +45,15 @@ class NetworkProver:
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Proven]] = {}
         self._problems: dict[str, tuple[Manifest, float, NearsightError]] = {}
-        """By name: of which file, until when, and what it is."""
+        """By name: the manifest of the failed file, the end of the retry interval [s], and the error."""
         self._worker = BackgroundWorker(clock, "nearsight-measure")
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the background thread."""
         self._worker.start()
 
     def stop(self, error: NearsightError, grace_s: float) -> None:
-        """Give this error to all who wait, and stop."""
+        """Pass this error to all waiting callbacks, and stop the background thread."""
         with self._lock:
             waiting = [proven for many in self._waiting.values() for proven in many]
             self._waiting.clear()
@@ -63,12 +63,15 @@ class NetworkProver:
 
     @property
     def measuring(self) -> tuple[str, ...]:
-        """Names of networks that are being measured, or wait for it."""
+        """Names of the networks that are being measured or queued for it."""
         with self._lock:
             return tuple(self._waiting)
 
     def prove(self, manifest: Manifest, proven: Proven) -> None:
-        """Measure a network, once for all who ask meanwhile; ``proven`` is called on the thread for it."""
+        """Measure a network in the background, then call ``proven`` on the background thread.
+
+        Calls for a network that is already queued or being measured share one measurement.
+        """
         with self._lock:
             first = manifest.name not in self._waiting
             self._waiting.setdefault(manifest.name, []).append(proven)
@@ -76,7 +79,7 @@ class NetworkProver:
             self._worker.submit(lambda: self._measure(manifest))
 
     def check(self, manifest: Manifest) -> None:
-        """Raise what prevents the load of a network, if it was found lately."""
+        """Raise the error of the last failed measurement or load while its retry interval lasts."""
         with self._lock:
             known = self._problems.get(manifest.name)
             if known is None:
@@ -87,7 +90,7 @@ class NetworkProver:
             del self._problems[manifest.name]
 
     def failed(self, manifest: Manifest, error: NearsightError) -> None:
-        """A network cannot be measured or loaded."""
+        """Record that a network cannot be measured or loaded; a damaged file is moved to quarantine."""
         if isinstance(error, CorruptStore):
             self._repository.quarantine(manifest, error.message)
             return
@@ -96,13 +99,13 @@ class NetworkProver:
             self._problems[manifest.name] = (manifest, self._clock.monotonic() + _RETRY_S, error)
 
     def problem(self, name: str) -> str:
-        """Why a network cannot be loaded; empty if it can."""
+        """Error that prevents a network from being loaded; empty if there is none."""
         with self._lock:
             known = self._problems.get(name)
         return str(known[2]) if known is not None else ""
 
     def refresh(self, manifests: Mapping[str, Manifest]) -> None:
-        """Forget problems of networks that were replaced or removed."""
+        """Delete the recorded errors of networks that were replaced or removed."""
         with self._lock:
             self._problems = {
                 name: known

@@ -1,9 +1,9 @@
-"""Executes a network frame by frame, and computes again only what changed since the last frame.
+"""Executes a network frame by frame, and recomputes only what changed since the last frame.
 
-The first time, the network is cut into segments for the shape of its frames, this version of the runtime and
-this processor; that takes seconds, and is kept in a folder. What cannot be cut, or answers otherwise in
-parts, runs whole, and so does everything while the folder cannot be written. How a frame is executed:
-`segmented_network`.
+On first use the network is cut into segments for the shape of its frames, this version of the runtime and
+this processor. This takes seconds; the result is stored in a folder. A network that cannot be cut, or whose
+segments give different outputs, runs whole. While the folder cannot be written, all networks run whole. The
+execution of a frame is in `segmented_network`.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ from nearsight.common.logging import get_logger
 from nearsight.common.video.regions import Rectangle
 
 _SEGMENTS, _FORMAT = "segments.json", 2
-"""The format counts up where older segments cannot be read, or more operators can be cut."""
+"""``_FORMAT`` increases when older segments become unreadable or more operators can be cut."""
 _SHARES = tuple(tenths / 10 for tenths in range(1, 10))
 _CLOSE = 1e-5
-"""Relative to the largest value: where additions are done in another order, answers differ by less."""
+"""Tolerance relative to the largest value. Another order of additions causes smaller differences."""
 
 
 @dataclass(frozen=True)
 class ReuseSettings:
-    """How much reuse may take.
+    """Limits of reuse.
 
     Attributes
     ----------
     regions : int
-        That one segment executes for one frame, at most.
+        Maximum number of crops per segment and frame.
     maps_mb : float
-        Memory of the cached maps, at most, unless the network's ends need more.
+        Maximum memory of the cached maps [MB]. The maps at the end of the segments are stored even if they
+        exceed it.
     least_saved_ms : float
-        That a frame must save of which a tenth changed; to match it, and to plan, takes about so long.
+        Minimum saving for a frame of which a tenth changed. Matching and planning take about this time.
     """
 
     regions: int = 4
@@ -57,21 +58,21 @@ class ReuseSettings:
 
 
 class PartialNetwork:
-    """A network that executes what changed from frame to frame. One thread may use it.
+    """A network that recomputes only what changed from frame to frame. Not thread-safe.
 
-    The first time, the network is cut into segments and measured, which takes seconds; what was found is kept
-    in a folder, for this version of the runtime and this processor.
+    On first use the network is cut into segments and measured, which takes seconds. The result is stored in a
+    folder, for this version of the runtime and this processor.
 
     Parameters
     ----------
     runtime : Runtime
     path : Path
-        The network's file. It has one input, of images.
+        The network's file. The network must have one input, of images.
     name : str
     folder : Path
-        Where its segments are kept.
+        Folder in which its segments are stored.
     size : tuple of int, optional
-        Rows and columns of frames, where the network leaves them open; else these are 224.
+        Rows and columns of frames if the network leaves them open. Default: 224, 224.
     settings : ReuseSettings
 
     Attributes
@@ -79,18 +80,19 @@ class PartialNetwork:
     input : TensorSpec
     outputs : tuple of TensorSpec
     stride : tuple of int
-        Of rows, of columns: offsets between frames must be multiples of it.
+        Rows, columns. Only offsets between frames that are multiples of it allow reuse.
     why_whole : str
-        Why every frame that changed runs whole; empty if regions are reused.
+        Reason why every changed frame runs whole; empty if regions are reused.
     most_changed : float
-        Share of the frame, in its middle, that may change if that is to save `ReuseSettings.least_saved_ms`.
+        Largest changed share of a frame, in its middle, for which reuse is expected to save at least
+        `ReuseSettings.least_saved_ms`.
 
     Raises
     ------
     CorruptStore
-        If the file is no network.
+        If the file is not a network.
     InvalidArgument
-        If it takes anything else than single images.
+        If the network takes anything but single images.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class PartialNetwork:
         self._plain: Network | None = runtime.load(path, name, pooled=True)
         self._segmented: SegmentedNetwork | None = None
         self._answer: dict[str, Tensor] = {}
-        """Of the last frame, where every frame runs whole."""
+        """Outputs of the last frame; used only if every frame runs whole."""
         if len(self._plain.inputs) != 1:
             raise InvalidArgument(
                 f"{name} has {len(self._plain.inputs)} inputs", advice="frames go into one input"
@@ -121,23 +123,24 @@ class PartialNetwork:
     def run(
         self, frame: Tensor, changed: Sequence[Rectangle] | None = None, offset: tuple[int, int] = UNMOVED
     ) -> dict[str, Tensor]:
-        """Execute for one frame; returns the outputs by name, read-only.
+        """Execute the network for one frame; returns the outputs by name, read-only.
 
         Parameters
         ----------
         frame : ndarray
-            (1, C, H, W) or (1, H, W, C), as the network takes it. With another shape than before the network
-            is cut again, if it takes that.
+            (1, C, H, W) or (1, H, W, C), as the network's input. If the shape differs from the last frame's
+            and the network accepts it, the network is cut again.
         changed : sequence of Rectangle, optional
-            Rows and columns that differ from the last frame, at the offset; None: all of it is computed.
+            Rows and columns that differ from the last frame, at the offset. None: the whole frame is
+            computed.
         offset : tuple of int
-            Rows, columns: pixel p was found at p + offset in the last frame. Segments whose stride does not
-            divide it run whole.
+            Rows, columns: pixel p of this frame corresponds to p + offset of the last frame. Segments whose
+            stride does not divide it run whole.
 
         Raises
         ------
         InvalidArgument
-            If the frame does not fit.
+            If the frame does not match the input.
         InternalError
             If the library fails.
         """
@@ -159,41 +162,41 @@ class PartialNetwork:
         return dict(self._answer)
 
     def unchanged(self) -> dict[str, Tensor]:
-        """The outputs of a frame without changes, without its tensor; empty before the first frame."""
+        """Outputs of a frame without changes, for which no tensor is needed; empty before the first frame."""
         return self._in_order(self._answer if self._segmented is None else self._segmented.unchanged())
 
     def explain(self) -> tuple[SegmentReport, ...]:
-        """What was done with each segment at the last frame."""
+        """How each segment was executed for the last frame."""
         return () if self._segmented is None else self._segmented.explain()
 
     def pays(self, changed: Sequence[Rectangle], offset: tuple[int, int] = UNMOVED) -> bool:
-        """Whether `run` would reuse something of the last frame."""
+        """Whether `run` would reuse maps of the last frame."""
         return self._segmented is not None and self._segmented.pays(changed, offset)
 
     def expected_ms(self, changed: Sequence[Rectangle], offset: tuple[int, int] = UNMOVED) -> float:
-        """What `run` takes, as measured when the network was cut, if the last frame's maps are there [ms]."""
+        """Expected time of `run` from measured costs [ms], if the maps of the last frame are cached."""
         return 0.0 if self._segmented is None else self._segmented.expected_ms(changed, offset)
 
     @property
     def whole_ms(self) -> float:
-        """What a whole execution took when the network was cut; 0 if it runs whole always."""
+        """Time of a whole execution, measured when the network was cut; 0 if it always runs whole."""
         return 0.0 if self._segmented is None else self._segmented.whole_ms
 
     def reset(self) -> None:
-        """Forget the last frame: the next one begins a clip."""
+        """Discard the last frame, before the first frame of another clip."""
         self._answer = {}
         if self._segmented is not None:
             self._segmented.reset()
 
     def close(self) -> None:
-        """Drop it and return its memory."""
+        """Drop the network and free its memory."""
         for one in (self._plain, self._segmented):
             if one is not None:
                 one.close()
         self._plain = self._segmented = None
 
     def _shape_of(self, size: tuple[int, int] | None) -> tuple[int, ...]:
-        """The shape of one frame: the graph is optimised for it."""
+        """Shape of one frame, for which the graph is optimised."""
         shape = self.input.shape
         if (
             len(shape) != 4
@@ -210,7 +213,7 @@ class PartialNetwork:
         )
 
     def _in_order(self, answer: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """As the network orders its outputs: those of segments come behind those of the rest."""
+        """Sort outputs in the order that the network declares."""
         return {one.name: answer[one.name] for one in self.outputs} if answer else {}
 
     def _whole_network(self) -> Network:
@@ -219,7 +222,7 @@ class PartialNetwork:
         return self._plain
 
     def _open(self) -> None:
-        """Bring the segments for this shape into memory; make them if there are none."""
+        """Load the segments for the current shape, and create them first if there are none."""
         self._answer = {}
         if self._segmented is not None:
             self._segmented.close()
@@ -228,7 +231,7 @@ class PartialNetwork:
         digest = digest_of(self._path)
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
-        with locked(self._folder):  # another process that opens this network would delete what this one saves
+        with locked(self._folder):  # another process that opens this network would delete unfinished segments
             found = self._find(folder, digest) or self._prepare(folder, digest)
         self.why_whole, self.stride, self.most_changed = str(found["why_whole"]), (1, 1), 0.0
         if self.why_whole:
@@ -256,11 +259,11 @@ class PartialNetwork:
 
     @property
     def _kept_settings(self) -> list[float]:
-        """Those that what is saved depends on, and what reads it."""
+        """Format version and settings on which the stored segments depend."""
         return [_FORMAT, self._settings.maps_mb, self._settings.least_saved_ms]
 
     def _find(self, folder: Path, digest: str) -> Mapping[str, Any] | None:
-        """What was prepared for this file; None if there is nothing that holds."""
+        """Load what was stored for this file; None if it is missing or outdated."""
         try:
             if SavedGraphs(self._runtime.version).find(folder) is not None:
                 found = json.loads((folder / _SEGMENTS).read_text())
@@ -271,7 +274,7 @@ class PartialNetwork:
         return None
 
     def _prepare(self, folder: Path, digest: str) -> Mapping[str, Any]:
-        """Cut, measure, compare answers, and save; returns what `_find` would."""
+        """Cut, measure, compare outputs, and store the result; returns what `_find` would return."""
         aside = being_prepared(folder)
         shutil.rmtree(aside, ignore_errors=True)
         made: dict[str, Any] = {"digest": digest, "settings": self._kept_settings}
@@ -283,7 +286,7 @@ class PartialNetwork:
                 made |= {"why_whole": error.message, "warns": True}
             (aside / _SEGMENTS).write_text(json.dumps(made))
             complete(self._runtime.version, folder)
-        except (NearsightError, OSError) as error:  # such as a full disk: tried again next time
+        except (NearsightError, OSError) as error:  # such as a full disk; repeated at the next start
             done = "saved" if isinstance(error, OSError) else "executed"
             return made | {"why_whole": f"its segments cannot be {done}: {error}", "warns": True}
         finally:
@@ -291,7 +294,7 @@ class PartialNetwork:
         return made
 
     def _cut(self, aside: Path) -> dict[str, Any]:
-        """Segments and what they cost, or why there are none because they would not pay.
+        """Segments with their costs, or the reason why segments would not pay.
 
         Raises
         ------
@@ -331,7 +334,7 @@ class PartialNetwork:
         return {"segments": segments.to_json(), "costs": costs}
 
     def _compare(self, loaded: SegmentedNetwork, sample: Tensor, rng: np.random.Generator) -> None:
-        """Whole and in part, answers must be those of the uncut network."""
+        """Raise `InvalidArgument` if outputs differ from those of the uncut network, whole or in part."""
         height, width = loaded.source.layout.size
         plain, frame = self._whole_network(), sample.copy()
         loaded.source.hold(frame)
@@ -352,7 +355,7 @@ class PartialNetwork:
 
 
 def _noise(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[Any]) -> Tensor:
-    """From 0 to 1, or all numbers of a byte."""
+    """Random values: floats in [0, 1), or bytes of the full range."""
     if dtype == np.float32:
         return rng.random(shape, np.float32)
     return rng.integers(0, 256, shape, np.uint8).view(dtype)

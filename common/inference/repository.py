@@ -1,14 +1,14 @@
-"""The repository: a folder with one file and one manifest per network.
+"""Repository of networks: a folder with one file and one manifest per network.
 
 ::
 
-    models/birds.json          a manifest
+    models/birds.json          the manifest
     models/birds-<sum>.onnx    the network that it describes
-    models/birds-<sum>.part    a file on its way here
-    models/quarantine/         what was damaged, to be looked at
+    models/birds-<sum>.part    a file that is being uploaded or downloaded
+    models/quarantine/         damaged files, kept for inspection
 
-Everything is written aside and renamed, the manifest last: a crash leaves the old network or the new one.
-Other processes may add and remove: `refresh` reads the folder anew.
+Files are written under a temporary name and then renamed, the manifest last. After a crash either the old or
+the new network is present. Other processes may add and remove networks: `refresh` reads the folder again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _QUARANTINE = "quarantine"
 
 
 class _Seen(NamedTuple):
-    """What a file was when it was read last."""
+    """State of a file when it was last read."""
 
     modified_ns: int
     size_bytes: int
@@ -49,12 +49,17 @@ class _Seen(NamedTuple):
 
 
 class ModelRepository:
-    """Networks in a folder. For all threads.
+    """Networks in a folder. Thread-safe.
 
     Parameters
     ----------
     folder : Path
-        Made with the first network.
+        Created when the first network is added.
+
+    Attributes
+    ----------
+    problems : dict of str to str
+        Errors of networks that cannot be used, by name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,18 +70,18 @@ class ModelRepository:
         self._seen: dict[str, _Seen] = {}
         self._checked: dict[str, _Seen] = {}
         self.problems: dict[str, str] = {}
-        """Why a network cannot be used, by name."""
+        """Errors of networks that cannot be used, by name."""
         self.refresh()
 
     def refresh(self) -> bool:
-        """Read manifests that other processes wrote; whether anything has changed."""
+        """Read manifests that other processes wrote; returns whether anything changed."""
         changed = False
-        with self._lock:  # a network that is added after the folder was read would look removed
+        with self._lock:  # otherwise a network that is added after the folder was read would count as removed
             try:
                 paths = sorted(self.folder.iterdir())
             except FileNotFoundError:
                 paths = []
-            except OSError as error:  # what is known stays: an edge deletes what its cloud does not list
+            except OSError as error:  # keep known networks: an edge deletes what its cloud does not list
                 if str(self.folder) not in self.problems:
                     self._note_problem(str(self.folder), f"the folder cannot be read: {error.strerror}")
                 return False
@@ -104,7 +109,7 @@ class ModelRepository:
         return changed
 
     def manifests(self) -> Mapping[str, Manifest]:
-        """All networks by name."""
+        """All manifests, by the networks' names."""
         with self._lock:
             return dict(sorted(self._manifests.items()))
 
@@ -113,7 +118,7 @@ class ModelRepository:
         return name in self._manifests
 
     def holds(self, manifest: Manifest) -> bool:
-        """Whether the network of this name has this file."""
+        """Whether the network of this name has the file of this manifest."""
         ours = self._manifests.get(manifest.name)
         return ours is not None and ours.checksum == manifest.checksum
 
@@ -123,7 +128,7 @@ class ModelRepository:
         Raises
         ------
         NotFound
-            If there is none of that name.
+            If there is no network of that name.
         """
         with self._lock:
             manifest = self._manifests.get(name)
@@ -136,18 +141,18 @@ class ModelRepository:
         return manifest
 
     def path(self, manifest: Manifest, ending: str = "onnx") -> Path:
-        """Where the file of a network is, comes together (``part``) or has its saved graph (``prepared``)."""
+        """Path of a network's file, of a partial file (``part``), or of its saved graph (``prepared``)."""
         return self.folder / f"{manifest.name}-{manifest.checksum[:16]}.{ending}"
 
     def checked_path(self, manifest: Manifest) -> Path:
-        """The file of a network. Its checksum was compared since it was written last.
+        """Path of a network's file, with the checksum verified since the file was last written.
 
         Raises
         ------
         CorruptStore
-            If it is not there or is not what the manifest says. It is then in quarantine.
+            If the file is missing or its checksum is wrong. The network is then moved to quarantine.
         Unavailable
-            If another process has just replaced or removed it.
+            If another process has just replaced or removed the network.
         """
         path, name = self.path(manifest), manifest.name
         seen = _seen(path)
@@ -166,9 +171,9 @@ class ModelRepository:
         raise CorruptStore(why, advice="add the model again")
 
     def quarantine(self, manifest: Manifest, why: str) -> bool:
-        """Take a network that is damaged out of use, and keep its file to be looked at.
+        """Remove a damaged network from use, and move its files to the quarantine folder.
 
-        False if another one has taken its place.
+        Returns False if another network of this name has replaced it.
         """
         name = manifest.name
         with self._lock:
@@ -187,22 +192,26 @@ class ModelRepository:
     def add(
         self, source: Path, wanted: Manifest, *, move: bool = False, prepared: Path | None = None
     ) -> Manifest:
-        """Put a file here, as the manifest says; the version grows if anything has changed.
+        """Add a network's file and manifest. The version increases if file or manifest changed.
 
         Parameters
         ----------
         source : Path
         wanted : Manifest
-            Of this file.
+            Describes this file.
         move : bool
-            The file is in this folder already, under another name.
+            The file is already in this folder, under another name; it is renamed instead of copied.
         prepared : Path, optional
-            Folder with its saved graph, which is moved if it is there; see `saved_graphs`.
+            Folder with the saved graph, which is moved if it exists; see `saved_graphs`.
+
+        Returns
+        -------
+        The manifest with the new version.
 
         Raises
         ------
         SetupError
-            If it cannot be written, such as on a full disk; nothing has changed then.
+            If writing fails, for example on a full disk. The repository is then unchanged.
         """
         check_name(wanted.name)
         former = self.manifests().get(wanted.name)
@@ -231,12 +240,12 @@ class ModelRepository:
         return manifest
 
     def relabel(self, wanted: Manifest) -> None:
-        """Take over a manifest of the same file, but for what was measured here.
+        """Replace the manifest of the same file, and keep the measurement made on this machine.
 
         Raises
         ------
         SetupError
-            If it cannot be written.
+            If the manifest cannot be written.
         """
         try:
             self._write(replace(wanted, measured=self.get(wanted.name).measured))
@@ -244,7 +253,7 @@ class ModelRepository:
             raise _refused(error, f"network {wanted.name!r} cannot be changed") from error
 
     def note_measured(self, manifest: Manifest, measured: Measurement) -> Manifest:
-        """Keep what a network costs here. If it cannot be written, this process alone knows it."""
+        """Store the costs of a network. If writing fails, they are kept in this process only."""
         manifest = replace(manifest, measured=measured)
         with self._lock:
             if self._manifests.get(manifest.name, manifest).checksum != manifest.checksum:
@@ -262,7 +271,9 @@ class ModelRepository:
         Raises
         ------
         NotFound
-            If there is none of that name.
+            If there is no network of that name.
+        SetupError
+            If its files cannot be removed.
         """
         if not (self.folder / f"{name}.json").exists():
             self.get(name)
@@ -276,7 +287,7 @@ class ModelRepository:
             self.problems.pop(name, None)
 
     def _drop_files(self, name: str, kept: Path | None = None) -> None:
-        """Remove the files of former versions. Names may end like checksums: so these have 16 digits."""
+        """Delete files of former versions. The 16 digits exclude networks with a similar name."""
         digits = "[0-9a-f]" * 16
         for ending in ("onnx", "part"):
             for path in self.folder.glob(f"{name}-{digits}.{ending}"):
@@ -315,7 +326,7 @@ class ModelRepository:
 
 
 def checksum_of(path: Path, progress: Callable[[int], None] = lambda _: None) -> str:
-    """SHA-256 of a file; ``progress`` takes the bytes read since its last call."""
+    """SHA-256 of a file. ``progress`` receives the number of bytes read since its last call."""
     summed = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -325,12 +336,14 @@ def checksum_of(path: Path, progress: Callable[[int], None] = lambda _: None) ->
 
 
 def manifest_of_file(source: Path, name: str) -> Manifest:
-    """A first manifest for a file.
+    """Create a manifest for a new file.
 
     Raises
     ------
     NotFound, InvalidArgument
-        If there is no such file, it is empty, or the name cannot be used.
+        If the file does not exist, is empty, or the name is not allowed.
+    SetupError
+        If the file cannot be read.
     """
     check_name(name)
     if not source.is_file():

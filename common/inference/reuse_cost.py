@@ -1,9 +1,9 @@
-"""What segments of a network cost, measured; from it follows where to cut, and when reuse pays.
+"""Measured costs of a network's segments, from which cuts are chosen and the benefit of reuse is estimated.
 
-An execution of a segment on crops takes ``sum(call_ms + area_ms * share)`` over the crops, an execution on
-the whole map ``whole_ms``. More cuts reuse more: inside a segment a crop needs a margin for all of its
-windows. But each cut costs a call, and a map that stays in memory (decision 054). So the cuts are chosen for
-one model and machine: those with the lowest expected time over typical changes.
+Executing a segment on crops takes ``sum(call_ms + area_ms * share)`` over the crops, executing it whole takes
+``whole_ms``. Inside a segment a crop needs a margin for all of its windows, so more cuts allow more reuse.
+But each cut costs a call and the memory of a cached map (decision 054). The cuts are therefore chosen per
+model and machine, with the lowest expected time over typical changes.
 """
 
 from __future__ import annotations
@@ -21,40 +21,42 @@ from nearsight.common.inference.segments import Cut, Layout
 from nearsight.common.video.regions import Rectangle
 
 MARGIN = 0.95
-"""Crops must take less than this share of a whole execution."""
+"""Crops are executed only if they take less than this share of a whole execution."""
 CALL_MS = 0.04
-"""Of one execution of the smallest segment on a crop, here."""
+"""Typical time of executing the smallest segment on one crop."""
 PLANNED_MS = 0.03
-"""Of finding what to do with one segment, here."""
+"""Typical time of planning one segment."""
 _SHARES = (0.1, 0.3, 0.5, 0.7)
-"""Of the frame that changes, in the middle or in a corner: what cuts are chosen for."""
+"""Changed shares of the frame, in the middle or in a corner, for which cuts are chosen."""
 _LONGEST = 16
-"""Pieces between two cuts, at most: more are no use, and choosing would take long."""
+"""Maximum number of pieces between two cuts. More do not help and would make the choice slow."""
 _REPEATS = 5
+"""Maximum number of pieces between two cuts. More do not help, and the choice would be slow."""
 
 
 class SegmentCost(NamedTuple):
-    """Of one segment [ms]."""
+    """Measured times of one segment."""
 
     whole_ms: float
     call_ms: float
     area_ms: float
-    """Of a crop that is as large as the map, beyond ``call_ms``."""
+    """Time of a crop as large as the map, in addition to ``call_ms``."""
 
     def crops_ms(self, crops: Sequence[Crop], units: int) -> float:
-        """Of crops of a segment that has so many units."""
+        """Expected time of crops, for a segment of ``units`` units."""
         return sum(self.call_ms + self.area_ms * one.units.area / units for one in crops)
 
 
 class Costs(NamedTuple):
-    """Of a network in segments [ms].
+    """Measured times of a network in segments.
 
     Attributes
     ----------
     segments : tuple of SegmentCost
     rests_ms : tuple of float
-        From each segment on, all as one; 0 behind the last one.
+        ``rests_ms[i]`` is the time of all segments from number i on, executed as one; the last element is 0.
     tail_ms : float
+        Time of the tail, which is always executed whole.
     """
 
     segments: tuple[SegmentCost, ...]
@@ -63,21 +65,22 @@ class Costs(NamedTuple):
 
     @classmethod
     def that_prefer_regions(cls, segments: int) -> Costs:
-        """With which all that can be executed in part is."""
+        """Artificial costs with which every segment that can run on crops does so; used to check outputs."""
         rests_ms = (math.inf,) * segments
         return cls((SegmentCost(math.inf, 0.0, 1.0),) * segments, (*rests_ms, 0.0), 0.0)
 
     @classmethod
     def from_json(cls, values: Sequence[Any]) -> Costs:
-        """From the lists as which JSON writes it."""
+        """Decode the lists in which JSON stores the named tuples."""
         segments, rests_ms, tail_ms = values
         return cls(tuple(SegmentCost(*one) for one in segments), tuple(rests_ms), tail_ms)
 
 
 def measured_ms(runs: Sequence[Callable[[], object]], repeats: int = _REPEATS) -> list[float]:
-    """Medians of this thread's CPU time, which other work hardly changes.
+    """Median CPU time of this thread for each function; CPU time depends little on other processes.
 
-    They take turns, so that each finds the processor's caches as in a frame, and run once more before.
+    The functions are called in turn, so that the processor's caches are in the same state as during a frame.
+    The first round is a warm-up and is not counted.
     """
     taken: list[list[float]] = [[] for _ in runs]
     for turn in range(repeats + 1):
@@ -90,7 +93,7 @@ def measured_ms(runs: Sequence[Callable[[], object]], repeats: int = _REPEATS) -
 
 
 def sample_crops(segment: LoadedSegment) -> list[Crop]:
-    """Of three sizes, in the middle: what `fitted_cost` needs the times of."""
+    """Crops of three sizes in the middle of the map, whose times `fitted_cost` needs."""
     crops = []
     for share in (0.0, 0.3, 0.8):
         side = math.sqrt(share)
@@ -103,7 +106,7 @@ def sample_crops(segment: LoadedSegment) -> list[Crop]:
 def fitted_cost(
     segment: LoadedSegment, whole_ms: float, crops: Sequence[Crop], times_ms: Sequence[float]
 ) -> SegmentCost:
-    """A line through the times of crops of several sizes."""
+    """Fit a line through the times of crops of several sizes."""
     rows, columns = segment.size
     shares = [crop.units.area / (rows * columns) for crop in crops]
     if max(shares) - min(shares) < 0.05:
@@ -113,11 +116,11 @@ def fitted_cost(
 
 
 def merged(crops: Sequence[Crop], segment: LoadedSegment, cost: SegmentCost, most: int) -> list[Crop]:
-    """Crops that hold the same cells: two become one where that saves time, or while they are too many."""
+    """Merge two crops into one if this saves time, or while there are more than ``most``."""
     found, per_unit = list(crops), cost.area_ms / (segment.size[0] * segment.size[1])
     while len(found) > 1:
         best, first, second = -math.inf, 0, 0
-        for number, one in enumerate(found):  # plain numbers: this is done for each segment of each frame
+        for number, one in enumerate(found):  # plain integers for speed: runs for each segment of each frame
             top, left, bottom, right = one.units
             for at in range(number):
                 up, before, down, behind = found[at].units
@@ -133,7 +136,7 @@ def merged(crops: Sequence[Crop], segment: LoadedSegment, cost: SegmentCost, mos
 
 
 def typical_changes(size: tuple[int, int]) -> list[Rectangle]:
-    """Parts of the frame, in the middle and in a corner."""
+    """Rectangles of a frame that change, in the middle and in a corner, of several sizes."""
     sides = [math.sqrt(share) for share in _SHARES]
     return [middle_of(size, side) for side in sides] + [
         Rectangle(0, 0, int(size[0] * side), int(size[1] * side)) for side in sides
@@ -147,19 +150,19 @@ def choose_cuts(
     layouts: Mapping[str, Layout],
     limit_bytes: int,
 ) -> list[int]:
-    """Positions of the cuts with the lowest expected time whose maps fit into memory.
+    """Choose the cuts with the lowest expected time whose maps fit into memory; returns their positions.
 
     Parameters
     ----------
     cuts : sequence of Cut
-        All that are possible.
+        All possible cuts.
     pieces : sequence of LoadedSegment
-        What lies between them.
+        Segments between these cuts.
     costs : Costs
-        Of the pieces.
+        Costs of the pieces.
     layouts : mapping of str to Layout
     limit_bytes : int
-        Of all maps.
+        Limit of the memory of all cached maps.
     """
     model = _SegmentModel(pieces, costs)
     shares = _shares(pieces)
@@ -174,9 +177,9 @@ def choose_cuts(
 
 
 class _SegmentModel:
-    """What some neighbouring pieces would cost as one segment, from what each of them costs.
+    """Estimates the time of a segment that joins consecutive pieces, from the measured costs of the pieces.
 
-    Crops take longer than their share of the whole map, because they are copied: at the ends of a segment.
+    Crops take longer than their share of the whole map, because they are copied at both ends of a segment.
     """
 
     def __init__(self, pieces: Sequence[LoadedSegment], costs: Costs) -> None:
@@ -191,7 +194,7 @@ class _SegmentModel:
         self._copy_ms = copied_ms / (sum(self._written) + sum(self._read))
 
     def expected_ms(self, start: int, stop: int, shares: Sequence[float]) -> float:
-        """Mean over changes of which each makes it execute such a share of its area."""
+        """Mean expected time over changes; ``shares``: executed share of the segment's area for each."""
         inner_ms = self._sums_ms[stop] - self._sums_ms[start]
         call_ms = CALL_MS + self._calls_ms[stop] - self._calls_ms[start]
         area_ms = inner_ms + self._copy_ms * (self._written[stop - 1] + self._read[start])
@@ -199,7 +202,7 @@ class _SegmentModel:
 
 
 def _bytes_of(cuts: Sequence[Cut], layouts: Mapping[str, Layout], source: str) -> list[int]:
-    """Of the maps that a cut adds to those of the cut before."""
+    """Memory of the maps that each cut adds to those of the cut before."""
     sizes, before = [], {source}
     for cut in cuts:
         sizes.append(sum(layouts[name].size_bytes for name in cut.alive if name not in before))
@@ -210,7 +213,7 @@ def _bytes_of(cuts: Sequence[Cut], layouts: Mapping[str, Layout], source: str) -
 def _cheapest(
     model: _SegmentModel, shares: Sequence[Mapping[int, Sequence[float]]], penalties: Sequence[float]
 ) -> list[int]:
-    """Numbers of pieces before each cut on the cheapest way from the first piece to the last."""
+    """Cheapest path from the first piece to the last; returns the number of pieces before each cut."""
     best, came_from = [0.0], [0]
     for stop, starts in enumerate(shares, start=1):
         cost, start = min(
@@ -227,7 +230,7 @@ def _cheapest(
 
 
 def _shares(pieces: Sequence[LoadedSegment]) -> list[dict[int, list[float]]]:
-    """For each end of a segment and each start: the share of its area that a crop has, for each change."""
+    """For each end of a segment, by start: the share of its area that a crop covers, for each change."""
     source = pieces[0].segment.sources[0]
     found: list[dict[int, list[float]]] = [{} for _ in pieces]
     for change in typical_changes(pieces[0].sources[0].layout.size):
@@ -238,7 +241,7 @@ def _shares(pieces: Sequence[LoadedSegment]) -> list[dict[int, list[float]]]:
                 parts = [one for to, one in reached if to == number]
                 changed[target] = _union(parts)
         for stop in range(1, len(pieces) + 1):
-            needed = dict(changed)  # of the maps that the segment makes: what changed; grows on the way back
+            needed = dict(changed)  # cells that are needed of each map; extended on the way back
             for start in range(stop - 1, max(-1, stop - 1 - _LONGEST), -1):
                 share = _go_back(pieces[start], needed)
                 found[stop - 1].setdefault(start, []).append(share)
@@ -246,7 +249,7 @@ def _shares(pieces: Sequence[LoadedSegment]) -> list[dict[int, list[float]]]:
 
 
 def _go_back(piece: LoadedSegment, needed: dict[str, Rectangle]) -> float:
-    """Adds what a piece reads to what is needed; returns the share of the piece that is executed."""
+    """Add the cells that a piece reads to ``needed``; returns the share of the piece that is executed."""
     crops = [
         piece.crop(number, needed[target])
         for number, target in enumerate(piece.segment.targets)
@@ -273,7 +276,7 @@ def _joined(segment: LoadedSegment, crops: Sequence[Crop]) -> Crop:
 
 
 def middle_of(size: tuple[int, int], side: float) -> Rectangle:
-    """In the middle of a map: this share of its rows and columns, at least one of each."""
+    """Rectangle in the middle of a map with this share of its rows and columns, at least one of each."""
     height, width = (max(1, round(one * side)) for one in size)
     top, left = (size[0] - height) // 2, (size[1] - width) // 2
     return Rectangle(top, left, top + height, left + width)

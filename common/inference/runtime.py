@@ -1,7 +1,7 @@
-"""The runtime that executes networks. Only this module knows onnxruntime, which is imported at its first use.
+"""The runtime that executes networks. Only this module uses onnxruntime, which is imported on first use.
 
-Networks live in the process of the daemon. glibc keeps what a network frees for later use, up to all of it;
-`return_freed_memory` gives it back to the system (decision 046). So it belongs to every load and unload.
+Networks are loaded into the daemon's process. glibc keeps memory that a network frees, in the worst case all
+of it. `return_freed_memory` returns it to the system (decision 046), and is called at every load and unload.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _SEPARATE_WEIGHTS = MappingProxyType(
         "session.optimized_model_external_initializers_min_size_in_bytes": "16384",
     }
 )
-"""The library maps weights from a file of their own; each takes whole pages."""
+"""The library maps a separate file of weights into memory. Each weight there occupies whole pages."""
 _PROCESSOR = ("model name", "flags", "CPU part", "Features")
-"""Lines of /proc/cpuinfo."""
+"""Lines of /proc/cpuinfo that identify the processor."""
 ANY_SIDE_PX, _LENGTH = 224, 20
-"""What an axis of any size has at a warm-up: those of an image, and the words of a sentence."""
+"""Sizes of open axes in sample inputs: side of an image [px], and length of a sentence [words]."""
 
 
 class Place(NamedTuple):
@@ -52,20 +52,20 @@ class Place(NamedTuple):
 
     name: str
     tensor: Tensor
-    """In C order, and kept alive by the caller."""
+    """In C order. The caller keeps it alive."""
     shape: tuple[int, ...]
-    """As the network declares it; the library may order the elements in a way of its own."""
+    """Shape that the network declares. The library may store the elements in another order."""
 
 
 class Runtime:
-    """Loads networks. Close it after them.
+    """Loads networks. Close it after all its networks are closed.
 
     Parameters
     ----------
     threads : int
-        That one execution may use.
+        Number of threads of one execution.
     clock : Clock
-        Of time limits; must run in real time.
+        Clock of time limits; must run in real time.
 
     Raises
     ------
@@ -74,8 +74,8 @@ class Runtime:
     """
 
     def __init__(self, threads: int = 1, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        # Else its import writes a database to the home folder and reports to Microsoft; its own
-        # `disable_telemetry_events` comes too late (onnxruntime 1.32).
+        # Otherwise the import writes a database to the home folder and reports to Microsoft. The library's
+        # own `disable_telemetry_events` takes effect too late (onnxruntime 1.32).
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"
         try:
             import onnxruntime  # noqa: PLC0415  optional
@@ -90,7 +90,7 @@ class Runtime:
 
     @property
     def version(self) -> str:
-        """Of the library, and the processor: measurements and saved graphs hold for one."""
+        """Version of the library and digest of the processor. Measurements and saved graphs require both."""
         return f"{self._library.__version__} {_processor()}"
 
     def load(
@@ -103,30 +103,31 @@ class Runtime:
         save_in: Path | None = None,
         sizes: Mapping[str, int] = MappingProxyType({}),
     ) -> Network:
-        """Bring a network into memory; `Network.warm_up` belongs to it.
+        """Load a network. Call `Network.warm_up` before its first request.
 
         Parameters
         ----------
         path : Path
         name : str
+            Name in error messages.
         saved : bool
-            It is a graph that was saved, which needs no more work.
+            The file is a saved optimised graph, which is not optimised again.
         pooled : bool
-            What an execution needs in between is kept for the next one, in a pool that all such networks of
-            the process share: 2 to 3 % faster. Otherwise it is freed.
+            Keep the memory of intermediate tensors for the next execution, in a pool that all such networks
+            of the process share: 2 to 3 % faster. Otherwise it is freed after each execution.
         save_in : Path, optional
             Save the optimised graph in this folder: `SAVED_GRAPH` and `SAVED_WEIGHTS`.
         sizes : mapping of str to int
-            Of axes that the file names; see `Network.axis_sizes`.
+            Sizes of named axes; see `Network.axis_sizes`.
 
         Raises
         ------
         CorruptStore
-            If the file is no network that the library can execute.
+            If the library cannot load the file as a network.
         """
         options = self._library.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = self._threads
-        options.log_severity_level = _FATAL  # errors are raised; the library would print them, too
+        options.log_severity_level = _FATAL  # errors are raised; the library would also print them
         options.enable_cpu_mem_arena = options.enable_mem_pattern = pooled
         if pooled:
             _make_pool(self._library)
@@ -142,19 +143,19 @@ class Runtime:
         try:
             session = self._library.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
             return Network(name, session, self._library.RunOptions, self._stopper)
-        except Exception as error:  # the library's errors share no other class
+        except Exception as error:  # the library's errors have no common base class
             return_freed_memory()
             raise CorruptStore(
                 f"{name} cannot be loaded: {_first_line(error)}", advice="add a whole file in the format ONNX"
             ) from error
 
     def close(self) -> None:
-        """Free the thread that watches time limits."""
+        """Stop the thread that enforces time limits."""
         self._stopper.close()
 
 
 class Network:
-    """A network in memory. Executions may run at the same time.
+    """A network in memory. Thread-safe: executions may run concurrently.
 
     Attributes
     ----------
@@ -172,26 +173,26 @@ class Network:
         self._stopper = stopper
 
     def run(self, inputs: Mapping[str, Tensor], *, within_s: float = math.inf) -> dict[str, Tensor]:
-        """Execute; returns the outputs by name.
+        """Execute the network; returns the outputs by name.
 
         Parameters
         ----------
         inputs : mapping of str to ndarray
-            By name; "" stands for the only one.
+            By input name. The name "" refers to the only input.
         within_s : float
-            It is stopped after this time, between two of its steps.
+            Time limit. The execution is stopped between two operators.
 
         Raises
         ------
         InvalidArgument
-            If the inputs do not fit.
+            If the inputs do not match the declared ones.
         DeadlineExceeded
-            If it was stopped.
+            If the time limit was reached.
         InternalError
             If the library fails.
         """
         checked = check_inputs(self.name, self.inputs, inputs)
-        if within_s == math.inf:  # with options it looks for one of GPUs, for 0.05 ms
+        if within_s == math.inf:  # given options, the library looks for GPU options, which takes 0.05 ms
             return self.run_checked(checked)
         options = self._options()
         with self._stopper.after(within_s, options) as limit:
@@ -206,7 +207,7 @@ class Network:
                 raise
 
     def run_checked(self, inputs: Mapping[str, Tensor], options: Any = None) -> dict[str, Tensor]:
-        """As `run`, of inputs that are known to fit, by their own names; ``options`` are of the library."""
+        """As `run`, without checking the inputs; ``options`` are the library's ``RunOptions``."""
         try:
             values = self._session.run(self._output_names, inputs, options)
         except Exception as error:  # as above
@@ -214,19 +215,19 @@ class Network:
         return dict(zip(self._output_names, values, strict=True))
 
     def bind(self, inputs: Sequence[Place], outputs: Sequence[Place]) -> Callable[[], None]:
-        """An execution that reads and writes these places: nothing is copied, and nothing is checked.
+        """Prepare an execution that reads and writes the given memory, without copies and without checks.
 
         Raises
         ------
         InternalError
-            If the library fails; also when the execution is called.
+            If the library fails, here or when the returned function is called.
         """
         session = self._session
         binding = session.io_binding()
 
         def run() -> None:
             try:
-                session.run_with_iobinding(binding)  # without options, as in run
+                session.run_with_iobinding(binding)  # without options, for the reason given in `run`
             except Exception as error:  # as above
                 raise InternalError(f"{self.name} failed in execution: {_first_line(error)}") from error
 
@@ -240,7 +241,7 @@ class Network:
         return run
 
     def axis_sizes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-        """What the named axes of its inputs are where these have such shapes."""
+        """Sizes of the named axes of the inputs, given the inputs' shapes."""
         return {
             axis: size
             for node in self._session.get_inputs()
@@ -249,11 +250,11 @@ class Network:
         }
 
     def warm_up(self, *, within_s: float = math.inf) -> None:
-        """Execute once on noise: the first execution is slow, and no request should wait for it."""
+        """Execute once on noise. The first execution is slow, and no request should wait for it."""
         self.run(self.sample_inputs(), within_s=within_s)
 
     def sample_inputs(self) -> dict[str, Tensor]:
-        """Inputs of its shapes, the same each time; whole numbers are 0, as indices may have any bound."""
+        """Sample inputs, always the same. Integers are 0, since they may be indices with an unknown bound."""
         rng = np.random.default_rng(0)
         return {
             spec.name: rng.random(shape, np.float32).astype(spec.dtype)
@@ -264,13 +265,13 @@ class Network:
         }
 
     def close(self) -> None:
-        """Drop it and return its memory; no execution may be running."""
+        """Drop the network and free its memory. No execution may be running."""
         self._session = None
         return_freed_memory()
 
 
 def sample_shape(spec: TensorSpec) -> tuple[int, ...]:
-    """A shape that an input accepts: a batch of one, of images or sentences of a usual size."""
+    """A shape that an input accepts: batch size 1, open axes with the size of a usual image or sentence."""
     any_size = ANY_SIDE_PX if len(spec.shape) == 4 else _LENGTH
     return tuple(
         (1 if axis == 0 else any_size) if size is None else size for axis, size in enumerate(spec.shape)
@@ -278,21 +279,21 @@ def sample_shape(spec: TensorSpec) -> tuple[int, ...]:
 
 
 class _Limit:
-    """The time limit of one execution."""
+    """Time limit of one execution."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
         self.stopped = False
 
     def reached(self) -> None:
-        """The time is over: stop the execution, unless it has ended."""
+        """Stop the execution if it is still running."""
         options = self.options
         if options is not None:
             self.stopped = options.terminate = True
 
 
 class _Stopper:
-    """Stops executions that take too long: one thread for all of them, begun with the first limit."""
+    """Stops executions that exceed their time limit, on one thread that starts with the first limit."""
 
     def __init__(self, clock: Clock) -> None:
         self._worker = BackgroundWorker(clock, "nearsight-stopper")
@@ -301,7 +302,7 @@ class _Stopper:
 
     @contextmanager
     def after(self, within_s: float, options: Any) -> Iterator[_Limit]:
-        """Stop what runs with these options after a while, unless the block ends before."""
+        """Stop the execution that uses these options after ``within_s``, unless the block ends earlier."""
         limit = _Limit(options)
         if within_s < math.inf:
             with self._starting:
@@ -320,7 +321,7 @@ class _Stopper:
 
 @cache
 def _make_pool(library: Any) -> None:
-    """Once per process. It grows by what is asked for, not to the next power of two."""
+    """Create the shared memory pool, once per process. It grows by the requested size, not by powers of 2."""
     place = library.OrtMemoryInfo(
         "Cpu", library.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, library.OrtMemType.DEFAULT
     )
@@ -332,7 +333,7 @@ def _make_pool(library: Any) -> None:
 
 @cache
 def _processor() -> str:
-    """8 digits: what it is and can do."""
+    """Digest (8 hexadecimal digits) of the processor's type and features."""
     cpu = Path("/proc/cpuinfo")
     lines = cpu.read_text().splitlines() if cpu.exists() else [platform.processor()]
     said = {line for line in lines if line.split("\t")[0].strip() in _PROCESSOR or not cpu.exists()}
@@ -340,7 +341,7 @@ def _processor() -> str:
 
 
 def _spec(node: Any) -> TensorSpec:
-    """What the library says of an input or output: ``tensor(float)``, ``['batch', 3, 224, 224]``."""
+    """Convert the library's description, such as ``tensor(float)``, ``['batch', 3, 224, 224]``."""
     element = str(node.type).removeprefix("tensor(").removesuffix(")")
     if element not in _ELEMENTS:
         raise CorruptStore(f"{node.name!r} is of type {node.type}, which is not supported")

@@ -1,11 +1,11 @@
-"""What the library would do at every load of a network is done once.
+"""Saves the optimised graph of a network, so that later loads are faster.
 
-The library optimises a graph whenever it loads it, and copies all weights. So the optimised graph is saved
-beside the file, and its weights in a file of their own that the library maps: later loads are several times
-shorter, and weights that were in memory lately need not be read again. Answers are the same, bit by bit; else
-nothing is saved (decision 048).
+onnxruntime optimises a graph at every load, and copies all weights. Therefore the optimised graph is saved
+beside the network's file, with the weights in a separate file that onnxruntime maps into memory. Later loads
+are several times shorter, and weights in the page cache need not be read again. The saved graph must give the
+same outputs bit by bit; otherwise nothing is saved (decision 048).
 
-A saved graph fits one processor and one version of the library: `Runtime.version`.
+A saved graph is valid for one processor and one version of onnxruntime: `Runtime.version`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
-    """Save the optimised graph of a network in a folder of its own; whether that was possible."""
+    """Save the optimised graph of a network in a folder of its own; returns whether this succeeded."""
     aside = being_prepared(folder)
     shutil.rmtree(aside, ignore_errors=True)
     try:
@@ -40,7 +40,7 @@ def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
         same = all(found[output].tobytes() == values.tobytes() for output, values in expected.items())
         if same:
             complete(runtime.version, folder)
-    except (NearsightError, OSError):  # such as a full disk; a damaged file is found by whoever loads it
+    except (NearsightError, OSError):  # such as a full disk; loading reports a damaged file
         same = False
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -48,17 +48,17 @@ def prepare(runtime: Runtime, path: Path, name: str, folder: Path) -> bool:
 
 
 def complete(version: str, folder: Path) -> None:
-    """Put what was prepared for a folder into its place, with digests of all its files.
+    """Move the temporary folder to its final place, with the digests of all its files.
 
     Raises
     ------
     OSError
-        If it cannot be written.
+        If writing fails.
     """
     aside, digests = being_prepared(folder), {}
     for one in sorted(aside.iterdir()):
         with one.open("rb") as file:
-            os.fsync(file.fileno())  # before it is named as complete
+            os.fsync(file.fileno())  # before the folder gets its final name
         digests[one.name] = digest_of(one)
     (aside / _MADE).write_text(json.dumps({"runtime": version, "digests": digests}))
     shutil.rmtree(folder, ignore_errors=True)
@@ -66,17 +66,17 @@ def complete(version: str, folder: Path) -> None:
 
 
 def being_prepared(folder: Path) -> Path:
-    """Where a graph is until it is complete."""
+    """Temporary folder of a graph until it is complete."""
     return folder.with_name(f"{folder.name}.new")
 
 
 class SavedGraphs:
-    """Finds graphs that were saved, and compares their digests once.
+    """Finds saved graphs. The digests of a folder are compared once, and again if its files change.
 
     Parameters
     ----------
     version : str
-        Of the runtime that shall load them.
+        Version of the runtime that loads them; see `Runtime.version`.
     """
 
     def __init__(self, version: str) -> None:
@@ -84,12 +84,12 @@ class SavedGraphs:
         self._checked: dict[Path, tuple[tuple[int, ...], ...]] = {}
 
     def find(self, folder: Path) -> Path | None:
-        """The graph in a folder; None if there is none for this runtime.
+        """Path of the graph in a folder; None if there is none for this runtime.
 
         Raises
         ------
         CorruptStore
-            If it is not as it was saved.
+            If files are damaged or cannot be read.
         """
         if not folder.exists():
             return None
@@ -111,7 +111,7 @@ class SavedGraphs:
 
 
 def digest_of(path: Path) -> str:
-    """Of all bytes of a file."""
+    """XxHash digest (XXH3, 64 bits, hexadecimal) of a file's content."""
     digest = xxhash.xxh3_64()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):

@@ -1,9 +1,9 @@
-"""Executes one segment of a network: over whole maps, or over crops of them that hold what is wanted.
+"""Executes one segment of a network on whole maps, or on crops that yield the wanted cells.
 
-A crop begins at a multiple of the segment's unit, so that windows lie as in the whole map, and holds all that
-the wanted outputs read. Where it ends inside the map the segment pads it all the same; outputs that see this
-padding are not wanted, and are dropped. So each cell that is kept is computed from the same numbers, by the
-same operators, as in a whole execution.
+A crop starts at a multiple of the segment's unit, so that its windows have the same positions as in the whole
+map. It contains all cells that the wanted outputs read. The segment also pads the crop's borders inside the
+map; outputs that depend on this padding are not wanted and are discarded. Each wanted cell is therefore
+computed from the same numbers, by the same operators, as in a whole execution.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EMPTY = Rectangle(0, 0, 0, 0)
 
 
 def aligned(size_bytes: int) -> NDArray[np.uint8]:
-    """Zeros, where vector instructions read them best."""
+    """Allocate zeros at an address that is aligned for vector instructions."""
     memory = np.zeros(size_bytes + _ALIGNMENT_BYTES, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT_BYTES
     return memory[start : start + size_bytes]
@@ -39,6 +39,7 @@ class CachedMap:
     Parameters
     ----------
     name : str
+        Name of the tensor in the graph.
     layout : Layout
     """
 
@@ -50,49 +51,49 @@ class CachedMap:
 
     @property
     def stored(self) -> Tensor:
-        """As it lies in memory; taken at the first use."""
+        """The map in its memory layout; allocated at the first use."""
         if self._stored is None:
             layout = self.layout
             self._stored = aligned(layout.size_bytes).view(layout.dtype).reshape(layout.stored(*layout.size))
         return self._stored
 
     def hold(self, tensor: Tensor) -> None:
-        """Take a tensor as the map: the input is not copied."""
+        """Use a tensor as the map's memory. The network's input is passed so, without a copy."""
         self._stored = tensor
 
     def place(self) -> Place:
-        """The whole of it."""
+        """The whole map as an argument of `Network.bind`."""
         return Place(self.name, self.stored, self.layout.shape)
 
     def values(self) -> Tensor:
-        """A copy, as the graph declares it."""
+        """A copy in the shape that the graph declares."""
         return self.stored.reshape(self.layout.shape).copy()
 
     def cells(self, rectangle: Rectangle) -> Tensor:
-        """A view on some cells, as they lie in memory."""
+        """A view of a rectangle of cells, in the memory layout."""
         top, left, bottom, right = rectangle
         if self.layout.stored_axis == 1:
             return self.stored[:, top:bottom, left:right]
         return self.stored[:, :, top:bottom, left:right]
 
     def shift(self, offset: tuple[int, int]) -> None:
-        """Move each cell p + offset to p [cells]; cells that come from outside keep their values."""
+        """Move each cell p + offset to p [cells]. Cells whose source is outside the map keep their values."""
         rows, columns = offset
         height, width = self.layout.size
         to = Rectangle(max(0, -rows), max(0, -columns), height - max(0, rows), width - max(0, columns))
         if to.top < to.bottom and to.left < to.right:
             come_from = Rectangle(to.top + rows, to.left + columns, to.bottom + rows, to.right + columns)
-            self.cells(to)[...] = self.cells(come_from)  # numpy copies first where they overlap
+            self.cells(to)[...] = self.cells(come_from)  # numpy copies overlapping arrays first
 
 
 class Scratch:
-    """Memory of crops, used again and again: what was used last is still in the processor's cache."""
+    """Reusable memory for crops. Memory that was used last is still in the processor's cache."""
 
     def __init__(self) -> None:
         self._memory: dict[int, NDArray[np.uint8]] = {}
 
     def take(self, number: int, shape: Sequence[int], dtype: str) -> Tensor:
-        """Memory of this shape; each number stands for another piece of memory."""
+        """Memory of this shape. Each ``number`` identifies a separate buffer, which grows as needed."""
         size_bytes = np.dtype(dtype).itemsize * math.prod(shape)
         memory = self._memory.get(number)
         if memory is None or memory.size < size_bytes:
@@ -106,9 +107,9 @@ class Crop(NamedTuple):
     Attributes
     ----------
     units : Rectangle
-        What is cut out, in units of the segment.
+        Part that is cut out, in units of the segment.
     wanted : tuple of Rectangle
-        What is kept of each target.
+        Cells that are kept of each target; empty rectangles where none are.
     """
 
     units: Rectangle
@@ -116,7 +117,12 @@ class Crop(NamedTuple):
 
 
 class _Reach(NamedTuple):
-    """From one source to one target: first and stop cells of both axes, and the geometry itself."""
+    """How changes of one source propagate to one target.
+
+    ``tops[r]`` is the first row of the target that changes if the source changes from row r on;
+    ``bottoms[r]`` is the end of the rows that change if the source changes before row r. ``lefts`` and
+    ``rights`` are the same for columns. ``graph`` is the geometry from source to target.
+    """
 
     source: str
     target: int
@@ -128,15 +134,15 @@ class _Reach(NamedTuple):
 
 
 class LoadedWhole:
-    """Nodes that are executed on whole maps.
+    """Nodes that are executed on whole maps only.
 
     Parameters
     ----------
     segment : Segment
     network : Network
-        Its file.
+        Loaded from the segment's file.
     maps : mapping of str to CachedMap
-        At least its sources and targets.
+        At least the segment's sources and targets.
     """
 
     def __init__(self, segment: Segment, network: Network, maps: Mapping[str, CachedMap]) -> None:
@@ -149,7 +155,7 @@ class LoadedWhole:
     def run_whole(self) -> None:
         """Compute all cells of all targets."""
         held = [one.stored.ctypes.data for one in self.sources]
-        if self._bound is None or self._bound[0] != held:  # the input lies elsewhere each time
+        if self._bound is None or self._bound[0] != held:  # the input has a new address for each frame
             places = [[one.place() for one in maps] for maps in (self.sources, self.targets)]
             self._bound = held, self.network.bind(*places)
         self._bound[1]()
@@ -162,15 +168,17 @@ class LoadedSegment(LoadedWhole):
     ----------
     segment : Segment
     network : Network
-        Its file.
+        Loaded from the segment's file.
     maps : mapping of str to CachedMap
-        At least its sources and targets.
+        At least the segment's sources and targets.
     scratch : Scratch
 
     Attributes
     ----------
+    unit : tuple of int
+        Rows, columns [pixels of the network's input]. Crops start and end at multiples of it.
     size : tuple of int
-        Units of its maps: rows, columns.
+        Size of the segment's maps in units: rows, columns.
     """
 
     def __init__(
@@ -185,7 +193,8 @@ class LoadedSegment(LoadedWhole):
             if (reach := _reach(segment.nodes, source, number, target)) is not None
         ]
         pitches = {source.name: source.layout.pitch for source in self.sources}
-        # Whole pixels, and a multiple of every map's pitch, which may be 3/2; inner maps included.
+        # A unit is a whole number of pixels and a multiple of the pitch of every map, inner maps included.
+        # A pitch may be a fraction such as 3/2.
         units = [
             [(one.graph.stride[axis] * pitches[one.source][axis]).numerator for one in self._reaches]
             for axis in (0, 1)
@@ -205,7 +214,7 @@ class LoadedSegment(LoadedWhole):
     def _crop_tables(self, number: int) -> tuple[list[int], list[int], list[int], list[int]]:
         """For each row and column of a target: the first and the last unit of a crop that yields it.
 
-        Where an output sees nothing but padding these are near ones, with room for the windows of all nodes.
+        If an output depends on padding only, nearby units are chosen, with room for the windows of all nodes.
         """
         target = self.targets[number]
         height, width = target.layout.size
@@ -231,28 +240,32 @@ class LoadedSegment(LoadedWhole):
         return tops, lefts, bottoms, rights
 
     def _make_room(self, axis: int, starts: list[int], stops: list[int]) -> None:
-        """Enlarge the crops in which a node would find no room for one window."""
+        """Enlarge crops that are smaller than the window of a node."""
         for place in range(len(starts) - 1):
             start = starts[place]
             stop = max(stops[place + 1], start + 1)
             while min(self._sizes(axis, start, stop).values()) <= 0 and stop - start < self.size[axis]:
                 start, stop = (start, stop + 1) if stop < self.size[axis] else (start - 1, stop)
             starts[place], stops[place + 1] = start, stop
-        # What lies between the first and the last wanted cell has room, too.
+        # A crop from the first to the last wanted cell is then large enough, too.
         starts[::-1] = accumulate(reversed(starts), min)
         stops[:] = accumulate(stops, max)
 
     def changed(
         self, changed: Mapping[str, Sequence[Rectangle]], offset: tuple[int, int]
     ) -> list[tuple[int, Rectangle]]:
-        """Which cells of which target (by number) change if these of the sources did.
+        """Cells of the targets that change if these cells of the sources change.
 
         Parameters
         ----------
         changed : mapping of str to sequence of Rectangle
-            By source.
+            Changed cells by source.
         offset : tuple of int
-            Of the picture [pixels of the input].
+            Motion of the picture [pixels of the input].
+
+        Returns
+        -------
+        Pairs of the target's number and a rectangle of its cells.
         """
         found = []
         for source, target, tops, lefts, bottoms, rights, graph in self._reaches:
@@ -267,7 +280,7 @@ class LoadedSegment(LoadedWhole):
         return found
 
     def crop(self, target: int, wanted: Rectangle) -> Crop:
-        """The crop that yields some cells of a target."""
+        """The crop that yields these cells of a target."""
         tops, lefts, bottoms, rights = self._tables[target]
         units = Rectangle(tops[wanted.top], lefts[wanted.left], bottoms[wanted.bottom], rights[wanted.right])
         if len(self.targets) == 1:
@@ -275,7 +288,7 @@ class LoadedSegment(LoadedWhole):
         return Crop(units, tuple(wanted if one == target else _EMPTY for one in range(len(self.targets))))
 
     def united(self, one: Crop, other: Crop) -> Crop:
-        """The crop that yields what both do."""
+        """The smallest crop that yields the wanted cells of both."""
         wanted = tuple(map(Rectangle.union, one.wanted, other.wanted))
         return Crop(one.units.union(other.units), wanted)
 
@@ -308,7 +321,7 @@ class LoadedSegment(LoadedWhole):
                     target.cells(wanted)[...] = tensor[:, :, top:bottom, left:right]
 
     def cells_of(self, source: CachedMap, units: Rectangle) -> Rectangle:
-        """The cells of a source that lie in these units."""
+        """The cells of a source that these units contain."""
         rows, columns = self._per_unit[source.name]
         height, width = source.layout.size
         return Rectangle(
@@ -319,7 +332,7 @@ class LoadedSegment(LoadedWhole):
         )
 
     def _sizes(self, axis: int, start: int, stop: int) -> Mapping[str, int]:
-        """Cells of each map along an axis of a crop."""
+        """Number of cells of each map along an axis, for a crop from unit ``start`` to ``stop``."""
         cells = tuple(
             min(stop * per, one.layout.size[axis]) - start * per
             for one in self.sources
@@ -335,7 +348,7 @@ class LoadedSegment(LoadedWhole):
 
 
 def _reach(nodes: Sequence[Node], source: CachedMap, number: int, target: CachedMap) -> _Reach | None:
-    """What a source does to a target while the other sources stay as they are."""
+    """Propagation from one source to one target while other sources do not change; None if there is none."""
     reached, path = {source.name}, list[Node]()
     for node in nodes:
         inputs = tuple(name for name in node.inputs if name in reached)

@@ -1,10 +1,11 @@
-"""A network in segments, frame by frame: each segment is kept, executed on crops, or executed whole.
+"""Executes a network in segments, frame by frame: each segment is kept, executed on crops, or executed whole.
 
-Segment by segment it is found which cells can change, and done what is expected to take least. Feature maps
-between segments stay in memory. Where nothing can be reused a frame runs as one segment, as in a session
-without a cache, and no maps are kept, until a frame comes with which they would have paid.
+For each segment the cells that may change are determined, and the action with the lowest expected time is
+chosen. Feature maps between segments stay in memory. If nothing can be reused, a frame runs as one segment,
+as in a session without a cache. No maps are stored then, until a frame arrives for which they would have
+paid.
 
-Source: DeepCache, section 5; how ours differs: decision 054.
+Source: DeepCache, section 5; differences: decision 054.
 """
 
 from __future__ import annotations
@@ -39,29 +40,30 @@ from nearsight.common.inference.tensors import Tensor
 from nearsight.common.video.regions import Rectangle
 
 UNMOVED = (0, 0)
-"""The offset between frames of a camera at rest."""
+"""Offset between frames of a camera at rest."""
 _MOST_DIRTY = 0.9
-"""Where more than this share of a map changed, all segments behind it run whole."""
+"""If more than this share of a map changed, all segments after it run whole."""
 _WEIGHT, _KEPT = 0.2, 0.98
-"""Of the newest measurement in a running mean; of a mean from frame to frame."""
+"""Weight of the newest measurement in a running mean; factor by which that mean decays per frame."""
 _SHORT_TAIL_BYTES = 8_000_000
-"""Weights may lie in memory twice; up to here a whole frame is one call for the tail, too."""
+"""Limit for a second copy of the tail's weights. Up to it a whole frame is one call, tail included."""
 
 
 class SegmentReport(NamedTuple):
-    """What was done with a segment at the last frame.
+    """How one segment was executed for the last frame.
 
     Attributes
     ----------
     name : str
-        The last map that it makes.
+        Name of the segment's last output map.
     done : str
         "kept", "regions" or "whole".
     regions : int
+        Number of crops.
     share : float
-        Of its area that was executed.
+        Share of the segment's area that was executed.
     whole_ms, saved_ms : float
-        What all of it takes, and what was saved, as measured before.
+        Time of a whole execution, and time saved, according to the measured costs.
     """
 
     name: str
@@ -73,7 +75,7 @@ class SegmentReport(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What is to be done with a segment: nothing, crops, or all (None)."""
+    """Action for a segment: no crops (keep the maps), some crops, or a whole execution (None)."""
 
     crops: Sequence[Crop] | None
     expected_ms: float
@@ -85,19 +87,20 @@ _WHOLE = _Step(None, math.inf)
 class SegmentedNetwork:
     """All segments of a network in memory, and the maps between them.
 
-    Of the last frame, the maps behind the first segments are kept, as far as they paid. The rest runs as one.
+    The maps of the first segments are kept for the next frame, as far as this pays. The other segments run as
+    one. Not thread-safe.
 
     Parameters
     ----------
     runtime : Runtime
     folder : Path
-        Where the segments' files are.
+        Folder of the segments' files.
     name : str
     segments : Segments
     regions : int
-        That one segment executes for one frame, at most.
+        Maximum number of crops per segment and frame.
     costs : Costs, optional
-        Without them it is not executed in part.
+        Measured costs. Without them segments always run whole.
 
     Attributes
     ----------
@@ -105,6 +108,7 @@ class SegmentedNetwork:
         The input.
     loaded : list of LoadedSegment
     rests : list of LoadedWhole
+        ``rests[i]`` executes all segments from number i on as one.
     """
 
     def __init__(
@@ -133,13 +137,13 @@ class SegmentedNetwork:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the last frame."""
+        """Discard the maps of the last frame."""
         self._kept = 0
-        """Segments whose maps are of the last frame."""
+        """Number of segments whose maps belong to the last frame."""
         self._wanted = len(self.loaded)
-        """Segments whose maps the last frames could use."""
+        """Number of segments whose maps the last frames could have used."""
         self._more_ms = 0.0
-        """CPU time of executions in part beyond what was expected; soon forgotten where there are none."""
+        """Excess of the CPU time of partial executions over the expected time, as a decaying mean."""
         self._answer: dict[str, Tensor] = {}
         self._steps: list[_Step] = []
         self._last_plan: tuple[object, list[_Step]] | None = None
@@ -147,7 +151,7 @@ class SegmentedNetwork:
     def run(
         self, frame: Tensor, changed: Sequence[Rectangle] | None, offset: tuple[int, int]
     ) -> dict[str, Tensor]:
-        """As `PartialNetwork.run`, of a frame in C order that was checked."""
+        """As `PartialNetwork.run`, for a frame in C order that was already checked."""
         self.source.hold(frame)
         if changed is None:
             return self.execute([_WHOLE] * self._wanted, UNMOVED)
@@ -169,12 +173,12 @@ class SegmentedNetwork:
 
     @property
     def whole_ms(self) -> float:
-        """Of all of it."""
+        """Measured time of a whole execution; 0 without costs."""
         return self.costs.rests_ms[0] + self.costs.tail_ms if self.costs else 0.0
 
     @property
     def stride(self) -> tuple[int, int]:
-        """What offsets should be multiples of [pixels]: then segments with half of the time can be reused."""
+        """Stride of offsets [pixels] at which segments with at least half of the time can be reused."""
         stride = (1, 1)
         for segment, rest_ms in zip(self.loaded, self.costs.rests_ms if self.costs else (), strict=False):
             if self.costs is not None and rest_ms < self.costs.rests_ms[0] / 2:
@@ -192,23 +196,23 @@ class SegmentedNetwork:
         return 0.0 if unchanged else self._sum_ms(self._planned(changed, offset))
 
     def saved_ms(self, changed: Rectangle) -> float:
-        """Of a whole execution, where this changed and nothing moved."""
+        """Expected saving against a whole execution if this rectangle changed and nothing moved."""
         return self.whole_ms - self._sum_ms(self.plan([changed], UNMOVED))
 
     def _sum_ms(self, steps: Sequence[_Step]) -> float:
-        """Of a plan, with what is executed behind it."""
+        """Expected time of a plan, including the segments after it and the tail."""
         behind_ms = self.costs.rests_ms[len(steps)] + self.costs.tail_ms if self.costs else 0.0
         return sum(one.expected_ms for one in steps) + behind_ms
 
     def _planned(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Step]:
-        """As `plan`, which is asked once for the same changes."""
+        """As `plan`; the last plan is reused for the same changes."""
         asked = tuple(changed), offset
         if self._last_plan is None or self._last_plan[0] != asked:
             self._last_plan = asked, self.plan(changed, offset)
         return list(self._last_plan[1])
 
     def plan(self, changed: Sequence[Rectangle], offset: tuple[int, int]) -> list[_Step]:
-        """What to do with the first segments; the others run as one. With none of them it is not worth it."""
+        """Actions for the first segments; the others run as one. Empty if reuse does not pay."""
         if self.costs is None:
             return []
         regions = [one for given in changed if (one := given.intersection(self.source.whole)).area]
@@ -237,7 +241,7 @@ class SegmentedNetwork:
         found: dict[str, Sequence[Rectangle]],
         offset: tuple[int, int],
     ) -> _Step:
-        """What to do with a segment; adds what changes in its targets to what was found so far."""
+        """Choose the action for a segment, and add the changed cells of its targets to ``found``."""
         reached = segment.changed(found, offset)
         crops = []
         for number, target in enumerate(segment.targets):
@@ -247,14 +251,15 @@ class SegmentedNetwork:
         expected_ms = cost.crops_ms(crops, segment.size[0] * segment.size[1])
         if expected_ms >= MARGIN * cost.whole_ms:
             return _Step(None, cost.whole_ms)
-        # All that a crop writes counts as changed: the next segment has as few rectangles as this one.
+        # All cells that a crop writes count as changed. So the next segment has no more rectangles than this
+        # one.
         for number, target in enumerate(segment.targets):
             found[target.name] = [wanted for one in crops if (wanted := one.wanted[number]).area]
         return _Step(crops, expected_ms)
 
     def execute(self, steps: Sequence[_Step], offset: tuple[int, int]) -> dict[str, Tensor]:
-        """Carry out a plan; where it has crops the maps must be those of the last frame."""
-        self._kept = 0  # until all maps are of this frame
+        """Execute a plan. Segments with crops need maps of the last frame."""
+        self._kept = 0  # until all maps belong to this frame
         for segment, step in zip(self.loaded, steps, strict=False):
             if step.crops is None:
                 segment.run_whole()
@@ -278,12 +283,12 @@ class SegmentedNetwork:
         return dict(self._answer)
 
     def unchanged(self) -> dict[str, Tensor]:
-        """The outputs of a frame without changes: those of the last one; empty before the first."""
+        """Outputs of a frame without changes: those of the last frame. Empty before the first one."""
         self._steps = [_Step((), 0.0)] * len(self.loaded)
         return dict(self._answer)
 
     def run_tail(self) -> dict[str, Tensor]:
-        """Its outputs, of the maps as they are."""
+        """Execute the tail on the current maps, and return its outputs."""
         if self._tail is None:
             return {}
         return self._tail.run_checked(
@@ -291,7 +296,7 @@ class SegmentedNetwork:
         )
 
     def measured(self) -> Costs:
-        """What it costs; the source must be held."""
+        """Measure the costs of all segments. `source` must hold a sample."""
         runs = [one.run_whole for one in (*self.loaded, *self.rests)]
         *times_ms, tail_ms = measured_ms([*runs, self.run_tail])
         crops = [sample_crops(one) for one in self.loaded]
@@ -303,7 +308,7 @@ class SegmentedNetwork:
         return Costs(segments, (*times_ms[len(self.loaded) :], 0.0), tail_ms)
 
     def explain(self) -> tuple[SegmentReport, ...]:
-        """As `PartialNetwork.explain`; the last report is of what is executed behind the segments."""
+        """As `PartialNetwork.explain`. The last report describes the tail."""
         reports = []
         for segment, step, cost in zip(
             self.loaded, self._steps, self.costs.segments if self.costs else (), strict=False
@@ -324,7 +329,7 @@ class SegmentedNetwork:
         return tuple(reports)
 
     def close(self) -> None:
-        """Drop it and return its memory."""
+        """Drop all segments and free their memory."""
         for one in (*self.loaded, *self.rests):
             one.network.close()
         for network in (self._tail, self._uncut):
@@ -337,7 +342,7 @@ def _is_dirty(target: CachedMap, regions: Sequence[Rectangle]) -> bool:
 
 
 def _distinct(regions: Sequence[Rectangle]) -> list[Rectangle]:
-    """Without those that lie in others."""
+    """Remove rectangles that are contained in others."""
     if len(regions) < 2:
         return list(regions)
     found: list[Rectangle] = []

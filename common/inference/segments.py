@@ -1,9 +1,9 @@
-"""A network in segments: files that execute some of its nodes each, on whole maps or on crops of them.
+"""Cuts a network into segments: files that each execute some of its nodes, on whole maps or on crops of them.
 
-onnxruntime optimises the graph first, with the shape of the input fixed, and the optimised graph is cut. So
-all fusions stay, and answers are those of the uncut graph. Cuts are where few maps are alive; all other
-nodes, from the first operator on that has no geometry, are the tail, which is executed whole. Weights lie in
-one file that all segments map: a second network that shares them takes no memory (decision 054).
+onnxruntime first optimises the graph for a fixed input shape, and the optimised graph is cut. So all fusions
+are kept, and outputs equal those of the uncut graph. Cuts are placed where few maps are alive. The nodes from
+the first operator without known geometry on form the tail, which always runs whole. All segments map one
+common file of weights; a second network that uses these weights needs no additional memory (decision 054).
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ if TYPE_CHECKING:
 TAIL = "tail.onnx"
 _BLOCKED_DOMAIN, _UNBLOCKS = "com.microsoft.nchwc", "ReorderOutput"
 _MOST_ALIVE = 4
-"""Maps where the graph may be cut."""
+"""Maximum number of maps that are alive at a cut."""
 _PROBE_CHANNELS = 64
 REUSED = ("float32", "uint8", "int8")
-"""Types of the numbers of maps."""
+"""Element types of maps that can be reused."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a cached map lies in memory.
+    """Shape and memory layout of a cached map.
 
     Attributes
     ----------
     shape : tuple of int
-        As the graph declares it: (1, C, H, W), or (1, H, W, C).
+        Shape that the graph declares: (1, C, H, W) or (1, H, W, C).
     rows_axis : int
-        Where H is; W follows.
+        Axis of H; W is the next one.
     block : int
-        Channels that lie together, as (C / block, H, W, block); 0: it lies as it is declared.
+        Number of channels per block, if the map is stored as (C / block, H, W, block). 0: the map is stored
+        in the declared shape.
     pitch : tuple of Fraction
-        Pixels of the input from one cell to the next: rows, columns.
+        Distance between neighbouring cells [pixels of the input]: rows, columns.
     dtype : str
-        Of its numbers; one of `REUSED`.
+        Element type; one of `REUSED`.
     """
 
     shape: tuple[int, ...]
@@ -61,33 +62,33 @@ class Layout:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and columns."""
         return self.shape[self.rows_axis], self.shape[self.rows_axis + 1]
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole map."""
+        """Memory of the whole map."""
         return np.dtype(self.dtype).itemsize * math.prod(self.shape)
 
     def declared(self, rows: int, columns: int) -> tuple[int, ...]:
-        """The declared shape of a crop."""
+        """Declared shape of a crop with this many rows and columns."""
         at = self.rows_axis
         return (*self.shape[:at], rows, columns, *self.shape[at + 2 :])
 
     def stored(self, rows: int, columns: int) -> tuple[int, ...]:
-        """The shape in memory of a crop; rows are the axis `stored_axis`."""
+        """Shape in memory of a crop with this many rows and columns; `stored_axis` is the rows' axis."""
         if self.block:
             return (self.shape[1] // self.block, rows, columns, self.block)
         return self.declared(rows, columns)
 
     @property
     def stored_axis(self) -> int:
-        """Which axis in memory are the rows."""
+        """Axis of the rows in the memory layout."""
         return 1 if self.block else self.rows_axis
 
 
 class Segment(NamedTuple):
-    """Some nodes: a file of their own, the maps it reads and writes, and the geometry between them."""
+    """Consecutive nodes: their file, the maps they read and write, and the geometry between these maps."""
 
     file: str
     sources: tuple[str, ...]
@@ -97,24 +98,24 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Segments:
-    """A network in segments: what its folder holds.
+    """A network in segments, as stored in a folder.
 
     Attributes
     ----------
     source : str
-        The input, which is a map as well.
+        The input, which is also a map.
     layouts : mapping of str to Layout
-        Of the maps that segments read and write.
+        Layouts of the maps that segments read and write.
     segments : tuple of Segment
         In order of execution.
     rests : tuple of Segment
-        From each of the first segments on to the last one: all as one, for whole maps only.
+        ``rests[i]`` contains all segments from number i on as one, for whole maps only.
     tail_sources : tuple of str
-        Maps that the tail reads, if there is one: it makes the outputs that are no maps.
+        Maps that the tail reads; empty without a tail. The tail computes the outputs that are not maps.
     outputs : tuple of str
         Maps that are outputs of the network.
     tail_bytes : int
-        Of its weights.
+        Size of the tail's weights.
     """
 
     source: str
@@ -126,7 +127,7 @@ class Segments:
     tail_bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """For `from_json`."""
+        """Encode for `from_json`."""
         return {
             "source": self.source,
             "layouts": {
@@ -145,7 +146,7 @@ class Segments:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Segments:
-        """From `to_json`."""
+        """Decode from `to_json`."""
         layouts = {
             name: Layout(tuple(shape), axis, block, (Fraction(pitch[0]), Fraction(pitch[1])), dtype)
             for name, (shape, axis, block, pitch, dtype) in values["layouts"].items()
@@ -168,35 +169,39 @@ def _node(values: Sequence[Any]) -> Node:
 
 
 class Cut(NamedTuple):
-    """A place between two nodes of the body, and the maps that are alive there."""
+    """A position between two nodes of the body, and the maps that are alive there."""
 
     position: int
-    """Nodes before it."""
+    """Number of nodes before the cut."""
     alive: tuple[str, ...]
 
 
 class OptimisedGraph:
-    """A graph that the library optimised for one shape of the input, and that can be cut.
+    """A graph that onnxruntime optimised for one input shape, and that can be cut.
+
+    Its body consists of the nodes whose outputs are maps, its tail of all other nodes.
 
     Parameters
     ----------
     runtime : Runtime
     folder : Path
-        With the graph and its weights (`Runtime.load`, ``save_in``).
+        Contains the graph and its weights (`Runtime.load`, ``save_in``).
     sample : ndarray
         An input.
 
     Attributes
     ----------
     cuts : tuple of Cut
-        Where it can be cut; the last one ends the body.
+        Possible cuts; the last one ends the body.
+    layouts : dict of str to Layout
+        Layouts of the maps that are alive at a cut.
     ended_by : str
-        What ends the reuse.
+        Operators that end the reuse.
 
     Raises
     ------
     InvalidArgument
-        If the graph has no geometry that is known.
+        If no part of the graph has a known geometry.
     """
 
     def __init__(self, runtime: Runtime, folder: Path, sample: Tensor) -> None:
@@ -227,14 +232,14 @@ class OptimisedGraph:
         self.layouts = self._find_layouts(sample)
 
     def write(self, positions: Sequence[int], rests: int | None = None) -> Segments:
-        """Write the files of all segments between some cuts, of what follows after each, and of the tail.
+        """Write the files of all segments between these cuts, of the rests, and of the tail.
 
         Parameters
         ----------
         positions : sequence of int
-            Of cuts, ascending; the last one ends the body.
+            Positions of cuts, ascending; the last one ends the body.
         rests : int, optional
-            How many rests, from the whole body on; all of them.
+            Number of rests to write, starting with the whole body. Default: all.
         """
         starts = (0, *positions[:-1])
         segments = [
@@ -262,7 +267,7 @@ class OptimisedGraph:
         )
 
     def _part(self, file: str, start: int, stop: int, *, fixed: bool = False) -> Segment:
-        """Write the nodes between two positions; those for fixed sizes need no geometry."""
+        """Write the nodes between two positions. With ``fixed``, sizes are fixed and no geometry is kept."""
         nodes = self._body[start:stop]
         before = {self.source, *(name for node in self._body[:start] for name in node.output)}
         made = {name for node in nodes for name in node.output}
@@ -272,12 +277,12 @@ class OptimisedGraph:
         return Segment(file, sources, targets, () if fixed else self._geometry(sources, targets))
 
     def _read(self, nodes: Iterable[onnx.NodeProto], among: Iterable[str]) -> tuple[str, ...]:
-        """Which of these tensors some nodes read; each once."""
+        """Tensors among ``among`` that the nodes read, without duplicates."""
         known = set(among)
         return tuple(dict.fromkeys(name for node in nodes for name in node.input if name in known))
 
     def _needed(self, nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Those that an output depends on: the library leaves others in the graph."""
+        """Nodes on which an output depends; the library leaves unused nodes in the graph."""
         wanted, found = set(self._outputs), list[Any]()
         for node in reversed(nodes):
             if wanted.intersection(node.output):
@@ -286,7 +291,7 @@ class OptimisedGraph:
         return found[::-1]
 
     def _divided(self, nodes: Sequence[onnx.NodeProto]) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
-        """Those that depend on the input, and those that compute constants: weights are dequantised."""
+        """Split into nodes that depend on the input, and nodes that compute constants, such as weights."""
         known, parts = {"", *self._weights}, (list[Any](), list[Any]())
         for node in nodes:
             constant = known.issuperset(node.input)
@@ -297,7 +302,7 @@ class OptimisedGraph:
     def _completed(
         self, nodes: Sequence[onnx.NodeProto], targets: Sequence[str] = ()
     ) -> list[onnx.NodeProto]:
-        """With those that compute the constants that they read."""
+        """Prepend the nodes that compute the constants which these nodes read."""
         wanted, found = {*targets, *(name for node in nodes for name in node.input)}, list[Any]()
         for node in reversed(self._constant):
             if wanted.intersection(node.output):
@@ -316,7 +321,7 @@ class OptimisedGraph:
         return tuple(cuts)
 
     def _find_layouts(self, sample: Tensor) -> dict[str, Layout]:
-        """Shapes are known after an execution; blocked is what certain operators make of a map."""
+        """Determine layouts: shapes from one execution, blocked layout from the operators that produce it."""
         blocked = set[str]()
         for node in self._body:
             if node.domain == _BLOCKED_DOMAIN and node.op_type == _UNBLOCKS:
@@ -346,7 +351,7 @@ class OptimisedGraph:
         return Layout(tensor.shape, place.axes[0], block, place.pitch, tensor.dtype.name)
 
     def _geometry(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[Node, ...]:
-        """The part of the geometry between some maps."""
+        """Geometry between sources and targets."""
         wanted, path = set(targets), list[Node]()
         for node in reversed(self._regions.nodes):
             if node.output in wanted and node.output not in sources:
@@ -363,14 +368,14 @@ class OptimisedGraph:
         *,
         fixed: bool = False,
     ) -> None:
-        """Write some nodes as a network. With fixed sizes the library plans its memory better."""
+        """Write nodes as a network. With fixed sizes the library plans its memory better."""
         helper, graph = self._onnx.helper, self._model.graph
         nodes = self._completed(nodes, targets)  # an output may be a constant
         used = {name for node in nodes for name in node.input} | {*targets}
         ends: dict[str, onnx.ValueInfoProto] = {one.name: one for one in graph.output} if fixed else {}
 
         def declared(name: str) -> onnx.ValueInfoProto:
-            # Of maps as it was found: the library takes other sizes for granted with ceil_mode.
+            # Maps are declared as measured: with ceil_mode the library would infer other sizes.
             layout = self.layouts.get(name)
             if layout is None:
                 return ends[name]
@@ -380,7 +385,7 @@ class OptimisedGraph:
             return made
 
         def made_here(name: str) -> onnx.ValueInfoProto:
-            # What a crop makes is smaller than the network declares; the library finds its type.
+            # A crop's output is smaller than the network declares; the library infers its type.
             return declared(name) if fixed else self._onnx.ValueInfoProto(name=name)
 
         made = helper.make_graph(
@@ -396,7 +401,7 @@ class OptimisedGraph:
         self._onnx.save(model, str(self._folder / file))
 
     def _padded(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        """With its padding in numbers: what "SAME" means depends on the size, and a crop has another one."""
+        """Replace automatic padding by numbers: "SAME" depends on the size, which differs for a crop."""
         automatic = [
             one
             for one in node.attribute
@@ -421,7 +426,7 @@ class OptimisedGraph:
 
 
 def probe_block(runtime: Runtime, folder: Path) -> int:
-    """How many channels of a blocked tensor lie together: the library says it nowhere."""
+    """Number of channels per block of a blocked tensor, measured because the library does not state it."""
     import onnx  # noqa: PLC0415  optional
 
     node = onnx.helper.make_node("ReorderInput", ["x"], ["y"], domain=_BLOCKED_DOMAIN)
@@ -432,7 +437,7 @@ def probe_block(runtime: Runtime, folder: Path) -> int:
     onnx.save(onnx.helper.make_model(graph, opset_imports=domains, ir_version=8), str(path))
     network = runtime.load(path, "the probe", saved=True)
     path.unlink()
-    # Channel c at column w holds 2 c + w: 1 is at column 1, behind the channels of column 0.
+    # Channel c at column w holds 2 c + w. So 1 is at column 1, after all channels of column 0 in the block.
     sample = np.arange(2 * _PROBE_CHANNELS, dtype=np.float32).reshape(1, _PROBE_CHANNELS, 1, 2)
     found = network.run({"x": sample})["y"].reshape(-1)
     network.close()

@@ -1,4 +1,4 @@
-"""What a tier with networks serves: executing them, and handing out their files."""
+"""RPC services of a tier with networks: execution on tensors, and download of the networks' files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class InferenceService(Service):
     memory : ModelMemory
         The networks.
     tier : str
-        Its name, for answers.
+        Name of this tier, stated in responses.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = pb.DESCRIPTOR.services_by_name["Inference"]
@@ -43,7 +43,7 @@ class InferenceService(Service):
     def infer(
         self, request: pb.InferRequest, context: CallContext
     ) -> pb.InferResponse | Future[pb.InferResponse]:
-        """Execute the network of the call's name; at once if it is in memory."""
+        """Execute the network that the call names: at once if it is in memory, else after it is loaded."""
         found = self._memory.request(context.catalogue)
         if isinstance(found, Absent):
             return self._memory.when_there(found, lambda lease: self._executed(lease, request, context))
@@ -65,7 +65,7 @@ class InferenceService(Service):
 
 
 class ModelsService(Service):
-    """Lists networks, hands out their files, and says which were evicted from memory.
+    """Lists networks, sends their files in chunks, and reports recent evictions from memory.
 
     Parameters
     ----------
@@ -74,13 +74,13 @@ class ModelsService(Service):
     memory : ModelMemory
         The networks that are in memory.
     takes_photos : callable
-        Whether the network of a name answers for photos.
+        Takes a name; returns whether this network answers requests with photos.
     clock : Clock
-        How long ago an eviction was.
+        Used to compute the age of an eviction.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = pb.DESCRIPTOR.services_by_name["Models"]
-    own_worker: ClassVar[bool] = True  # files must not wait behind photos
+    own_worker: ClassVar[bool] = True  # downloads must not wait in the queue behind photos
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ModelsService(Service):
         self._clock = clock
 
     def list_models(self, request: pb.ListModelsRequest, context: CallContext) -> pb.ListModelsResponse:
-        """All that the caller may use, by name."""
+        """List all networks that the caller may use, by name."""
         del request
         manifests = self._repository.manifests()
         return pb.ListModelsResponse(
@@ -105,7 +105,7 @@ class ModelsService(Service):
     def get_model_chunk(
         self, request: pb.GetModelChunkRequest, context: CallContext
     ) -> pb.GetModelChunkResponse:
-        """A piece of a file, which must be the one that the caller began with."""
+        """Return a chunk of a network's file, which must have the checksum that the caller states."""
         manifest = self._repository.get(context.catalogue)
         if bytes.fromhex(manifest.checksum) != request.checksum:
             raise NotFound(f"network {manifest.name} has been replaced", advice="list the networks again")
@@ -122,7 +122,7 @@ class ModelsService(Service):
         return pb.GetModelChunkResponse(digest=xxhash.xxh3_64_intdigest(piece))
 
     def get_evictions(self, request: pb.GetEvictionsRequest, context: CallContext) -> pb.GetEvictionsResponse:
-        """The last evictions of networks that the caller may use."""
+        """Return the most recent evictions of networks that the caller may use."""
         del request
         sees: Callable[[str], bool] = context.caller.sees
         now_s = self._clock.monotonic()

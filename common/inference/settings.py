@@ -1,4 +1,4 @@
-"""Settings of networks, the same for cloud and edge."""
+"""Settings of neural networks, the same for cloud and edge."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from nearsight.common.settings import SettingsGroup
 
 
 class ModelSettings(SettingsGroup):
-    """Neural networks: where their files are, and how much memory they may take."""
+    """Neural networks: folder of their files, and memory for loaded networks."""
 
     folder: UserPath = Path("models")
     """Folder with the networks and their manifests; see `nearsight models`."""
     memory_mb: int = Field(default=1024, ge=0, le=10_000_000)
-    """MB of memory, as measured, for all networks together; 0: none is loaded here."""
+    """Memory for all loaded networks together [MB], as measured; 0: no network is loaded here."""
     policy: str = "forecast"
-    """Which networks leave when others need their memory."""
+    """Eviction policy: which networks are evicted when others need their memory."""
     window_s: float = Field(default=Knowledge.window_s, gt=0, le=1e7)
-    """Seconds of requests from which iam and iam-ewma tell how often each network is asked for."""
+    """Period over which the policies iam and iam-ewma estimate the request rate of each network [s]."""
     most_evictions: int = Field(default=8, ge=1, le=10_000)
-    """Networks that one load may evict; a load that needs more is refused."""
+    """Maximum number of networks that one load may evict. A load that needs more evictions is refused."""
     pinned: tuple[str, ...] = ()
     """Networks that are loaded at the start and never evicted."""
     threads: int = Field(default=1, ge=1, le=256)
     """Threads of one execution."""
     load_limit_s: float = Field(default=120.0, gt=0, le=3600)
-    """A load that takes longer is given up."""
+    """Time limit of a load [s]."""
     accuracy_loss: float = Field(default=0.0, ge=0, le=1)
-    """Accuracy that answers of an edge may lose on average, as networks stand in for others that are being
-    loaded; 0: none does."""
+    """Mean loss of accuracy that an edge accepts when networks stand in for others that are being loaded;
+    0: networks never stand in."""
     reserve_mb: int = Field(default=128, ge=0, le=1_000_000)
-    """MB that must stay available on this machine: below that networks leave, whatever memory_mb says."""
+    """Memory that must remain available on this machine [MB]. Below it networks are evicted regardless of
+    memory_mb."""
 
     @field_validator("policy")
     @classmethod

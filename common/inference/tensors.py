@@ -1,6 +1,6 @@
-"""Tensors: what a network takes and gives, checked before it is believed, and how they travel.
+"""Tensors: validation of a network's inputs, and their encoding in messages.
 
-A tensor travels as a `TensorMessage` and a blob: little endian, in C order. It is not copied when it arrives.
+A tensor is sent as a `TensorMessage` and a blob: little endian, in C order. The receiver does not copy it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ DTYPES = MappingProxyType(
         )
     }
 )
-"""Element types that travel."""
+"""Element types that can be sent."""
 
 MAX_RANK = 16
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What a network says about one of its inputs or outputs.
+    """Name, type and shape that a network declares for an input or output.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class TensorSpec:
     dtype : str
         One of `DTYPES`.
     shape : tuple of int or None
-        None: any size.
+        None: any size along this axis.
     """
 
     name: str
@@ -56,14 +56,16 @@ class TensorSpec:
         return f"{self.dtype} ({sizes})"
 
     def accepts(self, shape: Sequence[int]) -> bool:
-        """Whether a tensor of this shape fits."""
+        """Whether a tensor of this shape matches the declared shape."""
         return len(shape) == len(self.shape) and all(
             wanted in (None, size) for wanted, size in zip(self.shape, shape, strict=True)
         )
 
 
 def check_inputs(model: str, specs: Sequence[TensorSpec], inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inputs of a network by its own names; an unnamed tensor is the only input.
+    """Check the inputs of a network and return them by the network's input names.
+
+    An input named "" is assigned to the only input of the network.
 
     Raises
     ------
@@ -92,12 +94,12 @@ def check_inputs(model: str, specs: Sequence[TensorSpec], inputs: Mapping[str, T
 
 
 def tensors_to_proto(tensors: Mapping[str, Tensor]) -> tuple[list[TensorMessage], list[Blob]]:
-    """Messages, and their blobs in the same order.
+    """Convert tensors to messages and blobs, in the same order.
 
     Raises
     ------
     InvalidArgument
-        If a tensor has elements of a type that does not travel.
+        If the element type of a tensor is not in `DTYPES`.
     """
     messages: list[TensorMessage] = []
     blobs: list[Blob] = []
@@ -114,12 +116,12 @@ def tensors_to_proto(tensors: Mapping[str, Tensor]) -> tuple[list[TensorMessage]
 
 
 def tensors_from_proto(messages: Sequence[TensorMessage], blobs: Sequence[Blob]) -> dict[str, Tensor]:
-    """Tensors by name, read-only, in the memory of the blobs.
+    """Convert messages and blobs to tensors, by name. The tensors are read-only views of the blobs.
 
     Raises
     ------
     InvalidMessage
-        If names, types, shapes and blobs do not fit together.
+        If a name is duplicate, a type or rank is not supported, or a blob has the wrong size.
     """
     if len(messages) != len(blobs):
         raise InvalidMessage(f"{len(messages)} tensors are declared, {len(blobs)} blobs came")
