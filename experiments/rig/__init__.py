@@ -1,4 +1,4 @@
-"""One way to run a session: processes, links, warming, devices that replay, rows and their numbers.
+"""Runs a measurement session: processes, links, cache warm-up, replaying devices, result rows and metrics.
 
-May import the tiers, `traces`, `datasets`, `links`; neither twin, testbed nor studies.
+May import the tiers, `traces`, `datasets` and `links`, but not `twin`, `testbed` or `studies`.
 """

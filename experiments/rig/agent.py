@@ -1,12 +1,13 @@
-"""The supervisor of all processes of experiments: starts, watches and stops them, on every machine alike.
+"""The supervisor of all processes of experiments: starts, monitors and stops them on every machine.
 
-`processes` calls it as a module. On the nodes of a testbed it is a program, which is copied to them over SSH:
-``python agent.py COMMAND`` reads an order as JSON from its standard input and prints the answer as JSON. What
-runs is written in ``FOLDER/NAME.run`` before the daemon's program begins, so that any later call finds it,
-also after a crash. A process is known by its id and its time of start, so that a later one with the same id
-is never stopped in its place. Daemons outlive whoever started them, unless an order says ``leash``.
+`processes` calls it as a module. On the nodes of a testbed it is a program that is copied to them over SSH:
+``python agent.py COMMAND`` reads an order (the parameters of the command) as JSON from its standard input and
+prints the answer as JSON. Each daemon is recorded in ``FOLDER/NAME.run`` before its program starts, so that
+any later call finds it, also after a crash. A process is identified by its id and its start time, so that a
+later process with the same id is never stopped instead. Daemons continue to run after the process that
+started them has ended, unless the order contains ``leash``.
 
-It imports nothing of nearsight, which may not be installed yet.
+The module imports nothing of nearsight, which may not be installed on the node yet.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ if TYPE_CHECKING:
 POLL_S = 0.05
 LOG_LINES = 3
 MARK = "nearsight-testbed"
-"""File that says that a folder may be deleted."""
+"""Name of the file that marks a folder as safe to delete."""
 MOUNTS = "/proc/mounts"
 _PR_SET_PDEATHSIG = 1
 _CHILDREN: dict[int, subprocess.Popen[str]] = {}
-"""Processes that this very process started and did not see end: nobody else can say how they ended."""
+"""Running processes that this very process started. Only their parent can read their exit status."""
 
 
 class AgentError(Exception):
-    """Something a person must change on this node; becomes one line."""
+    """A problem on this node that the user must solve; reported as one line."""
 
 
 def check(order: Order) -> Answer:
-    """What this node is, and what it lacks to run nearsight."""
+    """Properties of this node, and what it lacks to run nearsight."""
     missing = []
     for module in ("venv", "ensurepip"):
         try:
@@ -72,12 +73,12 @@ def check(order: Order) -> Answer:
 
 
 def start(order: Order) -> Answer:
-    """Start a daemon, apart from this process; answers when its program runs."""
+    """Start a daemon that is independent of this process; returns when its program runs."""
     return {"pid": launch(order).pid}
 
 
 def launch(order: Order) -> subprocess.Popen[str]:
-    """Start a daemon; returns when its program runs. With ``capture`` its input and output are pipes."""
+    """Start a daemon; returns when its program runs. With ``capture``, its input and output are pipes."""
     folder, name = order["folder"], order["name"]
     os.makedirs(folder, exist_ok=True)
     path = place(folder, name, ".run")
@@ -112,7 +113,7 @@ def launch(order: Order) -> subprocess.Popen[str]:
     try:
         with os.fdopen(reading) as answers:
             failure = answers.read()
-    except BaseException:  # Ctrl-C: nobody would know of it
+    except BaseException:  # Ctrl-C: the caller would get no handle of the process
         process.kill()
         raise
     if failure:
@@ -126,7 +127,7 @@ def launch(order: Order) -> subprocess.Popen[str]:
 def beginning(
     command: list[str], leash: bool | None, path: str = "", groups: Sequence[str] = (), failures: int = 0
 ) -> list[str]:
-    """The command of a process that becomes ``command``: `begin` is its first program.
+    """The command line that runs `begin` first, which then replaces itself with ``command``.
 
     Python code between fork and exec (``preexec_fn``) would be unsafe, as the caller may have threads.
     """
@@ -135,21 +136,21 @@ def beginning(
 
 
 def begin(command: list[str], leashed_to: int, path: str, groups: list[str], failures: int) -> None:
-    """Become a daemon: write it down, enter its groups, and run its program; never returns.
+    """Become a daemon: write the record, enter the control groups, and execute the program; never returns.
 
     Parameters
     ----------
     command : list of str
         The program and its arguments.
     leashed_to : int
-        Process without which it must not run: the kernel kills it when that one dies, also by SIGKILL.
-        Where the kernel cannot do that, it runs all the same. 0: it outlives whoever started it.
+        Process whose end, also by SIGKILL, makes the kernel kill this one. Ignored where the kernel does not
+        support that. 0: the daemon continues to run after the end of the process that started it.
     path : str
-        File of its record; empty: none.
+        File for the record; empty: none.
     groups : list of str
-        Folders of the groups that limit it.
+        Folders of the control groups that limit it.
     failures : int
-        Pipe for what goes wrong, which the start of the program closes; 0: it is said on standard error.
+        Pipe for error messages, which is closed when the program starts; 0: errors go to standard error.
     """
     try:
         if leashed_to and sys.platform.startswith("linux"):
@@ -171,13 +172,13 @@ def begin(command: list[str], leashed_to: int, path: str, groups: list[str], fai
 
 
 def state(order: Order) -> Answer:
-    """Every daemon that was started here: whether it runs, what it announced, the end of its log."""
+    """State of every daemon that was started here: whether it runs, its announcement, the end of its log."""
     folder = order["folder"]
     return {name: state_of(folder, name) for name in names(folder)}
 
 
 def state_of(folder: str, name: str) -> Answer:
-    """One daemon."""
+    """State of one daemon."""
     record = read_json(place(folder, name, ".run")) or {}
     running = alive(record)
     cpu_s, memory_bytes = usage(record["pid"]) if running else (0.0, 0)
@@ -192,7 +193,7 @@ def state_of(folder: str, name: str) -> Answer:
 
 
 def wait(order: Order) -> Answer:
-    """Wait until a daemon announced itself or ended (``until`` "ended": only that), or the time is over."""
+    """Wait until a daemon announced itself or ended (only ended if ``until`` is "ended"), or the timeout."""
     deadline_s = time.monotonic() + order["timeout_s"]
     while True:
         state = state_of(order["folder"], order["name"])
@@ -203,7 +204,7 @@ def wait(order: Order) -> Answer:
 
 
 def stop(order: Order) -> Answer:
-    """Stop the named daemons, or all; asked first, then killed with all their children."""
+    """Stop the named daemons, or all: first with SIGTERM, then, children included, with SIGKILL."""
     folder, wanted = order["folder"], order.get("names")
     wanted = names(folder) if wanted is None else wanted
     records = {name: read_json(place(folder, name, ".run")) for name in wanted}
@@ -216,7 +217,7 @@ def stop(order: Order) -> Answer:
         time.sleep(POLL_S)
     killed = [record for record in running if alive(record)]
     for record in running:
-        # Also where the daemon itself has ended: its children are in its process group.
+        # Also if the daemon itself has ended: its children are in its process group.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(record["pid"], signal.SIGKILL)
     while any(alive(record) for record in killed):
@@ -228,7 +229,7 @@ def stop(order: Order) -> Answer:
 
 
 def say(order: Order) -> Answer:
-    """Give a daemon that was started with ``input`` a line on its standard input."""
+    """Write a line to the standard input of a daemon that was started with ``input``."""
     folder, name = order["folder"], order["name"]
     if not alive(read_json(place(folder, name, ".run"))):
         raise AgentError(f"{name} does not run: {last_lines(place(folder, name, '.log'))}")
@@ -238,7 +239,7 @@ def say(order: Order) -> Answer:
 
 
 def clear(order: Order) -> Answer:
-    """Remove the limits of a node, and its folder if asked to. Its daemons are stopped before."""
+    """Remove the control groups of a node, and its folder if requested. Its daemons are stopped before."""
     for group in groups_of(order.get("group")):
         remove_group(group)
     folder = order["folder"]
@@ -251,7 +252,7 @@ def clear(order: Order) -> Answer:
 
 
 def cgroup_mounts() -> dict[str, str]:
-    """Where the controllers are: v1 has a folder for each, v2 one for all. Empty: this node has none."""
+    """Mount points of the controllers: v1 has one per controller, v2 one for all. Empty if there are none."""
     found: dict[str, str] = {}
     for _, point, kind, options, *_ in map(str.split, content(MOUNTS).splitlines()):
         if kind == "cgroup":
@@ -265,7 +266,7 @@ def cgroup_mounts() -> dict[str, str]:
 
 
 def cgroup_points() -> list[str]:
-    """Where groups are made: two folders of v1, one of v2, or none."""
+    """Folders in which control groups are created: two for v1, one for v2, or none."""
     mounts = cgroup_mounts()
     if {"cpu", "memory"} <= set(mounts):
         return [mounts["cpu"], mounts["memory"]]
@@ -273,18 +274,18 @@ def cgroup_points() -> list[str]:
 
 
 def cgroup_version() -> int:
-    """1 or 2 if a process of this user may be limited here, else 0."""
+    """1 or 2 if this user may limit processes here, else 0."""
     points = cgroup_points()
     return 3 - len(points) if points and all(os.access(point, os.W_OK) for point in points) else 0
 
 
 def groups_of(name: str | None) -> list[str]:
-    """The folders that a group of this name has; they need not exist."""
+    """The folders of the control group with this name; they need not exist."""
     return [os.path.join(point, name) for point in cgroup_points()] if name else []
 
 
 def limit(limits: Order) -> list[str]:
-    """Make the node's group, with its limits; the folders that a process must enter."""
+    """Create the node's control group with its limits; returns the folders that a process must enter."""
     version = cgroup_version()
     if not version:
         raise AgentError("this node cannot limit CPU and memory: cgroups need root on Linux")
@@ -297,7 +298,7 @@ def limit(limits: Order) -> list[str]:
         write(groups[0], "cpu.cfs_period_us", period_us)
         write(groups[0], "cpu.cfs_quota_us", quota_us)
     else:
-        with contextlib.suppress(OSError):  # it is on already wherever systemd runs
+        with contextlib.suppress(OSError):  # already enabled wherever systemd runs
             write(os.path.dirname(groups[0]), "cgroup.subtree_control", "+cpu +memory")
         write(groups[0], "cpu.max", f"{'max' if quota_us < 0 else quota_us} {period_us}")
     if memory:
@@ -306,7 +307,7 @@ def limit(limits: Order) -> list[str]:
 
 
 def remove_group(group: str) -> None:
-    """Kill what is left in a group and remove it."""
+    """Kill the remaining processes of a control group and remove it."""
     deadline_s = time.monotonic() + 5.0
     while os.path.isdir(group):
         for pid in content(os.path.join(group, "cgroup.procs")).split():
@@ -321,7 +322,7 @@ def remove_group(group: str) -> None:
 
 
 def write(folder: str, name: str, value: object) -> None:
-    """Write one setting of a group."""
+    """Write one setting of a control group."""
     with open(os.path.join(folder, name), "w") as file:
         file.write(str(value))
 
@@ -338,18 +339,18 @@ def names(folder: str) -> list[str]:
 
 
 def stat_of(pid: int) -> list[str]:
-    """What the kernel says of a process, after its name; nothing if there is no such process."""
+    """The fields of ``/proc/PID/stat`` after the process name; empty if there is no such process."""
     return content(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def started(pid: int) -> int | None:
-    """When a process started, in ticks of the kernel; None if there is no such process, or it has ended."""
+    """Start time of a process in kernel ticks; None if there is no such process or it has ended."""
     fields = stat_of(pid)
     return None if not fields or fields[0] in "ZX" else int(fields[19])
 
 
 def alive(record: Order | None) -> bool:
-    """Whether the very process of a record runs."""
+    """Whether the process of a record still runs; a later process with the same id does not count."""
     if not record:
         return False
     child = _CHILDREN.get(record["pid"])
@@ -376,13 +377,13 @@ def place(folder: str, name: str, ending: str) -> str:
 
 
 def remove(path: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def last_lines(path: str) -> str:
-    """The end of a log on one line: its error message if it ends with one."""
+    """The end of a log on one line; only the last line if that is an error message."""
     try:
         with open(path, "rb") as log:
             log.seek(max(0, os.path.getsize(path) - 4096))
@@ -396,7 +397,7 @@ def last_lines(path: str) -> str:
 
 
 def content(path: str) -> str:
-    """A file; empty if there is none, or it cannot be read."""
+    """Content of a file; empty if it does not exist or cannot be read."""
     try:
         with open(path) as file:
             return file.read()
@@ -405,7 +406,7 @@ def content(path: str) -> str:
 
 
 def read_json(path: str) -> Any:
-    """A JSON file; None if there is none."""
+    """Content of a JSON file; None if it does not exist or is malformed."""
     try:
         return json.loads(content(path))
     except ValueError:
@@ -413,7 +414,7 @@ def read_json(path: str) -> Any:
 
 
 def write_json(path: str, value: object) -> None:
-    """Write a JSON file in one step."""
+    """Write a JSON file atomically."""
     partial = f"{path}.{os.getpid()}"
     with open(partial, "w") as file:
         json.dump(value, file)
@@ -424,7 +425,7 @@ COMMANDS = {one.__name__: one for one in (check, start, state, wait, stop, say, 
 
 
 def main() -> None:
-    """Carry out one order, or become a daemon."""
+    """Execute one command, or become a daemon."""
     if sys.argv[1] == "begin":
         begin(*json.loads(sys.argv[2]))
     order = json.load(sys.stdin)

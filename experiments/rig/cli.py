@@ -81,10 +81,10 @@ def replay(  # noqa: PLR0917  typer calls it by name
         Path | None, typer.Option("--account", hidden=True, help="Which models were fetched, as JSON.")
     ] = None,
 ) -> None:
-    """Replay one visitor's photos through the SDK, one per second, and account for every answer.
+    """Replay one visitor's photos through the SDK, one per second, and record the outcome of every request.
 
-    One process is one device: start several, each with its --visitor, for a crowd. After Ctrl-C the rows of
-    the requests that were answered until then are kept.
+    One process simulates one device. To simulate several devices, start several processes, each with its own
+    --visitor. After Ctrl-C, the rows of all completed requests are kept.
     """
     from nearsight.common.config.base import load_settings
     from nearsight.common.logging import configure_logging
@@ -124,7 +124,7 @@ def replay(  # noqa: PLR0917  typer calls it by name
         keep_rows(rows, out)
         writer.end()
         return
-    if out is not None:  # what cannot be written is told before the replay
+    if out is not None:  # an unwritable path fails before the replay, not after it
         out.parent.mkdir(parents=True, exist_ok=True)
         out.open("a").close()
     done: list[RequestRow] = []

@@ -1,9 +1,10 @@
-"""Conditions of a measurement: whether the machine is as fast as before, and alone with its work.
+"""Conditions of a measurement: the speed of the machine and the load from other processes.
 
-The pace is the time of a reference computation, features out of one photo, on all cores at once. It is taken
-before and after a measurement; the rest is what other processes computed meanwhile. Processes that yield to
-ours (idle class, or far nicer) do not count: what they cost shows in the pace. With Linux's automatic groups
-nobody yields, as then a process is only nice to those of its own session.
+The pace is the duration of a reference computation (feature extraction from one photo) that runs on all cores
+at once. It is measured before and after each measurement. The CPU time of other processes is measured during
+it. Processes that yield to ours (idle scheduling class, or a much higher nice value) are not counted, because
+their cost is part of the pace. With Linux's autogroups no process counts as yielding, because nice values
+then only apply within one session.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from nearsight.experiments.museum.art.exhibit import render_reference
 T = TypeVar("T")
 
 MOST_SLOWER = 1.25
-"""Largest pace that is accepted, as a multiple of the best one."""
+"""Largest accepted pace, as a multiple of the best pace."""
 MOST_OTHERS = 0.1
-"""Largest share of all cores' time that is accepted."""
+"""Largest accepted share of all cores' time that other processes take."""
 _TIMES = 80
 _FEATURES = 800
 _YIELDS = 10
-"""So much nicer than we are: it gets about a tenth of what we get."""
+"""Difference in nice value from which a process yields to ours: it then gets about a tenth of our share."""
 _NAMED, _WORTH_NAMING = 3, 0.01
 _LEAST_S = 1.0
 _AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
@@ -43,15 +44,15 @@ _AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under which something was measured."""
+    """Conditions under which something was measured."""
 
     before_ms: float
     after_ms: float
-    """Pace."""
+    """Pace before and after the measurement [ms]."""
     others: float
-    """Share of all cores' time that other processes took, or the host of a virtual machine."""
+    """Share of all cores' time taken by other processes, or by the host of a virtual machine."""
     names: tuple[str, ...] = ()
-    """Names of those that took most."""
+    """Names of the processes that took most."""
 
     @property
     def pace_ms(self) -> float:
@@ -59,7 +60,7 @@ class Conditions:
         return (self.before_ms + self.after_ms) / 2
 
     def disturbance(self, best_ms: float) -> str:
-        """The disturbance in words; empty if there was none. ``best_ms``: the best pace that was seen."""
+        """Description of the disturbance; empty if there was none. ``best_ms`` is the best pace so far."""
         slowest_ms = max(self.before_ms, self.after_ms)
         if self.others > MOST_OTHERS:
             who = f" ({', '.join(self.names)})" if self.names else ""
@@ -70,21 +71,21 @@ class Conditions:
 
 
 class Watch:
-    """Measures again what was disturbed, and gives up in the end.
+    """Repeats disturbed measurements, up to a limit.
 
     Parameters
     ----------
     tries : int
-        For each measurement.
+        Maximum number of tries per measurement.
     pace : callable
-        Takes the pace [ms].
+        Measures the pace [ms].
     """
 
     def __init__(self, tries: int = 3, pace: Callable[[], float] | None = None) -> None:
         self._tries = tries
         self._pace = pace or pace_ms
         self.best_ms = self._pace()
-        """Best pace so far."""
+        """Best pace so far [ms]."""
         self._log = get_logger("experiments.conditions")
 
     def undisturbed(
@@ -95,16 +96,16 @@ class Watch:
         Parameters
         ----------
         what : str
-            For a person.
+            Description for log and error messages.
         measure : callable
-            May be called several times.
+            Takes the measurement. May be called several times.
         objection : callable, optional
-            What speaks against a result, such as work that was not begun in time; empty: nothing.
+            Returns why a result is not acceptable, for example late work; empty if it is acceptable.
 
         Raises
         ------
         Unavailable
-            If it was disturbed each time.
+            If every try was disturbed.
         """
         reason = ""
         for number in range(1, self._tries + 1):
@@ -121,7 +122,7 @@ class Watch:
 
 
 def observed(measure: Callable[[], T], pace: Callable[[], float]) -> tuple[T, Conditions]:
-    """Measure something, and watch the machine."""
+    """Take a measurement and record the conditions of the machine."""
     before_ms = pace()
     others = _Others()
     result = measure()
@@ -130,7 +131,7 @@ def observed(measure: Callable[[], T], pace: Callable[[], float]) -> tuple[T, Co
 
 
 def pace_ms(times: int = _TIMES) -> float:
-    """Time of the reference computation, typically, on all cores at once [ms]."""
+    """Median duration of the reference computation on all cores at once [ms]."""
     image = load_image(render_reference(1, 0))
     extractor = OrbExtractor(RecognitionSettings().fast_threshold)
     found: list[float] = []
@@ -139,7 +140,7 @@ def pace_ms(times: int = _TIMES) -> float:
         for number in range(times + 2):
             started_s = time.perf_counter()
             extractor.extract(image, _FEATURES)
-            if number > 1:  # the first ones warm up
+            if number > 1:  # the first two runs are warm-up
                 found.append((time.perf_counter() - started_s) * 1e3)
 
     threads = [threading.Thread(target=work) for _ in range(os.cpu_count() or 1)]
@@ -151,7 +152,7 @@ def pace_ms(times: int = _TIMES) -> float:
 
 
 class _Others:
-    """CPU time that was neither ours, nor our children's, nor that of those who yield to us; from now on."""
+    """CPU time, from now on, of processes other than ours, our children and those that yield to us."""
 
     def __init__(self) -> None:
         self._started_s = time.monotonic()
@@ -159,9 +160,9 @@ class _Others:
         self._busy_s = _busy_s()
 
     def share(self) -> tuple[float, tuple[str, ...]]:
-        """Of all cores' time, and the names of who took most, of those who are still there.
+        """Share of all cores' time, and the names of the running processes that took most.
 
-        In less than a second nobody's share can be told.
+        A share over less than a second would be unreliable; it is reported as 0.
         """
         lasted_s = time.monotonic() - self._started_s
         if lasted_s < _LEAST_S:
@@ -180,7 +181,7 @@ class _Others:
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """Another process."""
+    """CPU time of another process."""
 
     name: str
     spent_s: float
@@ -188,7 +189,7 @@ class _Process:
 
 
 def _processes() -> dict[tuple[int, float], _Process]:
-    """All others, by id and birth."""
+    """All other processes, by id and creation time."""
     me = psutil.Process()
     own, most_nice = me.pid, me.nice() + _YIELDS
     nobody_yields = _has_autogroups()
@@ -203,15 +204,15 @@ def _processes() -> dict[tuple[int, float], _Process]:
                 f"{process.name()} {process.pid}", times.user + times.system, yields and not nobody_yields
             )
         except psutil.Error:
-            continue  # it has ended
+            continue  # the process has ended
     return found
 
 
 def machine_busy_s() -> float:
-    """Busy time of all cores, since the machine began [s]."""
+    """Busy time of all cores since the machine started [s]."""
     cores = psutil.cpu_times()
     idle_s = cores.idle + getattr(cores, "iowait", 0.0)
-    # Guests of this machine are part of its users' time.
+    # The kernel counts the time of virtual machines as user time as well.
     guests_s = getattr(cores, "guest", 0.0) + getattr(cores, "guest_nice", 0.0)
     return float(sum(cores) - idle_s - guests_s)
 
@@ -225,7 +226,7 @@ def _is_idle_class(pid: int) -> bool:
     try:
         return os.sched_getscheduler(pid) == os.SCHED_IDLE
     except (AttributeError, OSError):
-        return False  # not Linux, or it has ended
+        return False  # not Linux, or the process has ended
 
 
 def _has_autogroups() -> bool:

@@ -1,9 +1,9 @@
-"""Edges with caches of different sizes side by side: one cloud, one link, and a device before each edge.
+"""Compares edges with caches of different sizes: one cloud, one link, and one device per edge.
 
-All edges stand behind the same link. They fetch nothing ahead and do not ask the cloud for news, so that what
-they do follows from what they are asked. All are asked about the same photos, one request at a time and a few
-photos before it is the next one's turn. A machine that is busy for a while slows all of them alike, and
-differences between sizes are not those between photos.
+All edges are behind the same link. They do not prefetch and do not poll the cloud, so their behaviour depends
+only on the requests. All edges get the same photos, one request at a time. A few photos go to one edge before
+the next edge gets them, so background load on the machine affects all cache sizes alike. Differences between
+the sizes are therefore not caused by differences between photos.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from nearsight.experiments.rig.warming import WarmUp
 
 ADAPTIVE = "adaptive"
 FIXED = MappingProxyType({"poll_s": "3600", "prefetch.objects": "0"})
-"""Settings of edges that fetch nothing ahead and do not ask the cloud for news."""
+"""Settings of edges that do not prefetch and do not poll the cloud."""
 _TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One photo, and what it shows."""
+    """One photo and the object that it shows."""
 
     object_id: str
     rank: int
@@ -44,41 +44,42 @@ class Answer:
     """The answer of one edge to one photo."""
 
     size: str
-    """Which edge: its cache size, or "adaptive"."""
+    """The edge, named by its cache size, or "adaptive"."""
     latency_ms: float
-    """At the device [ms]."""
+    """Latency at the device [ms]."""
     recognition: Recognition
-    """The answer with the times of the tiers."""
+    """The answer, with the times of the tiers."""
 
     def hop(self, tier: str) -> Hop:
-        """Times of a tier; zeros if it took no part."""
+        """Times of a tier; all zero if the tier was not involved."""
         return next((hop for hop in self.recognition.hops if hop.tier == tier), NO_HOP)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheBench:
-    """An edge per cache size, and a device before each; see `cache_bench`."""
+    """One edge per cache size and one device per edge; see `cache_bench`."""
 
     running: Deployment
     """Cloud, link and edges."""
     devices: Mapping[str, Recognizer]
-    """One per edge, by its cache size."""
+    """One device per edge, by the edge's cache size."""
 
     def fill(self, requests: Sequence[tuple[str, str]]) -> None:
-        """Tell every edge what was asked for before; static caches are full of the most frequent then."""
+        """Report earlier requests to every edge; static caches then hold the most frequent objects."""
         held = {size: None if size == ADAPTIVE else int(size) for size in self.devices}
         self.running.warm_up(requests, held, with_models=True, timeout_s=120.0)
 
     def settle(self, asks: Sequence[Ask]) -> None:
-        """Let the adaptive edge see the network: a few requests, and the time to act on them."""
+        """Let the adaptive edge measure the network with a few requests, and wait until its cache settles."""
         for ask in asks:
             self._ask(ADAPTIVE, ask)
         WarmUp(endpoint_of(self.running.edges[ADAPTIVE])).wait_settled(timeout_s=15.0)
 
     def ask_all(self, asks: Sequence[Ask], turn: int) -> list[tuple[Ask, Answer]]:
-        """Show photos to every edge, all to one before the next; ``turn`` changes the order of the edges.
+        """Send photos to every edge, all of them to one edge before the next.
 
-        An edge that was asked a moment ago finds its index in the processor's caches.
+        ``turn`` rotates the order of the edges. Consecutive requests to one edge find its index in the CPU
+        caches.
         """
         sizes = tuple(self.devices)
         turn %= len(sizes)
@@ -86,7 +87,7 @@ class CacheBench:
         return [(ask, self._ask(size, ask)) for size in order for ask in asks]
 
     def cached(self) -> dict[str, int]:
-        """Objects in each cache now."""
+        """Number of objects in each cache now."""
         return {
             size: WarmUp(endpoint_of(edge)).wait_settled(quiet_s=0.0, timeout_s=0.0)
             for size, edge in self.running.edges.items()
@@ -115,13 +116,13 @@ def cache_bench(
     Parameters
     ----------
     folder, database, network, seed
-        As of `deployed`.
+        As in `deployed`.
     objects : int
-        How many the catalogue has: a cache of this size is one of everything.
+        Number of objects in the catalogue. A cache of at least this size holds the whole catalogue.
     sizes : sequence of str
-        "0", "5", …, "adaptive".
+        Cache sizes: "0", "5", …, "adaptive".
     edge_settings : mapping of str to object
-        Of all edges, as after ``--set``.
+        Settings of all edges, as after ``--set``.
 
     Raises
     ------
@@ -142,7 +143,7 @@ def cache_bench(
 
 
 def policy_settings(size: str, objects: int) -> dict[str, str]:
-    """The settings of an edge whose cache has this size, in a catalogue of so many objects."""
+    """Settings of an edge with this cache size, for a catalogue of ``objects`` objects."""
     if size == ADAPTIVE:
         return {}
     if size == "0":

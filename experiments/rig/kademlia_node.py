@@ -1,7 +1,7 @@
 """A node of the package ``kademlia``, the store that the dissertation compares with (6.8).
 
-It is the package as published, with its own defaults; if asked to it stores fewer copies than its buckets are
-large. Its event loop has a thread of its own, as an application of it would have.
+It uses the published package with its default settings. On request it stores fewer copies than the size of
+its buckets. Its event loop runs in a separate thread, as in an application that uses the package.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KademliaSettings:
-    """Of one node; they can be named without the package."""
+    """Settings of one node; they can be created without the package installed."""
 
     k: int = 20
-    """Size of a bucket; for the package that is also to how many nodes a value is stored."""
+    """Size of a bucket. The package also stores each value at this number of nodes."""
     alpha: int = 3
-    """How many nodes a lookup asks at once."""
+    """Number of nodes that a lookup queries at once."""
     copies: int = 0
-    """To how many nodes a value is stored, if not k: the dissertation calls k the size of a bucket, by which
-    every node knows all others (6.8.1), and says nothing of copies. 0: k, as the package has it."""
+    """Number of nodes at which a value is stored; 0: k, as in the package. The dissertation uses k only as
+    the size of a bucket, with which every node knows all others (6.8.1). It does not give the number of
+    copies."""
 
 
 class KademliaNode:
-    """One node; its methods may be called from any thread but that of its loop.
+    """One node; its methods may be called from any thread but that of its event loop.
 
     Parameters
     ----------
     name : str
-        Its node id is the package's digest of this.
+        The node id is the package's digest of this name.
     settings : KademliaSettings
         k, alpha and copies.
     """
@@ -48,7 +49,8 @@ class KademliaNode:
         from kademlia.network import Server  # noqa: PLC0415  an optional library
         from kademlia.utils import digest  # noqa: PLC0415
 
-        # It warns of every call that is not answered, which the rows of an experiment say as well.
+        # The package logs a warning for every call without an answer. The rows of an experiment show these as
+        # well.
         for logger in ("kademlia", "rpcudp"):
             logging.getLogger(logger).setLevel(logging.CRITICAL)
         self._server = Server(ksize=settings.k, alpha=settings.alpha, node_id=digest(name))
@@ -70,15 +72,15 @@ class KademliaNode:
             self.run(self._server.listen(port, interface=host), _START_TIMEOUT_S)
         except OSError as error:
             raise AddressInUse(f"UDP port {port} of {host} cannot be used: {error.strerror}") from error
-        self._server.ksize = self._copies  # its routing table is made by now, with buckets of k
+        self._server.ksize = self._copies  # the routing table exists by now, with buckets of k
 
     def join(self, addresses: Sequence[tuple[str, int]], timeout_s: float) -> int:
-        """Bootstrap with known nodes, as the package documents; how many nodes it knows then."""
+        """Bootstrap with known nodes, as the package documents; returns the size of the routing table."""
         self.run(self._server.bootstrap(list(addresses)), timeout_s)
         return sum(len(bucket) for bucket in self._server.protocol.router.buckets)
 
     async def put(self, key: str, value: bytes) -> bool:
-        """``Server.set``: True if at least one node took it."""
+        """``Server.set``: True if at least one node stored the value."""
         return bool(await self._server.set(key, value))
 
     async def get(self, key: str) -> bytes | None:
@@ -91,12 +93,12 @@ class KademliaNode:
         return self._server.storage.get(self._digest(key)) is not None
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Run something on the node's loop and wait for it.
+        """Run a coroutine on the node's event loop and wait for its result.
 
         Raises
         ------
         Unavailable
-            If it does not end in time.
+            If it does not finish in time.
         """
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
@@ -106,7 +108,7 @@ class KademliaNode:
             raise Unavailable(f"the Kademlia node did not finish within {timeout_s:g} s") from error
 
     def stop(self) -> None:
-        """Close its socket and end its thread."""
+        """Close the socket and end the thread."""
 
         async def close() -> None:
             self._server.stop()

@@ -1,6 +1,6 @@
-"""Requests for networks at a real edge: a daemon of its own, asked over loopback, and no tier behind it.
+"""Sends requests for networks to a real edge: a separate daemon, reached over loopback, without a cloud.
 
-What comes back has the form of the simulator's, so that the same requests can be compared request by request.
+The result has the same form as the simulator's, so that the same requests can be compared one by one.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ CORES = os.cpu_count() or 1
 
 
 def prepared_copy(source: Path, names: Sequence[str], folder: Path) -> dict[str, int]:
-    """Make a folder of networks that an edge can load at once; returns their memory [bytes].
+    """Make a folder of networks that an edge can load without preparation; returns their memory [bytes].
 
-    Files are links.
+    Files are symbolic links.
     """
     theirs, ours = ModelRepository(source), ModelRepository(folder)
     folder.mkdir(parents=True)
@@ -55,7 +55,7 @@ def prepared_copy(source: Path, names: Sequence[str], folder: Path) -> dict[str,
 
 
 class ModelEdge:
-    """An edge, and clients of it. See `model_edge`."""
+    """A running edge and its clients. See `model_edge`."""
 
     def __init__(
         self, process: ManagedProcess, clients: Mapping[str, Recognizer], inputs: Mapping[str, object]
@@ -67,9 +67,10 @@ class ModelEdge:
         self._inputs: Mapping[str, Mapping[str, Tensor]] = inputs  # type: ignore[assignment]
 
     def lead_in(self, names: Iterable[str]) -> None:
-        """Ask for each of these networks once, in the order of their names.
+        """Request each of these networks once, in the order of their names.
 
-        At first the edge waits for its cloud, until it knows that it has none.
+        Early requests fail while the edge still waits for its cloud; they are retried until the edge detects
+        that it has none.
         """
         for name in sorted(names):
             until_s = time.monotonic() + _TIMEOUT_S
@@ -82,12 +83,12 @@ class ModelEdge:
                         raise
 
     def costs(self, sizes: Mapping[str, int], rounds: int) -> dict[str, ModelCosts]:
-        """What networks cost at this edge: medians over rounds in which each must be loaded.
+        """Costs of networks at this edge: medians over rounds in which each network must be loaded.
 
-        A load is timed by the edge, with the unloading before it; an execution with the way to the client.
-        Times are those without the processes that share the cores.
+        The edge measures the load time, which includes unloading other networks. The execution time includes
+        the way to the client and back. Both are scaled down by the CPU share of other processes.
         """
-        self.lead_in(sizes)  # files are read and checked
+        self.lead_in(sizes)  # so that files are read and checked before the measurement
         self.others()
         loads_ms: dict[str, list[float]] = {name: [] for name in sizes}
         executions_ms: dict[str, list[float]] = {name: [] for name in sizes}
@@ -105,17 +106,17 @@ class ModelEdge:
         }
 
     def others(self) -> float:
-        """How many cores other processes used since the last look, on average."""
+        """Mean number of cores that other processes used since the last call."""
         (began_s, busy_s, used_s), self._looked = self._looked, self._look()
         lasted_s, others_s = self._looked[0] - began_s, self._looked[1] - busy_s - self._looked[2] + used_s
         return min(CORES, max(0.0, others_s / max(lasted_s, 1e-9)))
 
     def _look(self) -> tuple[float, float, float]:
-        """Now, busy time of all cores, and the edge's own [s]."""
+        """Current time, busy time of all cores, and CPU time of the edge [s]."""
         return time.monotonic(), machine_busy_s(), self._process.cpu_s()
 
     def serve(self, requests: ModelRequests, clients: int = 0) -> Served:
-        """Ask at the times of the requests, or with so many clients as in `serve_beside_loader`.
+        """Send requests at their times, or with ``clients`` concurrent clients as in `serve_beside_loader`.
 
         A request that fails counts as refused.
         """
@@ -148,7 +149,7 @@ class ModelEdge:
         return served
 
     def evictions(self) -> int:
-        """Networks that others displaced until now."""
+        """Number of networks evicted so far."""
         return int(self._counter("evictions"))
 
     def _counter(self, name: str) -> float:
@@ -160,7 +161,7 @@ class ModelEdge:
 def model_edge(
     folder: Path, models: Path, policy: str, budget_bytes: int, window_s: float = 600.0
 ) -> Iterator[ModelEdge]:
-    """Start an edge whose networks are here, for a ``with`` block.
+    """Start an edge with its own networks, for a ``with`` block.
 
     Parameters
     ----------
@@ -171,14 +172,14 @@ def model_edge(
     policy : str
         Eviction policy.
     budget_bytes : int
-        Rounded down to MB.
+        Memory budget [bytes], rounded down to MB.
     window_s : float
-        Of policies with a window.
+        Window of policies that use one [s].
 
     Raises
     ------
     SetupError
-        If it does not start.
+        If the edge does not start.
     """
     repository, runtime = ModelRepository(models), Runtime()
     inputs = {}

@@ -1,7 +1,7 @@
-"""Many devices that only share, as processes that obey: in network namespaces on one bridge, or on loopback.
+"""A group of peer processes without recognition, in network namespaces on one bridge, or on loopback.
 
-In namespaces every node has an address and a shaped link of its own, and encrypts, as nodes beyond loopback
-must. Where namespaces are not allowed the nodes share loopback, without encryption and without shaping.
+In namespaces, every node has its own address and shaped link, and encrypts, as nodes beyond loopback must.
+Where namespaces are not allowed, the nodes share loopback without encryption or shaping.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ class GroupPlan:
     """The composition of a group."""
 
     nodes: int
-    """How many."""
+    """Number of nodes."""
     peers: PeerSettings
     """Settings of all nodes; addresses, ports and keys are filled in."""
     kademlia: KademliaSettings | None = None
-    """Run a node of that package in each process, too."""
+    """Settings of the Kademlia node that each process runs as well; None: no such node."""
     rate_mbps: float = 0.0
     """Rate of each node's link, in namespaces [10⁶ bit/s]; 0: unshaped."""
     radio: RadioSettings | None = None
-    """Instead of a switch, a wireless channel that all nodes share; in namespaces only."""
+    """Wireless channel that all nodes share, instead of a switch; in namespaces only."""
     seed: int = 1
     """Seed of node ids."""
 
 
 class PeerHandle:
-    """One process of a group, from the outside."""
+    """Controls one process of a group."""
 
     def __init__(self, name: str, process: ManagedProcess) -> None:
         self.name = name
-        """Of its process and device."""
+        """Name of the process and of its device."""
         self.node_id = ""
         self.endpoint = ""
-        """Known once it was started."""
+        """Node id and endpoint; empty before the node is started."""
         self._process = process
         self._answers: queue.Queue[Answer | None] = queue.Queue()
         self._live: list[tuple[float, frozenset[str]]] = []
@@ -71,16 +71,16 @@ class PeerHandle:
         threading.Thread(target=self._listen, name=f"listen-{name}", daemon=True).start()
 
     def tell(self, command: Command) -> None:
-        """Give it a command; `answer` has what it says."""
+        """Send a command to the process; `answer` returns the response."""
         self._process.tell(json.dumps(command))
 
     def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Answer:
-        """What it says to the oldest command that was not answered.
+        """Response to the oldest command that has none yet.
 
         Raises
         ------
         Unavailable
-            If it ended, says nothing in time, or reports an error.
+            If the process ended, does not respond in time, or reports an error.
         """
         try:
             answer = self._answers.get(timeout=timeout_s)
@@ -93,31 +93,31 @@ class PeerHandle:
         return answer
 
     def ask(self, command: Command, timeout_s: float = ANSWER_TIMEOUT_S) -> Answer:
-        """Give it a command and wait for what it says."""
+        """Send a command and wait for the response."""
         self.tell(command)
         return self.answer(timeout_s)
 
     def kill(self) -> float:
-        """End it as a power cut would; when."""
+        """Kill the process with SIGKILL, to simulate a power failure; returns the time."""
         at_s = time.monotonic()
         self._process.send_signal(signal.SIGKILL)
         return at_s
 
     @property
     def live(self) -> frozenset[str]:
-        """Ids of the peers that it sees."""
+        """Ids of the peers that this node sees now."""
         with self._changed:
             return self._live[-1][1] if self._live else frozenset()
 
     def wait_saw(
         self, wanted: Callable[[frozenset[str]], bool], deadline_s: float, since_s: float = 0.0
     ) -> float:
-        """Wait until what it sees satisfies a condition; when that was.
+        """Wait until the set of visible peers satisfies a condition; returns the time of that change.
 
         Raises
         ------
         Unavailable
-            If it does not by ``deadline_s``.
+            If the condition is not satisfied by ``deadline_s``.
         """
         with self._changed:
             while True:
@@ -144,23 +144,23 @@ class PeerHandle:
 
 
 class PeerGroup:
-    """A context manager: however its block ends, no process and no namespace is left.
+    """Starts a group of nodes; a context manager that always removes its processes and namespaces.
 
     Parameters
     ----------
     folder : Path
         For logs and keys.
     plan : GroupPlan
-        What to start; the processes wait for the command ``start``.
+        The composition. The processes start and then wait for the command ``start``.
     """
 
     def __init__(self, folder: Path, plan: GroupPlan) -> None:
         self.nodes: list[PeerHandle] = []
-        """Those that were not killed, in the order of their names."""
+        """Nodes that were not killed, sorted by name."""
         self.place = LOOPBACK if why_not() else RADIO if plan.radio else NAMESPACES
         """"namespaces", "loopback", or "radio" for namespaces that share a wireless channel."""
         self.radio: RadioNetwork | None = None
-        """That channel, once the group was entered."""
+        """The wireless channel, after the group was entered; None without one."""
         self._folder = folder
         self._plan = plan
         self._open = ExitStack()
@@ -187,7 +187,7 @@ class PeerGroup:
         self._open.close()
 
     def start(self, nodes: Sequence[PeerHandle] | None = None) -> float:
-        """Let nodes become peers of each other; when the last one began."""
+        """Let nodes become peers of each other; returns the time when the last one started."""
         chosen = self.nodes if nodes is None else nodes
         answers = ask_all(chosen, {"do": "start"})
         for node, answer in zip(chosen, answers, strict=True):
@@ -195,23 +195,23 @@ class PeerGroup:
         return max(float(answer["at_s"]) for answer in answers)
 
     def wait_all_see_all(self, nodes: Sequence[PeerHandle], timeout_s: float) -> list[float]:
-        """Wait until each of these nodes sees all others of them; when each did first."""
+        """Wait until each of these nodes sees all others of them; returns the time for each node."""
         deadline_s = time.monotonic() + timeout_s
         ids = frozenset(node.node_id for node in nodes)
         return [node.wait_saw((ids - {node.node_id}).issubset, deadline_s) for node in nodes]
 
     def kill(self, node: PeerHandle) -> float:
-        """End a node as a power cut would, and forget it; when."""
+        """Kill a node, to simulate a power failure, and remove it from `nodes`; returns the time."""
         self.nodes.remove(node)
         return node.kill()
 
     def wait_gone(self, node_id: str, since_s: float, timeout_s: float) -> list[float]:
-        """Wait until no node sees this one any more; when each noticed."""
+        """Wait until no node sees this one any more; returns the time for each node."""
         deadline_s = time.monotonic() + timeout_s
         return [node.wait_saw(lambda live: node_id not in live, deadline_s, since_s) for node in self.nodes]
 
     def _places(self, undo: ExitStack) -> list[tuple[str, tuple[str, ...]]]:
-        """Address and prefix of commands, for each node."""
+        """Address and command prefix of each node."""
         if self.place == LOOPBACK:
             return [("127.0.0.1", ())] * self._plan.nodes
         return [(node.address, node.prefix) for node in undo.enter_context(self._network()).nodes]
@@ -251,14 +251,14 @@ def ask_all(
     command: Command | Callable[[int], Command],
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> list[Answer]:
-    """Give all nodes a command at the same time, each perhaps its own by its place; what they say."""
+    """Send a command to all nodes at once and return the responses; a callable gives the command by index."""
     for number, node in enumerate(nodes):
         node.tell(command(number) if callable(command) else command)
     return [node.answer(timeout_s) for node in nodes]
 
 
 def free_udp_port() -> int:
-    """A UDP port that nobody uses now."""
+    """A UDP port that is free now."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,23 +1,23 @@
-"""One device that only shares: a light process with one `PeerNode`, which obeys its parent.
+"""One peer without recognition: a light process with one `PeerNode`, controlled by its parent.
 
-``python -m nearsight.experiments.rig.peer_process --settings JSON`` reads commands from standard input
-and answers on standard output, one JSON object per line. It imports neither OpenCV nor FAISS, so that dozens
-fit on one machine. With ``--kademlia`` a node of that package runs beside it, on the UDP port of that number,
-and finds its first neighbours through the same discovery.
+``python -m nearsight.experiments.rig.peer_process --settings JSON`` reads commands from standard input and
+writes responses to standard output, one JSON object per line. It imports neither OpenCV nor FAISS, so that
+dozens of processes fit on one machine. With ``--kademlia``, a node of that package runs in the same process,
+on the UDP port with the number of the peer's port. It finds its first neighbours through the same discovery.
 
 ==========  ====================================================================================
-command     does
+command     effect
 ==========  ====================================================================================
-start       become a peer; every change of who is there is reported as an event from now on
+start       become a peer; from now on every change of the visible peers is reported as an event
 join        let the Kademlia node join through the peers that are known now
-trace       put or get keys at given times, one after another, on one of the two stores
-fill        put keys as fast as they are taken: a range of numbers, or those that are named
-check       read keys back, likewise
-merge       add to a counter key a number of times
+trace       put or get keys at given times, sequentially, in one of the two stores
+fill        put keys as fast as the store accepts them: a range of numbers, or named keys
+check       read keys back and compare their values; keys as for fill
+merge       add counts to a counter key, a number of times
 counts      read a counter key
 held        the keys that this node stores
-counters    what was sent and received so far
-exit        leave: hand over, say so, end
+counters    messages sent and received so far
+exit        leave: hand over entries, respond, end
 ==========  ====================================================================================
 
 Times are those of the monotonic clock, which all processes of one machine share.
@@ -54,7 +54,7 @@ NEARSIGHT, KADEMLIA = "nearsight", "kademlia"
 PUT, GET = "put", "get"
 OK, MISSING, WRONG, FAILED = "ok", "missing", "wrong", "failed"
 IN_FLIGHT = 32
-"""Calls that ``fill`` and ``check`` keep open at once."""
+"""Maximum number of calls that ``fill`` and ``check`` keep open at once."""
 _JOIN_TIMEOUT_S = 60.0
 _EXIT_GRACE_S = 10.0
 _LOOPBACK = "lo"
@@ -64,13 +64,13 @@ Answer = dict[str, Any]
 
 
 def value_of(key: str, size_bytes: int) -> bytes:
-    """The value that belongs to a key: any process can tell a wrong one."""
+    """The value for a key. It depends on the key alone, so any process can detect a wrong value."""
     seed = xxhash.xxh3_128_digest(key.encode())
     return (seed * (size_bytes // len(seed) + 1))[:size_bytes]
 
 
 def key_name(number: int) -> str:
-    """The key of this number in ``fill`` and ``check``."""
+    """The key with this number in ``fill`` and ``check``."""
     return f"key/{number:06d}"
 
 
@@ -81,13 +81,13 @@ class Done:
     key: str
     """The key."""
     late_ms: float
-    """How much later than planned it began [ms]; not part of ``ms``."""
+    """Delay of the start against the plan [ms]; not part of ``ms``."""
     ms: float
     """From the call to the result [ms]."""
     outcome: str
     """"ok", "missing", "wrong", or the name of an error."""
     local: bool
-    """A get that this node answered from its own storage, without a message."""
+    """Whether this node answered a get from its own storage, without a message."""
 
     def to_json(self) -> list[object]:
         """The fields in order."""
@@ -95,7 +95,7 @@ class Done:
 
 
 class PeerProcess:
-    """Obeys commands, one after another.
+    """Executes commands, one after another.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class PeerProcess:
     kademlia : KademliaNode, optional
         Not started.
     say : callable
-        Takes answers and events; called from several threads.
+        Receives responses and events; called from several threads.
     """
 
     def __init__(self, node: PeerNode, kademlia: KademliaNode | None, say: Callable[[Answer], None]) -> None:
@@ -124,7 +124,7 @@ class PeerProcess:
         }
 
     def obey(self, command: Command) -> None:
-        """Do one command and answer; an error of the node is an answer, too."""
+        """Execute one command and send its response, or an error response if the node raises an error."""
         name = str(command.get("do"))
         handler = self._commands.get(name)
         try:
@@ -135,7 +135,7 @@ class PeerProcess:
             self._say({"did": name, "error": str(error)})
 
     def stop(self, grace_s: float) -> None:
-        """Leave."""
+        """Leave the group and stop the nodes."""
         if self._kademlia is not None:
             self._kademlia.stop()
         self._node.stop(grace_s)
@@ -183,12 +183,12 @@ class PeerProcess:
                 outcome = judged(key, value, size_bytes)
         except NearsightError as error:
             after, outcome = time.perf_counter(), type(error).__name__
-        # Asked only now: the same look-up just before would warm the caches for what is timed.
+        # Computed after the call: before it, the look-up would warm the caches of the timed call.
         local = kind == GET and self._holds(key)
         return Done(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local)
 
     def _holds(self, key: str) -> bool:
-        """Whether ``get`` answers from what this node stores itself, without a message."""
+        """Whether ``get`` answers from this node's own storage, without a message."""
         replicas = self._node.route.nodes_for(key, self._node.settings.replicas)
         return self._node.node_id in replicas and self._node.synchronised()
 
@@ -207,7 +207,7 @@ class PeerProcess:
             try:
                 self._node.store.merge(str(command["key"]), counts).result()
             except NearsightError:
-                postponed += 1  # kept by the node, which repeats it by itself
+                postponed += 1  # the node keeps the change and retries it
         return {"postponed": postponed}
 
     def _counts(self, command: Command) -> Answer:
@@ -239,18 +239,18 @@ class PeerProcess:
 class Wire:
     """The kernel's counters of all interfaces but loopback: Ethernet frames without preamble and checksum.
 
-    In a network namespace of its own a process sees only its own traffic. All zero without interfaces.
+    In its own network namespace, a process sees only its own traffic. All zero without interfaces.
     """
 
     sent_packets: int = 0
     sent_bytes: int = 0
     received_packets: int = 0
     received_bytes: int = 0
-    """Since the interfaces exist."""
+    """Since the interfaces were created."""
 
 
 def read_wire() -> Wire:
-    """The counters now; zeros where the system has none."""
+    """Read the counters; zeros if the system has none."""
     try:
         counters = psutil.net_io_counters(pernic=True, nowrap=False)
     except OSError:
@@ -274,7 +274,7 @@ def judged(key: str, value: bytes | None, size_bytes: int) -> str:
 async def _kademlia_trace(
     node: KademliaNode, kind: str, requests: Sequence[tuple[float, str]], begin_s: float, size_bytes: int
 ) -> list[Done]:
-    import asyncio  # noqa: PLC0415  only beside Kademlia
+    import asyncio  # noqa: PLC0415  only needed with Kademlia
 
     rows = []
     for at_s, key in requests:
@@ -289,13 +289,14 @@ async def _kademlia_trace(
             value = await node.get(key)
             after = time.perf_counter()
             outcome = judged(key, value, size_bytes)
-        local = kind == GET and node.holds(key)  # as for our store; its get never stores here
+        # computed after the call, as in `_one`; a get of this package stores nothing here
+        local = kind == GET and node.holds(key)
         rows.append(Done(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local))
     return rows
 
 
 def _failed(command: Command, call: Callable[[str], Future[Any]], judge: Callable[[str, Any], str]) -> Answer:
-    """The keys of a command, named or a range, whose calls failed, and how; at most `IN_FLIGHT` at once."""
+    """Call the store for each key of a command, at most `IN_FLIGHT` at once; returns the failed keys."""
     named = [str(key) for key in command.get("keys", ())]
     keys = named or [key_name(number) for number in range(int(command["first"]), int(command["last"]))]
     open_calls: deque[tuple[str, Future[Any]]] = deque()
@@ -325,7 +326,7 @@ def _wait_until(due_s: float) -> None:
 
 
 def main() -> None:
-    """Run until ``exit``, or until standard input ends."""
+    """Run until the command ``exit``, or until standard input ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--settings", required=True, help="PeerSettings as JSON")
     parser.add_argument("--device-id", required=True)

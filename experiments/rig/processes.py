@@ -1,10 +1,10 @@
-"""Processes of experiments: started, awaited, metered and stopped by the `agent`, wherever they live.
+"""Processes of experiments. The `agent` starts, awaits, meters and stops them on every machine.
 
-A `Place` is where processes live: it passes orders on to the agent there. A `Process` is one of a
-place. `ProcessGroup` is the place for processes of this machine that live no longer than a ``with`` block:
-however its block ends, every process that it started is gone afterwards. Each has a session of its own, so
-that Ctrl-C in the terminal reaches only the parent, which then stops its children in order; on Linux a child
-also dies with a parent that was killed outright. Nodes of a testbed are other places.
+A `Place` is where processes run; it forwards orders to the agent there. A `Process` is one process at a
+place. `ProcessGroup` is the place for processes of this machine that run within a ``with`` block. However the
+block ends, all its processes are stopped. Each process has its own session, so that Ctrl-C in the terminal
+reaches only the parent, which then stops its children in order. On Linux, children are also killed when their
+parent dies by SIGKILL. The nodes of a testbed are other places.
 """
 
 from __future__ import annotations
@@ -28,49 +28,49 @@ from nearsight.experiments.rig import agent
 
 T = TypeVar("T")
 ENVIRONMENT = MappingProxyType({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
-"""Environment of all processes, beside this one's own without a person's settings: one thread per library."""
+"""Added to this process's environment (without the user's nearsight settings): one thread per library."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonState:
-    """State of one daemon, as the agent says."""
+    """State of one daemon, as the agent reports it."""
 
     running: bool
-    """Whether its process lives."""
+    """Whether its process runs."""
     pid: int
     """Process id at its place."""
     announced: dict[str, Any] | None
-    """Its announcement when it was ready."""
+    """Its announcement; None before it was ready."""
     log: str
     """The end of its log, on one line."""
     cpu_s: float
-    """CPU time that it used [s]."""
+    """CPU time used so far [s]."""
     memory_bytes: int
-    """Memory that it occupies."""
+    """Resident memory [bytes]."""
 
 
 class Place(ABC):
-    """Where processes live, and how the agent there gets its orders."""
+    """A place where processes run, with access to the agent there."""
 
     @abstractmethod
     def order(self, command: str, /, **order: object) -> Any:
-        """Let the agent carry out an order.
+        """Let the agent execute a command; ``order`` has the parameters.
 
         Raises
         ------
         SetupError
-            What the agent says that is wrong at the place.
+            If the agent reports an error.
         Unavailable
             If the place cannot be reached.
         """
 
     @abstractmethod
     def path(self, name: str) -> str:
-        """Path at the place of a file of its processes: ``NAME.log``, and what they read and write."""
+        """Path at the place of a file that belongs to its processes, such as ``NAME.log``."""
 
     @abstractmethod
     def called(self, daemon: str) -> str:
-        """A daemon of the place in a message."""
+        """Name of a daemon of this place in messages."""
 
 
 class Process:
@@ -78,17 +78,17 @@ class Process:
 
     def __init__(self, place: Place, name: str) -> None:
         self.place = place
-        """Where it was started."""
+        """The place where it was started."""
         self.name = name
-        """Its name there."""
+        """Its name at the place."""
 
     @property
     def output(self) -> Iterator[str]:
-        """Lines of its standard output, where that does not go to its log."""
+        """Lines of its standard output; empty if its output goes to its log."""
         return iter(())
 
     def wait_ready(self, timeout_s: float = 60.0) -> dict[str, Any]:
-        """Wait until it announces itself; returns what it says.
+        """Wait until the process announces itself; returns the announcement.
 
         Raises
         ------
@@ -103,12 +103,12 @@ class Process:
         raise self._failure(f"was not ready within {timeout_s:.0f} s")
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for its end.
+        """Wait for the end of the process.
 
         Raises
         ------
         SetupError
-            If it runs for longer; with its last log lines.
+            If it does not end in time; with its last log lines.
         """
         state = self._waited(timeout_s=timeout_s, until="ended")
         if state.running:
@@ -125,7 +125,7 @@ class Process:
         return "ended"
 
     def last_lines(self) -> str:
-        """The end of its log on one line: its error message if it ends with one."""
+        """The end of its log on one line; only the last line if that is an error message."""
         return self._waited(timeout_s=0.0).log or "its log is empty"
 
     def _failure(self, message: str) -> SetupError:
@@ -136,7 +136,7 @@ class Process:
 
 
 class ManagedProcess(Process):
-    """One child process. Made by `ProcessGroup.start`."""
+    """One child process. Created by `ProcessGroup.start`."""
 
     def __init__(self, group: ProcessGroup, name: str, process: subprocess.Popen[str]) -> None:
         super().__init__(group, name)
@@ -164,20 +164,20 @@ class ManagedProcess(Process):
         Raises
         ------
         SetupError
-            If it fails or runs for longer; with its last log lines.
+            If it fails or does not end in time; with its last log lines.
         """
         super().wait(timeout_s)
         if self.exit_code != 0:
             raise self._failure(self._ended())
 
     def check_alive(self) -> None:
-        """Raise `Unavailable` if a daemon that should run has ended."""
+        """Raise `Unavailable` if the process has ended."""
         if self.exit_code is not None:
             failure = self._failure(self._ended())
             raise Unavailable(failure.message, advice=failure.advice)
 
     def cpu_s(self) -> float:
-        """CPU seconds used so far, user and system, with its children; kept when it ends."""
+        """CPU seconds used so far, user and system, with its children; the last value after its end."""
         try:
             process = psutil.Process(self.pid)
             times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
@@ -187,7 +187,7 @@ class ManagedProcess(Process):
         return self._cpu_s
 
     def tell(self, line: str) -> None:
-        """Write a line to its standard input; a process that has ended does not mind."""
+        """Write a line to its standard input; ignored if the process has ended."""
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.write(line + "\n")
@@ -198,7 +198,7 @@ class ManagedProcess(Process):
         self._process.send_signal(number)
 
     def stop(self, grace_s: float = 5.0) -> int:
-        """Ask it to end, kill it if it does not, and return its exit status."""
+        """Stop the process, kill it after ``grace_s`` seconds, and return its exit status."""
         self.cpu_s()
         self.place.order("stop", names=[self.name], grace_s=grace_s)
         if self.exit_code is None:  # its record was deleted
@@ -216,17 +216,17 @@ class ManagedProcess(Process):
 
 
 class ProcessGroup(Place):
-    """Processes of this machine that live no longer than a ``with`` block.
+    """Processes of this machine that run within a ``with`` block.
 
     Parameters
     ----------
     folder : Path
-        Where logs (``NAME.log``) and announcements (``NAME.json``) go.
+        For logs (``NAME.log``) and announcements (``NAME.json``).
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        """As given."""
+        """The folder of logs and announcements."""
         self._processes: list[ManagedProcess] = []
 
     def order(self, command: str, /, **order: object) -> Any:
@@ -238,7 +238,7 @@ class ProcessGroup(Place):
         return str(self.folder / name)
 
     def called(self, daemon: str) -> str:
-        """Its name."""
+        """The name of the daemon itself."""
         return daemon
 
     def start(
@@ -249,13 +249,13 @@ class ProcessGroup(Place):
         Parameters
         ----------
         name : str
-            Names the log file; unique in this group.
+            Name of the process and its log file; unique in this group.
         arguments : sequence of str
-            After the interpreter, e.g. ``("-m", "nearsight", "cloud")``.
+            Arguments of the interpreter, e.g. ``("-m", "nearsight", "cloud")``.
         capture : bool
-            Give it a standard input (`ManagedProcess.tell`) and output (`ManagedProcess.output`).
+            Whether its standard input and output are pipes (`ManagedProcess.tell`, `ManagedProcess.output`).
         prefix : sequence of str
-            Words before the command, of a program that becomes it, such as ``ip netns exec NAME``.
+            Words before the command, of a program that executes it, such as ``ip netns exec NAME``.
 
         Raises
         ------
@@ -275,7 +275,7 @@ class ProcessGroup(Place):
             raise SetupError(str(error)) from error
 
     def stop(self, grace_s: float = 5.0) -> None:
-        """Stop all, the last started first: clients before the servers that they use."""
+        """Stop all processes, the last started first, so that clients end before their servers."""
         for process in reversed(self._processes):
             process.stop(grace_s)
 
@@ -292,16 +292,16 @@ class ProcessGroup(Place):
 
 
 def start_order(place: Place, name: str, command: Sequence[str]) -> dict[str, Any]:
-    """The order to start a daemon that announces itself."""
+    """The order that starts a daemon with the option ``--announce``."""
     announced = ["--announce", place.path(f"{name}.json")]
     return {"name": name, "command": [*command, *announced], "environment": dict(ENVIRONMENT)}
 
 
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
-    """Within the block SIGTERM and SIGHUP raise `KeyboardInterrupt`, so that clean-up code runs.
+    """Within the block, SIGTERM and SIGHUP raise `KeyboardInterrupt`, so that clean-up code runs.
 
-    Only the main thread may receive signals; elsewhere this does nothing.
+    Only the main thread may set signal handlers; in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

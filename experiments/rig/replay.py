@@ -1,8 +1,9 @@
-"""Replays one visitor's photos through the SDK, open loop: each is sent when due, whatever the answers do.
+"""Replays one visitor's photos through the SDK, open loop: each photo is sent when due, whatever the answers.
 
-A device of the dissertation's evaluation does just this (6.2.7): one request per second, asynchronously, then
-wait for the answers that are still open. `Ledger` keeps the account: every request must get one outcome.
-`run_device` is one device as a process: plan, photos in memory, SDK, start signal, rows.
+A device in the dissertation's evaluation (6.2.7) works the same way: it sends one request per second
+asynchronously, then waits for the answers that are still open. `Ledger` records requests and outcomes: every
+request must get exactly one outcome. `run_device` runs one device as a process: plan, photos in memory, SDK,
+start signal, rows.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from nearsight.experiments.traces.plan import (
 
 Outcome = Recognition | NearsightError
 GRACE_S = 2.0
-"""How long after its deadline a request may still be open before it counts as lost."""
+"""Time after its deadline at which a request without outcome counts as lost [s]."""
 
 
 @dataclass(slots=True)
@@ -62,14 +63,14 @@ class _Entry:
 
 
 class Ledger:
-    """Account of the requests of one visitor. Thread-safe.
+    """Records the requests of one visitor and their outcomes. Thread-safe.
 
     Parameters
     ----------
     configuration, visitor : str
         Copied into every row.
     on_row : callable
-        Told each row as its request completes.
+        Called with each row when its request completes.
     """
 
     def __init__(
@@ -83,14 +84,14 @@ class Ledger:
         self._changed = threading.Condition()
 
     def sent(self, photo: PlannedPhoto, now_s: float, late_ms: float) -> int:
-        """Enter a request as it is sent; returns its number."""
+        """Record a request that is sent now; returns its number."""
         with self._changed:
             self._entries.append(_Entry(photo, now_s, late_ms))
             self._open += 1
             return len(self._entries) - 1
 
     def completed(self, number: int, outcome: Outcome, now_s: float) -> None:
-        """Enter an outcome. A second one for the same request is counted, and shows in its row."""
+        """Record an outcome. A second outcome for the same request is counted; the row shows the count."""
         with self._changed:
             entry = self._entries[number]
             entry.outcomes += 1
@@ -103,7 +104,7 @@ class Ledger:
         self._on_row(row)
 
     def wait_closed(self, timeout_s: float) -> bool:
-        """Wait until every request has an outcome; False if some have none in time."""
+        """Wait until every request has an outcome; False if the timeout passes before."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._open, timeout_s)
 
@@ -169,20 +170,20 @@ def replay(
     plan : sequence of PlannedPhoto
         In the order of time.
     photos : mapping of Path to bytes or Features
-        The image files, in memory, or what was extracted from them.
+        The image files in memory, or the features extracted from them.
     recognizer : Recognizer
         The SDK.
     ledger : Ledger
-        Where requests and outcomes are entered.
+        Records requests and outcomes.
     timeout_s : float
-        Deadline of each request.
+        Deadline of each request [s].
     clock, sleep
-        Time, and how to wait for it; a test brings its own.
+        Clock and sleep function; tests replace both.
 
     Returns
     -------
     tuple of RequestRow
-        One per photo of the plan, whether it got an answer or not.
+        One per photo of the plan, with or without an answer.
     """
     sleep = sleep or threading.Event().wait
     start_s = clock.monotonic()
@@ -203,32 +204,32 @@ def _entry_of(ledger: Ledger, number: int, clock: Clock) -> Callable[[Outcome], 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """The replay of one device."""
+    """Options for the replay of one device."""
 
     trace: Path
     """Visits or photo requests, as CSV."""
     photos: Path
-    """The data set of the photos; the folder that image paths start from."""
+    """The data set of the photos; image paths are relative to this folder."""
     visitor: str | None = None
     """Visitor whose visits are replayed."""
     seconds: float | None = None
-    """Stop after this time."""
+    """Duration after which the replay stops [s]; None: at the end of the trace."""
     timeout_s: float = 5.0
     """Deadline of each request [s]."""
     unknown_share: float = 0.0
-    """Share of photos of objects outside of the catalogue; for visits only."""
+    """Share of photos that show objects outside the catalogue; for visits only."""
     seed: int = 1
-    """Draws the photos of visits."""
+    """Seed for choosing the photos of visits."""
     label: str = "replay"
     """Name of the configuration in the rows."""
     start_after_s: float = 0.0
-    """Wait before the first photo [s]."""
+    """Delay before the first photo [s]."""
     account: Path | None = None
-    """JSON file for the account of fetched models."""
+    """JSON file for the counts of fetched models; None: not written."""
 
 
 def make_plan(options: ReplayOptions) -> tuple[PlannedPhoto, ...]:
-    """The photos of a device, whichever form its trace has."""
+    """The photos of a device, from either form of trace."""
     if is_request_trace(options.trace):
         plan = plan_from_requests(options.trace, options.photos, options.seconds)
     else:
@@ -265,7 +266,7 @@ def run_device(
 
 
 def _account(recognizer: Recognizer) -> dict[str, int]:
-    """Models that were fetched; those from peers and from tiers apart if the device shares."""
+    """Counts of fetched models; counts for peers and tiers are separate if the device cooperates."""
     prefetched, cooperation = recognizer.prefetch_state, recognizer.cooperation_state
     return {
         **(asdict(prefetched.account) if prefetched is not None else {}),
@@ -274,26 +275,26 @@ def _account(recognizer: Recognizer) -> dict[str, int]:
 
 
 def start_signal(announce: Path | None, wait_for_input: bool) -> Callable[[], None]:
-    """The start of a device: it announces that it is ready, and waits for a line on standard input."""
+    """A function that announces that the device is ready, then waits for a line on standard input."""
 
     def wait_for_start() -> None:
         if announce is not None:
             write_announcement(announce, "replay", "", "")
         if wait_for_input and not sys.stdin.readline():
-            raise SystemExit(1)  # whoever started this process is gone
+            raise SystemExit(1)  # the parent process has ended
 
     return wait_for_start
 
 
 class EventWriter:
-    """JSON lines for the process that started this device: one per completed request, CPU time at the end."""
+    """Writes JSON lines for the parent process: one per completed request, and the CPU time at the end."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._cpu_before_s = 0.0
 
     def begin(self) -> None:
-        """Count CPU time from now on: what it took to start is not part of the replay."""
+        """Start counting CPU time, so that the start of the process is not part of the replay's."""
         self._cpu_before_s = time.process_time()
 
     def on_row(self, row: RequestRow) -> None:
@@ -310,12 +311,12 @@ class EventWriter:
 
 
 def keep_rows(rows: tuple[RequestRow, ...], out: Path | None) -> None:
-    """Write the rows, and complain if a request did not get exactly one outcome.
+    """Write the rows, and raise if a request did not get exactly one outcome.
 
     Raises
     ------
     InternalError
-        If the account does not add up.
+        If a request has no outcome, or more than one.
     """
     if out is not None:
         write_rows(out, rows)
@@ -325,7 +326,7 @@ def keep_rows(rows: tuple[RequestRow, ...], out: Path | None) -> None:
 
 
 def require_an_answer(rows: tuple[RequestRow, ...]) -> None:
-    """Complain if no tier answered anything: most likely none runs there.
+    """Raise if no request was answered; most likely no tier is running.
 
     Raises
     ------

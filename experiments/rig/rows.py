@@ -1,7 +1,7 @@
-"""The rows of a replay, one per request, and their numbers (Cachier dissertation, 6.2.2); CSV in and out.
+"""The rows of a replay, one per request, as CSV, and their metrics (Cachier dissertation, 6.2.2).
 
 recall = correct / photos of objects in the catalogue; precision = correct / answers that name an object. A
-request that failed counts against recall, because its visitor got no answer.
+failed request lowers the recall, because its visitor got no answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOST = "lost"
 ANSWERS = (RECOGNIZED, UNKNOWN)
 PERCENTILES = (50, 95, 99)
 LATE_MS = 50.0
-"""Photos sent later than this, at the 99th percentile, mean that the machine could not keep up."""
+"""Limit for the 99th percentile of `RequestRow.late_ms` [ms]; above it the machine was overloaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class RequestRow:
     """One request and its outcome."""
 
     configuration: str
-    """Which set-up of tiers answered, such as "edge-cache"."""
+    """Name of the configuration of tiers, such as "edge-cache"."""
     visitor: str
-    """Who asked: one device."""
+    """The visitor that sent the request, with one device."""
     number: int
     """Position in the visitor's trace, from 0."""
     time_s: float
-    """When the photo was due, from the start of the replay [s]."""
+    """Time when the photo was due, from the start of the replay [s]."""
     late_ms: float
-    """How much later it was really sent [ms]: large values mean that this machine could not keep up."""
+    """Delay of the actual sending [ms]; large values mean that this machine was overloaded."""
     expected: str
     """Object on the photo; empty if it is not in the catalogue."""
     answered: str
@@ -46,26 +46,26 @@ class RequestRow:
     outcome: str
     """"recognized", "unknown", the name of an error such as "DeadlineExceeded", or "lost"."""
     outcomes: int
-    """How often the callback was called: 1, or the SDK is broken."""
+    """Number of calls of the callback; any value but 1 is a defect of the SDK."""
     answered_by: str
     """Tier that answered; empty if none did."""
     latency_ms: float
-    """From the call to the callback [ms]; NaN if there was none."""
+    """From the call to the callback [ms]; NaN without a callback."""
     sent_bytes: int = 0
     received_bytes: int = 0
-    """Between the device and the tier that it asked."""
+    """Bytes between the device and the tier that it asked."""
     edge_queue_ms: float = 0.0
     edge_compute_ms: float = 0.0
     edge_next_tier_ms: float = 0.0
     cloud_queue_ms: float = 0.0
     cloud_compute_ms: float = 0.0
-    """Times of each tier [ms]; 0 for a tier that took no part."""
+    """Times of each tier [ms]; 0 for a tier that was not involved."""
     grain: str = ""
-    """What the answer was found in, such as "result" for the result cache; empty if there is none."""
+    """Kind of the cached item that gave the answer, such as "result"; empty if there is none."""
 
     @property
     def is_answered(self) -> bool:
-        """Whether it got exactly one outcome and that is an answer; unknown is one."""
+        """Whether there is exactly one outcome and it is an answer ("unknown" included)."""
         return self.outcomes == 1 and self.outcome in ANSWERS
 
     @property
@@ -79,7 +79,7 @@ _DIGITS = 4
 
 
 def write_rows(path: str | os.PathLike[str], rows: Iterable[RequestRow]) -> None:
-    """Write rows as CSV; times keep four decimals."""
+    """Write rows as CSV; times are rounded to four decimals."""
     tables.write_rows(path, COLUMNS, ([_rounded(value) for value in astuple(row)] for row in rows))
 
 
@@ -95,7 +95,7 @@ def read_request_rows(path: str | os.PathLike[str]) -> tuple[RequestRow, ...]:
     NotFound
         If there is no such file.
     InvalidArgument
-        If it is no such table; names the line.
+        If the table is malformed; names the line.
     """
     return tuple(_parse(row) for row in tables.read_rows(path, (COLUMNS,)))
 
@@ -105,7 +105,7 @@ def _parse(row: tables.Row) -> RequestRow:
 
 
 def _number(row: tables.Row, name: str) -> float:
-    """A number, or NaN for a latency that does not exist."""
+    """A number; NaN for a missing latency."""
     try:
         return float(row.values[name])
     except ValueError:
@@ -117,7 +117,7 @@ _READ: Mapping[str, Callable[[tables.Row, str], Any]] = {
     "int": tables.Row.integer,
     "float": _number,
 }
-"""How a column is read, by the type of its field."""
+"""Parser of a column, by the type of its field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +131,14 @@ class Metrics:
     """Percentiles of the answered requests, by "p50", "p95", "p99"; empty without any."""
     recall: float | None
     precision: float | None
-    """None where nothing is counted."""
+    """None if the denominator is zero."""
     wrong: int
     """Answers that name an object that the photo does not show."""
     answered_by: dict[str, int]
     outcomes: dict[str, int]
-    """Requests by tier that answered and by outcome."""
+    """Requests by tier that answered, and by outcome."""
     sent_late_ms: float
-    """99th percentile of how late photos were sent [ms]."""
+    """99th percentile of the delay of sending [ms]."""
 
 
 def summarise(rows: Sequence[RequestRow]) -> Metrics:
@@ -165,9 +165,9 @@ def latency_percentiles(rows: Iterable[RequestRow]) -> dict[str, float]:
 
 
 def latency_split(rows: Iterable[RequestRow]) -> dict[str, float]:
-    """Where the time of answered requests went, on average [ms]: "compute" and "queue" of edge and cloud.
+    """Mean latency of answered requests [ms], split into "compute" and "queue" of edge and cloud, and "rest".
 
-    "rest" is what they did not spend: the ways between, and the device. Empty without answers.
+    "rest" is the time outside of edge and cloud: network transfers and the device. Empty without answers.
     """
     answered = [row for row in rows if row.is_answered]
     if not answered:
@@ -191,7 +191,7 @@ def precision(rows: Iterable[RequestRow]) -> float | None:
 
 
 def accounting_errors(rows: Iterable[RequestRow]) -> list[str]:
-    """Requests that did not get exactly one outcome, each in words."""
+    """One message for each request that did not get exactly one outcome."""
     return [
         f"request {row.number} of {row.visitor} ({row.configuration}) got {row.outcomes} outcomes"
         for row in rows

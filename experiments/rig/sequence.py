@@ -1,7 +1,7 @@
-"""How a session goes, wherever it is: tiers start, edges learn, devices replay, rows are collected.
+"""The steps of a session on any set of machines: start tiers, warm up edges, replay, collect rows.
 
-`play` tells it once. A `Stage` is what differs: `session` has the one of this machine, where several
-configurations may run side by side; the testbed has the one of namespaces and lab machines.
+`play` is the sequence of steps. A `Stage` implements the steps for one kind of place: `session` for this
+machine, where several configurations may run side by side, and the testbed for namespaces and lab machines.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from nearsight.experiments.rig.rows import RequestRow, accounting_errors
 from nearsight.experiments.rig.tiers import CATALOGUE, START_TIMEOUT_S, assignments
 
 QUIET_S = 15.0
-"""Beyond `Stage.silence_s`: if no device reports anything for this long, something hangs."""
+"""Time without any event after which a replay counts as hung, in addition to `Stage.silence_s` [s]."""
 POLL_S = 0.5
 T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePlan:
-    """How devices replay."""
+    """Configuration of the replaying devices."""
 
     photos: str
-    """Folder that the paths of the traces start from."""
+    """Folder that the paths of the traces are relative to."""
     label: str
     """Name of the configuration in the rows."""
     timeout_s: float
     """Deadline of each request [s]."""
     settings: Mapping[str, object]
-    """Settings as after ``--set``, with the endpoints of its tiers."""
+    """Settings as after ``--set``, including the endpoints of the tiers."""
     catalogue: str = CATALOGUE
     """Catalogue of the objects."""
 
     def arguments(self, visitor: str, trace: str, phase_s: float, config: str, out: str) -> list[str]:
-        """The command of one device, which waits for a line on its standard input.
+        """Arguments that start one device, which then waits for a line on its standard input.
 
         Parameters
         ----------
         visitor : str
-            Whose trace it replays.
+            Visitor whose trace is replayed.
         trace : str
             File with that trace.
         phase_s : float
-            Its offset within the second [s].
+            Offset of the device within the second [s].
         config : str
             An empty configuration file.
         out : str
-            Where it leaves its rows (``OUT.csv``) and its account of fetched models (``OUT-models.json``).
+            Prefix of the files with rows (``OUT.csv``) and counts of fetched models (``OUT-models.json``).
         """
         return [
             *("-m", "nearsight", "replay", trace, "--photos", self.photos),
@@ -75,7 +75,7 @@ class Tally:
     failed: int = 0
     latencies_ms: list[float] = field(default_factory=list)
     cpu_s: float = 0.0
-    """Computing time of the devices during the replay [s]; each says it at its end."""
+    """CPU time of the devices during the replay [s]; each device reports its own at its end."""
 
     def add(self, event: Mapping[str, object]) -> None:
         """Count the event of one completed request."""
@@ -94,58 +94,58 @@ OnTally = Callable[[Tally], None]
 
 
 class Stage(Protocol[T_co]):
-    """Where a session takes place; `play` calls the methods in this order."""
+    """The steps of a session in one kind of place; `play` calls the methods in this order."""
 
     requests: int
-    """How many photos all devices send together; known when they are started."""
+    """Number of photos that all devices send together; known after `start_devices`."""
     silence_s: float
-    """Longest time for which no device says anything, as long as all goes well [s]."""
+    """Longest time without an event from any device if there is no fault [s]."""
     check_period_s: float
-    """How often to look during the replay whether all tiers run [s]."""
+    """Period of the checks that all tiers run, during the replay [s]."""
     tally: Tally
-    """`play` adds to it what devices say during the replay."""
+    """`play` adds the events of the devices to it during the replay."""
 
     def up(self) -> AbstractContextManager[None]:
-        """Start the tiers, for a ``with`` block: however it ends, they are gone afterwards."""
+        """Start the tiers, for a ``with`` block that always stops them at its end."""
 
     def warm_up(self) -> None:
-        """Let edges hear of earlier visitors, and wait until their caches are settled."""
+        """Report earlier requests to the edges, and wait until their caches are settled."""
 
     def start_devices(self) -> Sequence[Process]:
         """Start the devices; when ready they wait for a line on their standard input."""
 
     def begin(self) -> None:
-        """Read all meters: the replay begins."""
+        """Read all counters at the start of the replay."""
 
     def end(self) -> None:
-        """Read all meters: the replay is over."""
+        """Read all counters at the end of the replay."""
 
     def check_tiers(self) -> None:
-        """Raise `Unavailable` if a tier or a link has ended; it names which."""
+        """Raise `Unavailable` if a tier or a link has ended; the message names it."""
 
     def collect(self) -> tuple[Sequence[RequestRow], T_co]:
         """The rows of all devices, and the facts of the session."""
 
 
 def play(stage: Stage[T_co], on_tally: OnTally = lambda _tally: None) -> tuple[Sequence[RequestRow], T_co]:
-    """Hold a session, from the start of its tiers to their end.
+    """Run a session, from the start of its tiers to their end.
 
     Parameters
     ----------
     stage : Stage
-        Where.
+        Implements the steps.
     on_tally : callable
-        Told the counts so far after every request, where devices report them.
+        Called with the counts so far after every request, if devices report events.
 
     Returns
     -------
     sequence of RequestRow, and T
-        What `Stage.collect` returns.
+        The result of `Stage.collect`.
 
     Raises
     ------
     SetupError, Unavailable
-        If a process cannot start or dies, or nothing happens any more.
+        If a process cannot start or ends early, or no device reports an event in time.
     InternalError
         If a request did not get exactly one outcome.
     """
@@ -156,7 +156,7 @@ def play(stage: Stage[T_co], on_tally: OnTally = lambda _tally: None) -> tuple[S
             for device in devices:
                 device.wait_ready(START_TIMEOUT_S)
         except (PeerError, SetupError):
-            stage.check_tiers()  # what failed may only say that one of them went away
+            stage.check_tiers()  # the error above may only be a consequence of a tier that ended
             raise
         stage.begin()
         _replay(stage, devices, on_tally)
@@ -171,7 +171,7 @@ def play(stage: Stage[T_co], on_tally: OnTally = lambda _tally: None) -> tuple[S
 
 
 def _replay(stage: Stage[object], devices: Sequence[Process], on_tally: OnTally) -> None:
-    """Let all devices run to their end."""
+    """Start the replay on all devices, and wait until all of them have ended."""
     events: queue.Queue[Mapping[str, object] | Exception | None] = queue.Queue()
     for device in devices:
         threading.Thread(target=_follow, args=(device, stage.silence_s, events), daemon=True).start()
@@ -204,7 +204,7 @@ def _replay(stage: Stage[object], devices: Sequence[Process], on_tally: OnTally)
 def _follow(
     device: Process, silence_s: float, events: queue.Queue[Mapping[str, object] | Exception | None]
 ) -> None:
-    """Let a device begin, and pass on what it says; in the end None, or why it did not end well."""
+    """Start one device and forward its events; then put None, or the error if the device failed."""
     try:
         device.tell("go")
         for line in device.output:

@@ -1,8 +1,8 @@
-"""Visitors with devices before cloud, link and edge: the same photos for one configuration after the other.
+"""Runs sessions on this machine: cloud, link, edge and devices replay the same photos in each configuration.
 
-The demo and the figures of sessions are its callers. All processes are started anew for each configuration.
-Edges are warmed up until their caches are settled. Then devices start, and time counts from the moment when
-all of them are ready.
+The demo and the figures of sessions call it. All processes are started anew for each configuration. Edges are
+warmed up until their caches are settled. Then the devices start. Time is measured from the moment when all of
+them are ready.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Tiers:
     """One configuration."""
 
     edge: Mapping[str, object] | None
-    """Settings of the edge, as after ``--set``; None: devices ask the cloud themselves."""
+    """Settings of the edge, as after ``--set``; None: devices send requests to the cloud directly."""
     device: Mapping[str, object] = field(default_factory=dict)
     """Settings of the devices."""
     taught: bool = True
-    """Whether the edge has heard of earlier visitors."""
+    """Whether the edge is warmed up with the requests of earlier visitors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +47,27 @@ class Played:
     rows: tuple[RequestRow, ...]
     """Requests of all devices."""
     guests: GuestCount | None
-    """The edge's account of its guests; None without an edge."""
+    """The edge's counts of prefetched objects; None without an edge."""
     edge_sent: Mapping[str, int] = field(default_factory=dict)
     """Bytes of the edge's responses, by ``Service.Method``; empty unless its settings serve metrics."""
     models: Mapping[str, int] = field(default_factory=dict)
-    """Models that all devices fetched together, and from where; see `CooperationAccount`."""
+    """Models that all devices fetched together, by source; see `CooperationAccount`."""
     cpu_s: Mapping[str, float] = field(default_factory=dict)
-    """CPU seconds of "cloud", "link", "edge" and "devices" during the replay; only those of the edge are of
-    this configuration alone if several were run side by side. Where the cloud dies, until then, and without
-    the devices."""
+    """CPU seconds of "cloud", "link", "edge" and "devices" during the replay. If several configurations ran
+    side by side, only those of the edge belong to this configuration alone. If the cloud was killed, they are
+    counted until then, and "devices" is missing."""
     up_bytes: int = 0
     down_bytes: int = 0
     """Bytes on the link during the replay, of all configurations; 0 unless the session counts them."""
     link: Mapping[str, Any] = field(default_factory=dict)
-    """Calibration of the link to the cloud: what was asked, what was measured, and the errors."""
+    """Calibration of the link to the cloud: the requested shape, the measured shape, and the errors."""
     counters: Mapping[str, Any] = field(default_factory=dict)
     """Counters of that link from its start to its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Spent:
-    """So far: bytes of edges' responses by ``Service.Method``, bytes that passed the link, CPU seconds."""
+    """Counts so far: bytes of edges' responses by ``Service.Method``, bytes on the link, CPU seconds."""
 
     served: Mapping[str, Mapping[str, int]]
     passed: tuple[int, int]
@@ -76,7 +76,7 @@ class _Spent:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The part that all configurations share."""
+    """The settings that all configurations share."""
 
     folder: Path
     """For logs."""
@@ -85,21 +85,21 @@ class Session:
     traces: tuple[Trace, ...]
     """One per device."""
     transitions: tuple[tuple[str, str], ...]
-    """Earlier requests, for edges that are taught."""
+    """Requests of earlier visitors, for the warm-up of edges."""
     network: LinkShape
-    """To the cloud."""
+    """Shape of the link to the cloud."""
     seed: int
     """Seed of the link."""
     counts_bytes: bool = False
-    """Whether what passes the link is counted, which takes two seconds."""
+    """Whether bytes on the link are counted, which takes two seconds."""
     photos: Path = Path()
-    """Folder that the paths of the traces start from."""
+    """Folder that the paths of the traces are relative to."""
     timeout_s: float = 5.0
     """Deadline of each request [s]."""
     opened: bool = True
-    """Whether the link holds nothing up before the replay; see `deployed`."""
+    """Whether the link is unshaped before the replay; see `deployed`."""
     cloud_dies_after_s: float | None = None
-    """When the cloud is killed, from the start of the replay [s]; None: it lives on."""
+    """Time at which the cloud is killed, from the start of the replay [s]; None: never."""
 
     def play(
         self,
@@ -110,19 +110,19 @@ class Session:
     ) -> dict[str, Played]:
         """Run configurations, from the start of their daemons to their end.
 
-        Several are run side by side: sooner done, but they disturb each other.
+        Several configurations run side by side: this takes less time, but they disturb each other.
 
         Parameters
         ----------
         configurations : mapping of str to Tiers
-            By name.
+            Configurations by name.
         on_stage, on_tally : callable
-            Told the next step, and the counts after every request.
+            Called with the name of the next step, and with the counts after every request.
 
         Raises
         ------
         SetupError, Unavailable
-            If a process cannot start or dies.
+            If a process cannot start or ends early.
         """
         stage = _Here(self, configurations, on_stage)
         _, played = play(stage, on_tally)
@@ -167,15 +167,15 @@ class _Here(Stage[dict[str, Played]]):
             yield
 
     def warm_up(self) -> None:
-        """Let edges hear of earlier requests that shall; see `Deployment.warm_up`."""
+        """Warm up the edges of configurations with ``taught``; see `Deployment.warm_up`."""
         taught = {name: None for name in self._edges if self._configurations[name].taught}
         self._running.warm_up(self._session.transitions, taught)
 
     def start_devices(self) -> Sequence[ManagedProcess]:
         """Start a device for each trace and configuration.
 
-        Only after the warm-up: while processes start, an edge builds several times as long, and devices would
-        find it without some of the objects that it has chosen.
+        Devices start after the warm-up. While processes start, an index build at the edge takes several times
+        as long, and devices would be served before the edge holds all objects that it chose.
         """
         self._on_stage("devices start")
         return [
@@ -197,12 +197,12 @@ class _Here(Stage[dict[str, Played]]):
         return group.start(trace.visitor, arguments, capture=True)
 
     def begin(self) -> None:
-        """Give the link its shape, read what has been counted so far, and set the end of the cloud's life."""
+        """Shape the link, read the counters, and schedule the end of the cloud."""
         if self._session.opened:
             self._running.link.reshape(self._session.network)
         served, passed = self._bytes()
         self._on_stage("replay")
-        # Computing times are read right before and after, as counting bytes takes its time.
+        # CPU times are read last here and first in `end`, because counting bytes takes time.
         self._before = _Spent(served, passed, {**self._running.cpu_s(), _DEVICES: 0.0})
         if self._session.cloud_dies_after_s is not None:
             killing = threading.Timer(self._session.cloud_dies_after_s, self._kill_cloud)
@@ -210,14 +210,14 @@ class _Here(Stage[dict[str, Played]]):
             killing.start()
 
     def _kill_cloud(self) -> None:
-        """What is counted from now on is of tiers without a cloud."""
+        """Kill the cloud, after reading the CPU times until then."""
         self._cloud_lives = False
         self._cpu_at_death = self._running.cpu_s()
         self._on_stage("without the cloud")
         self._running.cloud.send_signal(signal.SIGKILL)
 
     def end(self) -> None:
-        """Read what has been counted."""
+        """Read the counters."""
         cpu_s = {**self._running.cpu_s(), _DEVICES: self.tally.cpu_s, **self._cpu_at_death}
         self._after = _Spent(*self._bytes(), cpu_s)
 

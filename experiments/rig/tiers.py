@@ -1,7 +1,7 @@
-"""Cloud, shaped link and edges as processes: the tiers before which demo, figures and benches put devices.
+"""Starts cloud, shaped link and edges as processes, for demo, figures and benchmarks.
 
-Ports are picked by the kernel and announced by the daemons. The person's own settings (file, environment) do
-not reach these daemons: they get all settings on their command lines.
+The kernel picks the ports and the daemons announce them. The user's own settings (file, environment) do not
+affect these daemons: they get all settings on their command lines.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from nearsight.experiments.rig.warming import WarmUp
 CATALOGUE = "museum"
 START_TIMEOUT_S = 90.0
 NO_STANDBY = {"standby_mb": 0}
-"""Figures are about caches, whose models alone are to pass the link."""
+"""Disables the standby: figures measure caches, so only models for caches may use the link."""
 _COUNT_TIMEOUT_S, _COUNT_POLL_S = 15.0, 0.05
 _METRICS_TIMEOUT_S = 10.0
 _SENT_BYTES = "nearsight_sent_bytes"
@@ -52,7 +52,7 @@ def _text(value: object) -> str:
 
 
 def empty_config(group: ProcessGroup) -> str:
-    """A configuration file for the processes of a group, instead of the person's own."""
+    """Path of an empty configuration file, which the processes of a group use instead of the user's."""
     path = group.folder / "nearsight.toml"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,12 +61,12 @@ def empty_config(group: ProcessGroup) -> str:
 
 
 def endpoint_of(daemon: ManagedProcess) -> str:
-    """Wait until a daemon serves; where it does.
+    """Wait until a daemon serves, and return its endpoint.
 
     Raises
     ------
     SetupError
-        If it does not start; with the last lines of its log.
+        If the daemon does not start; with the last lines of its log.
     """
     endpoint = daemon.wait_ready(START_TIMEOUT_S).get("endpoint")
     if not isinstance(endpoint, str) or not endpoint:
@@ -76,21 +76,21 @@ def endpoint_of(daemon: ManagedProcess) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunningLink:
-    """A shaped link that stands before a server."""
+    """A shaped link in front of a server."""
 
     process: ManagedProcess
     """The shaper."""
     endpoint: str
     """Endpoint at which clients reach the server through the link."""
     calibration: Mapping[str, Any]
-    """The shape that was asked for, the measured one, and the errors."""
+    """The requested shape, the measured shape, and the errors."""
     shape_path: Path
     stats_path: Path
-    """Files in which the shaper finds another shape, and writes its counters."""
+    """File from which the shaper reads a new shape, and file to which it writes its counters."""
 
     @classmethod
     def started(cls, group: ProcessGroup, server: str, shape: LinkShape, *, seed: int) -> RunningLink:
-        """Start a link before a server, and wait until it has calibrated itself."""
+        """Start a link in front of a server, and wait until its calibration has finished."""
         stats, control = group.folder / "link-counters.json", group.folder / "link-shape.json"
         order = ShaperOrder(server, shape, stats=str(stats), seed=seed, control=str(control))
         process = group.start("link", order.arguments())
@@ -100,17 +100,17 @@ class RunningLink:
         return cls(process, endpoint_of(process), calibration, control, stats)
 
     def reshape(self, shape: LinkShape) -> None:
-        """Give the link another shape from now on, without breaking connections."""
+        """Change the shape of the link without breaking connections."""
         write_json(self.shape_path, asdict(shape))
         self.process.send_signal(signal.SIGHUP)
 
     def passed_bytes(self) -> tuple[int, int]:
-        """Bytes that went up and down so far; waits for the link to count anew, about a second.
+        """Bytes sent up and down so far; waits about a second for fresh counters.
 
         Raises
         ------
         Unavailable
-            If it does not.
+            If the link writes no fresh counters in time.
         """
         asked_ns, deadline_s = time.time_ns(), time.monotonic() + _COUNT_TIMEOUT_S
         while not (self.stats_path.exists() and self.stats_path.stat().st_mtime_ns > asked_ns):
@@ -133,21 +133,21 @@ class Deployment:
     """A running cloud, the link to it, and edges behind the link."""
 
     group: ProcessGroup
-    """Their processes."""
+    """All processes."""
     cloud: ManagedProcess
     """The cloud."""
     link: RunningLink
-    """The link to it; its endpoint is the cloud for everybody else."""
+    """The link to the cloud; edges and devices use its endpoint as the cloud's."""
     edges: Mapping[str, ManagedProcess]
-    """By name."""
+    """Edges by name."""
 
     @property
     def daemons(self) -> Sequence[ManagedProcess]:
-        """All, the link included."""
+        """All daemons, including the link."""
         return (self.cloud, self.link.process, *self.edges.values())
 
     def tiers(self, edge: str) -> dict[str, str]:
-        """A device's settings for the edge of this name, if there is such an edge, and the cloud."""
+        """Settings of a device: endpoints of this edge, if it exists, and of the cloud."""
         near = {"edge.endpoint": endpoint_of(self.edges[edge])} if edge in self.edges else {}
         return {**near, "cloud.endpoint": self.link.endpoint}
 
@@ -168,18 +168,18 @@ class Deployment:
         Parameters
         ----------
         requests : sequence of (device, object id)
-            What visitors looked at before, in the order of time.
+            Earlier requests, in the order of time.
         objects : mapping of str to int or None
-            By edge, the objects that each must hold in the end; None: whatever it chooses.
+            By edge, the number of objects that it must hold in the end; None: the number that it chooses.
         with_models : bool
-            Let them fetch all object models first; see `WarmUp.admit`.
+            Let the edges fetch all object models first; see `WarmUp.admit`.
         timeout_s : float
-            For each.
+            Timeout for each edge [s].
 
         Raises
         ------
         SetupError
-            If an edge does not come to hold its objects.
+            If an edge does not reach its number of objects.
         """
         edges = {name: WarmUp(endpoint_of(self.edges[name])) for name in objects}
         for edge in edges.values():
@@ -204,7 +204,7 @@ def deployed(
     seed: int,
     opened: bool = True,
 ) -> Iterator[Deployment]:
-    """Start cloud, link and edges, for a ``with`` block, in which SIGTERM and SIGHUP are as Ctrl-C.
+    """Start cloud, link and edges, for a ``with`` block in which SIGTERM and SIGHUP act like Ctrl-C.
 
     Parameters
     ----------
@@ -213,15 +213,16 @@ def deployed(
     database : Path
         The cloud's catalogue.
     edges : mapping of str to mapping
-        Settings of each edge by its name, as after ``--set``; the process of edge NAME is "edge-NAME", that
-        of the edge without a name "edge".
+        Settings of each edge by its name, as after ``--set``. The process of edge NAME is called "edge-NAME";
+        an empty name gives "edge".
     network : LinkShape
-        To the cloud.
+        Shape of the link to the cloud.
     seed : int
-        Of the link.
+        Seed of the link.
     opened : bool
-        The link holds nothing up before `RunningLink.reshape`, so that tiers start and warm up quickly. It
-        is calibrated with its shape all the same: from no delay no overhead can be taken off.
+        Whether the link is unshaped until `RunningLink.reshape`, so that tiers start and warm up quickly. The
+        link is still calibrated with its shape, because the overhead cannot be subtracted from a delay of
+        zero.
 
     Raises
     ------
@@ -244,19 +245,19 @@ def deployed(
 
 
 def start_daemon(group: ProcessGroup, tier: str, name: str, settings: Mapping[str, object]) -> ManagedProcess:
-    """Start a daemon under a name, on a free port of loopback, with settings as after ``--set``."""
+    """Start a daemon under this name, on a free loopback port, with settings as after ``--set``."""
     given = {"server.listen": "tcp://127.0.0.1:0", **settings}
     return group.start(name, tier_arguments(tier, empty_config(group), given))
 
 
 def tier_arguments(tier: str, config: str, settings: Mapping[str, object]) -> list[str]:
-    """The command of a tier's daemon with settings as after ``--set``, and an empty file of them."""
+    """Arguments that start a tier's daemon with an empty configuration and settings as after ``--set``."""
     given = {"metrics_listen": "", **settings}
     return ["-m", "nearsight", tier, "--config", config, *assignments(given)]
 
 
 def served_bytes(metrics: str) -> dict[str, int]:
-    """Bytes of a daemon's responses since its start, by ``Service.Method``; as `metric_samples`."""
+    """Bytes of a daemon's responses since its start, by ``Service.Method``; see `metric_samples`."""
     return {
         f"{sample.labels['service'].rpartition('.')[2]}.{sample.labels['method']}": int(sample.value)
         for sample in metric_samples(metrics)
@@ -265,7 +266,7 @@ def served_bytes(metrics: str) -> dict[str, int]:
 
 
 def metric_samples(metrics: str) -> list[Sample]:
-    """What a daemon counts now.
+    """Current metrics of a daemon.
 
     Parameters
     ----------
@@ -275,12 +276,12 @@ def metric_samples(metrics: str) -> list[Sample]:
     Raises
     ------
     Unavailable
-        If it does not answer.
+        If the daemon does not answer.
     """
     if not metrics:
         return []
     try:
-        # Without a proxy, whatever the person's environment says: it is a daemon of this machine.
+        # No proxy, whatever the user's environment says: the daemon runs on this machine.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"http://{metrics}/metrics", timeout=_METRICS_TIMEOUT_S) as answer:
             text = answer.read().decode()
@@ -292,12 +293,12 @@ def metric_samples(metrics: str) -> list[Sample]:
 def teach_catalogue(
     museum: Path, database: Path, *, threads: int, progress: Callable[[int, int], None]
 ) -> None:
-    """Learn all exhibits of a museum, as ``nearsight cloud ingest`` does; known ones are passed over.
+    """Add all exhibits of a museum to the catalogue, as ``nearsight cloud ingest`` does; skips known ones.
 
     Raises
     ------
     InternalError
-        If an exhibit could not be learnt.
+        If an exhibit was rejected.
     """
     pin_threads()
     settings = CloudSettings(database=database)

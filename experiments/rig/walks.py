@@ -1,4 +1,4 @@
-"""Visitors for experiments that replay them: who taught the edge before, and who is followed now."""
+"""Selects the visitors of a replay: those whose visits warm up edges, and those whose photos are sent."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Visitors, divided."""
+    """Visits, split by visitor into a training and a test set."""
 
     training: tuple[Visit, ...]
     test: tuple[Visit, ...]
-    """Visits of different visitors."""
+    """Visits of the two sets; no visitor is in both."""
 
     @classmethod
     def divided(cls, visits: Sequence[Visit], rng: np.random.Generator) -> Crowd:
-        """Put four fifths of the visitors into training."""
+        """Put four fifths of the visitors into the training set."""
         names = sorted({visit.visitor for visit in visits})
         order = [str(name) for name in rng.permutation(names)]
         taught = frozenset(order[: int(TRAINING_SHARE * len(order))])
@@ -52,26 +52,26 @@ class Crowd:
         )
 
     def mapped(self, object_ids: Sequence[str]) -> dict[str, str]:
-        """The object in each exhibit's place."""
+        """The object at each exhibit's position, by exhibit."""
         exhibits = sorted({visit.exhibit for visit in (*self.training, *self.test)})
         return assign_objects(exhibits, sorted(object_ids))
 
     def transitions(self, objects: Mapping[str, str]) -> list[tuple[str, str]]:
-        """Looks of the training visitors as (visitor, object) in the order of time."""
+        """Visits of the training visitors as (visitor, object), in the order of time."""
         ordered = sorted(self.training, key=lambda visit: visit.start_s)
         return [(visit.visitor, objects[visit.exhibit]) for visit in ordered]
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """How test visitors are followed."""
+    """How test visitors are replayed."""
 
     devices: int
-    """So many visitors, each with a device."""
+    """Number of visitors, each with one device."""
     seconds: float
-    """Length of the replay; one photo per second while visitors look at something [s]."""
+    """Length of the replay [s]; one photo per second while a visitor looks at an exhibit."""
     unknown_share: float
-    """Share of the photos that show what is in no catalogue."""
+    """Share of the photos that show objects outside the catalogue."""
 
 
 def follow(
@@ -82,14 +82,14 @@ def follow(
     unknown: Sequence[str],
     rng: np.random.Generator,
 ) -> dict[str, tuple[PhotoRequest, ...]]:
-    """What the devices photograph, by visitor.
+    """Photo requests of the devices, by visitor.
 
-    Each is followed from a random stay on, but so that the visit goes on for as long as it is followed.
+    The replay of each visitor starts at a random request from which the visit lasts for the whole replay.
 
     Raises
     ------
     InvalidArgument
-        If fewer visitors stay for so long.
+        If too few visits are long enough.
     """
     planned = photo_requests(crowd.test, photos, rng, objects=objects)
     length_ms = following.seconds * 1000
@@ -112,7 +112,7 @@ def follow(
 def write_traces(
     folder: Path, planned: Mapping[str, Sequence[PhotoRequest]], rng: np.random.Generator
 ) -> tuple[Trace, ...]:
-    """One file per device; each has its own moment within the second, as people do."""
+    """Write one file per device; each device gets a random offset within the second, as people do."""
     folder.mkdir(parents=True, exist_ok=True)
     traces = []
     for visitor, requests in planned.items():

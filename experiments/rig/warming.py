@@ -1,10 +1,10 @@
-"""Warming an edge before it is measured, as the dissertation does (6.2.7): it learns what visitors looked at.
+"""Warms up an edge before it is measured, with the requests of earlier visitors (dissertation, 6.2.7).
 
-The edge is told over its own Prediction service, as by devices that recognised these objects themselves; so
-nothing is recognised, and thousands of requests take a second.
+The edge receives these requests through its Prediction service, as if devices had recognised the objects
+themselves. No recognition takes place, so thousands of requests take one second.
 
-``python -m nearsight.experiments.rig.warming`` does so on the edge's own node: the machine that commands a
-testbed may not reach the edge at all, as one in a namespace.
+``python -m nearsight.experiments.rig.warming`` does this on the edge's own node, because the machine that
+controls a testbed may not be able to reach the edge, for example one in a namespace.
 """
 
 from __future__ import annotations
@@ -40,22 +40,23 @@ _HELD = re.compile(r"(\d+) of (\d+)")
 _FETCHING = re.compile(r"(\d+) objects")
 _CHOSEN = re.compile(r"k=(\d+)")
 _BUILDS_AGAIN_S = 6.0
-"""While edges are taught, a build was seen to take 1.2 s."""
+"""Minimum quiet time while the cache is below its chosen size [s]. Builds of 1.2 s occur during warm-ups."""
 _GUESTS = re.compile(r"(\d+) objects, (\d+) useful, (\d+) wasted")
 
 
 @dataclass(frozen=True, slots=True)
 class CacheState:
-    """Objects in an edge's cache, those that are being fetched, and how many it has chosen to hold."""
+    """State of an edge's cache: objects held, objects being fetched, and the size that it chose."""
 
     cached: int
     fetching: int
     chosen: int = 0
 
     def settles_in_s(self, quiet_s: float) -> float:
-        """How long it must stay like this; inf: it will not.
+        """Time without change after which the cache is settled [s]; inf while objects are fetched.
 
-        Edges rest four times as long as a build took. One that chose more than it holds will build again.
+        After a build an edge pauses for four times the build's duration. An edge that chose to hold more
+        objects than it holds will build again.
         """
         if self.fetching:
             return math.inf
@@ -64,7 +65,7 @@ class CacheState:
 
 @dataclass(frozen=True, slots=True)
 class GuestCount:
-    """An edge's account of what it fetched while nobody asked (`edge.prediction`)."""
+    """An edge's counts of prefetched objects (`edge.prediction`)."""
 
     entered: int
     useful: int
@@ -83,18 +84,18 @@ class WarmUp:
     """Keys, if the edge uses encryption."""
 
     def admit(self, *, with_models: bool = False) -> None:
-        """Make the edge take up the catalogue.
+        """Make the edge load the catalogue.
 
         Parameters
         ----------
         with_models : bool
-            Let it fetch all object models as well. They are kept beside its cache, so that later changes of
-            the cache put nothing on the link to the cloud.
+            Also make it fetch all object models. It keeps them beside its cache, so that later changes of the
+            cache cause no traffic on the link to the cloud.
 
         Raises
         ------
         NearsightError
-            If the edge cannot.
+            If a call to the edge fails.
         """
         service = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
         with self._channel() as channel:
@@ -111,12 +112,12 @@ class WarmUp:
                 )
 
     def report(self, requests: Iterable[tuple[str, str]]) -> int:
-        """Tell the edge what devices recognised: (device, object id) in the order of time; returns how many.
+        """Report recognitions (device, object id) to the edge, in the order of time; returns their number.
 
         Raises
         ------
         NearsightError
-            If the edge does not take one.
+            If a call to the edge fails.
         """
         service = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"]
         count = 0
@@ -126,7 +127,8 @@ class WarmUp:
             stub = Stub(channel, service)
             for device, object_id in requests:
                 if device in last:
-                    last[device].result()  # the edge serves several at a time: a device's order must be kept
+                    # the edge serves calls concurrently, but the order of each device must be kept
+                    last[device].result()
                 last[device] = stub.get_next_objects.future(
                     GetNextObjectsRequest(current_object_id=object_id),
                     timeout_s=CALL_TIMEOUT_S,
@@ -144,26 +146,26 @@ class WarmUp:
     def wait_settled(
         self, *, objects: int | None = None, quiet_s: float = 1.0, timeout_s: float = 60.0
     ) -> int:
-        """Wait until the edge's cache does not change any more.
+        """Wait until the edge's cache no longer changes.
 
         Parameters
         ----------
         objects : int, optional
-            How many objects it must hold then; without it, whatever it chooses.
+            Number of objects that the cache must hold then; None: the number that it chooses.
         quiet_s : float
-            How long nothing may change [s]; longer if the edge has chosen to hold more than it does.
+            Time without change [s]; longer if the edge chose to hold more objects than it holds.
         timeout_s : float
-            How long to wait at most.
+            Timeout [s].
 
         Returns
         -------
         int
-            Objects in the cache. An edge that goes on changing on its own choice is taken as it is.
+            Number of objects in the cache. Without ``objects``, also returned after a timeout.
 
         Raises
         ------
         SetupError
-            If it does not come to hold ``objects``.
+            If the cache does not hold ``objects`` objects in time.
         """
         deadline_s = time.monotonic() + timeout_s
         state, since_s = self._state(), time.monotonic()
@@ -184,11 +186,11 @@ class WarmUp:
                 since_s = time.monotonic()
 
     def cached_objects(self) -> int | None:
-        """Objects in the edge's recognition cache; None before it has the catalogue."""
+        """Number of objects in the edge's recognition cache; None before it has the catalogue."""
         return _number(_HELD, self._facts(), "cached objects")
 
     def guests(self) -> GuestCount:
-        """Guests that entered the edge's cache so far, and what became of them."""
+        """Counts of prefetched objects in the edge's cache so far, and of the useful and wasted ones."""
         found = _GUESTS.search(_fact(self._facts(), "prefetched"))
         return GuestCount(*map(int, found.groups())) if found else GuestCount(0, 0, 0)
 
@@ -211,7 +213,7 @@ class WarmUp:
 
 
 def _fact(facts: Mapping[str, str], name: str) -> str:
-    """A fact of the first catalogue that has it."""
+    """The value of this status entry, from the first catalogue that has it."""
     return next((value for key, value in facts.items() if key.endswith(name)), "")
 
 
@@ -228,7 +230,7 @@ def main(
     key: Annotated[Path | None, typer.Option(help="secret key, if the edge uses encryption")] = None,
     server_key: Annotated[str, typer.Option(help="the edge's public key")] = "",
 ) -> None:
-    """Tell an edge what earlier visitors looked at, and wait until its cache has settled."""
+    """Send the visits of earlier visitors to an edge, and wait until its cache has settled."""
     own = WarmUp(edge, catalogue, ClientSecurity(key, server_key) if key else None)
     try:
         own.admit()
