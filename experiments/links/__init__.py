@@ -1,4 +1,4 @@
-"""Networks between nodes: shapes, kernel links, the user-space shaper, namespaces, the radio channel.
+"""Networks between nodes: link shapes, kernel links, the user-space shaper, namespaces, the radio channel.
 
 May import `framework` and `common`.
 """

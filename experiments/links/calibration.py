@@ -1,8 +1,8 @@
-"""Calibration of a shaped link: the shaper measures itself, corrects its own overhead and reports the error.
+"""Calibration of a shaped link: the shaper measures its own overhead, subtracts it and reports the error.
 
-The overhead of the proxy (wake-ups, copying) delays every message on top of the delay that was asked for. It
-is measured as the added round trip through a real proxy, taken off the delay, and measured again, until the
-error is small or the rounds are used up. What is reported was measured with the correction, never assumed.
+The overhead of the proxy (wake-ups, copying) delays every message, in addition to the requested delay. It is
+measured as the added round trip through a real proxy and subtracted from the delay. This is repeated until
+the error is small or the number of rounds is reached. The reported values are measured with the correction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TARGET_RTT_ERROR_MS = 0.5
 TARGET_ERROR = 0.03
 RATE_PROBE_S = 0.4
 LEAST_BURST_BYTES = 192 * 1024
-"""What a bucket lets pass at once must not count for much."""
+"""Minimum size of a burst; it limits the influence of the bytes that a token bucket passes at once."""
 ROUNDS = 3
 ECHOES = 12
 """Round trips per measurement."""
@@ -31,26 +31,26 @@ ECHOES = 12
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What a link was asked to be and what it is."""
+    """Requested and measured properties of a link."""
 
     asked: LinkShape
-    """The link that was asked for, without jitter and losses."""
+    """The requested link, without jitter and losses."""
     kernel: LinkShape
-    """The part that the kernel does; the proxy does the rest."""
+    """The kernel's part of the link; the proxy does the rest."""
     compensation_ms: float
-    """Taken off each one-way delay [ms] for the proxy's own work."""
+    """Subtracted from each one-way delay for the overhead of the proxy [ms]."""
     loopback_rtt_ms: float
     rtt_ms: float
-    """Median round trip without the proxy, and what the link adds to it."""
+    """Median round trip without the proxy, and the round trip that the link adds to it [ms]."""
     rtt_spread_ms: float
-    """Interquartile range of the round trips through the link."""
+    """Interquartile range of the round trips through the link [ms]."""
     up_mbps: float
     down_mbps: float
-    """Measured rates; 0 where no rate was asked for."""
+    """Measured rates [10⁶ bit/s]; 0 where no rate was requested."""
 
     @property
     def rtt_error_ms(self) -> float:
-        """Measured minus asked round trip [ms]."""
+        """Measured minus requested round trip [ms]."""
         return self.rtt_ms - self.asked.rtt_ms
 
     @property
@@ -65,12 +65,12 @@ class Calibration:
 
     @property
     def within_target(self) -> bool:
-        """Delay within 0.5 ms or 3 %, rates within 3 %."""
+        """Whether the delay is within 0.5 ms or 3 %, and the rates are within 3 %."""
         rtt_ok = abs(self.rtt_error_ms) <= max(TARGET_RTT_ERROR_MS, TARGET_ERROR * self.asked.rtt_ms)
         return rtt_ok and max(abs(self.up_error), abs(self.down_error)) <= TARGET_ERROR
 
     def as_dict(self) -> dict[str, object]:
-        """For the report: what was asked, what was measured, the errors."""
+        """For the report: requested and measured values, and the errors."""
         measured = {name: value for name, value in asdict(self).items() if isinstance(value, float)}
         return {
             "asked": asdict(self.asked),
@@ -88,7 +88,7 @@ def _relative(measured: float, asked: float) -> float:
 
 
 class Probe:
-    """The measuring process: a server to lead a link to, and measurements through any port."""
+    """The measuring process: a server for the end of a link, and measurements through any port."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -143,16 +143,16 @@ class KernelPart:
 
 
 def calibrate(shape: LinkShape, rng: np.random.Generator, *, kernel: KernelPart | None = None) -> Calibration:
-    """Measure a link of this shape on this machine, now, and find the compensation that makes it true.
+    """Measure a link of this shape on this machine, and find the compensation with the smallest error.
 
     Parameters
     ----------
     shape : LinkShape
-        The whole link; its jitter and losses are left out of the measurement.
+        The whole link; its jitter and losses are excluded from the measurement.
     rng : numpy.random.Generator
         Passed to the proxy.
     kernel : KernelPart, optional
-        Without one the proxy does everything, and all is measured on this host.
+        None: the proxy does everything, and everything is measured on this host.
     """
     steady, done = shape.steady(), kernel.shape if kernel else UNSHAPED
     own = steady.without(done)
@@ -188,7 +188,7 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """A link to a probe, as it comes out."""
+    """Measurements of a link to a probe."""
 
     probe: Probe
     peer: tuple[str, int]
@@ -197,14 +197,14 @@ class _Measured:
     rng: np.random.Generator
 
     def trial(self, compensation_ms: float) -> _Trial:
-        """The round trip that it adds."""
+        """Measure the round trip that the link adds."""
         with ShapingProxy(self.peer, self.own, rng=self.rng, compensation_s=compensation_ms / 1000) as proxy:
             times_ms = self.probe.rtt_ms(proxy.address[1], ECHOES)
         quarter, median, three_quarters = np.percentile(times_ms, [25, 50, 75])
         return _Trial(compensation_ms, float(median) - self.loopback_ms, float(three_quarters - quarter))
 
     def rates(self, asked: LinkShape) -> tuple[float, float]:
-        """Up and down [10⁶ bit/s]; 0 where none was asked for."""
+        """Measure the rates up and down [10⁶ bit/s]; 0 where no rate was requested."""
         with ShapingProxy(self.peer, self.own, rng=self.rng) as proxy:
             port = proxy.address[1]
             up, down = (

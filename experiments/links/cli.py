@@ -25,9 +25,9 @@ def link(
     mbps: Annotated[float, typer.Option("--mbps", metavar="MBPS", help="Mbit/s each way; 0: any.")] = 15.0,
     announce: AnnounceOption = None,
 ) -> None:
-    """Put a slow network before a daemon of this machine, as between a building and a cloud.
+    """Simulate a slow network in front of a daemon on this machine, like one between a building and a cloud.
 
-    A proxy that delays what it copies; its own time, about a millisecond, comes on top.
+    The command runs a proxy that delays the bytes it copies. The proxy itself adds about a millisecond.
     """
     from nearsight.experiments.links.link import LinkShape
     from nearsight.experiments.links.shaper import ShaperOrder, run_shaper

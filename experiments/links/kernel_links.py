@@ -1,10 +1,11 @@
-"""The kernel's part of a link between namespaces: ``netem`` delays, a token bucket keeps the rate.
+"""The kernel's part of a link between namespaces: ``netem`` for the delay, a token bucket for the rate.
 
-On a host, packets to another host pass a class of their own. The link's process (`shaper`) stays in any case:
-it does what the kernel cannot, counts, measures the whole link, and takes its own overhead off the delay; the
-kernel leaves it a millisecond for that. Jitter is its part: netem would let packets overtake each other.
+On a host, packets to each other host pass a traffic class of their own. The shaper (`shaper`) is always part
+of the link: it does what the kernel cannot do, counts, measures the whole link, and subtracts its own
+overhead from the delay. The kernel leaves it one millisecond for that. Jitter is done by the shaper, because
+netem would reorder packets.
 
-Only namespaces are shaped so: the interfaces of a lab machine are its owner's.
+Only namespaces are shaped in this way, because the interfaces of a lab machine must not be changed.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from pyroute2.netlink.rtnl import TC_H_ROOT
 from nearsight.experiments.links.link import MEGABIT, LinkShape
 
 OWN_RTT_MS = 1.0
-"""Part of the round trip that is left to the link's process [ms]."""
+"""Part of the round trip that is left to the shaper [ms]."""
 _FRAME_BYTES, _PAYLOAD_BYTES = 1514, 1448
-"""A link's rate is that of its payload; the bucket counts TCP's, IP's and Ethernet's headers as well."""
+"""Sizes for converting rates: a link's rate counts payload, the bucket also counts TCP, IP and Ethernet
+headers."""
 _BURST_S = 0.004
 _QUEUE_BYTES = 4 * 2**20
 _QUEUE_PACKETS = 100_000
@@ -32,13 +34,13 @@ _LOOPBACK = 1
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast each node's link is, as with the station of an access point."""
+    """Rate of each node's link, as of a station at an access point."""
 
     up_mbps: float
     down_mbps: float
-    """From the node and to it, in 10⁶ bit/s."""
+    """Rates from the node and to it [10⁶ bit/s]."""
     queue_ms: float = 200.0
-    """Longest time that a packet waits to be sent; what comes then is lost, as TCP expects it."""
+    """Length of the queue [ms]; packets that would wait longer are dropped, as TCP expects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Kernel:
 
     rates: bool = False
     delays: bool = False
-    """It has TBF, netem."""
+    """Whether it supports TBF and netem."""
 
     def part(self, shape: LinkShape) -> LinkShape:
         """The kernel's part of a link."""
@@ -61,7 +63,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class OneWay:
-    """To another host: its address, delay [ms] and rate [10⁶ bit/s of payload]; 0: none."""
+    """Path to another host: its address, delay [ms] and rate of the payload [10⁶ bit/s]; 0: none."""
 
     address: str
     delay_ms: float
@@ -69,7 +71,7 @@ class OneWay:
 
 
 def find_kernel(route: IPRoute) -> Kernel:
-    """Try what the kernel can do, on the loopback interface of a namespace."""
+    """Test the abilities of the kernel on the loopback interface of a namespace."""
     rates = _works(route, OneWay("127.0.0.9", 0.0, 10.0))
     delays = rates and _works(route, OneWay("127.0.0.9", 1.0, 0.0))
     return Kernel(rates, delays)
@@ -84,19 +86,19 @@ def _works(route: IPRoute, tried: OneWay) -> bool:
     try:
         route.tc("del", index=_LOOPBACK, handle=_ROOT, parent=TC_H_ROOT)
     except NetlinkError:
-        return False  # nothing was added at all
+        return False  # nothing was added
     return works
 
 
 def shape_interface(route: IPRoute, interface: int, ways: Sequence[OneWay]) -> None:
-    """Shape what an interface sends to some addresses; what goes elsewhere is not touched.
+    """Shape the packets that an interface sends to some addresses; other packets are not shaped.
 
     Parameters
     ----------
     route : IPRoute
-        Of the interface's namespace.
+        Netlink socket in the interface's namespace.
     interface : int
-        Its number; it has no shape yet.
+        Index of an interface without shaping.
     ways : sequence of OneWay
         At most one per address.
     """
@@ -124,7 +126,7 @@ def shape_interface(route: IPRoute, interface: int, ways: Sequence[OneWay]) -> N
 
 
 def limit_rate(route: IPRoute, interface: int, rate_mbps: float, queue_ms: float) -> None:
-    """Limit all that an interface sends, headers included; what would wait for longer is lost."""
+    """Limit the rate of an interface, headers included; packets that would wait longer are dropped."""
     queue_bytes = rate_mbps * MEGABIT / 8 * queue_ms / 1000
     _add_bucket(route, interface, rate_mbps, handle=_ROOT, limit=int(queue_bytes) + _burst_bytes(rate_mbps))
 

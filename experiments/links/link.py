@@ -1,8 +1,8 @@
-"""One shaped link as a pure object: when a chunk of bytes leaves it. Also the networks of the papers.
+"""One shaped link as a pure object that computes when bytes leave the link. Also the networks of the papers.
 
-The model is that of a router port followed by a cable. A chunk of n bytes occupies the port for
-``n * 8 / rate`` seconds, first come first served, and then takes the one-way delay. All connections through
-one `LinkDirection` share its port, as five phones share one uplink. Nothing here sleeps or owns a socket.
+The model is a router port followed by a cable. A chunk of n bytes occupies the port for ``n * 8 / rate``
+seconds, first come first served, and then takes the one-way delay. All connections through one
+`LinkDirection` share its port, as five phones share one uplink. The module neither sleeps nor owns a socket.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class LinkShape:
     """Properties of a link between two machines."""
 
     rtt_ms: float = 0.0
-    """Round trip of a message of no size [ms]; each direction takes half."""
+    """Round trip of an empty message [ms]; each direction takes half."""
     jitter_ms: float = 0.0
-    """Standard deviation that is added to each one-way delay [ms]. Bytes never overtake each other."""
+    """Standard deviation that is added to each one-way delay [ms]. Bytes are never reordered."""
     up_mbps: float = 0.0
     down_mbps: float = 0.0
-    """Rate from client to server and back [10⁶ bit/s]; 0 means unlimited."""
+    """Rates from client to server and back [10⁶ bit/s]; 0 means unlimited."""
     loss_per_minute: float = 0.0
-    """How often a connection through the link breaks, on average; 0 means never."""
+    """Mean number of times per minute that a connection through the link breaks; 0 means never."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -39,11 +39,11 @@ class LinkShape:
                 )
 
     def steady(self) -> LinkShape:
-        """The same link without chance: what calibration measures."""
+        """The same link without randomness, for calibration."""
         return replace(self, jitter_ms=0.0, loss_per_minute=0.0)
 
     def without(self, kernel: LinkShape) -> LinkShape:
-        """The part that is left to the link's process if the kernel does the other."""
+        """The part of the link that is left to the shaper if the kernel does ``kernel``."""
         return replace(
             self,
             rtt_ms=self.rtt_ms - kernel.rtt_ms,
@@ -53,9 +53,9 @@ class LinkShape:
 
 
 UNSHAPED = LinkShape()
-"""What daemons are started and warmed over: that is not part of any measurement."""
+"""For the start and warm-up of daemons, which are not part of any measurement."""
 
-# The networks between a building and the cloud of the dissertation's experiments.
+# The networks between a building and the cloud in the dissertation's experiments.
 FIGURE_3_2 = LinkShape(rtt_ms=40.0, up_mbps=5.0, down_mbps=5.0)
 TABLE_6_3 = MappingProxyType(
     {
@@ -103,7 +103,7 @@ class LinkDirection:
         size_bytes : int
             Size of the chunk.
         now_s : float
-            Time of its arrival; not before that of the chunk before it.
+            Arrival time [s]; not before that of the previous chunk.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class LinkDirection:
         return self._last_exit_s
 
     def reshape(self, delay_s: float, rate_mbps: float, jitter_s: float) -> None:
-        """From now on be another link; chunks that are under way leave as they would have."""
+        """Change the properties of the link; the schedule of chunks in transit does not change."""
         self._delay_s = delay_s
         self._bytes_per_s = rate_mbps * MEGABIT / 8
         self._jitter_s = jitter_s

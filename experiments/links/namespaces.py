@@ -1,12 +1,12 @@
 """Hosts on one switch, as network namespaces of this machine: each has its own address, and broadcast works.
 
 Everything is configured over netlink (pyroute2), by a thread that enters the namespace. Only the processes on
-a host need the command ``ip netns exec``. The switch is in a namespace as well: the machine's own network
-does not change. Linux as root only; see `why_not`.
+a host need the command ``ip netns exec``. The switch is in a namespace as well, so the machine's own network
+does not change. Requires root on Linux; see `why_not`.
 
-`NamespaceNetwork` is a context manager. However its block ends, its namespaces and interfaces are gone
-afterwards. The next run removes those of a run that was killed. `make_switch` and `remove_namespaces` are for
-networks that outlive the process, under names that any later process can tell.
+`NamespaceNetwork` is a context manager that always removes its namespaces and interfaces at the end of its
+block. The next run removes those of a run that was killed. `make_switch` and `remove_namespaces` are for
+networks that outlive the process, with names that any later process can derive.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Namespace:
     name: str
     """Name of the namespace."""
     address: str
-    """IPv4 address of its only network."""
+    """IPv4 address in its only network."""
     port: str
     """Name of the switch's interface that leads to it."""
 
@@ -79,28 +79,28 @@ class Namespace:
 
     @property
     def hardware_address(self) -> str:
-        """A locally administered hardware address that follows from the IPv4 address."""
+        """A locally administered hardware address, derived from the IPv4 address."""
         return "02:00:" + ipaddress.IPv4Address(self.address).packed.hex(":")
 
 
 def inside(name: str, work: Callable[[IPRoute], T], *, new: bool = False) -> T:
     """Configure a namespace.
 
-    A thread of its own enters it: pyroute2 would fork this process, which may have other threads.
+    A new thread enters the namespace, because pyroute2 would fork this process, which may have other threads.
 
     Parameters
     ----------
     name : str
-        Of the namespace.
+        Name of the namespace.
     work : callable
-        Gets a netlink socket of the namespace.
+        Receives a netlink socket of the namespace.
     new : bool
-        Make the namespace first.
+        Create the namespace first.
 
     Raises
     ------
     SetupError
-        If that is not allowed, or a setting is refused.
+        If this is not allowed, or the kernel refuses a setting.
     """
 
     def run() -> T:
@@ -129,17 +129,17 @@ def _unshare() -> None:
 
 
 def index_of(route: IPRoute, interface: str) -> int:
-    """The number of an interface."""
+    """The index of an interface."""
     return int(route.link_lookup(ifname=interface)[0])
 
 
 def make_switch(hub: str, hosts: Sequence[Namespace], network: ipaddress.IPv4Network) -> None:
-    """Make hosts on one switch, which is in the namespace ``hub``.
+    """Create hosts on one switch, which is in the namespace ``hub``.
 
     Raises
     ------
     SetupError
-        If namespaces cannot be made here, or some of these names exist.
+        If namespaces cannot be created here, or some of these names exist.
     """
     _make_namespaces(hub, hosts)
     _connect_to_bridge(hub, hosts)
@@ -157,7 +157,7 @@ def _make_namespaces(hub: str, hosts: Sequence[Namespace]) -> None:
 
 
 def _connect_to_bridge(hub: str, hosts: Sequence[Namespace]) -> None:
-    """Give each host its interface, which is not up yet."""
+    """Create the interface of each host; it is not up yet."""
 
     def connect(route: IPRoute) -> None:
         bridge = add_bridge(route, BRIDGE)
@@ -172,8 +172,8 @@ def _connect_to_bridge(hub: str, hosts: Sequence[Namespace]) -> None:
 
 
 def add_bridge(route: IPRoute, name: str) -> int:
-    """Make a bridge; returns its number."""
-    # Without forwarding delay: a port that comes up serves at once.
+    """Create a bridge; returns its index."""
+    # No forwarding delay: a port forwards frames as soon as it is up.
     route.link("add", ifname=name, kind="bridge", br_forward_delay=0, br_mcast_snooping=0)
     bridge = index_of(route, name)
     _without_ipv6(route, bridge)
@@ -184,7 +184,7 @@ def add_bridge(route: IPRoute, name: str) -> int:
 def _configure(
     hosts: Sequence[Namespace], network: ipaddress.IPv4Network, neighbours: Sequence[Namespace]
 ) -> None:
-    """Give hosts their addresses; each knows the hardware addresses of ``neighbours`` for good."""
+    """Set the addresses of hosts; each gets permanent neighbour entries for ``neighbours``."""
     for host in hosts:
 
         def configure(route: IPRoute, host: Namespace = host) -> None:
@@ -203,7 +203,7 @@ def _configure(
 
 
 def add_address(route: IPRoute, interface: int, address: str, network: ipaddress.IPv4Network) -> None:
-    """Give an interface an address of a network."""
+    """Add an address of a network to an interface."""
     route.addr(
         "add",
         index=interface,
@@ -214,13 +214,13 @@ def add_address(route: IPRoute, interface: int, address: str, network: ipaddress
 
 
 def _without_ipv6(route: IPRoute, interface: int) -> None:
-    """Nobody uses it here, and what the kernel sends to find an IPv6 router would be counted as traffic."""
+    """Disable IPv6: it is not used here, and the kernel's router solicitations would count as traffic."""
     if _IPV6.exists():
         route.link("set", index=interface, IFLA_AF_SPEC=_NO_IPV6_ADDRESS)
 
 
 def _wait_until_forwarding(hub: str, ports: int) -> None:
-    """Wait until the bridge has noticed that its ports are up, some milliseconds after they are."""
+    """Wait until the bridge forwards on all ports, some milliseconds after they are up."""
 
     def wait(route: IPRoute) -> None:
         deadline_s = time.monotonic() + _FORWARDING_TIMEOUT_S
@@ -233,17 +233,17 @@ def _wait_until_forwarding(hub: str, ports: int) -> None:
 
 
 def remove_namespaces(names: Iterable[str]) -> None:
-    """Delete namespaces and end whatever runs in them; names that do not exist are passed over."""
+    """Delete namespaces and kill the processes in them; ignores names that do not exist."""
     places = set()
     for name in names:
-        with contextlib.suppress(OSError):  # it does not exist, or another process removes it, too
+        with contextlib.suppress(OSError):  # does not exist, or another process removes it at the same time
             places.add(_place(NAMESPACES / name))
             netns.remove(name)
     if not places:
         return
-    # Only now: no further process can enter.
+    # After the deletion, so that no further process can enter.
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             if process.name != str(os.getpid()) and _place(process / "ns/net") in places:
                 os.kill(int(process.name), signal.SIGKILL)
 
@@ -256,21 +256,22 @@ def _place(path: Path) -> tuple[int, int]:
 class NamespaceNetwork:
     """Hosts on one switch, for a ``with`` block.
 
-    Stop the processes on them before the block ends: those that are left are killed.
+    Stop the processes on the hosts before the block ends; the remaining ones are killed.
 
     Parameters
     ----------
     count : int
-        How many hosts.
+        Number of hosts.
     rate : Rate or None
-        Of each link; None: as fast as the machine.
+        Rate of each link; None: unlimited.
     network : str
-        Their addresses are taken from it in order. Different networks may have the same: they never meet.
+        Network from which the hosts get their addresses in order. Several networks may use the same one,
+        because they are isolated from each other.
 
     Raises
     ------
     SetupError
-        On entry, if namespaces cannot be made here.
+        On entry, if namespaces cannot be created here.
     """
 
     def __init__(self, count: int, *, rate: Rate | None = None, network: str = "10.77.0.0/16") -> None:
@@ -291,7 +292,7 @@ class NamespaceNetwork:
         try:
             _make_namespaces(self.hub, self.nodes)
             self._connect()
-            # The kernel keeps 1024 neighbours, over all namespaces; those that never expire do not count.
+            # The kernel keeps at most 1024 neighbours over all namespaces. Permanent entries do not count.
             _configure(self.nodes, self.network, neighbours=self.nodes)
             self._wait_connected()
             if self._rate is not None:
@@ -305,7 +306,7 @@ class NamespaceNetwork:
         self._remove()
 
     def _connect(self) -> None:
-        """Give each host its interface, which is not up yet."""
+        """Create the interface of each host; it is not up yet."""
         _connect_to_bridge(self.hub, self.nodes)
 
     def _wait_connected(self) -> None:
@@ -331,7 +332,7 @@ def _limit_interface(interface: str, rate_mbps: float, queue_ms: float, route: I
 
 @functools.cache
 def why_not() -> str:
-    """Why this process cannot make namespaces; empty if it can. Tried once."""
+    """Why this process cannot create namespaces; empty if it can. The result is cached."""
     try:
         with NamespaceNetwork(1, rate=Rate(10.0, 10.0)):
             return ""
@@ -348,7 +349,7 @@ def remove_leftovers() -> None:
 
 
 def _started(pid: int) -> int:
-    """Start of a process [ticks], which tells it from a later one with its id; 0: no such process."""
+    """Start time of a process [ticks], to distinguish it from a later one with its id; 0: no such process."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
     except OSError:

@@ -1,9 +1,9 @@
 """Measures a link from outside: small echoes for the round trip, a burst for the rate of each direction.
 
-It runs as a process of its own (``python -m nearsight.experiments.links.probe``), so that it does not share
-an interpreter lock with the proxy that it measures. It serves on a port of its own, prints that port and then
-obeys one JSON line each: ``{"measure": "rtt" | "up" | "down", "port": 4711, "count": 20, "bytes": 500000}``.
-With ``--listen`` it only serves, on another host, until it is ended.
+It runs as a separate process (``python -m nearsight.experiments.links.probe``), so that it does not share an
+interpreter lock with the proxy that it measures. It serves on its own port, prints that port and then
+executes commands, one JSON object per line: ``{"measure": "rtt" | "up" | "down", "port": 4711, "count": 20,
+"bytes": 500000}``. With ``--listen`` it only serves, on another host, until it is stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOST = "127.0.0.1"
 
 
 def serve(listener: socket.socket) -> None:
-    """Serve connections, each by the mode that its first byte asks for."""
+    """Serve connections, each in the mode that its first byte selects."""
     while True:
         connection, _ = listener.accept()
         threading.Thread(target=_serve_one, args=(connection,), daemon=True).start()
@@ -75,7 +75,7 @@ def measure_rtt_ms(port: int, count: int) -> list[float]:
             connection.sendall(b"x")
             _receive(connection, 1)
             times_ms.append((time.perf_counter() - start_s) * 1000)
-        return times_ms[1:]  # the first one waited for the handshake
+        return times_ms[1:]  # the first round trip includes the wait for the handshake
 
 
 def measure_rate_mbps(port: int, direction: str, size_bytes: int) -> float:
@@ -90,7 +90,7 @@ def measure_rate_mbps(port: int, direction: str, size_bytes: int) -> float:
 
 
 def main() -> None:
-    """Serve and obey until standard input ends, or only serve."""
+    """Serve and execute commands until standard input ends, or only serve."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--listen", help="address, where it only serves")
     parser.add_argument("--announce", type=Path, help="file that says where it serves")
@@ -107,7 +107,7 @@ def main() -> None:
 
 
 def obey() -> None:
-    """Carry out the measurements that standard input asks for."""
+    """Execute the measurement commands from standard input."""
     listener = socket.create_server((_HOST, 0))
     threading.Thread(target=serve, args=(listener,), daemon=True).start()
     print(listener.getsockname()[1], flush=True)  # noqa: T201 - the protocol with the parent process

@@ -1,10 +1,10 @@
-"""A TCP proxy that makes loopback behave like a link: for machines whose kernel has no netem.
+"""A TCP proxy that makes loopback behave like a link, for machines whose kernel has no netem.
 
-It copies bytes and understands none of them, so ZeroMQ with CURVE passes unchanged. Each direction has one
-`LinkDirection` that all connections share. What a connection has in the link is bounded; beyond that the
-proxy stops reading and TCP's own back-pressure holds the sender. If one side closes or dies, the other side
-is closed after the bytes that were under way; if the server refuses, the client is closed at once. The
-handshake costs one round trip, as on a real link; TCP's slow start is not modelled.
+It copies bytes without interpreting them, so ZeroMQ with CURVE passes unchanged. Each direction has one
+`LinkDirection` that all connections share. The number of bytes that a connection has in the link is bounded.
+At the limit, the proxy stops reading, and TCP's back-pressure stops the sender. If one side closes or fails,
+the other side is closed after the bytes in transit were delivered. If the server refuses, the client is
+closed at once. The handshake takes one round trip, as on a real link; TCP's slow start is not modelled.
 
 asyncio runs on `select` instead of `epoll`, because epoll rounds every wait up to a whole millisecond.
 """
@@ -27,23 +27,23 @@ from nearsight.common.errors import AddressInUse
 from nearsight.experiments.links.link import LinkDirection, LinkShape
 
 CHUNK_BYTES = 8 * 1024
-"""Largest piece that occupies the link at once: connections that share it take turns at this grain."""
+"""Largest piece that occupies the link at once, and unit in which connections share the link [bytes]."""
 BUFFER_BYTES = 1024 * 1024
-"""Most bytes that one connection has in one direction of the link."""
+"""Maximum number of bytes that one connection has in one direction of the link."""
 LATENESS_SAMPLES = 20_000
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER that makes close() send a reset
 
 
 @dataclass(slots=True)
 class DirectionCounters:
-    """Counters of one direction, and how late the proxy itself was."""
+    """Counters of one direction, and delays caused by the proxy itself."""
 
     bytes: int = 0
     chunks: int = 0
     lateness_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATENESS_SAMPLES))
 
     def as_dict(self) -> dict[str, float]:
-        """Counters with the lateness of deliveries against the schedule as percentiles [ms]."""
+        """Counters, and percentiles of the delay of deliveries against the schedule [ms]."""
         late_ms = np.array(self.lateness_s or [0.0]) * 1000
         p50, p99 = np.percentile(late_ms, [50, 99])
         return {
@@ -85,7 +85,7 @@ class _Pipe:
                     self._changed.clear()
                     await self._changed.wait()
         except OSError:
-            pass  # a reset is an end like any other; bytes under way are still delivered
+            pass  # a reset is handled like a close; bytes in transit are still delivered
         finally:
             self._ended = True
             self._changed.set()
@@ -109,20 +109,20 @@ class _Pipe:
 
 
 class ShapingProxy:
-    """A shaped link to one server, in a thread of its own.
+    """A shaped link to one server; runs in its own thread.
 
     Parameters
     ----------
     upstream : (host, port)
         The server that the link leads to.
     shape : LinkShape
-        What the link is like.
+        Properties of the link.
     listen : (host, port)
-        Where clients connect; port 0 picks a free one.
+        Address at which clients connect; port 0 picks a free one.
     rng : numpy.random.Generator
         Source of jitter and of lost connections.
     compensation_s : float
-        Time that the proxy itself needs per direction [s], as calibrated; taken off the delay.
+        Overhead of the proxy per direction [s], as calibrated; subtracted from the delay.
 
     Raises
     ------
@@ -158,7 +158,7 @@ class ShapingProxy:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients connect; known once started."""
+        """Address at which clients connect; the actual port is known after `start`."""
         if self._server is None:
             return self._listen
         host, port = self._server.getsockname()[:2]
@@ -180,7 +180,7 @@ class ShapingProxy:
         self._thread.start()
 
     def stop(self) -> None:
-        """Close all connections and the listening socket; safe to repeat."""
+        """Close all connections and the listening socket. Idempotent."""
         self._call(self._stopping.set)
         if self._thread is not None:
             self._thread.join()
@@ -188,16 +188,16 @@ class ShapingProxy:
             self._server.close()
 
     def cut(self) -> None:
-        """Break all connections now, as a lost link does."""
+        """Break all connections now, like a link failure."""
         self._call(self._cut_all)
 
     def reshape(self, shape: LinkShape) -> None:
-        """Be another link from now on; connections stay, and bytes never overtake each other."""
+        """Change the shape of the link; connections stay open, and bytes are never reordered."""
         self._shape = shape
         self._call(self._reshape)
 
     def _call(self, function: Callable[[], None]) -> None:
-        """Call something in the thread of the connections, if that runs."""
+        """Call a function in the thread of the connections, if that thread runs."""
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(function)
 
@@ -218,11 +218,11 @@ class ShapingProxy:
         self.stop()
 
     def _run(self, runner: asyncio.Runner, listener: socket.socket) -> None:
-        with runner:  # it cancels connections that are still open, and waits for their ends
+        with runner:  # cancels connections that are still open, and waits for them to end
             runner.run(self._serve_until_stopped(listener))
 
     async def _serve_until_stopped(self, listener: socket.socket) -> None:
-        # Accepted in a callback: a task that is cancelled while it accepts would lose the new socket.
+        # A callback accepts connections: a task that is cancelled during accept would lose the new socket.
         loop = asyncio.get_running_loop()
         loop.add_reader(listener, self._accept, listener)
         await self._stopping.wait()
@@ -231,12 +231,12 @@ class ShapingProxy:
     def _accept(self, listener: socket.socket) -> None:
         try:
             client, _ = listener.accept()
-        except OSError:  # it has gone already
+        except OSError:  # the client has closed the connection already
             return
         task = asyncio.get_running_loop().create_task(self._serve(client))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
-        task.add_done_callback(lambda _: client.close())  # also of a task that was cancelled before it began
+        task.add_done_callback(lambda _: client.close())  # also of a task that was cancelled before its start
 
     def _cut_all(self) -> None:
         self.lost += len(self._open)
@@ -253,7 +253,7 @@ class ShapingProxy:
 
     async def _serve(self, client: socket.socket) -> None:
         server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        lost = True  # unless one side ended it
+        lost = True  # unless one side ended the connection
         try:
             for end in (client, server):
                 end.setblocking(False)
@@ -274,7 +274,7 @@ class ShapingProxy:
                 end.close()
 
     async def _carry(self, client: socket.socket, server: socket.socket) -> bool:
-        """Copy both ways until one side ends; True if the link broke first."""
+        """Copy in both directions until one side ends; True if the link broke first."""
         ways = [
             asyncio.create_task(_Pipe(self._links[name], self.counters[name]).run(source, target))
             for name, source, target in (("up", client, server), ("down", server, client))

@@ -1,10 +1,11 @@
-"""One wireless channel that stations and their access point share, as a pure object: no sockets, no sleep.
+"""One wireless channel that stations and their access point share, as a pure object without sockets.
 
-The model is 802.11g without its finer points (IEEE 802.11-2020, clauses 10.3 and 18). Whoever sends occupies
-the channel for all; a frame from station to station takes it twice, as the access point passes it on. Each
-frame pays for the wait before it, its preamble and its acknowledgement, however short it is, and is repeated
-as long as it is not acknowledged. Frames to everybody are sent once, slowly, and nobody acknowledges them.
-Who waits for the channel gets it by lot. Collisions are part of the share of attempts that fail.
+The model is a simplified 802.11g (IEEE 802.11-2020, clauses 10.3 and 18). A sender occupies the channel for
+all stations. A frame from station to station takes the channel twice, because the access point forwards it.
+Every frame, however short, has the overhead of the wait before it, its preamble and its acknowledgement. It
+is retried until it is acknowledged or the retries are used up. Broadcast frames are sent once, at the low
+basic rate, without acknowledgement. The next sender is chosen at random from those that wait. Collisions are
+included in the error rate.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SLOT_S, _SIFS_S, _DIFS_S = 9e-6, 10e-6, 28e-6
 _PREAMBLE_S, _SIGNAL_EXTENSION_S, _SYMBOL_S = 20e-6, 6e-6, 4e-6
 _SERVICE_AND_TAIL_BITS = 22
 _MORE_HEADER_BYTES = 22
-"""What an 802.11 frame has more than the Ethernet frame: 24 of header, 4 of checksum, 8 of LLC, less 14."""
+"""Bytes of an 802.11 frame beyond the Ethernet frame: 24 of header, 4 of checksum, 8 of LLC, less 14."""
 _ACK_BYTES = 14
 _LEAST_WINDOW, _LARGEST_WINDOW = 16, 1024
 
@@ -30,18 +31,18 @@ class RadioSettings:
     """Properties of a channel."""
 
     rate_mbps: float = 54.0
-    """Rate of frames to one station [10⁶ bit/s]."""
+    """Rate of unicast frames [10⁶ bit/s]."""
     basic_rate_mbps: float = 6.0
-    """Rate of frames to everybody, and of acknowledgements [10⁶ bit/s]."""
+    """Rate of broadcast frames and of acknowledgements [10⁶ bit/s]."""
     error_rate: float = 0.1
-    """Share of attempts that fail; those of frames to one station are repeated."""
+    """Share of attempts that fail; failed unicast frames are retried."""
     retries: int = 7
-    """How often a failed attempt is repeated."""
+    """Maximum number of retries of a frame."""
     loss: float = 0.0
-    """Share of frames that get lost all the same on their way over both hops: interference that lasts, a
-    station that sleeps or looks for other channels."""
+    """Additional share of frames that are lost over both hops in spite of retries, for example through
+    lasting interference, or because a station sleeps or scans other channels."""
     queue_ms: float = 200.0
-    """Longest time for which a frame waits for the channel; what comes then is lost."""
+    """Longest time for which a frame waits for the channel [ms]; frames that wait longer are dropped."""
 
     def __post_init__(self) -> None:
         if not 0 < self.basic_rate_mbps <= self.rate_mbps < math.inf:
@@ -52,12 +53,12 @@ class RadioSettings:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A frame that has arrived at stations."""
+    """A frame that was delivered to stations."""
 
     at_s: float
     """Time of arrival [s]."""
     stations: tuple[int, ...]
-    """Numbers of the stations that got it."""
+    """Numbers of the stations that received it."""
     frame: bytes
     """The frame."""
 
@@ -71,16 +72,16 @@ class _Waiting:
 
 
 class RadioChannel:
-    """The channel, its stations and their access point. Not thread-safe; times never go back.
+    """The channel, its stations and their access point. Not thread-safe; times must not decrease.
 
     Parameters
     ----------
     settings : RadioSettings
-        What it is like.
+        Properties of the channel.
     stations : int
-        How many; they have the numbers from 0 on.
+        Number of stations; they are numbered from 0.
     rng : random.Random
-        Lots, back-off and losses.
+        Source of randomness for the choice of senders, back-off and losses.
     """
 
     def __init__(self, settings: RadioSettings, stations: int, rng: random.Random) -> None:
@@ -95,23 +96,23 @@ class RadioChannel:
         self._arrives = False
         self.sent = 0
         self.lost = 0
-        """Frames that came from stations, and those of them that never arrived at one."""
+        """Frames that stations sent, and those of them that no station received."""
         self.busy_s = 0.0
-        """For how long the channel was in use."""
+        """Time for which the channel was in use [s]."""
 
     def lose(self, share: float) -> None:
-        """From now on this share of the frames gets lost."""
+        """Set the share of frames that are lost from now on."""
         self._settings = replace(self._settings, loss=share)
 
     def offer(self, source: int, destination: int | None, frame: bytes, now_s: float) -> None:
-        """A station sends a frame to another, or to everybody (None)."""
+        """Send a frame from a station to another station, or to all (``destination`` None)."""
         self.sent += 1
         self._queues[source].append(_Waiting(now_s, source, destination, frame))
         if self._on_air is None:
             self._next(max(now_s, self._free_s))
 
     def next_s(self) -> float:
-        """Time at which `advance` has something to do [s]."""
+        """Time of the next call of `advance` [s]; inf if nothing is in transit."""
         return self._free_s if self._on_air is not None else math.inf
 
     def advance(self, now_s: float) -> list[Delivery]:
@@ -134,7 +135,7 @@ class RadioChannel:
         return arrived
 
     def _next(self, now_s: float) -> None:
-        """Give the channel to one of those who wait for it."""
+        """Give the channel to one of the senders that wait for it, and drop frames that waited too long."""
         oldest_s = now_s - self._settings.queue_ms / 1000
         for queue in self._queues.values():
             while queue and queue[0].ready_s < oldest_s:
@@ -152,10 +153,10 @@ class RadioChannel:
         self._free_s = now_s + took_s
 
     def _take(self, frame: _Waiting, *, at_once: bool) -> float:
-        """How long the channel is taken for a frame; notes whether it arrives."""
+        """Time for which a frame occupies the channel [s]; also determines whether it arrives."""
         settings, size_bytes = self._settings, len(frame.frame)
         if self._sender == self._point and frame.destination is None:
-            self._arrives = True  # by each receiver for itself
+            self._arrives = True  # decided for each receiver in `_receivers`
             wait_s = _DIFS_S + self._backoff_s(0, at_once=at_once)
             return wait_s + airtime_s(size_bytes + _MORE_HEADER_BYTES, settings.basic_rate_mbps)
         acknowledged_s = _SIFS_S + airtime_s(_ACK_BYTES, settings.basic_rate_mbps)
@@ -164,7 +165,8 @@ class RadioChannel:
         for attempt in range(settings.retries + 1):
             took_s += once_s + self._backoff_s(attempt, at_once=at_once)
             if self._rng.random() >= settings.error_rate:
-                self._arrives = self._rng.random() >= 1 - math.sqrt(1 - settings.loss)  # of two hops
+                # the loss of one hop of two
+                self._arrives = self._rng.random() >= 1 - math.sqrt(1 - settings.loss)
                 break
         return took_s
 
@@ -182,7 +184,7 @@ class RadioChannel:
 
 
 def airtime_s(size_bytes: int, rate_mbps: float) -> float:
-    """How long a frame takes on the air, preamble included: OFDM symbols of 4 µs."""
+    """Airtime of a frame [s], preamble included, in OFDM symbols of 4 µs."""
     bits = _SERVICE_AND_TAIL_BITS + 8 * size_bytes
     symbols = math.ceil(bits / (rate_mbps * _SYMBOL_S * 1e6))
     return _PREAMBLE_S + symbols * _SYMBOL_S + _SIGNAL_EXTENSION_S

@@ -1,13 +1,14 @@
-"""Hosts as network namespaces that share one wireless channel, as devices around an access point do.
+"""Hosts as network namespaces that share one wireless channel, like devices around an access point.
 
 The dissertation's devices were connected "over a simulated wireless-medium, using NS3" (6.8). A switch with
-shaped cables lacks what matters there: every frame that one device sends keeps all others waiting, and some
-get lost. Here a process is the access point, and `radio` says what the channel does.
+shaped cables does not model that: on a wireless channel, every frame of one device delays all others, and
+some frames are lost. Here a process is the access point, and `radio` is the model of the channel.
 
-``python -m nearsight.experiments.links.radio_network --settings JSON --hosts JSON`` is that process. It makes
-a TAP device for each host, moves it into the host's namespace and says "ready". It then reads lines from
-standard input: a number is the share of frames that get lost from now on; "report" prints what was carried
-so far. It ends with its input. It asks for a real-time priority, as its own delays hold up all devices.
+``python -m nearsight.experiments.links.radio_network --settings JSON --hosts JSON`` is that process. It
+creates a TAP device for each host, moves it into the host's namespace and prints "ready". It then reads lines
+from standard input. A number sets the share of frames that are lost from now on; "report" prints the counters
+so far. The process ends with its input. It requests a real-time priority, because its own delays affect all
+devices.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ class RadioNetwork(NamespaceNetwork):
     Parameters
     ----------
     count : int
-        How many hosts.
+        Number of hosts.
     radio : RadioSettings
-        What their channel is like.
+        Properties of their channel.
     seed : int
-        Of its chance.
+        Seed of the channel.
 
     Raises
     ------
     SetupError
-        On entry, if namespaces or TAP devices cannot be made here.
+        On entry, if namespaces or TAP devices cannot be created here.
     """
 
     def __init__(self, count: int, radio: RadioSettings, *, seed: int = 1) -> None:
@@ -67,11 +68,11 @@ class RadioNetwork(NamespaceNetwork):
         self._access_point: subprocess.Popen[str] | None = None
 
     def lose(self, share: float) -> None:
-        """From now on this share of the frames gets lost."""
+        """Set the share of frames that are lost from now on."""
         self._tell(str(share))
 
     def report(self) -> Mapping[str, float]:
-        """Counters of the channel so far, and how late the access point was."""
+        """Counters of the channel so far, and delays of the access point."""
         self._tell("report")
         found: dict[str, float] = json.loads(self._answer())
         return found
@@ -92,7 +93,7 @@ class RadioNetwork(NamespaceNetwork):
         self._answer()
 
     def _wait_connected(self) -> None:
-        """Hosts reach each other as soon as their interfaces are up."""
+        """Nothing to wait for: hosts reach each other as soon as their interfaces are up."""
 
     def _tell(self, line: str) -> None:
         if self._access_point is None or self._access_point.stdin is None:
@@ -112,7 +113,7 @@ class RadioNetwork(NamespaceNetwork):
         process, self._access_point = self._access_point, None
         if process is not None:
             try:
-                process.communicate(timeout=_STOP_TIMEOUT_S)  # its input ends, and so does it
+                process.communicate(timeout=_STOP_TIMEOUT_S)  # closes its input, which ends the process
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
@@ -125,9 +126,9 @@ class AccessPoint:
     Parameters
     ----------
     channel : RadioChannel
-        Decides when what arrives where.
+        Decides when and where each frame arrives.
     devices : sequence of int
-        Descriptor of each station's TAP device, not blocking.
+        Non-blocking descriptor of each station's TAP device.
     addresses : sequence of bytes
         Hardware address of each station.
     """
@@ -140,11 +141,12 @@ class AccessPoint:
         self._late_s: deque[float] = deque(maxlen=_REMEMBERED)
 
     def run(self, commands: int) -> None:
-        """Carry frames until the input ends."""
+        """Forward frames until the input ends."""
         waiting = [commands, *self._devices]
         while True:
             wait_s = min(_LONGEST_WAIT_S, max(0.0, self._channel.next_s() - time.monotonic()))
-            ready, _, _ = select.select(waiting, [], [], wait_s)  # unlike poll it counts microseconds
+            # its timeout has a resolution of microseconds, unlike poll's
+            ready, _, _ = select.select(waiting, [], [], wait_s)
             self._deliver_until(time.monotonic())
             for descriptor in ready:
                 if descriptor != commands:
@@ -153,7 +155,7 @@ class AccessPoint:
                     return
 
     def report(self) -> dict[str, float]:
-        """Counters of frames, and how much later than planned they were delivered."""
+        """Counters of frames, and percentiles of the delay of deliveries against the schedule [ms]."""
         late_s = sorted(self._late_s) or [0.0]
         return {
             "sent": self._channel.sent,
@@ -164,7 +166,7 @@ class AccessPoint:
         }
 
     def _take(self, descriptor: int) -> None:
-        """Take one frame: the others get their turn."""
+        """Read only one frame, so that other stations get their turn."""
         try:
             frame = os.read(descriptor, _MOST_FRAME_BYTES)
         except BlockingIOError:
@@ -185,7 +187,7 @@ class AccessPoint:
         for station in delivery.stations:
             try:
                 os.write(self._devices[station], delivery.frame)
-            except OSError:  # the host is down, or does not read: nobody hears it
+            except OSError:  # the host is down or does not read: the frame is lost
                 continue
 
     def _obey(self, text: str) -> bool:
@@ -198,7 +200,7 @@ class AccessPoint:
 
 
 def open_device(name: str, namespace: str, address: str) -> int:
-    """Make a TAP device and move it to a namespace as its only interface; returns its descriptor."""
+    """Create a TAP device and move it to a namespace as its only interface; returns its descriptor."""
     try:
         descriptor = os.open(_DEVICE, os.O_RDWR | os.O_NONBLOCK)
         fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH", name.encode(), _IFF_TAP_WITHOUT_HEADER))

@@ -1,8 +1,8 @@
 """The shaper as a daemon: ``python -m nearsight.experiments.links.shaper ORDER --announce FILE``.
 
 It calibrates itself, listens, announces its endpoint together with its measured error, and writes its byte
-counters to a file, once a second and at the end. SIGUSR1 breaks all connections: a link that fails for long
-enough to be noticed. SIGHUP makes it read another shape from its control file.
+counters to a file, once a second and at the end. SIGUSR1 breaks all connections, like a link failure that is
+long enough for clients to notice. SIGHUP makes it read a new shape from its control file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ShaperOrder:
     upstream: str
     """Server that the link leads to, tcp://host:port."""
     shape: LinkShape
-    """The whole link."""
+    """Shape of the whole link."""
     stats: str = ""
     """File for its byte counters; empty: none."""
     seed: int = 1
@@ -49,11 +49,11 @@ class ShaperOrder:
     kernel: LinkShape = UNSHAPED
     """The kernel's part of the link."""
     probe: str = ""
-    """Endpoint of a probe at the other end, if the kernel does something."""
+    """Endpoint of a probe at the other end; only if the kernel has a part. Empty: none."""
     control: str = ""
-    """File with another shape, read on SIGHUP."""
+    """File from which a new shape is read on SIGHUP; empty: none."""
     calibrated: bool = True
-    """Measure the shaper's own overhead first, which takes seconds, and take it off."""
+    """Whether to measure the shaper's own overhead first, which takes seconds, and subtract it."""
 
     def arguments(self) -> list[str]:
         """Arguments after `sys.executable`."""
@@ -76,7 +76,7 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file in one step: a reader sees the old or the new one, never a part."""
+    """Write a JSON file atomically: a reader sees either the old or the new content."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(value, indent=1))
     partial.replace(path)
@@ -88,7 +88,7 @@ def read_shape(path: Path) -> LinkShape:
     Raises
     ------
     ConfigurationError
-        If the file is missing or says something else.
+        If the file is missing or malformed.
     """
     try:
         return LinkShape(**json.loads(path.read_text()))
@@ -100,7 +100,7 @@ def read_shape(path: Path) -> LinkShape:
 
 @contextmanager
 def _signals() -> Iterator[Callable[[float], signal.Signals | None]]:
-    """Hand out a function that waits for the next signal; None if none comes in time.
+    """Provide a function that waits for the next signal; it returns None after a timeout.
 
     The handlers only write to a pipe: locks and events are not safe to use inside a handler.
     """
@@ -127,7 +127,7 @@ def _signals() -> Iterator[Callable[[float], signal.Signals | None]]:
 def run_shaper(
     order: ShaperOrder, announce: Path | None, ready: Callable[[str], None] = lambda _endpoint: None
 ) -> None:
-    """Serve until SIGTERM or SIGINT; ``ready`` is told where clients connect.
+    """Serve until SIGTERM or SIGINT; calls ``ready`` with the endpoint for clients.
 
     Raises
     ------
