@@ -1,7 +1,7 @@
-"""Entries of the key-value store as messages, and back.
+"""Conversion of the key-value store's entries to and from messages.
 
-The only place where entries meet protobuf. What comes in was written by strangers: `entry_from_proto` checks
-it before it is believed.
+The only module that uses both entries and protobuf. Messages come from other devices, so `entry_from_proto`
+checks them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from nearsight.protos.peers_pb2 import (
 )
 
 MAX_COUNTER: Final = 2**62
-"""Highest counter of a stamp, and highest count: sums and successors stay far from 64 bits."""
+"""Highest counter of a stamp, and highest count, so that sums and successors do not overflow 64 bits."""
 MAX_TIME_TO_LIVE_S: Final = 366 * 86_400.0
-"""Longest life of an entry that has an end."""
+"""Longest time to live of an entry that expires."""
 
 
 def entry_to_proto(entry: Entry, now_s: float) -> EntryMessage:
-    """The message of an entry; the time that it has left is at least a millisecond, as 0 means no end."""
+    """The message of an entry. Its remaining time is at least 1 ms, as 0 means that it does not expire."""
     message = EntryMessage(key=entry.key)
     if entry.cleared != NEVER:
         message.cleared.CopyFrom(_stamp_to_proto(entry.cleared))
@@ -69,12 +69,13 @@ def entry_to_proto(entry: Entry, now_s: float) -> EntryMessage:
 
 
 def entry_from_proto(message: EntryMessage, now_s: float) -> Entry:
-    """The entry of a message, without what the message itself says to be deleted.
+    """The entry of a message, without the parts that the message itself marks as deleted.
 
     Raises
     ------
     InvalidMessage
-        If the key is no key, a stamp is missing or out of range, or a value is over the limits of its kind.
+        If the key is not valid, a stamp is missing or out of range, or a value exceeds the limits of its
+        kind.
     """
     key = _checked_name(message.key, "key")
     left_ms = message.time_left_ms

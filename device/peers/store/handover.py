@@ -1,7 +1,8 @@
-"""Brings entries to where they belong after nodes came or went, and keeps replicas alike.
+"""Moves entries to their replicas after the membership changed, and synchronises the replicas.
 
-One background thread does all of it: it offers digests of what belongs to others, sends what they lack, and
-says when it is through (see `View`). Whatever fails is done again, until it succeeds or the receiver is gone.
+One background thread does this. It sends digests of the entries that other nodes should hold, then the
+entries that they request, then a completion message (see `View`). Failed steps are retried until they succeed
+or the receiver leaves.
 """
 
 from __future__ import annotations
@@ -30,21 +31,22 @@ from nearsight.device.peers.store.values import Entry, size_bytes
 from nearsight.protos.peers_pb2 import DigestMessage, OfferRequest, OfferResponse, WriteRequest, WriteResponse
 
 SETTLE_AFTER_S = 0.05
-"""Nodes seldom come alone: wait a moment for the next."""
+"""Delay before the first change is processed, as further changes often follow."""
 PAUSE_PER_NODE_S = 0.1
-"""Longest wait for the next, by the number of nodes: each change is news for everybody from everybody, and a
-crowd that meets on one wireless channel would have no time left to meet."""
+"""Maximum delay before changes are processed, by number of nodes. Every change causes messages between all
+nodes; many nodes that join at once on one wireless channel would saturate it."""
 CALM_AFTER_S = 2.0
-"""After so long without a change the next one is not part of a crowd's."""
+"""Time without changes after which the delay is reset to its initial value."""
 MISPLACED_AFTER_S = 0.005
-"""An entry from a node that sees other nodes is missing where others look for it: hand it on quickly."""
+"""An entry from a node with another view may be missing on the replicas that readers ask, so it is handed
+over quickly."""
 RETRY_AFTER_S = 1.0
 ASK_AFTER_S = 2.0
-"""A node that has not said by then that it is through is asked again."""
+"""Timeout after which a node that did not report completion is queried again."""
 MOST_ASKS = 3
 SWEEP_EVERY_S = 30.0
 SWEEP_TURNS = 4
-"""A quarter of all keys is compared with the other replicas at a time."""
+"""Number of sweeps in which all keys are compared with the other replicas: a quarter at a time."""
 OFFERED_AT_ONCE = 512
 SENT_AT_ONCE = 256
 SENT_BYTES_AT_ONCE = 256 * 1024
@@ -52,7 +54,7 @@ SENT_BYTES_AT_ONCE = 256 * 1024
 
 @dataclass(slots=True)
 class HandoverCounts:
-    """Hand-overs so far."""
+    """Counters of hand-overs."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -61,14 +63,14 @@ class HandoverCounts:
 
 
 class HandoverWorker:
-    """Hands over entries, in one thread.
+    """Hands over entries, in one background thread.
 
     Parameters
     ----------
     shared : SharedStore
         The entries of this node.
     route : KRoute
-        Who is there, and connections to them.
+        The nodes, and connections to them.
     settings : PeerSettings
         Replicas and timeouts.
     clock : Clock
@@ -93,7 +95,7 @@ class HandoverWorker:
         self._pause_s = SETTLE_AFTER_S
         self._changed_s = float("-inf")
         self._asked_s: dict[NodeId, float] = {}
-        # Only the worker's thread touches these.
+        # Used only by the worker's thread.
         self._before: tuple[Placement, ...] = ()
         self._turn = 0
         self._failures = 0
@@ -106,15 +108,15 @@ class HandoverWorker:
         self._worker.submit(self._sweep, name="sweep", after_s=SWEEP_EVERY_S)
 
     def stop(self) -> None:
-        """End the thread, after what it is doing."""
+        """Stop the thread after its current job."""
         self._worker.stop(self._settings.read_timeout_s)
 
     def changed(self, before: View, after: View) -> None:
-        """Other nodes are there now. Call it in the order of the changes."""
+        """Schedule the hand-over after a change of the view. Call it in the order of the changes."""
         stayed = {n for n in before.nodes & after.nodes if before.incarnations[n] == after.incarnations[n]}
         now_s = self._clock.monotonic()
         with self._lock:
-            # One that has started anew holds nothing, as if it had been away.
+            # A restarted node holds nothing, as if it had left and joined.
             self._passed += [self._placement(frozenset(stayed)), self._placement(after.nodes)]
             self._tell_all = True
             self._failures = 0
@@ -126,13 +128,13 @@ class HandoverWorker:
         self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S)
 
     def misplaced(self, key: str) -> None:
-        """An entry came from a node that sees other nodes, or belongs elsewhere."""
+        """Schedule the hand-over of an entry that is misplaced, or came from a node with another view."""
         with self._lock:
             self._misplaced.add(key)
         self._soon(MISPLACED_AFTER_S)
 
     def asked(self, node: NodeId) -> None:
-        """A node asks to be offered everything once more."""
+        """Schedule offers to a node that requested all of them again."""
         now_s = self._clock.monotonic()
         with self._lock:
             nodes = self._cluster.view.nodes
@@ -145,14 +147,14 @@ class HandoverWorker:
         self._soon()
 
     def resynchronise(self) -> None:
-        """This device slept: offer everything to everybody, and have it offered everything."""
+        """After this device was suspended: offer everything to all nodes, and request their offers."""
         with self._lock:
             self._everything = True
         self._soon()
         self._worker.submit(self._ask_missing, name="ask")
 
     def leave(self, timeout_s: float) -> None:
-        """Give each entry to its replicas without this node; waits ``timeout_s`` at most."""
+        """Hand over each entry to its replicas without this node; blocks for ``timeout_s`` at most."""
         done = threading.Event()
         self._worker.submit(lambda: self._give_away(done))
         done.wait(timeout_s)
@@ -164,7 +166,7 @@ class HandoverWorker:
         return Placement(nodes, self._settings.replicas)
 
     def _run(self) -> None:
-        """Offer what changes of nodes, misplaced entries and requests made necessary."""
+        """Offer the entries that changes of the view, misplaced entries and requests of nodes require."""
         with self._lock:
             view = self._cluster.view
             passed, self._passed = self._passed, []
@@ -193,7 +195,8 @@ class HandoverWorker:
                 if anew:
                     self._passed = [after, *self._passed]
                     self._everything = self._everything or everything
-                # Nodes that were told need not be told again; after another change all are told anyway.
+                # Nodes that received completion need no second message; after another change all nodes
+                # receive one.
                 self._askers |= failed & told
             self._before = before
             self._worker.submit(
@@ -202,7 +205,7 @@ class HandoverWorker:
             self._failures = min(self._failures + 1, 5)
 
     def _sweep(self) -> None:
-        """Compare part of the entries with the other replicas, and drop what only others should hold."""
+        """Compare part of the entries with the other replicas; drop those that only others should hold."""
         self._worker.submit(self._sweep, name="sweep", after_s=SWEEP_EVERY_S)
         view, turn, held = self._cluster.view, self._turn, self._shared.keys()
         keys = [key for key in held if (xxhash.xxh3_64_intdigest(key.encode()) - turn) % SWEEP_TURNS == 0]
@@ -214,10 +217,10 @@ class HandoverWorker:
             self.counts.dropped += self._shared.drop({key: digests[key] for key in plan.droppable()})
 
     def _ask_missing(self) -> None:
-        """Ask those that have not said that they are through; in the end, do without."""
+        """Query nodes that did not report completion; stop waiting after `MOST_ASKS` attempts."""
         with self._lock:
             calm_s = self._clock.monotonic() - self._changed_s
-        if calm_s < ASK_AFTER_S:  # they have not had the time to say so
+        if calm_s < ASK_AFTER_S:  # they have not had enough time to report completion
             self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S - calm_s)
             return
         view = self._cluster.view
@@ -225,7 +228,7 @@ class HandoverWorker:
         self._asks = {node: self._asks.get(node, 0) + 1 for node in missing}
         for node in missing:
             if self._asks[node] > MOST_ASKS:
-                # It answers pings and nothing else, or sees other nodes for good: no reason to wait for ever.
+                # It answers only pings, or its view differs permanently: do not wait for it any longer.
                 self._cluster.complete(node, view.digest)
             else:
                 self._offer(node, (), view, ask=True)
@@ -243,7 +246,7 @@ class HandoverWorker:
     def _carry_out(
         self, plan: HandoverPlan, view: View, told: frozenset[NodeId], *, displace: bool = True
     ) -> set[NodeId]:
-        """Offer what the plan says, and tell these nodes that it was all; returns those it failed with."""
+        """Execute the plan, and send completion to the nodes in ``told``; returns the nodes that failed."""
         receivers = sorted(plan.receivers(), key=self._links.is_slow)
         through = {node: self._offer(node, (), view, complete=True) for node in told.difference(receivers)}
         failed: set[NodeId] = set()
@@ -262,7 +265,7 @@ class HandoverWorker:
         return failed | {node for node, future in through.items() if future.exception() is not None}
 
     def _give(self, node: NodeId, plan: HandoverPlan, view: View, *, displace: bool) -> None:
-        """Offer a node what the plan has for it, and send what it wants."""
+        """Send a node the digests of its part of the plan, then the entries that it requests."""
         keys = plan.offers(node)
         for start in range(0, len(keys), OFFERED_AT_ONCE):
             batch = keys[start : start + OFFERED_AT_ONCE]
@@ -275,7 +278,7 @@ class HandoverWorker:
                 refused = self._send(node, entries, view, displace=displace)
                 plan.refused(node, refused)
                 plan.confirmed(node, [entry.key for entry in entries if entry.key not in refused])
-            # Of the wanted ones, those that came to an end since are no longer to be given.
+            # Requested entries that have expired since then need not be sent.
             plan.confirmed(node, wanted)
 
     def _send(self, node: NodeId, entries: Sequence[Entry], view: View, *, displace: bool) -> set[str]:
@@ -307,7 +310,7 @@ class HandoverWorker:
 
 
 def _portions(entries: Sequence[Entry]) -> Iterable[list[Entry]]:
-    """Parts that fit a message."""
+    """Split the entries into batches that fit into a message."""
     part: list[Entry] = []
     size = 0
     for entry in entries:

@@ -1,11 +1,11 @@
-"""Which entries go to which nodes when nodes come and go, so that replicas hold each entry (5.4.2).
+"""Entries to send to each node after a membership change, so that all replicas hold them (5.4.2).
 
-A node that holds an entry offers it to the replicas that are new. A node that is no replica offers it to all
-of them, and may drop it once each of them has it. If membership changes again before a plan is done, the next
-plan offers what was still open again.
+A node that holds an entry offers it to its new replicas. A node that is no replica offers it to all replicas,
+and may drop it once each of them has it. If the membership changes again before a plan is completed, the next
+plan repeats the unfinished offers.
 
-Devices may see different nodes for a while. All rank alike, so a node that drops an entry leaves it with
-nodes that rank above itself: no two nodes ever rely on each other's copy.
+Devices may have different views for a while. All compute the same ranking, so a node that drops an entry
+leaves it to nodes with a higher rank: two nodes never rely on each other's copy.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ _MAX_BEFORE = 8
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where keys belong: the first replicas among these nodes."""
+    """The replicas of keys in a set of nodes: for each key the first nodes of its ranking."""
 
     nodes: frozenset[NodeId]
-    """All that are there; without this device when it leaves."""
+    """All nodes of a view; without this device when it leaves."""
     count: int
-    """Replicas of each key."""
+    """Number of replicas of each key."""
 
     def replicas(self, key: str) -> tuple[NodeId, ...]:
-        """The replicas of the key, the first one first."""
+        """The replicas of the key, the most responsible one first."""
         return rank(key, self.nodes)[: self.count]
 
 
 class HandoverPlan:
-    """The entries that one device has to offer, and may drop afterwards. Not thread-safe.
+    """The entries that one device must offer, and may drop afterwards. Not thread-safe.
 
     Parameters
     ----------
     own : NodeId
         This device.
     keys : Iterable[str]
-        All that it holds.
+        All keys that it holds.
     before : tuple[Placement, ...]
-        The last placement in which every key was known to be, and those that came since. Empty: nothing is
-        known, so that everything is offered to all replicas.
+        The last placement in which every key was on its replicas, and all placements since then. Empty:
+        nothing is known, and everything is offered to all replicas.
     after : Placement
-        Where keys belong now.
+        The current placement.
     """
 
     def __init__(
@@ -65,21 +65,21 @@ class HandoverPlan:
             self._offer(key, replicas - having)
             if own not in replicas and replicas:
                 later.append((key, having))
-        # Nodes that should have an entry already are asked last: a device that leaves may not have the time.
+        # Nodes that should have an entry already come last, as a device that leaves may run out of time.
         for key, having in later:
             self._offer(key, having)
             self._spare[key] = set(after.replicas(key))
 
     def receivers(self) -> tuple[NodeId, ...]:
-        """Those that something is left to offer to."""
+        """The nodes with open offers."""
         return tuple(self._offers)
 
     def offers(self, node: NodeId) -> tuple[str, ...]:
-        """Keys that are left to offer to a node; first those that it cannot have yet."""
+        """The keys with open offers to a node; those that it cannot have yet come first."""
         return tuple(self._offers.get(node, ()))
 
     def add(self, key: str) -> None:
-        """An entry came or changed in the meantime: it is not known which nodes have it."""
+        """Add an entry that arrived or changed since; it is unknown which nodes have it."""
         replicas = set(self._after.replicas(key))
         self._offer(key, replicas)
         self._droppable.discard(key)
@@ -87,7 +87,7 @@ class HandoverPlan:
             self._spare[key] = replicas
 
     def confirmed(self, node: NodeId, keys: Iterable[str]) -> None:
-        """The node has these entries: it did not want them, or it took them."""
+        """Record that the node has these entries: it did not request them, or accepted them."""
         for key in self._close(node, keys):
             waiting = self._spare.get(key)
             if waiting is None:
@@ -98,16 +98,16 @@ class HandoverPlan:
                 self._droppable.add(key)
 
     def refused(self, node: NodeId, keys: Iterable[str]) -> None:
-        """The node does not take these: they are not offered again by this plan, and not dropped."""
+        """Record that the node refused these entries: this plan neither offers them again nor drops them."""
         for key in self._close(node, keys):
             self._spare.pop(key, None)
 
     def droppable(self) -> frozenset[str]:
-        """Keys of which this device is no replica, and which all replicas have."""
+        """Keys of which this device is no replica, and which all replicas hold."""
         return frozenset(self._droppable)
 
     def _having(self, key: str) -> set[NodeId]:
-        """Nodes that were replicas of the key all the time."""
+        """Nodes that were replicas of the key in all placements of ``before``."""
         if not self._before:
             return set()
         return set.intersection(*(set(placement.replicas(key)) for placement in self._before))

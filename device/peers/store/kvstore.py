@@ -1,9 +1,9 @@
 """The key-value store that devices host for each other (dissertation, 5.4.3).
 
-Values are of three kinds: a single value, a list of items, and counters. Each key has a few replicas, found
-by hashing (see `KRoute`). A write is acknowledged when all of them took it; a read asks the first of them.
-What is sent twice counts once, and states that were written apart (by two halves of a group that meet again)
-merge. Applications use it through `nearsight.device.peer_store`.
+There are three kinds of values: a single value, a list of items, and counters. Each key has a few replicas,
+found by hashing (see `KRoute`). A write is acknowledged when all of them accepted it; a read asks the first
+of them. Repeated messages count once. States that were written in separate partitions merge when the
+partitions meet again. Applications use it through `nearsight.device.peer_store`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from nearsight.device.peers.store.values import (
 )
 
 MOST_REPETITIONS = 3
-"""How often a write is repeated above later stamps that it met. Once is enough to be later than all writes
-before it began; what it meets then was written at the same time, and may as well be the later one."""
+"""Maximum number of repetitions of a write above later stamps that it met. One repetition is enough to be
+later than all writes before it began. Writes that it then meets are concurrent with it, and may be ordered
+after it."""
 _REMEMBERED_KEYS = 4096
 
 A = TypeVar("A")
@@ -51,8 +52,8 @@ class ItemsRead:
     items: tuple[bytes, ...]
     """Oldest first."""
     wait_ms: int = 0
-    """If there are none and the caller claimed the key: how long to wait for another device that produces
-    them already; 0: no device does, so the caller should."""
+    """If there are no items and the caller claimed the key: time to wait for another device that already
+    produces them [ms]. 0: no device does, so the caller should."""
 
 
 @dataclass(slots=True)
@@ -65,20 +66,20 @@ class LocalReplicaKeys:
 
 
 class KVStore:
-    """The store as seen from one device. Thread-safe; nothing but `get_blocking` waits.
+    """The store on one device. Thread-safe; only `get_blocking` blocks.
 
-    All futures fail with a `NearsightError`: `InvalidArgument` for a key, value or kind of value that cannot
-    be, `Overloaded` if the devices are too busy or full, `Unavailable` or `DeadlineExceeded` if too few of
-    them answered. Their callbacks run on threads of the network and must not wait.
+    All futures fail with a `NearsightError`: `InvalidArgument` for an invalid key, value or kind of value,
+    `Overloaded` if the devices are too busy or full, `Unavailable` or `DeadlineExceeded` if too few of them
+    answered. Their callbacks run on threads of the network and must not block.
 
     A key holds one kind of value, and the last write decides which: a value put over a list ends the list.
 
     Parameters
     ----------
     calls : ReplicaCalls
-        Reaches the replicas, this device's own among them.
+        Calls to the replicas, including this device's own.
     rng : random.Random
-        Names contributors to counters.
+        Draws the ids of contributors to counters.
     """
 
     def __init__(self, calls: ReplicaCalls, rng: random.Random) -> None:
@@ -98,12 +99,12 @@ class KVStore:
         self._local_keys = LocalReplicaKeys(None, everything=False)
 
     def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> Future[None]:
-        """Set the value of a key; of several puts the last wins."""
+        """Set the value of a key; of several puts the last one wins."""
 
         def entry() -> Entry:
             return Entry(key, value=Register(bytes(value), self._shared.stamp()), expires_s=self._end(ttl_s))
 
-        # Whatever the replicas know better is a later write: this one, later still, is repeated above it.
+        # Any state that overrides it is a later write, so the put is repeated with an even later stamp.
         return self._write(key, value, entry, lambda *_: False)
 
     def get(self, key: str) -> Future[bytes | None]:
@@ -111,11 +112,11 @@ class KVStore:
         return then(self._read(key), _value_of)
 
     def get_blocking(self, key: str) -> bytes | None:
-        """As `get`, but waits: the fastest way, since this thread receives the answer itself.
+        """Like `get`, but blocks. Fastest for small values, as this thread receives the answer itself.
 
-        For small values: one that takes longer than ``hedge_s`` to arrive is asked for once more; take `get`.
+        A value that takes longer than ``hedge_s`` to arrive is requested twice; use `get` for large values.
         """
-        # This device's own keys first, in few steps: most of their cost is code that no cache holds.
+        # This device's own keys first, in few steps: most of their cost is code outside the CPU caches.
         mine = self._local_keys
         if mine.view is self._cluster.synchronised_view and (mine.everything or key in mine.keys):
             value = self._plain.get(key)
@@ -145,7 +146,7 @@ class KVStore:
         return self._write(key, item, entry, stands)
 
     def remove(self, key: str, item: bytes) -> Future[None]:
-        """Take an item out of the list of a key; no matter if it is not in there."""
+        """Remove an item from the list of a key; no error if it is not in the list."""
 
         def entry() -> Entry:
             return Entry(key, value=ItemList((ListItem(bytes(item), self._shared.stamp(), removed=True),)))
@@ -162,13 +163,13 @@ class KVStore:
     def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
         """Add to the counters of a key.
 
-        Never repeat a merge: if the future fails, the counts are kept and go out with the next merge of the
+        Never repeat a merge: if the future fails, the counts are kept and sent with the next merge of the
         key, or in the background.
 
         Raises
         ------
         TypeError
-            If a count is no whole number.
+            If a count is not an integer.
         """
         whole = {name: index(count) for name, count in counts.items()}
         try:
@@ -189,16 +190,16 @@ class KVStore:
         return then(self._read(key), _counts_of)
 
     def delete(self, key: str) -> Future[None]:
-        """Delete a key, whatever it holds."""
+        """Delete a key with any kind of value."""
 
         def clear(_: NodeAnswer) -> Future[Sequence[Entry]]:
-            # Reading has moved this device's clock past everything that is to be deleted.
+            # The read has moved this device's clock past all writes that must be deleted.
             return self._write_entry(Entry(key, cleared=self._shared.stamp()))
 
         return then(_and_then(self._read(key), clear), lambda _: None)
 
     def close(self) -> None:
-        """This device goes: what is not done yet fails with `Cancelled`, and so does what is asked later."""
+        """Close the store when this device leaves: unfinished and later operations fail with `Cancelled`."""
         self._calls.close()
         self._local_keys = LocalReplicaKeys(None, everything=False)
 
@@ -224,7 +225,7 @@ class KVStore:
         return read.future
 
     def _known_here(self, key: str, *, claim: bool) -> NodeAnswer | None:
-        """The entry that is here, if this device is a replica of the key and knows all writes of it."""
+        """The entry held here, if this device is a replica of the key and its keys are complete."""
         entry = self._shared.read(key)
         if entry is None or (claim and entry.empty):
             return None
@@ -248,7 +249,7 @@ class KVStore:
         return None if ttl_s is None else self._clock.monotonic() + ttl_s
 
     def _write_entry(self, entry: Entry) -> Future[Sequence[Entry]]:
-        """Write to the replicas; the future holds what they know that the writer did not."""
+        """Write to the replicas; the future holds the states that override the write."""
         self._counts.writes += 1
         write = QuorumWrite(self._calls, entry)
         write.begin()
@@ -257,7 +258,7 @@ class KVStore:
     def _write(
         self, key: str, value: bytes, make: Callable[[], Entry], stands: Callable[[Entry, Stamp], bool]
     ) -> Future[None]:
-        """Write what ``make`` makes until it stands against what replicas know, given its stamp."""
+        """Write ``make()``, and repeat until ``stands(state, stamp)`` for all states that override it."""
         limit_bytes = self._calls.settings.value_limit_bytes
         try:
             self._check(key)
@@ -283,7 +284,7 @@ class KVStore:
         return attempt(MOST_REPETITIONS)
 
     def _contribute(self, entry: Entry) -> Future[None]:
-        """Write counts until no deletion that its writer did not know swallows them."""
+        """Write counts again until no deletion that the writer had not received removes them."""
 
         def written(known: Sequence[Entry]) -> Future[None]:
             cleared = max((newer.cleared for newer in known), default=NEVER)
@@ -314,7 +315,7 @@ def _stamp_of(entry: Entry) -> Stamp:
 
 
 def _removed(entry: Entry, item: bytes) -> bool:
-    """Whether the entry tells that the item was removed from the list."""
+    """Whether the entry contains the removal of this item from the list."""
     value = entry.value
     return isinstance(value, ItemList) and any(each.removed for each in value.items if each.value == item)
 

@@ -1,11 +1,12 @@
 """The entries that one device holds for the group, within limits.
 
-When there is no room, what others are to hold goes first, then copies of what another device is first replica
-of, and only then what this device is first replica of; each time the least recently used. A new entry never
-displaces what is more needed than itself: then it is refused.
+When space is needed, entries are evicted in this order: entries that other devices should hold, entries of
+which this device is a replica but not the first, and entries of which it is the first replica. Among these,
+the least recently used entry is evicted first. A new entry never evicts entries of higher priority; it is
+refused instead.
 
-An entry that came to its end leaves its stamp behind for a while: a copy that another device still holds, or
-a state that is older still, does not come back.
+The stamp of an expired entry is kept for a while. Otherwise a copy on another device, or an even older state,
+could restore the entry.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ _REMEMBERED_USES = 1024
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """How much a device holds for the group."""
+    """Limits on the entries that a device holds for the group."""
 
     memory_bytes: int
-    """Of all entries together, as `values.size_bytes` counts them."""
+    """Total size of all entries, as `values.size_bytes` counts it."""
     max_keys: int
-    """Entries; at most a quarter of them tell of deletions."""
+    """Number of entries; at most a quarter of them may be tombstones."""
     entry_bytes: int
-    """Of one entry."""
+    """Size of one entry."""
     tombstone_s: float = 600.0
-    """How long a deletion, or the end of an entry, is remembered."""
+    """How long a deletion, or the expiry of an entry, is kept."""
 
 
 class Place(IntEnum):
-    """How much this device is needed for a key; what is needed less goes first."""
+    """Priority of a key on this device; lower values are evicted first."""
 
     SPARE = 0
-    """Others are to hold it."""
+    """Only other devices should hold it."""
     REPLICA = 1
     """This device is one of its replicas."""
     FIRST = 2
@@ -49,7 +50,7 @@ class Place(IntEnum):
 
 
 class Refusal(StrEnum):
-    """Why an entry was not taken."""
+    """Why an entry was refused."""
 
     TOO_LARGE = "too large"
     FULL = "full"
@@ -58,7 +59,7 @@ class Refusal(StrEnum):
 
 @dataclass(slots=True)
 class StoreCounts:
-    """Entries that went or were refused, so far."""
+    """Counters of entries that were evicted, expired or refused."""
 
     evicted: int = 0
     expired: int = 0
@@ -79,9 +80,9 @@ class LocalStore:
     Parameters
     ----------
     limits : StoreLimits
-        How much to hold.
+        Maximum sizes and numbers.
     place : Callable[[str], Place]
-        How much this device is needed for a key.
+        Returns the priority of a key on this device.
     """
 
     def __init__(self, limits: StoreLimits, place: Callable[[str], Place]) -> None:
@@ -94,13 +95,13 @@ class LocalStore:
         self._ended: OrderedDict[str, tuple[Stamp, float]] = OrderedDict()
         self._ends: list[tuple[float, str]] = []
         self.size_bytes = 0
-        """Of all entries together."""
+        """Total size of all entries."""
         self.plain: dict[str, bytes] = {}
-        """Values of the keys that hold a single value and never end; read only."""
+        """Values of the keys that hold a register and never expire; read only."""
         self.used: deque[str] = deque(maxlen=_REMEMBERED_USES)
-        """Keys that were answered from `plain`, which counts as use once something has to go."""
+        """Keys that were answered from `plain`. They are recorded as used when space is needed."""
         self.counts = StoreCounts()
-        """Entries that went or were refused, so far."""
+        """Counters since the start."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -109,18 +110,18 @@ class LocalStore:
         return key in self._held
 
     def keys(self) -> tuple[str, ...]:
-        """All keys, those that were deleted included."""
+        """All keys, including deleted ones."""
         return tuple(self._held)
 
     def get(self, key: str, now_s: float) -> Entry | None:
-        """The entry of a key, which counts as use; without a value if it was deleted."""
+        """The entry of a key, marked as used; without a value if the key was deleted."""
         entry = self.peek(key, now_s)
         if entry is not None and entry.value is not None:
             self._by_use[self._held[key].place].move_to_end(key)
         return entry
 
     def peek(self, key: str, now_s: float) -> Entry | None:
-        """The entry of a key, to hand it on; that is no use of it."""
+        """The entry of a key, for handing it over; does not count as a use."""
         held = self._held.get(key)
         if held is None or _is_over(held.entry, now_s):
             return None
@@ -129,7 +130,7 @@ class LocalStore:
     def merge(
         self, entry: Entry, now_s: float, *, displace: bool = True
     ) -> tuple[Entry | None, Refusal | None]:
-        """Take in what another state says of its key.
+        """Merge another state of a key into the entry held here.
 
         Parameters
         ----------
@@ -138,22 +139,23 @@ class LocalStore:
         now_s : float
             The time.
         displace : bool
-            Whether other entries may go for it. False for what is only kept alike from time to time: full
-            devices would send each other for ever what the other has just let go of.
+            Whether other entries may be evicted for it. False for the periodic comparison of replicas:
+            otherwise full devices would forever send each other the entries that the other one has just
+            evicted.
 
         Returns
         -------
         held : Entry or None
-            What is held now; None if nothing is. For what has expired, a state that says up to which stamp:
-            a writer whose clock was behind has to write again above it.
+            The state held now; None if there is none. For an expired entry, a state with the stamp up to
+            which it expired: a writer whose clock was behind must write again above that stamp.
         refusal : Refusal or None
-            Why the entry was not taken.
+            Why the entry was refused.
         """
         self.expire(now_s)
         known = self._held.get(entry.key)
         before = known.entry if known is not None else None
         entry = canonical(entry)
-        if size_bytes(entry) > self._limits.entry_bytes:  # before any work is put into it
+        if size_bytes(entry) > self._limits.entry_bytes:  # checked first, before any work on the entry
             return self._refused(before, Refusal.TOO_LARGE)
         ended = self._ended.get(entry.key)
         if ended is not None and entry.renewed <= ended[0]:
@@ -163,7 +165,7 @@ class LocalStore:
                     entry.key, cleared=max(ended[0], before.cleared if before is not None else NEVER)
                 )
                 return canonical(told), Refusal.EXPIRED
-            entry = replace(entry, value=None)  # what ended stays so; that it was deleted is news
+            entry = replace(entry, value=None)  # the value remains expired, but the deletion is new
         after = self._bounded(merged(before, entry) if before is not None else entry, now_s)
         if after == before:
             self._use(entry.key)
@@ -182,14 +184,14 @@ class LocalStore:
         return after, None
 
     def drop(self, key: str) -> bool:
-        """Forget an entry, without a trace: others hold it. Whether it was there."""
+        """Remove an entry without a tombstone, as other devices hold it. Returns whether it existed."""
         if key not in self._held:
             return False
         self._forget(key)
         return True
 
     def expire(self, now_s: float) -> int:
-        """Forget entries whose time to live is over; returns how many."""
+        """Remove entries whose time to live has passed; returns their number."""
         expired = 0
         while self._ends and self._ends[0][0] <= now_s:
             _, key = heapq.heappop(self._ends)
@@ -203,7 +205,7 @@ class LocalStore:
         return expired
 
     def digests(self, keys: Iterable[str]) -> dict[str, int]:
-        """The digests of those of the keys that are here."""
+        """The digests of those of these keys that are held here."""
         found: dict[str, int] = {}
         for key in keys:
             held = self._held.get(key)
@@ -214,12 +216,12 @@ class LocalStore:
         return found
 
     def place_by(self, place: Callable[[str], Place]) -> None:
-        """Other nodes are there now, so that other keys are needed here."""
+        """Set a new priority function, after the nodes have changed."""
         self.place = place
         self._outdated = True
 
     def _bounded(self, entry: Entry, now_s: float) -> Entry:
-        """Deletions and removals are remembered for a while, however long a stranger wants them to be."""
+        """Limit the time to live of deletions and removals, whatever a peer requested."""
         if not entry.empty:
             return entry
         latest_s = now_s + self._limits.tombstone_s
@@ -232,7 +234,7 @@ class LocalStore:
         return before, why
 
     def _room_for(self, key: str, place: Place, size: int, *, is_tombstone: bool) -> list[str] | None:
-        """Which entries have to go for this one; None if those that may go are not enough."""
+        """The entries to evict for this one; None if evicting all candidates is not enough."""
         known = self._held.get(key)
         keys = len(self._held) + (known is None) - self._limits.max_keys
         room = self.size_bytes - (known.size_bytes if known is not None else 0) + size
@@ -261,7 +263,7 @@ class LocalStore:
         return None
 
     def _sort_by_place(self) -> None:
-        """Only when something has to go does it matter that places have changed."""
+        """Compute the priorities again after the nodes changed. Only done when space is needed."""
         if not self._outdated:
             return
         self._outdated = False
@@ -301,7 +303,7 @@ class LocalStore:
 
     def _remember_end(self, end_s: float, key: str) -> None:
         heapq.heappush(self._ends, (end_s, key))
-        if len(self._ends) > 2 * len(self._held) + 64:  # most are of states that were replaced
+        if len(self._ends) > 2 * len(self._held) + 64:  # most belong to states that were replaced
             self._ends = [
                 (held.entry.expires_s, key)
                 for key, held in self._held.items()

@@ -1,8 +1,9 @@
-"""Additions of this device to counters, kept so that nothing is lost and nothing counts twice.
+"""Additions of this device to counters, kept so that none is lost and none counts twice.
 
-A contribution says how much was added in all since it began, so sending it again changes nothing, and what
-one message failed to carry the next one does. If others deleted the key meanwhile, what they had seen is
-deleted with it; the rest begins a new contribution.
+A contribution holds the total since its start. Therefore sending it again changes nothing, and the next
+message also carries the additions that an earlier message failed to deliver. If another device deleted the
+key meanwhile, the additions that it had received are deleted with it; a new contribution starts with the
+rest.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ class _Account:
 
 
 class PendingIncrements:
-    """The contributions of one start of one device. Not thread-safe.
+    """The contributions of one process of one device. Not thread-safe.
 
     Parameters
     ----------
     clock : LamportClock
-        Stamps their beginnings.
+        Stamps the starts of contributions.
     rng : random.Random
-        Names the contributors: each contribution has a name of its own, so that none is mistaken for the
-        continuation of another that is forgotten here.
+        Draws the ids of contributors. Each contribution has its own id, so that it is not taken for the
+        continuation of another one that is no longer stored here.
     limit : int
-        Most keys that are kept; those that everybody has are forgotten first.
+        Maximum number of keys that are kept; acknowledged ones are dropped first.
     limit_bytes : int
-        Most bytes of the counters of one key.
+        Maximum bytes of the counters of one key.
     """
 
     def __init__(
@@ -60,17 +61,18 @@ class PendingIncrements:
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
     def add(self, key: str, counts: Mapping[str, int], ends_s: float | None, now_s: float) -> Entry:
-        """Count, and return what is to be written.
+        """Add to the counters, and return the entry to write.
 
         Raises
         ------
         InvalidArgument
-            If no device would accept the sums. Nothing is counted: else it would be sent for ever.
+            If no device would accept the sums. Then nothing is added; otherwise the entry would be sent
+            forever.
         Overloaded
-            If too many keys wait to be acknowledged.
+            If too many keys wait for acknowledgement.
         """
         account = self._accounts.get(key)
-        # Counts that ended elsewhere must not come back with the next addition.
+        # Counts that expired on other devices must not return with the next addition.
         if account is None or (account.ends_s is not None and account.ends_s <= now_s):
             self._make_room()
             account = self._accounts[key] = self._new()
@@ -97,7 +99,7 @@ class PendingIncrements:
         return _entry(key, account) if account is not None else None
 
     def acknowledged(self, key: str, written: Entry) -> None:
-        """A state that `add` or `current` returned is on all replicas."""
+        """Record that a state returned by `add` or `current` is on all replicas."""
         account = self._accounts.get(key)
         if account is None or not isinstance(written.value, Counters):
             return
@@ -106,7 +108,7 @@ class PendingIncrements:
                 account.acknowledged |= Counter(each.counts)
 
     def cleared(self, key: str, stamp: Stamp) -> Entry | None:
-        """The key was deleted up to a stamp: what is to be written now, None if nothing is left."""
+        """Handle the deletion of a key up to a stamp: the entry to write now, None if nothing is left."""
         account = self._accounts.get(key)
         if account is None or account.began > stamp:
             return self.current(key)

@@ -1,15 +1,17 @@
-"""Reads: which nodes are asked, and when the answer is known (`ReadPlan`), and the calls (`QuorumRead`).
+"""Reads: the nodes to ask and the end of the read (`ReadPlan`), and the calls (`QuorumRead`).
 
-The first node for a key answers alone if it is *synchronised*: it holds everything that exists. While nodes
-come and go it may be incomplete; then the next is asked too, and their entries are merged. A node that fails
-is passed over. A node that does not answer soon (`AdaptiveTimeout`) is *late*: the next is asked as well, and
-the read does not wait for it once another replica has answered. That a key does *not* exist is believed only
-of a synchronised replica, or when every replica has answered or failed: late is better than wrong. And a
-second replica must confirm it, so that one that lost a key, or denies it, cannot hide it. This costs a second
-round trip for missing keys only. A node that is silent for ``hedge_s`` may be gone: presence is told.
+The first node for a key answers alone if it is *synchronised*: its keys are complete. While the membership
+changes it may be incomplete; then the next node is asked too, and their entries are merged. A node that fails
+is skipped. A node that exceeds the `AdaptiveTimeout` is *late*: the next node is asked as well, and the read
+does not wait for the late one once another replica has answered.
 
-A caller that waits receives the answer of the first node in its own thread, without a hand-over between
-threads; everything else runs in the threads of the network.
+A key counts as missing only if a synchronised replica says so, or when every replica has answered or failed:
+a late answer is better than a wrong one. A second replica must confirm it, so that a replica that lost a key,
+or denies it, cannot hide the key. This costs a second round trip for missing keys only. A node that is silent
+for ``hedge_s`` is reported to presence, as it may have left.
+
+A caller that blocks receives the answer of the first node in its own thread, without a switch between
+threads. Everything else runs in the threads of the network.
 """
 
 from __future__ import annotations
@@ -28,26 +30,28 @@ from nearsight.protos.peers_pb2 import ReadRequest
 
 MORE_IF_FOUND = 1
 MORE_IF_MISSING = 4
-"""How many nodes beyond the replicas are asked while none is synchronised."""
+"""Number of nodes beyond the replicas that are asked while none is synchronised."""
 MOST_IF_FOUND = 3
-"""Of many replicas that are not synchronised, so many are enough: their writers waited for all of them."""
+"""Sufficient number of answers if there are many replicas and none is synchronised: each write waited for all
+replicas."""
 
 
 class ReadPlan:
-    """The course of one read. Not thread-safe.
+    """State of one read. Not thread-safe.
 
     Parameters
     ----------
     ranking : sequence of NodeId
-        All nodes, the first responsible one first; not empty.
+        All nodes, the most responsible one first; not empty.
     replicas : int
-        How many of them hold each key. While none is synchronised, one more is asked, the one that held the
-        key before the latest came (of many replicas three in all), and some more if none knows the key:
-        several may have come at once.
+        Number of replicas of each key. While none is synchronised, one more node is asked: the one that held
+        the key before the latest node joined (if there are many replicas, three nodes in all). If no node has
+        the key, several more are asked, as several nodes may have joined at once.
     own : NodeId or None
         The node that reads; its own answer needs no confirmation.
     claim : bool
-        Whether the reader would produce a missing value: then it may be told to wait for another device.
+        Whether the reader would produce a missing value. Then the answer may tell it to wait for another
+        device.
     """
 
     def __init__(
@@ -63,7 +67,7 @@ class ReadPlan:
         self._late: set[NodeId] = set()
         self._error: NearsightError | None = None
         self.asked = 0
-        """How many nodes were asked so far."""
+        """Number of nodes asked so far."""
         self.done = False
         """Whether `outcome` may be called."""
 
@@ -73,7 +77,7 @@ class ReadPlan:
         return bool(self._answers)
 
     def ask_next(self, count: int = 1) -> tuple[NodeId, ...]:
-        """Begin, or go on although an answer is outstanding: the nodes to ask now."""
+        """The nodes to ask now: at the start, or in addition to an outstanding answer."""
         most = self._replica_count + MORE_IF_MISSING
         if self._found():
             most = min(self._replica_count + MORE_IF_FOUND, MOST_IF_FOUND)
@@ -99,7 +103,7 @@ class ReadPlan:
         return self._go_on()
 
     def late(self, node: NodeId) -> tuple[NodeId, ...]:
-        """A node takes longer than answers take; returns the nodes to ask now."""
+        """A node exceeded its timeout; returns the nodes to ask now."""
         if self.done:
             return ()
         self._late.add(node)
@@ -111,7 +115,7 @@ class ReadPlan:
         Raises
         ------
         NearsightError
-            If none of them answered, or none of the replicas and the others have nothing.
+            If no node answered, or if no replica answered and the other nodes do not have the key.
         """
         if self._answers.keys().isdisjoint(self._replicas) and not self._found():
             raise self._error or Unavailable("no node was asked")
@@ -129,7 +133,7 @@ class ReadPlan:
         if any(self._is_awaited(node) for node in self._ranking[: self.asked]):
             return ()
         following = self.ask_next()
-        # One that is late may be the only one that has it by now.
+        # A late replica may be the only one that has the key by now.
         self.done = not following and (self._found() or not any(map(self._owes, self._replicas)))
         return following
 
@@ -139,13 +143,13 @@ class ReadPlan:
         if answer.entry is not None:
             return True
         before = self._ranking[: self._ranking.index(node)]
-        # A node that is no replica need not have it, however complete its keys are.
+        # A node that is no replica may lack the key even if it is synchronised.
         if node not in self._replicas or any(map(self._is_awaited, before)):
             return False
         return node == self._own or (self._claim and answer.wait_ms > 0) or self._is_confirmed(node)
 
     def _is_confirmed(self, node: NodeId) -> bool:
-        """Whether another replica had its say, or none can have it."""
+        """Whether another replica answered or is late, or all others failed."""
         others = self._replicas - {node}
         return others <= self._failed or not others.isdisjoint(self._answers.keys() | self._late)
 
@@ -160,16 +164,16 @@ class ReadPlan:
 
 
 class QuorumRead:
-    """One read on its way.
+    """One read in progress.
 
     Parameters
     ----------
     client : ReplicaCalls
-        Reaches the nodes.
+        Calls to the nodes.
     key : str
-        What is read.
+        The key to read.
     claim : bool
-        Whether the caller will produce it if it is missing.
+        Whether the caller will produce the value if it is missing.
     """
 
     def __init__(self, client: ReplicaCalls, key: str, *, claim: bool) -> None:
@@ -183,13 +187,13 @@ class QuorumRead:
         self._lock = threading.Lock()
         self._ends_s = client.clock.monotonic() + client.settings.read_timeout_s
         self._asked_s: dict[NodeId, float] = {}
-        """When each node was asked that has not answered yet."""
+        """Time of the request to each node that has not answered yet."""
         self._hedged = False
         self.future: Future[NodeAnswer] = Future()
-        """Ends with what the nodes say, or a `NearsightError`."""
+        """Result: the merged answer of the nodes, or a `NearsightError`."""
 
     def begin(self) -> None:
-        """Ask the first node, and the next one too if the first owes answers already."""
+        """Ask the first node; also the next one if the first has not answered earlier requests yet."""
         slow = self._hedged = self._client.links.is_slow(self._first)
         with self._lock:
             nodes = self._read.ask_next(2 if slow else 1)
@@ -201,7 +205,7 @@ class QuorumRead:
         self._watch()
 
     def ask_first(self) -> NodeAnswer | None:
-        """Ask the first node and wait; None if the read goes on, to end in `future`."""
+        """Ask the first node and block; None if the read continues and ends in `future`."""
         client, node = self._client, self._first
         if node == client.route.own:
             answer = self._ask_own()
@@ -216,7 +220,7 @@ class QuorumRead:
             except DeadlineExceeded:
                 client.first_timeout.exhausted()
                 client.counts.hedged_reads += 1
-                self.begin()  # the link counts as slow by now: two nodes are asked, the first once more
+                self.begin()  # the peer is marked slow now: two nodes are asked, the first one again
                 return None
             except NearsightError as error:
                 with self._lock:
@@ -247,7 +251,7 @@ class QuorumRead:
             )
 
     def _look(self, limit_s: float, *, doubt: bool) -> None:
-        """Whether nodes were asked that long ago; if not, look again when they will have been."""
+        """Handle nodes that were asked at least ``limit_s`` ago; if there are none, check again later."""
         with self._lock:
             now_s = self._client.clock.monotonic()
             waited_s = {node: now_s - asked_s for node, asked_s in self._asked_s.items()}
@@ -258,7 +262,7 @@ class QuorumRead:
             self._look_later(limit_s, doubt=doubt, waited_s=max(waited_s.values(), default=0.0))
 
     def _take_long(self, late: Sequence[NodeId], *, doubt: bool) -> None:
-        """Nodes have not answered for a while: ask one more."""
+        """Mark these nodes as late and slow, and ask one more node."""
         with self._lock:
             if self._read.done:
                 return
@@ -278,7 +282,7 @@ class QuorumRead:
         return ReadRequest(keys=[self._key], claim=self._claims_here(), view=self._view.digest)
 
     def _claims_here(self) -> bool:
-        """Whether to claim the key at the next node. If two gave claims, two askers might both wait."""
+        """Whether to claim the key at the next node. With two claims, two readers could both wait."""
         return self._claim and not self._read.heard
 
     def _ask(self, nodes: Sequence[NodeId]) -> None:
@@ -305,7 +309,7 @@ class QuorumRead:
             answer = self._client.answer_of(self._key, done.result())
         except NearsightError as error:
             self._note(node, error)
-        except Exception as error:  # noqa: BLE001  # whatever a peer sent: somebody waits for this read
+        except Exception as error:  # noqa: BLE001  a caller waits: any bad answer must end the read
             self._note(node, unreadable(error))
         else:
             asked_s = self._asked_s.get(node)
@@ -314,7 +318,7 @@ class QuorumRead:
             self._note(node, answer)
 
     def _note(self, node: NodeId, outcome: NodeAnswer | NearsightError) -> None:
-        """A node answered, or failed."""
+        """Record the answer or failure of a node, and continue."""
         with self._lock:
             self._asked_s.pop(node, None)
             before = self._read.done
@@ -323,7 +327,7 @@ class QuorumRead:
             else:
                 nodes = self._read.answered(node, outcome)
                 for slow in [each for each in nodes if self._client.links.is_slow(each)]:
-                    nodes += self._read.late(slow)  # it owes answers already
+                    nodes += self._read.late(slow)  # it has not answered earlier requests yet
             ended = self._read.done and not before
         self._go_on(nodes, ended=ended)
 

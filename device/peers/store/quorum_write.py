@@ -1,10 +1,11 @@
-"""Writes: which nodes take an entry, and when the write is done (`WritePlan`), and the calls (`QuorumWrite`).
+"""Writes: the choice of nodes and the end of the write (`WritePlan`), and the calls (`QuorumWrite`).
 
-A write is done when as many of the nodes that are there took it as there are replicas, in the order of the
-key's ranking; a node that fails is replaced by the next. A node that refuses is not replaced: if it is full,
-another node is not the right place either, and if it lies, it costs one copy and no more. A node that failed
-and is still there in the end must take the entry after all, or readers that ask it first would not find it:
-it is sent a few times more, and then handed over as soon as the node takes it.
+A write is done when as many nodes of the current view accepted it as there are replicas, in the order of the
+key's ranking. A node that fails is replaced by the next. A node that refuses is not replaced: if it is full,
+another node is not the right place either, and if it is malicious, only one copy is lost. A node that failed
+and is still a member at the end must receive the entry nevertheless, otherwise readers that ask it first
+would not find it. The entry is sent to it a few more times, and then handed over as soon as the node accepts
+it.
 """
 
 from __future__ import annotations
@@ -30,18 +31,19 @@ from nearsight.device.peers.store.values import Entry
 from nearsight.protos.peers_pb2 import WriteRequest
 
 MOST_REPETITIONS: Final = 4
-"""How often a write is repeated to nodes that failed and are still there: until presence has found out."""
+"""Retries of a write to nodes that failed but are still members; gives presence the time to detect a
+departure."""
 
 
 class WritePlan:
-    """The course of one write. Not thread-safe.
+    """State of one write. Not thread-safe.
 
     Parameters
     ----------
     ranking : sequence of NodeId
-        All nodes, the first responsible one first.
+        All nodes, the most responsible one first.
     replicas : int
-        How many of them are to take it.
+        Number of nodes that should accept the entry.
     """
 
     def __init__(self, ranking: Sequence[NodeId], replicas: int) -> None:
@@ -65,13 +67,13 @@ class WritePlan:
         return self._go_on()
 
     def taken(self, node: NodeId) -> tuple[NodeId, ...]:
-        """A node took it; returns the nodes to write to now."""
+        """A node accepted the entry; returns the nodes to write to now."""
         self._outstanding.discard(node)
         self._taken.add(node)
         return self._go_on()
 
     def refused(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
-        """A node does not want it; returns the nodes to write to now."""
+        """A node refused the entry; returns the nodes to write to now."""
         self._outstanding.discard(node)
         self._refused.add(node)
         self._error = error
@@ -85,22 +87,22 @@ class WritePlan:
         return self._go_on()
 
     def lacking(self, ranking: Sequence[NodeId]) -> tuple[NodeId, ...]:
-        """The nodes that should have taken it, as nodes are ranked now, and did not."""
+        """The replicas of the given ranking that have neither accepted nor refused the entry."""
         answered = self._taken | self._refused
         return tuple(node for node in ranking[: self._replicas] if node not in answered)
 
     def repeat(self, nodes: Sequence[NodeId]) -> None:
-        """It is sent to these once more."""
+        """Record that the entry is sent to these nodes again."""
         self._outstanding.update(nodes)
         self.done = not self._outstanding
 
     def check(self, ranking: Sequence[NodeId]) -> None:
-        """Return if one of the nodes that are responsible, as nodes are ranked now, took it.
+        """Return if at least one replica of the given ranking accepted the entry.
 
         Raises
         ------
         NearsightError
-            Why not.
+            The reason why none did.
         """
         if self._taken.isdisjoint(ranking[: self._replicas]):
             raise self._error or Unavailable("none of the nodes that are responsible could be reached")
@@ -115,14 +117,14 @@ class WritePlan:
 
 
 class QuorumWrite:
-    """One write on its way.
+    """One write in progress.
 
     Parameters
     ----------
     client : ReplicaCalls
-        Reaches the nodes.
+        Calls to the nodes.
     entry : Entry
-        What is written.
+        The entry to write.
     """
 
     def __init__(self, client: ReplicaCalls, entry: Entry) -> None:
@@ -138,7 +140,7 @@ class QuorumWrite:
         self._newer: list[Entry] = []
         self._repetitions = 0
         self.future: Future[Sequence[Entry]] = Future()
-        """Ends with what the nodes know that the writer did not, or a `NearsightError`."""
+        """Result: the states that override the write, or a `NearsightError`."""
 
     def begin(self) -> None:
         """Write to the first nodes."""
@@ -163,14 +165,14 @@ class QuorumWrite:
                 continue
             left_s = self._ends_s - client.clock.monotonic()
             timeout_s = self._timeout_s
-            if client.links.is_slow(node):  # it owes answers already
+            if client.links.is_slow(node):  # it has not answered earlier requests yet
                 timeout_s = min(timeout_s, 2 * client.settings.hedge_s + self._transfer_s)
             timeout_s = max(LEAST_TIMEOUT_S, min(timeout_s, left_s))
             call = client.links.call(node, WRITE, self._request, timeout_s=timeout_s)
             call.add_done_callback(lambda done, node=node: self._came(node, done))  # type: ignore[misc]
 
     def _repeat(self) -> None:
-        """Nodes that failed may be gone by now, or there again."""
+        """Send the entry again to replicas that lack it; failed nodes may have left or recovered."""
         lacking = self._write.lacking(self._client.route.ranking(self._entry.key))
         with self._lock:
             self._write.repeat(lacking)
@@ -187,7 +189,7 @@ class QuorumWrite:
                 self._failed(node, error)
         except NearsightError as error:
             self._failed(node, error)
-        except Exception as error:  # noqa: BLE001  # whatever a peer sent: somebody waits for this write
+        except Exception as error:  # noqa: BLE001  a caller waits: any bad answer must end the write
             self._failed(node, unreadable(error))
         else:
             self._taken(node, newer, reason)
@@ -205,7 +207,7 @@ class QuorumWrite:
     def _failed(self, node: NodeId, error: NearsightError) -> None:
         with self._lock:
             if self._repetitions and isinstance(error, DeadlineExceeded):
-                self._repetitions = MOST_REPETITIONS  # it is there, and no use
+                self._repetitions = MOST_REPETITIONS  # a member that does not answer: retries are useless
             nodes = self._write.failed(node, error)
             ended = self._write.done
         self._go_on(nodes, ended=ended)
@@ -221,12 +223,13 @@ class QuorumWrite:
             self._client.again_later(self._repeat, self._repetitions)
             return
         try:
-            self._client.check_open()  # what this device alone took is lost with it
+            self._client.check_open()  # an entry that only this device accepted is lost when it leaves
             self._write.check(ranking)
         except NearsightError as error:
             self._client.counts.failed += 1
             self.future.set_exception(error)
         else:
-            if lacking:  # they believe that they know of all writes: kept here, and handed on until they do
+            if lacking:
+                # These replicas count as synchronised, so the entry is handed over until they accept it.
                 self._client.service.take(self._entry, ELSEWHERE)
             self.future.set_result(tuple(self._newer))

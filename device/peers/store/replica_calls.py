@@ -1,4 +1,4 @@
-"""What the reads and writes of a device share: replicas, connections, timers, and checks of answers."""
+"""Shared by the reads and writes of a device: replicas, connections, timers, and checks of answers."""
 
 from __future__ import annotations
 
@@ -21,38 +21,39 @@ from nearsight.device.peers.store.values import Entry
 from nearsight.protos.peers_pb2 import ReadResponse, WriteResponse
 
 SLOWEST_BYTES_PER_S = 250_000.0
-"""Larger values may take longer by what this rate needs."""
+"""Timeouts are extended by the transfer time of the value at this rate."""
 LEAST_TIMEOUT_S = 0.05
 BUSY_WAIT_S = 0.1
-"""Mean wait before a node that was too busy or failed is asked again; doubles with each failure."""
+"""Mean wait before a node that was overloaded or failed is asked again; doubles with each failure."""
 
 
 class AdaptiveTimeout:
-    """How long to wait for one device before the next is asked as well, learnt from how long answers take.
+    """Time to wait for one device before the next is asked as well, learnt from response times.
 
-    As TCP's retransmission timeout (RFC 6298): the mean of the answers plus four times their mean deviation.
-    A frame that a radio channel lost is sent again only after 200 ms or more; the other device that holds the
-    key answers long before. Each late answer doubles the timeout until the next one, so that busy devices do
-    not get twice the requests. Its numbers are replaced one by one: threads may share it without a lock.
+    Computed as TCP's retransmission timeout (RFC 6298): the mean response time plus four times its mean
+    deviation. A frame lost on a radio channel is sent again only after 200 ms or more; the other device that
+    holds the key answers long before. Each late answer doubles the timeout until the next answer, so that
+    busy devices do not receive twice the requests. Its numbers are replaced one by one: threads may share it
+    without a lock.
 
     Parameters
     ----------
     most_s : float
-        Longest timeout, and the first.
+        Maximum and first timeout [s].
     """
 
     LEAST_S: Final = 0.02
-    """Scheduling alone may take a busy device so long."""
+    """Scheduling alone may delay a busy device by this time."""
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
         self._mean_s: float | None = None
         self._deviation_s = 0.0
         self.seconds = most_s
-        """For how long to wait now."""
+        """The current timeout."""
 
     def answered(self, took_s: float) -> None:
-        """An answer came in time."""
+        """Update the timeout after an answer within it, which took ``took_s``."""
         if self._mean_s is None:
             self._mean_s, self._deviation_s = took_s, took_s / 2
         else:
@@ -62,31 +63,31 @@ class AdaptiveTimeout:
         self.seconds = min(self._most_s, max(self.LEAST_S, self._mean_s + 4 * self._deviation_s))
 
     def exhausted(self) -> None:
-        """No answer came in time."""
+        """Double the timeout after it passed without an answer."""
         self.seconds = min(self._most_s, 2 * self.seconds)
 
 
 @dataclass(slots=True)
 class ClientCounts:
-    """Reads and writes of this device so far."""
+    """Counters of reads and writes of this device."""
 
     reads: int = 0
     own_reads: int = 0
-    """Answered by this device itself."""
+    """Reads answered by this device itself."""
     hedged_reads: int = 0
     writes: int = 0
     failed: int = 0
     lies: int = 0
-    """Answers of peers about something else than was asked, or absurd ones."""
+    """Impossible answers of peers, or answers to another request."""
 
 
 class ReplicaCalls:
-    """What the reads and writes of one device share. Thread-safe.
+    """Shared by the reads and writes of one device. Thread-safe.
 
     Parameters
     ----------
     route : KRoute
-        Who is responsible, and connections to them.
+        The nodes responsible for keys, and connections to them.
     service : StoreService
         This device's own replica.
     settings : PeerSettings
@@ -94,9 +95,9 @@ class ReplicaCalls:
     clock : Clock
         The time.
     timers : BackgroundWorker
-        Looks after slow calls; owned by the node.
+        Runs timers of slow calls and retries; owned by the node.
     rng : random.Random
-        Spreads repetitions.
+        Jitter of retries.
     """
 
     def __init__(
@@ -119,12 +120,12 @@ class ReplicaCalls:
         self.first_timeout = AdaptiveTimeout(settings.hedge_s)
         self._rng = rng
         self.closed = threading.Event()
-        """This device goes: its reads and writes fail."""
+        """Set when this device leaves: its reads and writes fail."""
         self._numbers = itertools.count()
         self._repeated: dict[int, Callable[[], None]] = {}
 
     def again_later(self, job: Callable[[], None], times: int = 1) -> None:
-        """Call ``job`` after a short while, longer after more times, or when this client is closed."""
+        """Call ``job`` after a back-off that grows with ``times``, or when this client is closed."""
         number = next(self._numbers)
         self._repeated[number] = job
         wait_s = BUSY_WAIT_S * self._rng.uniform(0.5, 1.5) * 2 ** (times - 1)
@@ -133,18 +134,18 @@ class ReplicaCalls:
             self._repeat(number)
 
     def close(self) -> None:
-        """End what waits to be repeated, and have all that is not done yet fail."""
+        """Run all waiting retries now, and make all unfinished reads and writes fail."""
         self.closed.set()
         while self._repeated:
             self._repeat(next(iter(self._repeated)))
 
     def check_open(self) -> None:
-        """Refuse to go on once this device goes.
+        """Check that this device has not left.
 
         Raises
         ------
         Cancelled
-            If it does.
+            If it has.
         """
         if self.closed.is_set():
             raise Cancelled("the store was closed: this device has left those nearby")
@@ -155,12 +156,12 @@ class ReplicaCalls:
             job()
 
     def answer_of(self, key: str, reply: Reply) -> NodeAnswer:
-        """Read a node's reply about the key.
+        """Decode a node's answer to a read of the key.
 
         Raises
         ------
         InvalidMessage
-            If it is about something else, or absurd.
+            If it concerns another key, or is impossible.
         """
         response = message_of(reply, ReadResponse)
         try:
@@ -175,12 +176,12 @@ class ReplicaCalls:
         return NodeAnswer(entry, response.synchronised, min(wait_ms, round(1000 * CLAIM_LEASE_S)))
 
     def newer_of(self, key: str, reply: Reply) -> tuple[list[Entry], str]:
-        """What a node knows that the writer of the key did not, and why it refused the write, if it did.
+        """Decode a node's answer to a write: the state that overrides it, and the reason of a refusal.
 
         Raises
         ------
         InvalidMessage
-            If its reply is about something else, or absurd.
+            If it concerns another key, or is impossible.
         """
         response = message_of(reply, WriteResponse)
         try:
@@ -193,7 +194,7 @@ class ReplicaCalls:
 
 
 def unreadable(error: Exception) -> InternalError:
-    """The error of a call whose answer broke something here."""
+    """The error of a call whose answer could not be processed."""
     return InternalError(f"a peer's answer cannot be read: {type(error).__name__}")
 
 

@@ -1,4 +1,4 @@
-"""Serves this device's part of the key-value store to its peers: all that comes in is checked and bounded."""
+"""Serves this device's part of the key-value store to its peers; checks and limits all input."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from nearsight.protos.peers_pb2 import (
 _STORE = DESCRIPTOR.services_by_name["Store"]
 READ, WRITE, OFFER = (_STORE.methods_by_name[name] for name in ("Read", "Write", "Offer"))
 MOST_KEYS = 64
-"""Of one read."""
+"""Maximum number of keys of one read."""
 ELSEWHERE = 0
-"""The digest of no view: what comes with it is handed on to its replicas."""
+"""A digest that no view has: entries that arrive with it are handed over to their replicas."""
 MOST_ENTRIES = 1024
-"""Of one write or offer."""
+"""Maximum number of entries of one write or offer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +44,22 @@ class NodeAnswer:
     """The answer of one node about a key."""
 
     entry: Entry | None
-    """Its state there, if any."""
+    """The state of the key on that node; None if it has none."""
     synchronised: bool
-    """The node's keys are complete."""
+    """Whether the node's keys are complete."""
     wait_ms: int = 0
-    """Another device produces the value, and needs about so long."""
+    """Time that another device needs approximately to produce the value; 0 if none does."""
 
 
 @dataclass(slots=True)
 class ServedCounts:
-    """Calls of peers so far."""
+    """Counters of calls by peers."""
 
     reads: int = 0
     writes: int = 0
     refused: int = 0
     handed_over: int = 0
-    """Entries that arrived because nodes came or went, and were news."""
+    """Entries requested from offers of other nodes because they were missing or outdated here."""
 
 
 class StoreService(Service):
@@ -70,13 +70,13 @@ class StoreService(Service):
     shared : SharedStore
         The entries.
     cluster : ClusterView
-        Whether they are complete.
+        Tells whether they are complete.
     misplaced : callable
-        Told of a key that came from a node that sees other nodes, or that belongs elsewhere.
+        Receives each key that came from a node with another view, or that other nodes should hold.
     asked : callable
-        Told of a node that wants everything offered once more.
+        Receives each node that requests all offers again.
     traffic : TrafficByPeer
-        Told of the bytes sent to and received from a node.
+        Receives the bytes sent to and received from a node.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = _STORE
@@ -100,7 +100,7 @@ class StoreService(Service):
 
     def answer(self, key: str, asker: NodeId, view_digest: int, *, claim: bool) -> NodeAnswer:
         """The answer of this node about a key."""
-        # Asked before the entry is read: what is complete now is so when it is read.
+        # Evaluated before the entry is read: keys that are complete now are still complete then.
         synchronised = self._cluster.synchronised(view_digest)
         entry = self.shared.read(key)
         wait_ms = 0
@@ -111,11 +111,11 @@ class StoreService(Service):
         return NodeAnswer(entry, synchronised, wait_ms)
 
     def take(self, entry: Entry, view_digest: int, *, displace: bool = True) -> tuple[Entry | None, str]:
-        """Take in an entry; returns what its writer must know, and why it was refused, if it was."""
+        """Merge an entry; returns the state that overrides it, and the reason if it was refused."""
         newer, refusal = self.shared.write(entry, displace=displace)
         if view_digest != self._cluster.view.digest or self.shared.entries.place(entry.key) is Place.SPARE:
             self._misplaced(entry.key)
-        # An entry that has ended counts as written: it would be gone by now.
+        # An expired entry counts as written, as it would not exist any more.
         return newer, str(refusal) if refusal is not None and refusal is not Refusal.EXPIRED else ""
 
     def read(self, request: ReadRequest, context: CallContext) -> ReadResponse:
@@ -124,7 +124,7 @@ class StoreService(Service):
         Raises
         ------
         InvalidArgument
-            If a key is none, or there are too many.
+            If a key is not valid, or there are too many.
         """
         _check_number(len(request.keys), MOST_KEYS, "keys")
         asker = caller_of(context)
@@ -143,14 +143,12 @@ class StoreService(Service):
         return response
 
     def write(self, request: WriteRequest, context: CallContext) -> WriteResponse:
-        """Take in some entries.
+        """Merge some entries into the store. Invalid entries are refused in the response.
 
         Raises
         ------
         InvalidArgument
             If there are too many.
-        InvalidMessage
-            If one of them is none.
         """
         _check_number(len(request.entries), MOST_ENTRIES, "entries")
         response = WriteResponse()
@@ -172,14 +170,14 @@ class StoreService(Service):
         return response
 
     def offer(self, request: OfferRequest, context: CallContext) -> OfferResponse:
-        """Say which of the offered entries are lacking here, and note what else the offer says.
+        """Return which of the offered entries are missing or different here, and record the offer's flags.
 
         Raises
         ------
         InvalidArgument
-            If there are too many, or no node offers them.
+            If there are too many, or the offering node has no valid id.
         Unauthenticated
-            If the caller claims to be another node.
+            If the caller claims the id of another node.
         """
         _check_number(len(request.entries), MOST_ENTRIES, "entries")
         node = proven_id(request.node_id, context)

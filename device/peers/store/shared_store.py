@@ -1,13 +1,15 @@
 """This device's part of the store, shared by the threads that serve peers, write and hand over.
 
-Claims: of devices that miss the same key at once, the first that says that it will produce it gets a claim
-for a while; the others are told how long to wait (5.4.4.1). If it does not deliver, the next gets the claim.
+Claims: if several devices miss the same key at once, the first that offers to produce it receives a claim for
+a limited time. The others receive the time to wait (5.4.4.1). If the claimant does not deliver, the next
+device receives the claim.
 
-Absurd stamps are kept out. The latest stamp wins, so a peer that invents one out of reach could fix a key for
-good, or exhaust the counters of all devices. Honest counters follow the date, or advance by one per write.
-The limit grows with time, far faster than both: a liar at the limit wins until the next honest write, which
-goes above it, and an instant later the limit has moved on. It depends on the date alone, so honest devices
-agree on it; a device whose date is in the past may refuse writes while a liar is ahead of its limit.
+Absurd stamps are refused. The latest stamp wins, so a peer that invents an unreachable one could make a key
+unchangeable, or exhaust the counters of all devices. Honest counters follow the date, or advance by one per
+write. The limit grows with time, much faster than both: a malicious peer at the limit wins only until the
+next honest write, which is above it, and shortly after the limit has increased. The limit depends on the date
+alone, so honest devices agree on it. A device whose date is in the past may refuse writes while a malicious
+peer is ahead of its limit.
 """
 
 from __future__ import annotations
@@ -29,30 +31,31 @@ from nearsight.device.peers.store.values import Counters, Entry, latest_stamp, u
 from nearsight.protos.peers_pb2 import EntryMessage
 
 ENTRY_OVERHEAD_BYTES = 2048
-"""What an entry may have beside its value: key, stamps."""
+"""Bytes that an entry may have in addition to its value: key, stamps."""
 CLAIM_LEASE_S = 2.0
-"""How long others wait for a device that said that it would produce a value."""
+"""How long other devices wait for a device that claimed to produce a value."""
 MOST_CLAIMS = 4096
 WRITES_PER_S: Final = 2**20
-"""More than any group of devices makes; the limit reaches the end of counters in a hundred thousand years."""
+"""Exceeds the write rate of any group of devices. The limit reaches the highest counter in a hundred thousand
+years."""
 LEAST_LIMIT: Final = 2 * LATEST_DATE
-"""For devices with a date in the past: they take what others write by theirs."""
+"""Lowest limit. It lets devices with a date in the past accept writes of devices with the right date."""
 LARGEST_COUNT: Final = 2**48
-"""No counter of one contributor gets there."""
+"""No contributor's counter reaches this value."""
 
 
 def largest_counter(wall_s: float) -> int:
-    """The highest counter of a stamp that is believed at a date, in seconds since 1970."""
+    """The highest counter of a stamp that is accepted at a date, in seconds since 1970."""
     return LEAST_LIMIT + int(max(0.0, wall_s - EPOCH_S) * WRITES_PER_S)
 
 
 def check_stamps(entry: Entry, wall_s: float) -> None:
-    """Refuse an entry from a peer whose stamps or counts nobody can have reached by this date.
+    """Refuse an entry from a peer with stamps or counts that are impossible at this date.
 
     Raises
     ------
     InvalidMessage
-        If they are absurd.
+        If one of them is too high.
     """
     if isinstance(entry.value, Counters):
         for contribution in entry.value.contributions:
@@ -63,31 +66,32 @@ def check_stamps(entry: Entry, wall_s: float) -> None:
 
 
 class Claims:
-    """The claims on keys that this device is asked for. Not thread-safe.
+    """The claims on keys of which this device is a replica. Not thread-safe.
 
     Parameters
     ----------
     lease_s : float
-        How long a claim holds.
+        Duration of a claim [s].
     max_claims : int
-        Most claims at a time; the oldest makes room, at worst something is fetched twice.
+        Maximum number of claims; beyond it the oldest is dropped. At worst, two devices then produce the same
+        value.
     """
 
     def __init__(self, lease_s: float = CLAIM_LEASE_S, max_claims: int = MOST_CLAIMS) -> None:
         self._lease_s = lease_s
         self._max_claims = max_claims
-        self._claims: OrderedDict[str, tuple[NodeId, float]] = OrderedDict()  # in the order in which they end
+        self._claims: OrderedDict[str, tuple[NodeId, float]] = OrderedDict()  # in the order of their ends
 
     def __len__(self) -> int:
         return len(self._claims)
 
     def claim(self, key: str, claimant: NodeId, now_s: float) -> float:
-        """Ask to produce a missing key; a device that asks again keeps its claim, but not for longer.
+        """Request to produce a missing key. A repeated request keeps the claim but does not extend it.
 
         Returns
         -------
         float
-            0 if the claimant is to produce it; else the seconds for which another device still is.
+            0 if the claimant must produce it; else the remaining seconds of another device's claim.
         """
         while self._claims and next(iter(self._claims.values()))[1] <= now_s:
             self._claims.popitem(last=False)
@@ -97,11 +101,11 @@ class Claims:
         return 0.0 if holder == claimant else ends_s - now_s
 
     def delivered(self, key: str) -> None:
-        """The key was written: its claim ends."""
+        """End the claim on a key, because the key was written."""
         self._claims.pop(key, None)
 
     def gone(self, claimant: NodeId) -> None:
-        """A node went away; the next that asks may take over."""
+        """End the claims of a node that left, so that another device can claim these keys."""
         for key in [key for key, (holder, _) in self._claims.items() if holder == claimant]:
             del self._claims[key]
 
@@ -114,7 +118,7 @@ class SharedStore:
     settings : PeerSettings
         Limits.
     incarnation : int
-        Of this start of the node: names it as a writer.
+        Number of this process; its id as a writer.
     clock : Clock
         The time.
     """
@@ -122,18 +126,20 @@ class SharedStore:
     def __init__(self, settings: PeerSettings, incarnation: int, clock: Clock) -> None:
         self._clock = clock
         self.lock = threading.RLock()
-        """Orders the uses of ``stamps`` and ``entries``."""
+        """Protects ``stamps`` and ``entries``."""
         limits = StoreLimits(
             memory_bytes=settings.memory_bytes,
             max_keys=settings.max_keys,
             entry_bytes=settings.value_limit_bytes + ENTRY_OVERHEAD_BYTES,
         )
         self.entries = LocalStore(limits, lambda _: Place.FIRST)
-        """What is held; its sizes, ``counts``, ``plain`` and ``used`` may be looked at without the lock."""
+        """The entries held here. Their sizes, ``counts``, ``plain`` and ``used`` may be read without the
+        lock."""
         self.stamps = LamportClock(incarnation, lambda: date_counter(clock.wall()))
-        """Stamps writes."""
+        """The clock for stamps of writes."""
         self.lossy = False
-        """Entries had to go, or to stay out, for lack of room: others may hold what is missing here."""
+        """Entries were evicted or refused for lack of space: a key that is missing here may exist on other
+        devices."""
         self._claims = Claims(CLAIM_LEASE_S)
 
     def stamp(self) -> Stamp:
@@ -147,30 +153,30 @@ class SharedStore:
             return self.entries.get(key, self._clock.monotonic())
 
     def write(self, entry: Entry, *, displace: bool = True) -> tuple[Entry | None, Refusal | None]:
-        """Take in an entry; unless ``displace``, only if there is room.
+        """Merge an entry into the store; without ``displace``, only if there is space.
 
         Returns
         -------
         (Entry or None, Refusal or None)
-            What its writer must know, since its write lost to it; and why the entry was not taken.
+            The state that overrides the write, for its writer; and why the entry was refused.
         """
         with self.lock:
             known = entry.key in self.entries
             held, refusal = self.entries.merge(entry, self._clock.monotonic(), displace=displace or known)
             if known and refusal is Refusal.FULL:
-                self.entries.drop(entry.key)  # better nothing than what is outdated: other replicas have it
+                self.entries.drop(entry.key)  # an outdated entry is worse than none; other replicas hold it
             self.lossy = self.lossy or refusal is Refusal.FULL or self.entries.counts.evicted > 0
             if not entry.empty:
                 self._claims.delivered(entry.key)
             return unknown_to_writer(entry, held) if held is not None else None, refusal
 
     def admit(self, message: EntryMessage) -> Entry:
-        """Read an entry that a peer sent, and take notice of its stamps.
+        """Decode and check an entry that a peer sent, and record its stamps in the clock.
 
         Raises
         ------
         InvalidMessage
-            If it is none, or absurd.
+            If it is not a valid entry, or has impossible stamps or counts.
         """
         entry = entry_from_proto(message, self._clock.monotonic())
         check_stamps(entry, self._clock.wall())
@@ -179,50 +185,50 @@ class SharedStore:
         return entry
 
     def encode(self, entry: Entry) -> EntryMessage:
-        """The message of an entry, sent now."""
+        """The message of an entry, for sending it now."""
         return entry_to_proto(entry, self._clock.monotonic())
 
     def claim(self, key: str, claimant: NodeId) -> int:
-        """Claim a missing key: milliseconds to wait for the device that claimed it before, 0 if none did."""
+        """Claim a missing key: milliseconds to wait for another device's claim, 0 if there is none."""
         with self.lock:
             return math.ceil(1000 * self._claims.claim(key, claimant, self._clock.monotonic()))
 
     def claimant_gone(self, node: NodeId) -> None:
-        """A node is gone, and what it claimed with it."""
+        """End the claims of a node that left."""
         with self.lock:
             self._claims.gone(node)
 
     def keys(self) -> tuple[str, ...]:
-        """All keys, deleted ones included."""
+        """All keys, including deleted ones."""
         with self.lock:
             self.entries.expire(self._clock.monotonic())
             return self.entries.keys()
 
     def digests(self, keys: Iterable[str]) -> dict[str, int]:
-        """The digests of those of the keys that are here."""
+        """The digests of those of these keys that are held here."""
         with self.lock:
             return self.entries.digests(keys)
 
     def wanted(self, offered: Mapping[str, int]) -> Sequence[str]:
-        """Which of the offered entries, by their digests, are not here in this state."""
+        """The keys of offered entries that are not held here in the same state, by their digests."""
         mine = self.digests(offered)
         return [key for key, theirs in offered.items() if mine.get(key) != theirs]
 
     def to_hand_on(self, keys: Iterable[str]) -> list[Entry]:
-        """The entries of those of the keys that are here."""
+        """The entries of those of these keys that are held here, for handing them over."""
         now_s = self._clock.monotonic()
         with self.lock:
             found = (self.entries.peek(key, now_s) for key in keys)
             return [entry for entry in found if entry is not None]
 
     def drop(self, digests: Mapping[str, int]) -> int:
-        """Forget entries that others hold, unless they have changed since; how many those were."""
+        """Remove entries that other devices hold, unless they have changed since; returns their number."""
         with self.lock:
             unchanged = [k for k, now in self.entries.digests(digests).items() if now == digests[k]]
             return sum(self.entries.drop(key) for key in unchanged)
 
     def place_by(self, place: Callable[[str], Place]) -> None:
-        """Other nodes are there, so other keys are needed here."""
+        """Set a new priority function, after the nodes have changed."""
         with self.lock:
             self.entries.place_by(place)
 

@@ -1,8 +1,8 @@
-"""Order among writes without a common clock: Lamport's counters, made unique by the writer.
+"""Order of writes without a common clock: Lamport counters, made unique by the id of the writer.
 
-A device that has met no other would count from 1, and its writes would lose to all earlier writes of others.
-Therefore counters do not fall behind the date (hybrid logical clocks, Kulkarni et al., 2014). A wrong date
-does no harm: a device that sees a stamp goes above it.
+A device that has not communicated with others would count from 1, and its writes would lose to all earlier
+writes of others. Therefore counters are at least as high as the date requires (hybrid logical clocks,
+Kulkarni et al., 2014). A wrong date does no harm: a device that receives a stamp continues above it.
 """
 
 from __future__ import annotations
@@ -11,50 +11,50 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 EPOCH_S: Final = 1_577_836_800.0
-"""Start of the year 2020; a device whose date is earlier takes it for this."""
+"""Start of the year 2020 [s since 1970]. Earlier dates count as this one."""
 TICKS_PER_S: Final = 2**16
 LATEST_DATE: Final = 2**50
-"""Counters follow the date for five hundred years."""
+"""Counters follow the date for about five hundred years, up to this value."""
 
 
 class Stamp(NamedTuple):
-    """When something was written; ordered by counter, then writer.
+    """Logical time of a write; ordered by counter, then writer.
 
-    A tuple and no dataclass, as merging compares stamps all the time.
+    A tuple rather than a dataclass, as merging compares many stamps.
     """
 
     counter: int
-    """Above every counter that the writer had seen; 0 only in `NEVER`."""
+    """Higher than every counter that the writer had received; 0 only in `NEVER`."""
     writer: int
-    """The writer, 64 bits. Fresh at each start of a node: one that forgot its counter would use stamps
-    twice."""
+    """The writer, 64 bits. Random at each start of a node: a node that lost its counter would otherwise use
+    stamps twice."""
 
 
 NEVER: Final = Stamp(0, 0)
-"""Before every write."""
+"""Earlier than every write."""
 
 
 def date_counter(wall_s: float) -> int:
-    """The least counter of what is written at a date, in seconds since 1970."""
+    """The lowest counter of a write at this date, in seconds since 1970."""
     return min(LATEST_DATE, int(max(0.0, wall_s - EPOCH_S) * TICKS_PER_S))
 
 
 class LamportClock:
-    """Gives stamps later than all that were seen (Lamport 1978). Not thread-safe.
+    """Creates stamps later than all that were received (Lamport 1978). Not thread-safe.
 
     Parameters
     ----------
     writer : int
         The writer, 64 bits; see `Stamp`.
     least : callable
-        The least counter of a write now.
+        Returns the lowest counter of a write at the current time.
     """
 
     def __init__(self, writer: int, least: Callable[[], int] = lambda: 0) -> None:
         self.writer = writer
         self._least = least
         self.counter = 0
-        """The highest that was seen or given."""
+        """The highest counter that was received or created."""
 
     def next(self) -> Stamp:
         """A stamp for a new write."""
@@ -62,5 +62,5 @@ class LamportClock:
         return Stamp(self.counter, self.writer)
 
     def witness(self, stamp: Stamp) -> None:
-        """Take notice of a write: all stamps from here on are later."""
+        """Record the stamp of another write: all stamps created from here on are later."""
         self.counter = max(self.counter, stamp.counter)

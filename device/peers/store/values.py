@@ -1,14 +1,15 @@
-"""What a key holds, as states that merge: so that splits, retries and duplicates do no harm (5.4.3).
+"""The values of keys, as states that can be merged: tolerates partitions, retries and duplicates (5.4.3).
 
-A value is one of three. A *register* is one byte string: the last writer wins. A *list* is a set of byte
-strings, each with the stamp of its addition or removal. *Counters* hold, per contributor, what it has added
-in all: the larger number wins, so nothing is counted twice. Deleting a key clears everything that was
-written up to a stamp. Two states of a key merge into one, and it does not matter in which order, how often,
-or over which devices they come (Shapiro et al., Conflict-free Replicated Data Types, 2011).
+There are three kinds of values. A *register* is one byte string: the last writer wins. A *list* is a set of
+byte strings, each with the stamp of its addition or removal. *Counters* hold, per contributor, the total that
+it has added: of two totals the larger one is used, so that nothing counts twice. Deleting a key removes
+everything that was written up to a stamp. Two states of a key merge into one. The result does not depend on
+the order, the number of copies, or the devices over which the states arrive (Shapiro et al., Conflict-free
+Replicated Data Types, 2011).
 
-Each write in a state has its stamp, and everything that is dropped is dropped by stamp: what `cleared`
-covers, the oldest items of a list that is full, and what was written before a later write of *another* kind
-of value. Hence a state that drops early and one that drops late come to the same.
+Each write in a state has its stamp, and everything that is dropped is dropped by stamp: writes up to
+`cleared`, the oldest items of a full list, and writes before a later write of *another* kind of value.
+Therefore the result does not depend on when a state is trimmed.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from nearsight.device.peers.store.stamps import NEVER, Stamp
 MAX_KEY_BYTES: Final = 512
 """Longest key, and longest name of a counter, in UTF-8."""
 MAX_ITEMS: Final = 256
-"""Most items of a list, removed ones included; the oldest make room. The same on all devices."""
+"""Maximum number of items of a list, including removed ones; the oldest are dropped. Equal on all devices."""
 MAX_LIST_BYTES: Final = 512 * 1024
-"""Most bytes of the items of a list together; the oldest make room, but for the newest."""
+"""Maximum total bytes of the items of a list; the oldest are dropped, but never the newest."""
 MAX_CONTRIBUTORS: Final = 256
-"""Most contributors to the counters of one key; those that began first make room."""
+"""Maximum number of contributors to the counters of a key; those that began first are dropped."""
 MAX_COUNTERS_BYTES: Final = 512 * 1024
-"""Most bytes of the counters of one key; those that began first make room, but for the latest."""
+"""Maximum bytes of the counters of a key; contributors that began first are dropped, but never the last."""
 
 _STAMP_BYTES = 18  # a counter and a writer, as on the wire
 _ENTRY_BYTES = 64  # stamps, time to live and field headers of one entry
@@ -43,7 +44,7 @@ _COUNT_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A byte string, last writer wins."""
+    """A byte string; the last writer wins."""
 
     value: bytes
     stamp: Stamp
@@ -65,7 +66,7 @@ class ItemList:
     items: tuple[ListItem, ...]
 
     def values(self) -> tuple[bytes, ...]:
-        """The items of the list, oldest first."""
+        """The items of the list without removed ones, oldest first."""
         return tuple(item.value for item in self.items if not item.removed)
 
 
@@ -74,16 +75,16 @@ class Contribution:
     """The sums of one contributor."""
 
     contributor: int
-    """64 bits, fresh for each beginning."""
+    """Random id, 64 bits. A contributor that starts again uses a new one."""
     began: Stamp
-    """When it began to count."""
+    """Stamp of its first addition."""
     counts: Mapping[str, int]
     """Its sums since then; none is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Sums over contributors, ordered by their beginnings; use `counters` to make one."""
+    """Sums over contributors, ordered by their first additions; use `counters` to make one."""
 
     contributions: tuple[Contribution, ...]
 
@@ -100,39 +101,39 @@ Value = Register | ItemList | Counters
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The whole state of one key at one time."""
+    """The complete state of a key at one time."""
 
     key: str
-    """Which key."""
+    """The key."""
     cleared: Stamp = NEVER
-    """Everything up to this was deleted; `NEVER` if nothing was."""
+    """Everything written up to this stamp is deleted; `NEVER` if nothing is."""
     value: Value | None = None
-    """None: it was deleted, and this says so to others (a tombstone)."""
+    """None: the key is deleted, and this entry carries the deletion to other devices (a tombstone)."""
     expires_s: float | None = None
-    """When the entry ends, on the clock of this device; None: it does not."""
+    """Time at which the entry expires, on the clock of this device [s]; None: it does not."""
     renewed: Stamp = NEVER
-    """The write that said so. Whichever write was last, removals aside, decides how long the key lives. Only
-    to be given for counters, whose additions have no stamps of their own."""
+    """Stamp of the write that set ``expires_s``: the last write that was not a removal. Pass it only for
+    counters, whose additions have no stamps of their own."""
 
     @property
     def empty(self) -> bool:
-        """Whether a reader finds nothing: the key was deleted, or all items of its list were removed."""
+        """Whether a read finds nothing: the key was deleted, or all items of its list were removed."""
         return self.value is None or (isinstance(self.value, ItemList) and not self.value.values())
 
 
 def item_list(items: Iterable[ListItem]) -> ItemList:
-    """A list of these; of equal items the latest counts."""
+    """A list of these items; of equal items the latest is kept."""
     latest: dict[bytes, ListItem] = {}
     for item in items:
         known = latest.get(item.value)
-        # With one stamp for both (a writer's fault), removal wins everywhere.
+        # If both have the same stamp (an error of the writer), the removal wins on all devices.
         if known is None or (item.stamp, item.removed) > (known.stamp, known.removed):
             latest[item.value] = item
     return ItemList(tuple(sorted(latest.values(), key=lambda item: (item.stamp, item.value))))
 
 
 def counters(contributions: Iterable[Contribution]) -> Counters:
-    """Counters of these; per contributor its latest beginning, and the highest of each number since then."""
+    """Counters of these contributions: per contributor the latest start and the highest of each sum."""
     by_contributor: dict[int, Contribution] = {}
     for contribution in contributions:
         known = by_contributor.get(contribution.contributor)
@@ -154,12 +155,12 @@ def _without_zeros(contribution: Contribution) -> Contribution:
 
 
 def check_key(key: str, what: str = "key") -> None:
-    """Refuse what cannot be a key, or the name of a counter.
+    """Check that a text is valid as a key or as the name of a counter.
 
     Raises
     ------
     InvalidArgument
-        If it is empty, no valid Unicode, longer than `MAX_KEY_BYTES` in UTF-8, or has a NUL.
+        If it is empty, not valid Unicode, longer than `MAX_KEY_BYTES` in UTF-8, or contains a NUL.
     """
     try:
         length = len(key.encode())
@@ -172,7 +173,7 @@ def check_key(key: str, what: str = "key") -> None:
 
 
 def canonical(entry: Entry) -> Entry:
-    """The entry without what it says to be deleted, and within the limits: as merging leaves it behind."""
+    """The entry without its deleted parts and within the limits: the form that merging produces."""
     cleared = max(entry.cleared, _overflow(entry.value))
     value = _written_after(entry.value, cleared)
     renewed = max(entry.renewed, cleared, _renewal(value))
@@ -182,12 +183,12 @@ def canonical(entry: Entry) -> Entry:
 
 
 def latest_stamp(entry: Entry) -> Stamp:
-    """The latest write that the entry tells of: a clock has to be past it before it writes this key."""
+    """The latest write in the entry. A clock must be past it before it stamps a write of this key."""
     return max(entry.renewed, entry.cleared, _latest(entry.value))
 
 
 def merged(one: Entry, other: Entry) -> Entry:
-    """The state that knows what both know: commutative, associative and idempotent.
+    """The state that contains both entries: commutative, associative and idempotent.
 
     Raises
     ------
@@ -206,7 +207,7 @@ def merged(one: Entry, other: Entry) -> Entry:
         value = _joined(mine, theirs)
         cleared = max(cleared, _overflow(value))
         value = _written_after(value, cleared)
-    else:  # the last writer decides what kind of value this is; what was before is as good as deleted
+    else:  # the last writer decides the kind of the value; all earlier writes count as deleted
         older, newer = sorted((mine, theirs), key=_latest)
         cleared = max(cleared, _latest(older))
         value = _written_after(newer, cleared)
@@ -217,13 +218,13 @@ def merged(one: Entry, other: Entry) -> Entry:
 
 
 def unknown_to_writer(written: Entry, held: Entry) -> Entry | None:
-    """The part of what is held that the writer of a state must know: what its write lost to.
+    """The part of the held state that the writer of a state lacks: what overrides its write.
 
     Returns
     -------
     Entry or None
-        Deletions that cover the write; the register that won; the same items and contributions as they are
-        held; None if the write says all that there is about it.
+        Deletions that cover the write; the register that won; the same items and contributions in the state
+        held here. None if the write already contains all of it.
     """
     held = canonical(held)
     value = _about_the_same(written.value, held.value)
@@ -234,7 +235,7 @@ def unknown_to_writer(written: Entry, held: Entry) -> Entry | None:
 
 
 def digest(entry: Entry) -> int:
-    """64 bits that differ when the states differ; how long they live is left out, as clocks differ."""
+    """A hash of 64 bits that differs if the states differ. Excludes the time to live, as clocks differ."""
     hashed = xxhash.xxh3_64()
     hashed.update(_pack(entry.cleared, 0))
     match entry.value:
@@ -256,7 +257,7 @@ def digest(entry: Entry) -> int:
 
 
 def size_bytes(entry: Entry) -> int:
-    """About what the entry takes as a message; what limits on bytes refer to."""
+    """Approximate size of the entry as a message; limits on bytes refer to this size."""
     size = _ENTRY_BYTES + len(entry.key)
     match entry.value:
         case Register(value):
@@ -287,17 +288,17 @@ def _latest(value: Value | None) -> Stamp:
 
 
 def _renewal(value: Value | None) -> Stamp:
-    """The latest write that says how long the key lives: a removal from a list says nothing of it."""
+    """The last write that sets the time to live; removals from a list do not."""
     if isinstance(value, ItemList):
         return next((item.stamp for item in reversed(value.items) if not item.removed), NEVER)
     return _latest(value)
 
 
 def _overflow(value: Value | None) -> Stamp:
-    """Up to which stamp a value has to lose its oldest parts, to be within the limits; `NEVER` if it is.
+    """The stamp up to which a value must drop its oldest parts to be within the limits; else `NEVER`.
 
-    What goes counts as deleted: else an older part that came later would find the room of a newer one. That
-    holds as parts never shrink; therefore a contributor that begins anew takes a new name.
+    Dropped parts count as deleted. Otherwise an older part that arrives later could take the place of a newer
+    one. This requires that parts never shrink; therefore a contributor that starts again uses a new id.
     """
     match value:
         case ItemList(items):
@@ -321,13 +322,13 @@ def _up_to(parts: list[tuple[Stamp, int]], most: int, most_bytes: int) -> Stamp:
 
 
 def contribution_bytes(contribution: Contribution) -> int:
-    """About what the sums of one contributor take as a message."""
+    """Approximate size of the sums of one contributor as a message."""
     counts = contribution.counts
     return _STAMP_BYTES + 10 + sum(map(len, counts)) + len(counts) * _COUNT_BYTES
 
 
 def _written_after(value: Value | None, cleared: Stamp) -> Value | None:
-    """The part of the value that was written after the stamp; the value itself if that is all."""
+    """The part of the value that was written after the stamp; the same object if that is all of it."""
     match value:
         case Register(stamp=stamp):
             return value if stamp > cleared else None
@@ -356,7 +357,7 @@ def _joined(mine: Value, theirs: Value) -> Value:
 
 
 def _about_the_same(written: Value | None, held: Value | None) -> Value | None:
-    """The part of what is held that is about what was written, if it says something else."""
+    """The part of the held value that concerns the written items or contributors, if it differs."""
     if isinstance(written, Register) and isinstance(held, Register):
         return held if held != written else None
     if isinstance(written, ItemList) and isinstance(held, ItemList):
