@@ -1,5 +1,5 @@
-"""What at least two tiers share, as one package per subject; imports no tier.
+"""Code that at least two tiers share, as one package per subject; imports no tier.
 
-The root holds errors, clock, logging, metrics, and tools as general as these; it imports no subject. Subjects
-import each other in one direction.
+The root holds errors, clock, logging, metrics and similar general tools, and imports no subject. Imports
+between subjects go in one direction.
 """

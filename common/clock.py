@@ -1,4 +1,4 @@
-"""Time as an argument: decisions and waits take a `Clock`, so that tests and the simulator own the time."""
+"""Time as an argument: decisions and waits take a `Clock`, so that tests and the simulator control it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a component reads the time."""
+    """Source of the current time."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start; never goes back."""
+        """Seconds since an arbitrary start; never decreases."""
 
     def wall(self) -> float:
         """Seconds since the epoch; for logs and files, never for intervals."""
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the operating system."""
 
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
 
 
 class ManualClock:
-    """A clock that moves only when told to: for tests and simulation."""
+    """A clock that only `advance` moves; for tests and simulation."""
 
     def __init__(self, now_s: float = 0.0) -> None:
         self._now_s = now_s

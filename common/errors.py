@@ -1,30 +1,31 @@
-"""Every error that nearsight raises, in one tree, and the status code that each becomes on the wire.
+"""All errors that nearsight raises, in one tree, and the status code of each in a response.
 
-The tree says whose fault an error is; code that handles errors asks for a branch, never for a text::
+The tree shows which side must act. Code that handles errors tests the class and never the text::
 
     NearsightError
     ├── CallerError                  the caller must change the call: a retry cannot help
     │   ├── InvalidArgument          INVALID_ARGUMENT
-    │   │   ├── InvalidImage           not an image, empty, truncated
-    │   │   ├── ImageTooLarge          over the byte or pixel limit
-    │   │   └── InvalidMessage         bytes that are no valid message of this protocol
+    │   │   ├── InvalidImage           not an image, empty or truncated
+    │   │   ├── ImageTooLarge          exceeds the limit of bytes or pixels
+    │   │   └── InvalidMessage         not a valid message of this protocol
     │   ├── NotFound                 NOT_FOUND: no such catalogue, object or method
     │   └── Unauthenticated          UNAUTHENTICATED: wrong, missing or unknown key
-    │       └── PermissionDenied       PERMISSION_DENIED: a key that may not do this
-    ├── PeerError                    expected failures of a peer: may pass, another tier may answer
+    │       └── PermissionDenied       PERMISSION_DENIED: the key has no right to do this
+    ├── PeerError                    expected failure of a peer: may be temporary, another tier may answer
     │   ├── DeadlineExceeded         DEADLINE_EXCEEDED
-    │   ├── Overloaded               OVERLOADED: queue full, or queued for too long
-    │   └── Unavailable              UNAVAILABLE: nobody there, or it went away in mid-request
-    ├── Cancelled                    UNAVAILABLE: the caller itself ended the request: cancel() or close()
-    ├── InternalError                INTERNAL: a bug on the other side; details stay in its log
+    │   ├── Overloaded               OVERLOADED: the queue is full, or the request waited too long in it
+    │   └── Unavailable              UNAVAILABLE: no connection, or it was lost during the request
+    ├── Cancelled                    UNAVAILABLE: the caller ended the request by cancel() or close()
+    ├── InternalError                INTERNAL: a bug of the peer; its log holds the details
     └── SetupError                   this machine or its files must change before a daemon can start
         ├── ConfigurationError         a setting is wrong
         ├── MissingDependency          an optional library is not installed
         ├── AddressInUse               the port is taken
         └── CorruptStore               a database or profile cannot be read; it is never overwritten
-            └── ForeignStore             it is not damaged, but another application's or a newer version's
+            └── ForeignStore             the file is intact, but of another application or a newer version
 
-Errors carry ``advice``, the next step for a person, apart from the message. Commands print both on one line.
+Errors carry ``advice``, the next step for the user, separately from the message. Commands print both on one
+line.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class NearsightError(Exception):
     message : str
         What happened, in one line.
     advice : str
-        The next step to take, in one line; empty if there is none.
+        The next step for the user, in one line; empty if there is none.
     """
 
     code: StatusCode = StatusCode.INTERNAL
@@ -72,7 +73,7 @@ class NearsightError(Exception):
         return f"{self.message}; {self.advice}" if self.advice else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions pickle by their positional arguments; ours has a keyword to carry along.
+        # Exceptions are pickled with their positional arguments only; ``advice`` is a keyword.
         return (_rebuild, (type(self), self.message, self.advice))
 
 
@@ -81,26 +82,26 @@ def _rebuild(cls: type[NearsightError], message: str, advice: str) -> NearsightE
 
 
 class CallerError(NearsightError):
-    """The call itself is wrong; repeating it cannot succeed."""
+    """The call itself is wrong; a retry cannot succeed."""
 
     code = StatusCode.INVALID_ARGUMENT
     exit_code = 2
 
 
 class InvalidArgument(CallerError):
-    """An argument is outside what the call accepts."""
+    """An argument is outside the range that the call accepts."""
 
 
 class InvalidImage(InvalidArgument):
-    """The bytes are not an image that can be decoded."""
+    """The bytes cannot be decoded as an image."""
 
 
 class ImageTooLarge(InvalidArgument):
-    """The image is over the limit of bytes or of declared pixels."""
+    """The image exceeds the limit of bytes or of declared pixels."""
 
 
 class InvalidMessage(InvalidArgument):
-    """The frames are not a valid message of this protocol."""
+    """The bytes are not a valid message of this protocol."""
 
 
 class NotFound(CallerError):
@@ -110,14 +111,14 @@ class NotFound(CallerError):
 
 
 class Unauthenticated(CallerError):
-    """The peer does not accept this key, or is not who it should be."""
+    """The peer does not accept this key, or does not have the expected key itself."""
 
     code = StatusCode.UNAUTHENTICATED
     exit_code = 3
 
 
 class PermissionDenied(Unauthenticated):
-    """The peer knows this key, which may not do this."""
+    """The peer accepts this key, but the key has no right to do this."""
 
     code = StatusCode.PERMISSION_DENIED
 
@@ -130,7 +131,7 @@ class PeerError(NearsightError):
 
 
 class DeadlineExceeded(PeerError):
-    """No answer came within the time that the caller gave."""
+    """No response arrived within the time that the caller gave."""
 
     code = StatusCode.DEADLINE_EXCEEDED
 
@@ -140,19 +141,19 @@ class Overloaded(PeerError):
 
     code = StatusCode.OVERLOADED
     tier: str = ""
-    """Which tier refused, as far as it is known: the one that was asked, or one behind it."""
+    """Tier that refused, if known: the called one or a tier behind it. Empty if unknown."""
 
 
 class Unavailable(PeerError):
-    """The peer cannot be reached, or went away in mid-request."""
+    """The peer cannot be reached, or its connection was lost during the request."""
 
     code = StatusCode.UNAVAILABLE
     reached: bool = True
-    """False: nobody was there to be asked."""
+    """False if no connection was made, so the peer did not receive the request."""
 
 
 class Cancelled(NearsightError):
-    """The caller itself ended the request: it cancelled it, or closed what was serving it."""
+    """The caller ended the request: it cancelled it, or closed the client or server that handled it."""
 
     code = StatusCode.UNAVAILABLE
 
@@ -176,15 +177,15 @@ class MissingDependency(SetupError):
 
 
 class AddressInUse(SetupError):
-    """The address to listen on is taken or not ours."""
+    """The address to listen on is taken or does not belong to this machine."""
 
 
 class CorruptStore(SetupError):
-    """A database or profile cannot be read; it is left as it is."""
+    """A database or profile cannot be read; the file is not changed."""
 
 
 class ForeignStore(CorruptStore):
-    """The file is no database of ours, or one of a newer version."""
+    """The file is a database of another application, or one of a newer version."""
 
 
 _BY_CODE: dict[StatusCode, type[NearsightError]] = {
@@ -200,7 +201,7 @@ _BY_CODE: dict[StatusCode, type[NearsightError]] = {
 
 
 def error_from_status(code: StatusCode, message: str, advice: str = "") -> NearsightError:
-    """The error that a status other than OK stands for, ready to raise at the caller."""
+    """The error for a status other than OK, which the client raises to its caller."""
     return _BY_CODE[code](message, advice=advice)
 
 
@@ -220,7 +221,7 @@ EXIT_CODES = MappingProxyType(
         BROKEN_PIPE: "whoever read the output closed it",
     }
 )
-"""What the exit code of the ``nearsight`` command says, for scripts."""
+"""Meaning of each exit code of the ``nearsight`` command, for scripts."""
 
 _NO_ROOM = "make room, or write to another place, and give the command again"
 _NO_RIGHT = "give the right to it, or name another place"
@@ -238,7 +239,7 @@ _ADVICE = MappingProxyType(
 
 
 def refusal_of_machine(error: OSError) -> SetupError | None:
-    """What the operating system refused, as an error that a person can mend; None if it may be a bug."""
+    """An error with advice for a refusal by the operating system; None if the cause may be a bug."""
     if error.errno is None or error.errno not in _ADVICE:
         return None
     names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]

@@ -1,4 +1,4 @@
-"""A folder in which one process works at a time."""
+"""A lock on a folder, so that one process works in it at a time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _log = get_logger("folder")
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes that lock this folder waiting, as long as the block runs.
+    """Hold an exclusive lock on a folder while the block runs; other processes that lock it wait.
 
-    Where the folder cannot be opened or its disk has no locks, nobody waits.
+    Without any lock, the block runs at once if the folder cannot be opened or its file system has no locks.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY)
@@ -31,7 +31,7 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             _log.info("another process works in this folder: waiting for it", folder=str(folder))
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:  # some network disks
+        except OSError as error:  # on some network file systems
             _log.debug("the folder cannot be locked", folder=str(folder), error=str(error))
         yield
     finally:

@@ -1,8 +1,8 @@
-"""Structured logs: daemons and commands write them to standard error, text for people or JSON for machines.
+"""Structured logs: daemons and commands write them to standard error, as text for people or as JSON.
 
-A program that embeds the SDK sets nothing of this up. There, lines go to Python's ``logging``, to the loggers
-below ``nearsight``, and nothing is printed unless the program asks for it. One that configures structlog gets
-them from structlog.
+A program that embeds the SDK does not call `configure_logging`. Its log lines go to the loggers below
+``nearsight`` of Python's ``logging``, and are printed only if the program configures that. If the program
+configures structlog, the lines go to structlog.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console",
     level : str
         Name of the lowest level that is printed.
     log_format : {"console", "json"}
-        Text for a person or one JSON object per line.
+        Text for people, or one JSON object per line.
     **context
-        Values on every line, of every thread, such as ``daemon="edge"``.
+        Values on every line of every thread, such as ``daemon="edge"``.
     """
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
@@ -42,7 +42,7 @@ def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console",
     def add_context(
         logger: object, method: str, event: structlog.typing.EventDict
     ) -> structlog.typing.EventDict:
-        # Not through contextvars: a new thread starts without those of the thread that made it.
+        # Context variables would not work: a new thread starts without those of its creator.
         del logger, method
         return {**context, **event}
 
@@ -57,14 +57,14 @@ def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console",
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        # Found at each line, as programs and tests replace it.
+        # Read for each line, because programs and tests replace ``sys.stderr``.
         logger_factory=lambda *_: _Lines(sys.stderr),
         cache_logger_on_first_use=False,
     )
 
 
 class _Lines(structlog.PrintLogger):
-    """Writes lines; what cannot be written is lost: a full disk or a closed pipe must not end who logs."""
+    """Writes lines. Failed writes are ignored: a full disk or a closed pipe must not end a thread."""
 
     def msg(self, message: str) -> None:
         with suppress(OSError):
@@ -76,7 +76,7 @@ class _Lines(structlog.PrintLogger):
 def _printable_values(
     logger: object, method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Text of others, such as a label or a name, must not steer the terminal that shows the log."""
+    """Escape control characters in values; labels and names from peers could alter the terminal."""
     del logger, method
     return {
         key: printable(value, lines=key in _OF_LINES) if isinstance(value, str) else value
@@ -85,7 +85,7 @@ def _printable_values(
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    """A logger whose lines carry ``component=name``; in ``logging`` it is called ``nearsight.NAME``."""
+    """A logger whose lines carry ``component=name``; in ``logging`` its name is ``nearsight.NAME``."""
     decides = cast("type[structlog.typing.BindableLogger]", _bound_logger)
     return cast(
         "structlog.typing.FilteringBoundLogger",
@@ -94,7 +94,7 @@ def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
 
 
 def _bound_logger(logger: object, processors: Any, context: dict[str, Any]) -> object:
-    """Where a line goes: structlog if it is configured by then, else ``logging``. Asked for each line."""
+    """The logger for one line: structlog if it is configured by now, else ``logging``."""
     if structlog.is_configured():
         return structlog.get_config()["wrapper_class"](logger, processors=processors, context=context)
     values = dict(context)
@@ -105,7 +105,7 @@ def _bound_logger(logger: object, processors: Any, context: dict[str, Any]) -> o
 def _as_text(
     logger: object, method: str, event: structlog.typing.EventDict
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """A line as ``logging`` takes it: its values in the text, the exception apart."""
+    """A line for ``logging``: the values are part of the text, the exception is passed separately."""
     del logger, method
     text, exc_info = event.pop("event"), event.pop("exc_info", None)
     shown = f" ({', '.join(f'{name}={value!r}' for name, value in event.items())})" if event else ""
@@ -113,7 +113,7 @@ def _as_text(
 
 
 _CALLER = 4
-"""Frames from ``logging`` to whoever logs: structlog's are between them."""
+"""Number of stack frames between ``logging`` and the caller; they belong to structlog."""
 
-# Without this, ``logging`` prints warnings of libraries on its own.
+# Without a handler, ``logging`` itself prints warnings of libraries.
 logging.getLogger("nearsight").addHandler(logging.NullHandler())

@@ -1,6 +1,6 @@
-"""Prometheus metrics of one daemon, in a registry of its own so that several daemons fit in one process.
+"""Prometheus metrics of one daemon, in a registry of their own, so that several daemons fit in one process.
 
-The metrics of calls are here, as every daemon serves calls. A tier adds its own::
+The metrics of calls are here, because every daemon serves calls. A tier adds its own::
 
     hits = prometheus_client.Counter("nearsight_cache_hits", "...", registry=metrics.registry)
 """
@@ -38,7 +38,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class DaemonMetrics:
-    """Counts what a daemon does; an observer of its `RpcServer`.
+    """Metrics of one daemon; an observer of its `RpcServer`.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class DaemonMetrics:
     ) -> None:
         """Count one answered call (see ``ServerObserver``)."""
         series = self._series.get((service, method, code))
-        if series is None:  # looked up once: labels cost more than the counting
+        if series is None:  # looked up once: finding the labels costs more than counting
             by_method = (self._queue, self._compute, self._received, self._sent)
             series = (
                 self._calls.labels(service, method, code.name),
@@ -112,7 +112,7 @@ class DaemonMetrics:
         sent.inc(sent_bytes)
 
     def on_connections(self, count: int, held_bytes: int) -> None:
-        """Note how many clients there are and what they hold (see ``ConnectionObserver``)."""
+        """Set the number of clients and the memory that they occupy (see ``ConnectionObserver``)."""
         self._connections.set(count)
         self._held.set(held_bytes)
 
@@ -121,7 +121,7 @@ class DaemonMetrics:
         self._dropped.labels(reason).inc()
 
     def on_thread_crash(self) -> None:
-        """Count a thread that ended with an exception nobody handled."""
+        """Count a thread that ended with an unhandled exception."""
         self._crashes.inc()
 
     def start_http(self, listen: str) -> str:
@@ -130,17 +130,17 @@ class DaemonMetrics:
         Parameters
         ----------
         listen : str
-            ``host:port`` or ``[host]:port``; port 0 picks a free one; empty serves nothing.
+            ``host:port`` or ``[host]:port``. Port 0 chooses a free one. Empty: nothing is served.
 
         Returns
         -------
         str
-            The bound address, ``127.0.0.1:41873``; empty if nothing is served.
+            The bound address, such as ``127.0.0.1:41873``; empty if nothing is served.
 
         Raises
         ------
         AddressInUse
-            If the port is taken or the host is not ours.
+            If the port is taken or the host does not belong to this machine.
         ConfigurationError
             If ``listen`` has another form.
         """
@@ -169,11 +169,11 @@ class DaemonMetrics:
 
 class _HttpHandler(WSGIRequestHandler):
     def log_message(self, format: str, *_: Any) -> None:  # noqa: A002  # the name is the base's
-        """Say nothing of requests."""
+        """Log nothing: the base class writes a line per request."""
 
 
 class _HttpServer(ThreadingMixIn, WSGIServer):
-    """Serves metrics to few at a time: where one more comes, the connection that is open longest is cut."""
+    """Serves metrics over at most ``max_connections`` connections; a further one closes the oldest."""
 
     daemon_threads = True
     max_connections = 16
@@ -210,7 +210,7 @@ class _HttpServer(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke is no news."""
+        """Log nothing: a broken connection needs no action."""
 
 
 class _HttpServerV6(_HttpServer):
@@ -218,29 +218,29 @@ class _HttpServerV6(_HttpServer):
 
 
 def _cut(connection: socket.socket) -> None:
-    with suppress(OSError):  # it ended by itself
+    with suppress(OSError):  # the client has closed it already
         connection.shutdown(socket.SHUT_RDWR)
 
 
 class Readings(Collector):
-    """Metrics that are read from the state of something whenever they are scraped.
+    """Metrics that are computed from current state at each scrape.
 
     Parameters
     ----------
     read : callable
-        Makes the metrics of now.
+        Returns the current metrics.
     """
 
     def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         return self._read()
 
 
 def labelled(kind: _Kind, name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    """A metric with one label, and the value that it has for each."""
+    """A metric with one label, and its value for each label value."""
     family = kind(name, text, labels=[label])
     for of, value in values.items():
         family.add_metric([of], value)
@@ -248,7 +248,7 @@ def labelled(kind: _Kind, name: str, text: str, label: str, values: Mapping[str,
 
 
 def parse_listen(listen: str, setting: str = "metrics_listen") -> tuple[str, int]:
-    """Host and port of ``host:port`` or ``[host]:port``, given in a setting.
+    """Split the value of a setting, ``host:port`` or ``[host]:port``, into host and port.
 
     Raises
     ------

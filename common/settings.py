@@ -1,8 +1,8 @@
-"""Groups of settings, as applications and daemons build them: frozen, checked, without unknown names.
+"""Base of all groups of settings: frozen, validated, without unknown names.
 
-Whoever builds a group in Python gets a `ConfigurationError` of one line for a value that cannot work. Where a
-file or a message is validated (``model_validate``), pydantic's own error goes to whoever reads that: it knows
-where each value came from.
+A group that is built in Python raises a `ConfigurationError` of one line for an invalid value.
+``model_validate``, which validates files and messages, raises pydantic's own error instead: its caller knows
+the origin of each value.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from nearsight.common.errors import ConfigurationError
 
 
 class Complaint(NamedTuple):
-    """The first thing that a validation found wrong."""
+    """The first error of a validation."""
 
     path: tuple[str, ...]
-    """Names that lead to the value; empty if it is the whole."""
+    """Names that lead to the value; empty if the error concerns the whole group."""
     text: str
-    """What is wrong with it, in one line."""
+    """The error in one line."""
 
 
 def first_complaint(error: ValidationError) -> Complaint:
-    """What to tell a person, instead of pydantic's block of text."""
+    """The first error of a validation as one line for the user, instead of pydantic's block of text."""
     complaints = error.errors(include_url=False)
     first = complaints[0]
     path = tuple(str(part) for part in first["loc"])
@@ -41,12 +41,12 @@ class SettingsGroup(BaseModel):
     Raises
     ------
     ConfigurationError
-        If a value cannot work, or a name is not known.
+        If a value is invalid or a name is unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    if not TYPE_CHECKING:  # pydantic's types of the arguments stay
+    if not TYPE_CHECKING:  # type checkers keep pydantic's types of the arguments
 
         def __init__(self, **values: Any) -> None:
             try:
@@ -54,7 +54,7 @@ class SettingsGroup(BaseModel):
             except ValidationError as error:
                 raise _configuration_error(type(self), error) from error
 
-        # Groups within what is validated are then built as those of pydantic, and it keeps their place.
+        # With this mark, pydantic builds nested groups by itself and keeps their path for its errors.
         __init__.__pydantic_base_init__ = True
 
 

@@ -1,34 +1,34 @@
-"""Text that came from others, made safe to show: labels, names and messages may hold anything."""
+"""Escapes control characters in text from others: labels, names and messages may hold any character."""
 
 from __future__ import annotations
 
 import re
 
 _STEERING = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and line break, DEL, C1
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of writing
-    "\u2028\u2029"  # other line breaks
-    "\ud800-\udfff]"  # no characters: they cannot be encoded
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and line break, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # writing direction
+    "\u2028\u2029"  # further line breaks
+    "\ud800-\udfff]"  # surrogates: they cannot be encoded
 )
 _BREAKING = re.compile("[\t\n]")
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    r"""The text with each character that steers a terminal as an escape such as ``\x1b``.
+    r"""The text with each character that controls a terminal replaced by an escape such as ``\x1b``.
 
     Parameters
     ----------
     text : str
-        Anything.
+        Any text.
     lines : bool
-        Leave tabs and line breaks; for text of our own that has several lines.
+        Keep tabs and line breaks; for own text that has several lines.
     """
     text = _STEERING.sub(_escaped, text)
     return text if lines else _BREAKING.sub(_escaped, text)
 
 
 def printable_json(text: str) -> str:
-    """The same for a JSON document, which stays the same value."""
+    """Escape control characters in a JSON document; its value stays the same."""
     return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
