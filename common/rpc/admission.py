@@ -1,10 +1,11 @@
-"""The bounded queue of a server, without threads: which requests wait, for how long, and whose turn it is.
+"""The bounded queue of a server, without threads: order of service, waiting time and refusals.
 
-Fair: peers are served in turn, and the clients that a peer speaks for in turn again, so that whoever sends
-much waits behind his own requests. A peer of which nothing waited comes first, once in a round (sparse flows
-of FQ-CoDel, RFC 8290). Early: a request is refused as soon as the measured time per request says
-that it would wait for too long. Nothing is dropped silently: a request that leaves the queue without being
-served is handed back with the error to answer.
+The order is fair. Peers are served round-robin, and within a peer its clients are served round-robin, so a
+sender of many requests delays its own requests only. A peer that had no waiting request is served before the
+others, once per round (sparse flows of FQ-CoDel, RFC 8290).
+
+Refusals are early. A request is refused as soon as the measured service time predicts that it would wait too
+long. Every request that leaves the queue unserved is returned with the error to answer.
 """
 
 from __future__ import annotations
@@ -21,29 +22,32 @@ from nearsight.common.rpc.settings import ServerSettings
 T = TypeVar("T")
 
 _CAUTION = 1.2
-"""How much longer the wait of a new request is assumed to be than foreseen. One that was let in is judged
-without it: it should be refused early or not at all, and the time per request varies."""
+"""Factor on the predicted wait of a new request. Requests that have passed one `sweep` are judged without it.
+The service time varies, and a request should be refused early or not at all."""
 _NEW_IN_A_ROW = 3
-"""Turns of new peers before one of an old one: somebody might connect anew for each request."""
+"""Consecutive turns of new peers before one turn of an old peer. It limits clients that open a connection per
+request."""
 
 _MEASURED = 64
-"""Requests over which the time per request is averaged: a shorter mean, once too high, refuses too many."""
+"""Number of requests over which the service time is averaged. After an outlier, a shorter mean refuses too
+many."""
 
 
 class Sender(NamedTuple):
-    """Whose turn a request takes."""
+    """Identity that the fair order of a request depends on."""
 
     peer: Hashable = None
-    """Who proved to own a key, or else a connection. Turns go round peers, since these cannot be invented."""
+    """The key that the peer proved to own, or else its connection. Turns rotate over peers, because a client
+    cannot forge this identity."""
     client: str = ""
-    """Who asks, as the peer says: an edge asks for many devices, which take its turns in turn."""
+    """Client id that the peer states. An edge sends requests for many devices, which share its turns."""
 
 
 _NOBODY = Sender()
 
 
 class Refused(NamedTuple, Generic[T]):
-    """A request that will not be served, what to answer, and for how long a further one would fare alike."""
+    """A refused request, the error to answer, and the predicted time until others are accepted again [s]."""
 
     item: T
     error: NearsightError
@@ -59,7 +63,7 @@ class _Waiting(NamedTuple, Generic[T]):
 
 @dataclass(slots=True)
 class _Peer(Generic[T]):
-    """What waits of one peer, by client, the one to be served next first."""
+    """Waiting requests of one peer, by client; the first client is served next."""
 
     clients: dict[str, deque[_Waiting[T]]] = field(default_factory=dict)
     turns_left: int = 0
@@ -73,31 +77,31 @@ class _Peer(Generic[T]):
 
 
 class AdmissionQueue(Generic[T]):
-    """Requests that wait for one of some workers.
+    """Requests that wait for a free worker.
 
-    `sweep` must be called every now and then while something waits, as refusals are found there: a client
-    that sends again whenever it is refused is thereby slowed down to that pace.
+    Call `sweep` regularly while requests wait: it finds the requests to refuse. A client that repeats each
+    refused request at once is thereby slowed down to the interval of the sweeps.
 
     Parameters
     ----------
     settings : ServerSettings
-        Limits, and the turns that one peer may take in a row.
+        Limits, and the consecutive turns of one peer.
     workers : int
-        Requests that are served at once.
+        Requests that are served at the same time.
     """
 
     def __init__(self, settings: ServerSettings, workers: int) -> None:
         self._settings = settings
         self._workers = workers
-        # The first peer is served next: of the new ones, or else of the old ones. Who was served goes behind
-        # the old ones, also if nothing more of it waits: until its turn comes it is not new again.
+        # The first peer of a ring is served next; new peers come before old ones. A served peer goes to the
+        # end of the old ones even without waiting requests, so it is not new again before its turn.
         self._new: dict[Hashable, _Peer[T]] = {}
         self._old: dict[Hashable, _Peer[T]] = {}
         self._new_in_a_row = 0
         self.size = 0
-        """Requests that wait."""
+        """Number of waiting requests."""
         self.unfit: list[Refused[T]] = []
-        """Requests that left a full queue; the next `sweep` hands them back."""
+        """Requests that were removed from a full queue; returned by the next `sweep`."""
         self._service_s = 0.0
         self._served = 0
         self._wait_s = 0.0
@@ -106,24 +110,24 @@ class AdmissionQueue(Generic[T]):
     def offer(
         self, item: T, *, now_s: float, deadline_s: float, sender: Sender = _NOBODY, idle: int = 0
     ) -> list[Refused[T]]:
-        """Take in a request, or not.
+        """Queue a request, or refuse it.
 
         Parameters
         ----------
         item : T
             The request.
         now_s, deadline_s : float
-            The time, and when nobody waits for the answer any more.
+            Current time, and the time at which the caller stops waiting for the answer.
         sender : Sender
-            Whose turn it takes.
+            Identity for the fair order.
         idle : int
-            Workers that have nothing to do: as many requests more may enter, since they leave at once.
+            Number of idle workers. The queue may hold this many more requests, because they leave at once.
 
         Returns
         -------
         list of Refused
-            Requests to answer with an error now. Where the queue is full, the last request of whoever has
-            most of them leaves it, and is handed back by `sweep`.
+            Requests to answer with an error now. If the queue is full, the last request of the sender with
+            the most requests is removed; `sweep` returns it later.
         """
         if deadline_s <= now_s:
             return [Refused(item, DeadlineExceeded("the time was over when the request arrived"))]
@@ -141,7 +145,7 @@ class AdmissionQueue(Generic[T]):
         return []
 
     def take(self, now_s: float) -> tuple[T | None, list[Refused[T]]]:
-        """The next request to serve, if any, and those before it that nobody waits for any more."""
+        """The next request to serve, if any, and the expired requests before it."""
         refused: list[Refused[T]] = []
         while self.size:
             waiting = self._pop()
@@ -152,13 +156,13 @@ class AdmissionQueue(Generic[T]):
         return None, refused
 
     def served(self, service_s: float) -> None:
-        """A worker took so long for a request."""
+        """Record the time that a worker spent on one request [s]."""
         self._served = min(self._served + 1, _MEASURED)
         self._service_s += (service_s - self._service_s) / self._served
         self._wait_s = self._service_s / self._workers
 
     def sweep(self, now_s: float) -> list[Refused[T]]:
-        """Remove all requests that waited for too long, or will have when it is their turn."""
+        """Remove all requests that have waited too long, or that are predicted to."""
         refused, self.unfit = self.unfit, []
         swept_s, self._swept_s = self._swept_s, now_s
         kept = 0
@@ -173,7 +177,7 @@ class AdmissionQueue(Generic[T]):
         return refused
 
     def _pop(self) -> _Waiting[T]:
-        """Remove the request whose turn it is."""
+        """Remove and return the request whose turn it is."""
         ring = self._new
         if not ring or self._new_in_a_row >= _NEW_IN_A_ROW:
             while self._old and not next(iter(self._old.values())).clients:
@@ -212,7 +216,7 @@ class AdmissionQueue(Generic[T]):
         return self._new.get(name) or self._old.get(name) or _Peer()
 
     def _in_order(self) -> list[_Waiting[T]]:
-        """All that wait, as they will be served if no others come."""
+        """All waiting requests in the order of service if no others arrive."""
         before = self._new, self._old, self._new_in_a_row, self.size
         self._new, self._old = ({name: peer.copy() for name, peer in one.items()} for one in before[:2])
         order = [self._pop() for _ in range(self.size)]
@@ -220,10 +224,7 @@ class AdmissionQueue(Generic[T]):
         return order
 
     def _drop_last(self, newest: Sender) -> T:
-        """Remove the last request of the client with most requests of the peer with most.
-
-        Of several peers with equally many it is the sender of the newest request, if it is among them.
-        """
+        """Remove the last request of the peer with the most requests, from its client with the most."""
         peer = self._peer(newest.peer)
         for other in (*self._new.values(), *self._old.values()):
             if other.size > peer.size:
@@ -236,9 +237,10 @@ class AdmissionQueue(Generic[T]):
     def _hopeless(
         self, waiting: _Waiting[T], now_s: float, ahead: int, caution: float = 1.0
     ) -> NearsightError | None:
-        """Why a request with so many before it will not be served; None if it may be.
+        """Reason why a request with ``ahead`` requests before it will not be served; None if it may be.
 
-        Of the first in line no prediction is needed, so that a wrong one never keeps all requests out.
+        The first request in the queue is judged without prediction, so that a wrong prediction cannot refuse
+        all requests.
         """
         limit_s = self._settings.queue_timeout_s
         if waiting.deadline_s <= now_s:
@@ -253,10 +255,10 @@ class AdmissionQueue(Generic[T]):
         return Overloaded(f"{text}{patience_s:.3g} s", advice="try again later")
 
     def _turned_away(self, item: T, error: NearsightError, ahead: int) -> Refused[T]:
-        """A refused request that had so many before it.
+        """The refusal of a request that had ``ahead`` requests before it.
 
-        The next would be let in when as many were served as were too many; half of the longest wait at most,
-        so that the queue is never empty meanwhile.
+        ``retry_after_s`` is the predicted time until a new request would wait less than ``queue_timeout_s``.
+        It is at most half of that timeout, so that the queue does not run empty.
         """
         limit_s = self._settings.queue_timeout_s
         return Refused(item, error, min(max(0.0, ahead * self._wait_s - limit_s), limit_s / 2))

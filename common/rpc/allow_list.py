@@ -1,8 +1,8 @@
-"""Who may connect to a daemon, and what each client may do there.
+"""Allowed clients of a daemon, and the rights of each.
 
-A daemon's folder of allowed clients holds a ``NAME.key`` for each. The file's metadata say the role of the
-client, the catalogues that it may use, and which of these a writer may change. A file without a role, as all
-were before there were roles, is that of a reader of all catalogues.
+A daemon's folder of allowed clients holds one ``NAME.key`` file per client. The metadata of the file state
+the role of the client, the catalogues that it may use, and which of these a writer may change. A file without
+a role, as written by versions without roles, gives the rights of a reader of all catalogues.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from nearsight.common.rpc.security import (
 )
 
 REFRESH_S = 0.5
-"""How often the folder is looked at, with or without traffic."""
+"""Interval between checks of the folder, with or without traffic."""
 
 STALE_S = 1.0
-"""No call is executed on what the folder held longer ago than this."""
+"""Maximum age of the folder's content when a call is executed."""
 
 _YOUNG_NS = 2 * 10**9
-"""What changed so recently is read again: the next change may get the same time of the file system."""
+"""Files changed more recently than this are read again: their next change may get the same timestamp."""
 
 
 class Access(IntEnum):
-    """What a method does with the catalogue of its call; numbers as in ``rpc.proto``."""
+    """How a method uses the catalogue of its call; numbers as in ``rpc.proto``."""
 
     NO_CATALOGUE = 0
     READS_CATALOGUE = 1
@@ -48,7 +48,7 @@ class Access(IntEnum):
 
 
 class Role(StrEnum):
-    """What a client may do with the catalogues that it may use."""
+    """Rights of a client on the catalogues that it may use."""
 
     READER = "reader"
     WRITER = "writer"
@@ -56,37 +56,37 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what it may do."""
+    """A client and its rights."""
 
     name: str
-    """Of its key file."""
+    """Name of its key file, without the suffix."""
     key: str
     """Its public key in Z85."""
     role: Role = Role.READER
     """Whether it may change catalogues."""
     catalogues: tuple[str, ...] = ()
-    """Which ones it may use; empty: all."""
+    """Catalogues that it may use; empty: all."""
     writes: tuple[str, ...] = ()
-    """Which of these a writer may change; empty: all."""
+    """Catalogues, of these, that a writer may change; empty: all."""
 
     def sees(self, catalogue: str) -> bool:
-        """Whether it may know of a catalogue."""
+        """Whether it may see a catalogue."""
         return not self.catalogues or catalogue in self.catalogues
 
     def may_all_of(self, other: Caller) -> bool:
-        """Whether it may do whatever the other may."""
+        """Whether it has at least the rights of the other caller."""
         changes = self.role is Role.WRITER and _within(other.writes or other.catalogues, self.writes)
         return (changes or other.role is Role.READER) and _within(other.catalogues, self.catalogues)
 
     def catalogue_of(self, access: Access, wanted: str) -> str:
-        """The catalogue that its call is about; the only one that it may use if none is named.
+        """The catalogue of its call; if none is named, the only one that it may use.
 
         Raises
         ------
         PermissionDenied
-            If it may not do that.
+            If it has no right to this access.
         InvalidArgument
-            If it names none of several.
+            If it may use several catalogues and names none.
         """
         if access is Access.NO_CATALOGUE:
             return wanted
@@ -113,7 +113,7 @@ class Caller:
         return name
 
     def command(self) -> str:
-        """What allows just this; it says all that the key may do from then on."""
+        """The command that gives exactly these rights to the key, for an error's advice."""
         limits = [f" --catalogue {name}" for name in self.catalogues]
         limits += [f" --writes {name}" for name in self.writes]
         return (
@@ -123,16 +123,16 @@ class Caller:
 
 
 def _within(names: Sequence[str], limits: Sequence[str]) -> bool:
-    """Whether these catalogues are among those; none stands for all."""
+    """Whether all these catalogues are within the limits; an empty sequence means all catalogues."""
     return not limits or (bool(names) and set(names) <= set(limits))
 
 
 LOCAL = Caller("local", "", Role.WRITER)
-"""Whoever calls without keys: only programs of this machine can."""
+"""The caller without keys: a program on this machine."""
 
 
 class ClientEntry(NamedTuple):
-    """One file of a folder of keys; a damaged one has its fault in place of the key, and no role."""
+    """One file of a folder of keys. A damaged file has the error in place of the key, and no role."""
 
     name: str
     public_key: str
@@ -152,7 +152,7 @@ def allow_client(
     writes: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Caller:
-    """Put a client's public key into a server's folder of allowed clients, or give it another role there.
+    """Put a client's public key into a server's folder of allowed clients, or change its rights there.
 
     Parameters
     ----------
@@ -163,25 +163,25 @@ def allow_client(
     name : str
         Name of the client there; by default that of the file.
     role : Role, optional
-        What it may do. Default: what it may now; a new client reads.
+        Its role. Default: its current role; a new client is a reader.
     catalogues : sequence of str
-        Which ones it may use; empty: all, or as it is now if nothing else is given either.
+        Catalogues that it may use; empty: all. If no right is given, its current rights stay.
     writes : sequence of str
-        Which of these it may change, which makes it a writer; empty: a writer may change all.
+        Catalogues, of these, that it may change, which makes it a writer; empty: a writer may change all.
     overwrite : bool
         Replace another key of the same name.
 
     Raises
     ------
     ConfigurationError
-        If there is no public key, no name for it, another client has the name, no catalogue can have one of
-        the names, or a reader is to write.
+        If there is no public key, no name for it, another client has the name, a name is not valid for a
+        catalogue, or ``writes`` is given for a reader.
     """
     key = read_public_key(public_key)
     name = name or ("" if is_key(public_key) else Path(public_key).stem)
     if not KEY_NAME.fullmatch(name):
         raise ConfigurationError("the client needs a name", advice="give it with --name")
-    # Names of catalogues are made of the same characters as those of keys.
+    # Catalogue names and key names have the same valid characters.
     if bad := [one for one in (*catalogues, *writes) if not KEY_NAME.fullmatch(one)]:
         raise ConfigurationError(
             f"{bad[0]!r} cannot name a catalogue", advice="see `nearsight cloud catalogues`"
@@ -209,7 +209,7 @@ def allow_client(
 
 
 def forbid_client(name: str, folder: Path) -> list[str]:
-    """Take a client's public key out of a server's folder of allowed clients.
+    """Remove a client's public key from a server's folder of allowed clients.
 
     Returns
     -------
@@ -219,7 +219,7 @@ def forbid_client(name: str, folder: Path) -> list[str]:
     Raises
     ------
     ConfigurationError
-        If it is not in there.
+        If the folder has no client of that name.
     """
     path = folder / f"{name}.key"
     if not KEY_NAME.fullmatch(name) or not path.is_file():
@@ -232,7 +232,7 @@ def forbid_client(name: str, folder: Path) -> list[str]:
 
 
 def list_key_files(folder: Path) -> list[ClientEntry]:
-    """The public keys in a folder, by name.
+    """The public keys in a folder, sorted by name.
 
     Raises
     ------
@@ -255,12 +255,12 @@ def list_key_files(folder: Path) -> list[ClientEntry]:
 
 
 def read_caller(path: Path) -> Caller:
-    """The client of a file in a folder of allowed clients.
+    """Read one file of a folder of allowed clients.
 
     Raises
     ------
     ConfigurationError
-        If it holds no key, or a role that does not exist.
+        If it holds no key, or an unknown role.
     """
     fields = read_key_file(path)
     role = role_named(fields.get("role", Role.READER))
@@ -274,7 +274,7 @@ def role_named(name: str) -> Role:
     Raises
     ------
     ConfigurationError
-        If there is none.
+        If there is no such role.
     """
     if name not in list(Role):
         raise ConfigurationError(f"there is no role {name!r}", advice=f"use one of: {', '.join(Role)}")
@@ -283,15 +283,15 @@ def role_named(name: str) -> Role:
 
 class _KeyFile(NamedTuple):
     signature: tuple[int, ...]
-    """Empty: to be read again in any case."""
+    """Metadata that change with the content; empty if the file must be read again."""
     caller: Caller | None
 
 
 class AllowList:
-    """Clients by public key (Z85). Safe to use from several threads.
+    """Allowed clients by public key (Z85). Safe to use from several threads.
 
-    Adding a file lets a client in, and removing it locks the client out, without a restart. A file that
-    cannot be read is reported and skipped: one bad file must not lock the others out.
+    A new file allows a client and a deleted file forbids it, without a restart. A file that cannot be read is
+    logged and skipped: one damaged file must not exclude the other clients.
 
     Parameters
     ----------
@@ -319,20 +319,20 @@ class AllowList:
         self._files: dict[str, _KeyFile] = {}
         self._folder_changed_ns = 0
         self.clients: Mapping[str, Caller] = MappingProxyType({})
-        """As of the last `refresh`; replaced by another mapping if anything changed. A client whose file is
-        unchanged stays the same object."""
+        """State at the last `refresh`; replaced by another mapping if anything changed. A client whose file
+        did not change stays the same object."""
         self.stale_at_s = 0.0
-        """When `refresh` must have been called again, on the clock's monotonic time."""
+        """Time by which `refresh` must be called again, on the clock's monotonic time."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Read again what changed in the folder."""
+        """Read the changed files of the folder."""
         with self._lock:
             self.stale_at_s = self._clock.monotonic() + STALE_S
             before = self._files
             try:
                 found = self._look()
-            except OSError as error:  # such as too many open files: no reason to lock everybody out
+            except OSError as error:  # such as too many open files: the current clients stay allowed
                 self._log.warning("the folder of allowed clients cannot be read", reason=str(error))
                 return
             self._files = {name: self._read(name, signature) for name, signature in found.items()}
@@ -345,26 +345,26 @@ class AllowList:
                 self._log.info("allowed clients read", folder=str(self._folder), clients=len(clients))
 
     def still_allows(self, caller: Caller) -> bool:
-        """Whether a client may do all that it was allowed to do when its call arrived."""
+        """Whether a client still has all rights that it had when its call arrived."""
         now = self.clients.get(caller.key)
         return now is caller or (now is not None and now.may_all_of(caller))
 
     def notice_new(self) -> None:
-        """As `refresh`, for next to nothing unless a file came, went or was replaced: for unknown keys."""
+        """Do a `refresh` only if a file was added, deleted or replaced; cheap, for unknown keys."""
         with suppress(OSError):
             if self._folder_changed_ns == self._folder.stat().st_ctime_ns:
                 return
         self.refresh()
 
     def _look(self) -> dict[str, tuple[int, ...]]:
-        """The files and what changes with their content: a time of change that no program can set."""
+        """Key files with the metadata that change with their content; programs cannot set the ctime."""
         found: dict[str, tuple[int, ...]] = {}
         with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
-            changed_ns = self._folder.stat().st_ctime_ns  # before the files are listed
+            changed_ns = self._folder.stat().st_ctime_ns  # read before the files are listed
             self._folder_changed_ns = changed_ns if self._settled(changed_ns) else 0
             for entry in entries:
                 if entry.name.endswith(".key"):
-                    with suppress(FileNotFoundError):  # removed since it was listed
+                    with suppress(FileNotFoundError):  # deleted after it was listed
                         status = entry.stat()
                         found[entry.name] = (
                             status.st_ctime_ns,

@@ -1,6 +1,7 @@
-"""The answers that a server owes: each request that it took gets exactly one, whatever happens to it.
+"""The pending answers of a server: every accepted request gets exactly one answer.
 
-The first to take a call off the table answers it; its deadline may race with its handler.
+A call is answered by the thread that removes it from the table. Its deadline and its handler may race for
+that.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from nearsight.common.rpc.settings import ServerSettings
 
 
 class ServerObserver(ConnectionObserver, Protocol):
-    """Told of every call that was answered, and of connections: the hook for metrics."""
+    """Receives each answered call and the connection events; used for metrics."""
 
     def on_call(
         self,
@@ -38,32 +39,32 @@ class ServerObserver(ConnectionObserver, Protocol):
         received_bytes: int,
         sent_bytes: int,
     ) -> None:
-        """A call ended. ``service`` and ``method`` are empty if the request named none of this server."""
+        """A call ended. ``service`` and ``method`` are empty if the request named no known method."""
 
 
 @dataclass(slots=True, eq=False)
 class ServedCall:
-    """A request that was admitted, with its times."""
+    """An accepted request and its times."""
 
     request: Request
-    """As it arrived."""
+    """The request as received."""
     endpoint: Endpoint
-    """Its method."""
+    """The called method."""
     context: CallContext
-    """What its handler sees."""
+    """Context that the handler receives."""
     reply: Callable[[Sequence[Buffer]], None]
     """Sends the frames of the answer."""
     sender: Sender
-    """Whose turn it takes."""
+    """Identity for the fair order of the queue."""
     peer: Hashable
-    """The connection that it came from."""
+    """Connection of the request."""
     arrived_s: float
-    """When it arrived."""
+    """Arrival time."""
     started_s: float | None = None
-    """When a handler began to work on it."""
+    """Start of the handler; None before."""
 
     def hop(self, tier: str, now_s: float, sent_bytes: int = 0) -> Hop:
-        """What this server spent on the call so far."""
+        """Time that this server has spent on the call so far."""
         started_s = now_s if self.started_s is None else self.started_s
         next_tier_ms = self.context.next_tier_ms
         return Hop(
@@ -77,7 +78,7 @@ class ServedCall:
 
 
 class Answers:
-    """The calls without an answer, and the ways to give it. Thread-safe.
+    """The unanswered calls of a server, and the ways to answer them. Thread-safe.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ class Answers:
     clock : Clock
         Times of calls.
     observer : ServerObserver or None
-        Told of every call.
+        Receives every answered call.
     """
 
     def __init__(
@@ -100,15 +101,16 @@ class Answers:
         self._observer = observer
         self._log = get_logger("rpc.server")
         self.owed: dict[int, ServedCall] = {}
-        """The calls by identity; whoever takes a request adds its call."""
+        """Unanswered calls by identity. The code that accepts a request adds its call."""
         self.deferred: dict[int, ServedCall] = {}
-        """Those of them whose handlers returned a future."""
+        """The subset of `owed` whose handlers returned a future."""
 
     def check_owed(self, sender: Sender) -> None:
-        """Raise Overloaded if too many answers are owed: to one peer, as many as may still be owed to others.
+        """Raise Overloaded if too many deferred answers are pending, in total and for this peer.
 
-        So there is always room for a newcomer. Dynamic thresholds (Choudhury and Hahne, IEEE/ACM Transactions
-        on Networking 6(2), 1998), with a factor of 1.
+        A peer may have as many pending answers as are still free for others, so a new peer always has room.
+        Source: dynamic thresholds (Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998), with
+        a factor of 1.
         """
         owed = len(self.deferred)
         mine = sum(call.sender.peer == sender.peer for call in list(self.deferred.values()))
@@ -118,7 +120,7 @@ class Answers:
             )
 
     def finish(self, call: ServedCall, result: object) -> None:
-        """Answer with what the handler returned, now or when the future that it returned has ended."""
+        """Answer with the result of the handler, now or when the future that it returned is done."""
         if isinstance(result, Future):
             self.deferred[id(call)] = call
             result.add_done_callback(partial(self._finish_deferred, call))
@@ -136,7 +138,7 @@ class Answers:
                 raise too_large("response", sent_bytes, self._settings.max_message_bytes)
             hop = call.hop(self._tier, now_s, sent_bytes)
             frames = encode_response(call.request.request_id, [*call.context.hops, hop], message, blobs)
-        except Exception as error:  # noqa: BLE001  # blobs or hops of a wrong kind: a bug in a handler
+        except Exception as error:  # noqa: BLE001  # blobs or hops of a wrong type are a bug of the handler
             self.fail(call, error)
         else:
             self._answer(call, StatusCode.OK, frames, hop)
@@ -158,7 +160,7 @@ class Answers:
         self._answer(call, told.code, frames, hop)
 
     def expire(self, now_s: float) -> None:
-        """Answer the calls whose handlers' futures have not ended in time."""
+        """Answer the deferred calls whose deadline has passed."""
         for call in list(self.deferred.values()):
             if call.context.deadline.at_s <= now_s:
                 self.deferred.pop(id(call), None)
@@ -168,7 +170,7 @@ class Answers:
         self.deferred.pop(id(call), None)
         try:
             result = future.result(timeout=0)
-        except BaseException as error:  # noqa: BLE001  # whatever the handler's future holds, cancellation too
+        except BaseException as error:  # noqa: BLE001  # any exception of the future, also a cancellation
             self.fail(call, error)
         else:
             self.finish(call, result)
@@ -191,7 +193,7 @@ class Answers:
             )
 
     def _log_request(self, call: ServedCall, code: StatusCode, hop: Hop) -> None:
-        """Write the line of a request, if it is among those that get one."""
+        """Log a request, if it belongs to the logged share."""
         trace_id, settings = call.context.trace_id, self._settings
         if xxhash.xxh32_intdigest(trace_id.encode()) >= settings.log_share * 2**32:
             return
@@ -216,7 +218,7 @@ def _too_late(call: ServedCall) -> DeadlineExceeded:
 
 
 def too_large(what: str, size_bytes: int, limit_bytes: int) -> InvalidMessage:
-    """The error of a request or a response beyond ``max_message_bytes``."""
+    """The error for a request or response that exceeds ``max_message_bytes``."""
     return InvalidMessage(
         f"the {what} has {size_bytes} bytes, more than the limit of {limit_bytes}",
         advice="ask for less at once, or raise max_message_bytes on both sides",

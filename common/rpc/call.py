@@ -1,4 +1,4 @@
-"""One request on its way out of a channel, and the reply that comes back."""
+"""One outgoing request of a channel, and its reply."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ T = TypeVar("T")
 
 
 class CallNames(TypedDict, total=False):
-    """What a call may state beside its request."""
+    """Optional arguments of a call beside its request."""
 
     blobs: Sequence[Buffer]
     """Large values beside the message. They are sent without a copy and must not change until the call has
     ended."""
     catalogue: str
-    """What the call is about."""
+    """Catalogue of the call."""
     trace_id: str
-    """Of the request that this call is part of; by default a new one."""
+    """Trace id of the request that this call is part of; by default a new one."""
     client_id: str
-    """On whose behalf; by default the channel's own."""
+    """Client for which the call is made; by default the channel's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer."""
+    """The answer to a call."""
 
     message: Message
-    """Of the method's response type."""
+    """Message of the method's response type."""
     blobs: tuple[memoryview, ...]
     """Large values beside it, read-only."""
     hops: tuple[Hop, ...]
-    """One per tier that worked on it, the answering server last."""
+    """One per tier that worked on the request, the answering server last."""
     sent_bytes: int
     received_bytes: int
-    """All frames of request and response."""
+    """Size of all frames of request and response."""
 
 
 def message_of(reply: Reply, kind: type[T]) -> T:
-    """The message of a reply.
+    """The message of a reply, with its type checked.
 
     Raises
     ------
@@ -64,9 +64,10 @@ def message_of(reply: Reply, kind: type[T]) -> T:
 
 
 class Waiter(Generic[T]):
-    """An outcome that one thread waits for.
+    """An outcome for which one thread waits.
 
-    The little of a ``Future`` that this takes: a future costs more than sending a small message.
+    It has only the methods of ``Future`` that are needed here: a future costs more time than sending a small
+    message.
     """
 
     __slots__ = ("_error", "_pending", "_result")
@@ -78,21 +79,21 @@ class Waiter(Generic[T]):
         self._error: BaseException | None = None
 
     def done(self) -> bool:
-        """Whether the outcome is there."""
+        """Whether the outcome is available."""
         return not self._pending.locked()
 
     def set_result(self, result: T, /) -> None:
-        """The call succeeded."""
+        """Complete with a result."""
         self._result = result
         self._pending.release()
 
     def set_exception(self, exception: BaseException | None, /) -> None:
-        """The call failed."""
+        """Complete with an error."""
         self._error = exception
         self._pending.release()
 
     def wait(self) -> T:
-        """The result; raises the error if the call failed."""
+        """Wait for the result; raises the error if the call failed."""
         with self._pending:
             if self._error is not None or self._result is None:
                 raise self._error or RuntimeError("a call ended without an outcome")
@@ -101,7 +102,7 @@ class Waiter(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class RemoteMethod:
-    """What a channel needs to know of a method; the descriptor builds Python objects at each question."""
+    """Properties of a method, read once from its descriptor, which creates new objects at each access."""
 
     full_name: str
     service: str
@@ -113,7 +114,7 @@ class RemoteMethod:
 
 @cache
 def remote_method(method: MethodDescriptor) -> RemoteMethod:
-    """Read the descriptor; a method is idempotent if its .proto file says that repeating it does no harm."""
+    """Read the descriptor. A method is idempotent if its .proto file sets an idempotency level."""
     options = method.GetOptions()
     return RemoteMethod(
         method.full_name,
@@ -126,22 +127,22 @@ def remote_method(method: MethodDescriptor) -> RemoteMethod:
 
 
 class Outgoing(PendingCall):
-    """A request that is not answered yet.
+    """A request without an answer yet.
 
     Parameters
     ----------
     remote : RemoteMethod
-        What is called.
+        The called method.
     request : Message
         Its request.
     names : CallNames
-        Blobs, catalogue, who asks.
+        Blobs, catalogue, trace id and client id.
     limit_bytes : int
-        Larger requests are refused.
+        Maximum size of message and blobs.
     deadline_s : float
-        When it ends in any case.
+        Time at which the call ends at the latest.
     outcome : Future or Waiter
-        Takes the reply or the error.
+        Receives the reply or the error.
 
     Raises
     ------
@@ -186,14 +187,14 @@ class Outgoing(PendingCall):
         )
 
     def frames(self, time_left_s: float) -> list[Buffer]:
-        """What goes over the wire now."""
+        """The frames to send, with the time that is left."""
         self.header.time_left_ms = max(0, int(time_left_s * 1000))
         frames: list[Buffer] = [self.header.SerializeToString(), *self._blobs]
         self._sent_bytes = sum(map(len, frames))
         return frames
 
     def end(self, result: Response | NearsightError) -> None:
-        """End with what the server answered, or with an error."""
+        """End the call with the server's response, or with an error."""
         if isinstance(result, NearsightError):
             self._outcome.set_exception(result)
             return

@@ -1,4 +1,4 @@
-"""``nearsight keys``: the identities of daemons and clients, and who may connect to whom."""
+"""``nearsight keys``: key pairs of daemons and clients, and the allowed clients of a daemon."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def allow(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another client of this name.")] = False,
 ) -> None:
-    """Let a client in, or change what it may do. A running daemon notices by itself."""
+    """Allow a client, or change its rights. A running daemon applies the change by itself."""
     from nearsight.common.rpc.allow_list import allow_client, role_named
 
     client = allow_client(
@@ -97,7 +97,7 @@ def forbid(
         Path, typer.Option("--dir", metavar="DIR", help="The daemon's folder of allowed clients.")
     ] = DEFAULT_ALLOWED,
 ) -> None:
-    """Lock a client out. A running daemon notices by itself, also for connections that exist."""
+    """Forbid a client. A running daemon applies this by itself, also to existing connections."""
     from nearsight.common.rpc.allow_list import forbid_client
 
     others = forbid_client(name, folder)

@@ -1,9 +1,9 @@
 """The calling side: a channel to one server, shared by all threads of a process.
 
-The calling thread sends; one thread receives, watches the connections and keeps the times: a channel's own,
-or that of a group of channels to many servers. A caller that waits for its answer receives it itself where
-nobody else does, which saves two hand-overs between threads per call. What to do about calls and connection
-is decided by `PendingCalls`, apart from sockets and threads.
+The calling thread sends. One thread receives, watches the connections and handles timeouts; it belongs to one
+channel or to a group of channels to many servers. A caller that waits for its answer receives it itself if no
+other thread receives, which saves two thread switches per call. `PendingCalls` makes the decisions about
+calls and connection, without sockets and threads.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ __all__ = ["Channel", "ChannelGroup", "ChannelSettings", "Hop", "Reply", "Stub"]
 _Ended = tuple[Outgoing, Response | NearsightError]
 _LONGEST_SLEEP_S = 60.0
 _ENDING_S = 1.0
-"""How long the socket is watched after a connection was ended, as ZeroMQ needs it to close the connection."""
+"""Time for which the socket is polled after a disconnect; ZeroMQ needs this to close the connection."""
 
 
 class Channel:
     """Calls to one server. Thread-safe.
 
-    It connects with the first call, and again after the connection was lost, by itself. Done-callbacks of
-    the futures run on the thread of its group: they must be short and must not wait for another call.
+    The channel connects at the first call, and reconnects by itself after the connection was lost.
+    Done-callbacks of the futures run on the thread of its group: they must be short and must not wait for
+    another call.
 
     Parameters
     ----------
@@ -53,20 +54,20 @@ class Channel:
     client_id : str
         Stable name of this device or daemon.
     settings : ChannelSettings
-        Grace, retries, limits.
+        Timeouts, retries, limits.
     security : ClientSecurity or None
-        Keys; needed where the server has some.
+        Keys; needed if the server uses keys.
     clock : Clock
         Time of deadlines.
     group : ChannelGroup or None
-        Whose socket and thread it uses; by default its own.
+        Provides socket and thread; by default the channel has its own.
     rng : random.Random or None
         Jitter of retries; by default seeded by the system.
 
     Raises
     ------
     ConfigurationError
-        If the endpoint is no address or a key cannot be read.
+        If the endpoint is not an address or a key cannot be read.
     """
 
     def __init__(
@@ -100,18 +101,19 @@ class Channel:
         Parameters
         ----------
         method : MethodDescriptor
-            Which rpc.
+            The rpc.
         request : Message
             Of its request type.
         timeout_s : float
-            When to give up; the server learns it too.
+            Timeout of the call; also sent to the server.
         **names
             Blobs, catalogue, trace id and client id; see `CallNames`.
 
         Returns
         -------
         Future of Reply
-            Ends once, by the time given, with a reply or a `NearsightError`; it cannot be cancelled.
+            Completes exactly once, by the deadline, with a reply or a `NearsightError`; it cannot be
+            cancelled.
         """
         future: Future[Reply] = Future()
         future.set_running_or_notify_cancel()
@@ -126,7 +128,7 @@ class Channel:
         Raises
         ------
         NearsightError
-            As the server answered, or the call failed.
+            The error of the server's answer, or the reason why the call failed.
         RuntimeError
             If a done-callback of this channel waits for a call on it, which would never end.
         """
@@ -138,7 +140,7 @@ class Channel:
         return waiter.wait()
 
     def close(self) -> None:
-        """End all calls with `Unavailable` and the connection; safe to call twice."""
+        """End all calls with `Unavailable`, and close the connection; safe to call twice."""
         self._group.end(self)
         if self._owns_group:
             self._group.close()
@@ -159,7 +161,7 @@ class Channel:
         *,
         waits: bool,
     ) -> bool:
-        """Begin a call; returns whether the caller, who then waits, has to receive the answers."""
+        """Begin a call; returns whether the caller, which waits, has to receive the answers."""
         now_s = self._clock.monotonic()
         limit_bytes, deadline_s = self._settings.max_message_bytes, now_s + clamp_s(timeout_s)
         try:
@@ -187,7 +189,7 @@ class ChannelGroup:
     clock : Clock
         Time of deadlines, of all its channels.
     transport : Transport or None
-        Carries the frames. Tests give one without sockets.
+        Carries the frames. Tests pass one without sockets.
     """
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, transport: Transport | None = None) -> None:
@@ -195,8 +197,8 @@ class ChannelGroup:
         self._log = get_logger("rpc.channel")
         self._transport = transport or Transport()
         self.lock = threading.Lock()
-        self._channels: dict[Link, Channel] = {}  # those that were used and are not closed
-        self._busy: dict[Link, Channel] = {}  # of these those with calls, or with times to keep
+        self._channels: dict[Link, Channel] = {}  # used and not closed
+        self._busy: dict[Link, Channel] = {}  # of these, those with calls or timers
         self._closed = False
         self._closed_by_own_thread = False
         self._wakes_at_s = self._ending_until_s = -math.inf
@@ -212,7 +214,10 @@ class ChannelGroup:
     def submit(
         self, channel: Channel, call: Outgoing, now_s: float, *, waits: bool
     ) -> tuple[list[_Ended], bool]:
-        """Begin a call, under the lock: what has ended at once, and whether the caller is to receive."""
+        """Begin a call, under the lock.
+
+        Returns the calls that ended at once, and whether the caller receives the answers.
+        """
         if self._closed or channel._closed:
             return [(call, Unavailable("the channel is closed"))], False
         self._channels[channel._link] = self._busy[channel._link] = channel
@@ -221,7 +226,7 @@ class ChannelGroup:
         receives = waits and not ended and nobody and channel._pending.up
         receives = receives and self._transport.caller_can_wait()
         self._caller_receives |= receives
-        # The thread is woken if it has to receive, or to keep an earlier time than it knows of.
+        # Wake the thread if it has to receive, or if this call is due before its next wake-up.
         due_s = channel._pending.next_due_s()
         missed = not receives and self._transport.has_arrivals()
         if (nobody and not receives) or missed or (due_s is not None and due_s < self._wakes_at_s):
@@ -231,10 +236,10 @@ class ChannelGroup:
         return ended, receives
 
     def receive_until(self, waiter: Waiter[Reply], deadline_s: float) -> None:
-        """Receive, in a caller, until its answer is there or the group's thread must take over."""
+        """Receive in a waiting caller until its answer arrives or the group's thread must take over."""
         undisturbed = True
         with self.lock:
-            # Needed: a socket signals an arrival only after it was last seen empty.
+            # Needed: a socket signals an arrival only after it was polled empty.
             arrived = self._transport.has_arrivals()
         while undisturbed:
             if arrived:
@@ -264,7 +269,7 @@ class ChannelGroup:
         _hand_out(ended)
 
     def close(self) -> None:
-        """End the thread and the socket; the channels are to be closed before. Safe to call twice."""
+        """End the thread and close the socket; close the channels before. Safe to call twice."""
         with self.lock:
             if self._closed:
                 return
@@ -283,7 +288,7 @@ class ChannelGroup:
         return unanswered
 
     def _perform(self, channel: Channel, actions: Sequence[Action[Outgoing]], now_s: float) -> list[_Ended]:
-        """Do what was decided, under the lock; failures are for the caller to hand out without it."""
+        """Execute actions under the lock; returns failed calls, which are completed without the lock."""
         ended: list[_Ended] = []
         for action in actions:
             if isinstance(action, Send):
@@ -305,12 +310,12 @@ class ChannelGroup:
             self._transport.wake_caller()
 
     def _loop(self) -> None:
-        """Receive, watch and keep the times until the group is closed."""
+        """Receive, watch connections and handle timeouts until the group is closed."""
         while not self._closed:
             try:
                 self._wait()
                 self._step()
-            except Exception:  # noqa: BLE001  # whatever goes wrong here, no caller may wait for ever
+            except Exception:  # noqa: BLE001  # after any error here, callers must not wait for ever
                 self._log.exception("the channels failed", endpoints=[link.endpoint for link in self._busy])
                 with self.lock:
                     ended: list[_Ended] = []
@@ -339,8 +344,8 @@ class ChannelGroup:
             wanted = self._unanswered() > 0
             self._thread_receives = wanted and not self._caller_receives
             watches = (wanted or ending) and not self._caller_receives
-            # A socket signals an arrival only after it was seen empty: look before the wait, as sending and
-            # connecting leave it unseen.
+            # Poll before the wait: a socket signals an arrival only after it was polled empty, and sending
+            # and connecting may consume the signal.
             arrived = watches and self._transport.has_arrivals() and wanted
         if not arrived:
             self._transport.wait(wait_s, arrivals=watches)
@@ -350,7 +355,8 @@ class ChannelGroup:
             if self._closed:
                 return
             self._wakes_at_s = -math.inf
-            # Changes are read before messages: what arrived on a connection counts although it ended since.
+            # Changes are read before messages: a message is still delivered if its connection ended
+            # afterwards.
             changes = self._transport.changes()
             answers = self._receive_answers()
             now_s = self._clock.monotonic()
@@ -359,7 +365,7 @@ class ChannelGroup:
                 ended += self._on_change(self._channels[link], event, now_s)
             for channel in self._busy.values():
                 ended += self._perform(channel, channel._pending.tick(now_s), now_s)
-            # What was done to the socket here may have consumed the signal for which the caller waits.
+            # The operations above may have consumed the signal for which the caller waits.
             if self._caller_receives and (changes or answers or ended or self._transport.has_arrivals()):
                 self._transport.wake_caller()
         _hand_out(answers + ended)
@@ -380,7 +386,7 @@ class ChannelGroup:
         return self._perform(channel, decide(event.error, now_s), now_s)
 
     def _receive_answers(self) -> list[_Ended]:
-        """Receive until nothing is left, or nobody waits for more; the calls that were answered."""
+        """Receive until no message or no unanswered call is left; returns the answered calls."""
         answers: list[_Ended] = []
         while wanted := self._unanswered():
             messages = self._transport.receive(wanted)
@@ -446,5 +452,5 @@ class Stub:
         for method in service.methods:
             setattr(self, python_name(method), Method(channel, method))
 
-    def __getattr__(self, name: str) -> Method:  # of methods that the service does not have
+    def __getattr__(self, name: str) -> Method:  # for methods that the service does not have
         raise AttributeError(f"{self.__dict__.get('_service_name')} has no method {name}()")

@@ -1,4 +1,4 @@
-"""What a server's log says of connections that it closes, so that whoever attacks cannot fill it."""
+"""Rate-limited warnings about connections that a server closes, so that an attacker cannot fill the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REMEMBERED_REFUSALS = 256
 
 
 class ConnectionWarnings:
-    """Warns of each matter once in a while. Thread-safe.
+    """Logs each kind of warning at most once per interval. Thread-safe.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class ConnectionWarnings:
         self._refused: set[str] = set()
 
     def tell(self, message: str, **facts: object) -> None:
-        """Warn, unless the same was told a moment ago; the next warning says how often it was left out."""
+        """Warn, unless the same message was logged recently; the next warning counts the omitted ones."""
         now_s = self._clock.monotonic()
         with self._lock:
             next_s, untold = self._told.get(message, (now_s, 0))
@@ -41,20 +41,20 @@ class ConnectionWarnings:
     def dropped(
         self, connection: Connection, name: str, held_bytes: int, reason: str, error: ProtocolError | None
     ) -> None:
-        """This side closed a connection.
+        """Warn that this side closed a connection.
 
         Parameters
         ----------
         connection : Connection
-            Which.
+            The closed connection.
         name : str
-            Of the client, or its key where it has none.
+            Name of the client, or its key if it has no name.
         held_bytes : int
-            What it held.
+            Memory that the connection occupied.
         reason : str
-            Why, as the end of a sentence about the client.
+            Reason, as the end of a sentence about the client.
         error : ProtocolError or None
-            What it did, if it broke the protocol.
+            The violation, if the client broke the protocol.
         """
         address = connection.address
         if isinstance(error, NoRoom):
@@ -75,7 +75,7 @@ class ConnectionWarnings:
             )
 
     def _refuse(self, key: str, address: str) -> None:
-        """Warn once per key: an unknown client tries again and again."""
+        """Warn once per key, because an unknown client tries repeatedly."""
         log = self._log.debug
         if key not in self._refused and len(self._refused) < _REMEMBERED_REFUSALS:
             self._refused.add(key)

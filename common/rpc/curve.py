@@ -1,8 +1,8 @@
-"""CURVE, the security of ZeroMQ, as a server speaks it: keys are proved and every frame is encrypted.
+"""CURVE, the security of ZeroMQ, on the server side: clients prove their keys and every frame is encrypted.
 
-The cryptography is libsodium's, by PyNaCl; here are the order of the messages and their layout, and no more.
-A client that fails any check is told nothing, and its connection is closed; only a client that proved a key
-which is not allowed learns so. Source: CurveZMQ (ZeroMQ RFC 26).
+The cryptography is libsodium's, used through PyNaCl. This module adds the order of the messages and their
+layout only. If any check of a client fails, its connection is closed without an answer. Only a client that
+proved a key which is not allowed receives an error. Source: CurveZMQ (ZeroMQ RFC 26).
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _BOX = len(_MESSAGE) + 8
 _TO_CLIENT, _FROM_CLIENT = b"CurveZMQMESSAGES", b"CurveZMQMESSAGEC"
 _COPY_BELOW_BYTES = 16384
 _SEALED_COMMAND = 2
-"""What says within an encrypted frame that it is a command; beside MORE, which is 1 there, too."""
+"""Flag inside an encrypted frame that marks a command; MORE is 1 there, too."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ServerKeys:
-    """The identity of a server, in bytes."""
+    """The key pair of a server, in bytes."""
 
     public: bytes
     secret: bytes
 
     @classmethod
     def of(cls, pair: KeyPair) -> ServerKeys:
-        """From Z85."""
+        """Convert from Z85."""
         return cls(z85.decode(pair.public), z85.decode(pair.secret))
 
 
@@ -50,9 +50,9 @@ class Curve:
     Parameters
     ----------
     keys : ServerKeys
-        Who this server is.
+        Key pair of this server.
     admit : callable
-        Takes the key (Z85) that a client proved to own; raises `Refused` if it may not connect.
+        Takes the key (Z85) that a client proved to own; raises `Refused` if the client may not connect.
     """
 
     name = b"CURVE"
@@ -63,19 +63,19 @@ class Curve:
         self._admit = admit
         self.done = False
         self.key = ""
-        self._client = b""  # the client's key for this connection
-        self._secret = b""  # this side's
+        self._client = b""  # the client's public key for this connection
+        self._secret = b""  # the secret key of this side for this connection
         self._cookie = b""
         self._shared = b""
-        self._sent = 0  # numbers of the frames: none may come twice, or a copy would be taken for another
+        self._sent = 0  # frame numbers: each is used once, so that replayed frames are detected
         self._received = 0
 
     def opening(self) -> list[bytes]:
-        """Nothing: the client begins."""
+        """No commands: the client begins."""
         return []
 
     def advance(self, command: bytes) -> list[bytes]:
-        """Take HELLO, then INITIATE; see `zmtp.Mechanism`."""
+        """Handle HELLO, then INITIATE; see `zmtp.Mechanism`."""
         try:
             if not self._client:
                 return [self._welcome(command)]
@@ -84,7 +84,7 @@ class Curve:
             raise ProtocolError("a client without this server's key, or an altered handshake") from error
 
     def seal(self, flags: int, content: Buffer) -> tuple[bytes, Buffer]:
-        """Encrypt a frame, in place in a copy of it; see `zmtp.Mechanism`."""
+        """Encrypt a copy of a frame in place; see `zmtp.Mechanism`."""
         self._sent += 1
         number = self._sent.to_bytes(8, "big")
         header = frame_header(0, self.overhead + len(content))
@@ -96,7 +96,7 @@ class Curve:
 
     def unseal(self, flags: int, body: Buffer) -> tuple[int, Buffer]:
         """Decrypt a frame in place; see `zmtp.Mechanism`."""
-        # The flags outside prove nothing; those that count are encrypted.
+        # The outer flags are not authenticated; the valid flags are encrypted.
         if body[:8] != _MESSAGE or len(body) < self.overhead:
             raise ProtocolError("a frame that is not encrypted")
         if isinstance(body, bytes):
@@ -121,7 +121,8 @@ class Curve:
         if sodium.crypto_box_open_easy_afternm(box, b"CurveZMQHELLO---" + number, shared) != bytes(64):
             raise ProtocolError("an altered HELLO")
         public, self._secret = sodium.crypto_box_keypair()
-        # This side remembers what the cookie is for, so that it need not hold anything.
+        # The protocol would allow a server without state, with its state in the cookie. This side stores the
+        # state instead.
         self._client, self._cookie, nonce = client, os.urandom(_COOKIE), os.urandom(16)
         box = sodium.crypto_box_easy_afternm(public + self._cookie, b"WELCOME-" + nonce, shared)
         return b"\x07WELCOME" + nonce + box

@@ -1,6 +1,6 @@
-"""Where daemons are found: the endpoints of this machine if nobody says otherwise.
+"""Default endpoints of the daemons on this machine.
 
-Daemons listen there by default; the commands and the SDK ask there by default.
+Daemons listen there by default, and the commands and the SDK call them there by default.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _EVERYWHERE = re.compile(r"tcp://(?P<host>\*|0\.0\.0\.0|\[::\]):(?P<port>\d+)")
 
 
 def endpoint_here(listen: str) -> str:
-    """The endpoint at which this machine reaches a daemon that listens at ``listen``; empty if it is unknown.
+    """The endpoint for clients on this machine of a daemon that listens at ``listen``; empty if unknown.
 
-    A daemon may listen at all addresses of its machine; at port 0 the system chooses the port.
+    A daemon may listen at all addresses of its machine. At port 0 the system chooses the port, which is
+    unknown here.
     """
     if listen.endswith((":0", ":*")):
         return ""

@@ -1,8 +1,8 @@
 """The frames of a call: ``[header with the message] [blob 0] [blob 1] ...``, encoded and decoded.
 
-Everything that arrives comes from strangers: decoding either gives a whole, checked value or raises
-`InvalidMessage`, and nothing else. Errors become status codes on the server, and status codes errors at the
-client, here and nowhere else.
+All input is untrusted: decoding either returns a complete, validated value or raises `InvalidMessage`, and
+raises no other error. Errors become status codes on the server, and status codes become errors at the client,
+only in this module.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from nearsight.common.errors import (
 from nearsight.protos import rpc_pb2
 
 PROTOCOL = 1
-"""Version of the envelope. Both sides refuse all others."""
+"""Version of the envelope. Both sides refuse all other versions."""
 
 LARGEST_HEADER = 4096
-"""Bytes that the header of a request may have beside the message: ids and names."""
+"""Maximum size of a request's header without the message [bytes]: ids and names."""
 
 MOST_FRAMES = 16384
-"""Frames that one message may have."""
+"""Maximum number of frames of one message."""
 
 LONGEST_TEXT = 2000
-"""Characters of an error text that travel; a text may quote what the peer sent."""
+"""Maximum length of a transmitted error text [characters]; a text may quote what the peer sent."""
 
 LONGEST_S = 24 * 3600.0
-"""Times left beyond a day are cut to a day: nobody waits longer, and the wire has 32 bits of milliseconds."""
+"""Maximum time left [s]. Longer times are reduced to a day: no caller waits longer, and the field has 32 bits
+of milliseconds."""
 
 _REQUEST_ID_TAG = rpc_pb2.RequestHeader.DESCRIPTOR.fields_by_name["request_id"].number << 3
 _VARINT, _BYTES = 0, 2
@@ -52,7 +53,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The share of one tier in the answer to a request: the timings that every response carries.
+    """Timings of one tier for one request. Every response carries one per tier.
 
     Parameters
     ----------
@@ -61,13 +62,13 @@ class Hop:
     queue_ms : float
         From the arrival to the start of the work.
     compute_ms : float
-        From the start of the work to the response, without waiting for the next tier.
+        From the start of the work to the response, without the wait for the next tier.
     next_tier_ms : float
-        Round trips to the next tier; 0 if it was not asked.
+        Round trips to the next tier; 0 if there was none.
     received_bytes : int
         All frames of the request.
     sent_bytes : int
-        Message and blobs of the response; its header carries this number and is not counted.
+        Message and blobs of the response. The header is not counted, because it carries this number.
     """
 
     tier: str
@@ -82,7 +83,7 @@ _HOP_VALUES = attrgetter(*Hop.__slots__)
 
 
 class Request(NamedTuple):
-    """A request as it arrived. The message is still encoded: its type is the method's."""
+    """A received request. The message is still encoded: its type depends on the method."""
 
     request_id: int
     service: str
@@ -97,7 +98,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A response as it arrived. The message is still encoded."""
+    """A received response. The message is still encoded."""
 
     request_id: int
     status: int
@@ -111,7 +112,7 @@ class Response(NamedTuple):
 
 
 def clamp_s(seconds: float) -> float:
-    """A time left that can be kept: between none, for negative ones and NaN, and `LONGEST_S`."""
+    """Limit a time left to the range from 0 to `LONGEST_S`; NaN becomes 0."""
     if 0.0 <= seconds <= LONGEST_S:
         return seconds
     return LONGEST_S if seconds > LONGEST_S else 0.0
@@ -147,7 +148,7 @@ def encode_response(
     """The frames of a response; one with an error has no message."""
     header = rpc_pb2.ResponseHeader(protocol=PROTOCOL, request_id=request_id, message=message)
     if error is not None:
-        header.status = error.code  # type: ignore[assignment]  # same numbers, as a test holds
+        header.status = error.code  # type: ignore[assignment]  # same numbers; a test checks this
         header.error, header.advice = error.message[:LONGEST_TEXT], error.advice[:LONGEST_TEXT]
         header.retry_after_ms = round(retry_after_s * 1000)
     for hop in hops:
@@ -163,12 +164,12 @@ def encode_response(
 
 
 def decode_request(frames: Sequence[Buffer]) -> Request:
-    """Read and check the frames of a request.
+    """Read and validate the frames of a request.
 
     Raises
     ------
     InvalidMessage
-        If the frames are no request of this protocol.
+        If the frames are not a request of this protocol.
     """
     header = rpc_pb2.RequestHeader()
     blobs = _open(frames, header)
@@ -190,12 +191,12 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
 
 
 def decode_response(frames: Sequence[Buffer]) -> Response:
-    """Read and check the frames of a response.
+    """Read and validate the frames of a response.
 
     Raises
     ------
     InvalidMessage
-        If the frames are no response of this protocol.
+        If the frames are not a response of this protocol.
     """
     header = rpc_pb2.ResponseHeader()
     blobs = _open(frames, header)
@@ -215,7 +216,7 @@ def decode_response(frames: Sequence[Buffer]) -> Response:
 def _open(
     frames: Sequence[Buffer], header: rpc_pb2.RequestHeader | rpc_pb2.ResponseHeader
 ) -> tuple[memoryview, ...]:
-    """Fill in the header; returns the blobs."""
+    """Parse the first frame into the header; returns the blobs."""
     if not frames:
         raise InvalidMessage("a call has at least a header")
     if len(frames) > MOST_FRAMES:
@@ -233,14 +234,14 @@ def _open(
 
 
 def salvage_request_id(frames: Sequence[Buffer]) -> int:
-    """The request id of a header that may be damaged behind it, or 0.
+    """The request id of a header whose later bytes may be damaged; 0 if there is none.
 
-    An error must reach the call that caused it even if most of its header cannot be read: protobuf writes
-    fields in order, so the id (field 2 of both headers) comes first and often survives.
+    An error must reach the call that caused it even if most of its header cannot be read. Protobuf writes
+    fields in order, so the id (field 2 of both headers) is near the start and often intact.
     """
     data = bytes(frames[0][:4096]) if frames else b""
     position, found = 0, 0
-    with suppress(IndexError, KeyError):  # cut off, or of no known type
+    with suppress(IndexError, KeyError):  # truncated, or a field of unknown type
         while position < len(data):
             tag, position = _read_varint(data, position)
             kind = tag & 7
@@ -256,7 +257,7 @@ def salvage_request_id(frames: Sequence[Buffer]) -> int:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number and the position behind it; IndexError if it is cut off or has more than ten bytes."""
+    """A number and the position after it; IndexError if it is truncated or has more than ten bytes."""
     value = 0
     for index in range(10):
         byte = data[position + index]
@@ -267,11 +268,10 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def told_to_peer(error: BaseException, trace_id: str) -> NearsightError:
-    """The error as the peer may learn of it.
+    """The error that the peer receives.
 
-    Errors of the tree in `nearsight.common.errors` were written for the peer to read and travel as they are.
-    All others are bugs or troubles of this machine: their details stay in its log, found there by the trace
-    id.
+    The texts of errors in `nearsight.common.errors` are written for the peer and sent unchanged. All other
+    errors are bugs or problems of this machine: their details stay in its log, under the trace id.
     """
     if isinstance(error, NearsightError) and not isinstance(error, SetupError):
         return error
@@ -286,7 +286,7 @@ def told_to_peer(error: BaseException, trace_id: str) -> NearsightError:
 
 
 def error_of(response: Response) -> NearsightError:
-    """The error that a status other than OK stands for; codes of a newer peer count as INTERNAL."""
+    """The error for a status other than OK; unknown codes of a newer peer become `InternalError`."""
     try:
         code = StatusCode(response.status)
     except ValueError:
@@ -294,5 +294,5 @@ def error_of(response: Response) -> NearsightError:
         return InternalError(text, advice=response.advice)
     error = error_from_status(code, response.error, response.advice)
     if isinstance(error, Overloaded) and response.hops:
-        error.tier = response.hops[0].tier  # the hops begin with who answered
+        error.tier = response.hops[0].tier  # the first hop is the tier that answered
     return error

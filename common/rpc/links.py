@@ -1,4 +1,4 @@
-"""One channel's connection: what is known of it, what happens to it, and why a server refused it."""
+"""The connection of one channel: its state, its events, and the reason why a server refused it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _GREETING_TIMEOUT_S = 0.3
 _MAJOR_VERSION = b"\x03"
 _NO_ROOM = int(NoRoom.status)
 _CROWDED = (int(Crowded.status), int(zmq.PROTOCOL_ERROR_ZMTP_UNEXPECTED_COMMAND))
-"""What libzmq says if the server had no room; the second where it has not begun its part of the handshake."""
+"""Values of libzmq's event if the server had no room for a connection; the second if the server has not begun
+its part of the handshake."""
 
 
 class Change(Enum):
-    """What happened to a connection."""
+    """Events of a connection."""
 
     UP = auto()
     REFUSED = auto()
@@ -35,14 +36,14 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEvent:
-    """A change and, unless the connection is up, the error that it is to the calls."""
+    """A change and, unless the connection is up, the error for the calls."""
 
     change: Change
     error: NearsightError | None = None
 
 
 class Link:
-    """What a transport knows of one channel's connection.
+    """State of one channel's connection in a transport.
 
     Parameters
     ----------
@@ -51,12 +52,12 @@ class Link:
     settings : ChannelSettings
         Limits and heartbeats.
     security : ClientSecurity or None
-        Keys for CURVE. The links of one transport all have keys, or none has.
+        Keys for CURVE. Either all links of a transport have keys, or none has.
 
     Raises
     ------
     ConfigurationError
-        If the endpoint is no address or a key cannot be read.
+        If the endpoint is not an address or a key cannot be read.
     """
 
     __slots__ = ("address", "endpoint", "name", "own_keys", "proven", "server_key", "settings", "turn", "up")
@@ -67,40 +68,40 @@ class Link:
         self.own_keys = read_secret_key(security.secret_key_file) if security else None
         self.server_key = read_public_key(security.server_public_key) if security else ""
         self.name = b""
-        """Of the current attempt, as the socket knows it; empty without one."""
+        """Routing id of the current attempt at the socket; empty if there is no attempt."""
         self.address = ""
-        """The endpoint as it was spelled in the current attempt."""
+        """Spelling of the endpoint in the current attempt."""
         self.turn = 0
-        """Which address of its name the next attempt takes: after one that failed, the one behind it."""
+        """Index of the host's address for the next attempt; it increases after a failed attempt."""
         self.up = False
-        self.proven = False  # one connection with these keys succeeded, so that the keys are right
+        self.proven = False  # a connection with these keys succeeded, so the keys are right
 
 
 def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
-    """Ask a server for its security mechanism, which every ZeroMQ greeting states in the clear.
+    """Read the security mechanism of a server from its ZeroMQ greeting, which is not encrypted.
 
-    ZeroMQ's monitor says only that a handshake ended. A server that wants keys, one that knows none, and a
-    proxy whose server is gone look the same to it; the greeting tells them apart. Source: ZMTP 3.1 (ZeroMQ
-    RFC 37), section "greeting".
+    ZeroMQ's monitor reports only that a handshake ended. It does not distinguish a server that requires keys,
+    one that uses no keys, and a proxy whose server is down; the greeting does. Source: ZMTP 3.1 (ZeroMQ RFC
+    37), section "greeting".
 
     Parameters
     ----------
     endpoint : str
-        tcp://host:port; of other transports nothing can be said.
+        tcp://host:port; other transports give None.
     timeout_s : float
-        Longest wait for the connection, and again for each part of the greeting.
+        Timeout of the connection, and again of each part of the greeting.
 
     Returns
     -------
     str or None
-        "CURVE", "NULL" or "PLAIN"; None if nothing greets in time.
+        "CURVE", "NULL" or "PLAIN"; None if no greeting arrives in time.
     """
     address = urlsplit(endpoint)
     if address.scheme != "tcp" or address.hostname is None or address.port is None:
         return None
     greeting = b""
     with suppress(OSError), socket.create_connection((address.hostname, address.port), timeout_s) as link:
-        # Enough for the server to state its mechanism; ours is not stated.
+        # This is enough for the server to send its mechanism; ours is not sent.
         link.sendall(SIGNATURE + _MAJOR_VERSION)
         while len(greeting) < GREETING_BYTES:
             received = link.recv(GREETING_BYTES - len(greeting))
@@ -113,16 +114,16 @@ def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
 
 
 def refusal(link: Link, event: int, value: int, *, ask_why: bool) -> ConnectionEvent:
-    """Why an attempt to connect failed, and what the user can do.
+    """The error and the advice for a failed attempt to connect.
 
     Parameters
     ----------
     link : Link
-        The connection that was tried.
+        The connection that failed.
     event, value : int
         Of the socket's monitor (``zmq_socket_monitor(3)``).
     ask_why : bool
-        Ask a server that ends a handshake for its reason.
+        Read the greeting of a server that ends a handshake, to find its reason.
     """
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and value == _NO_ROOM:
         return _refused(
@@ -149,7 +150,7 @@ def refusal(link: Link, event: int, value: int, *, ask_why: bool) -> ConnectionE
 
 
 def _handshake_ended(link: Link, *, ask_why: bool) -> ConnectionEvent:
-    """The server closed the connection during the handshake: find out why."""
+    """Find the reason why the server closed the connection during the handshake."""
     if ask_why and not link.proven:
         mechanism = mechanism_of(link.endpoint, _GREETING_TIMEOUT_S)
         if mechanism is not None and mechanism != ("NULL" if link.own_keys is None else "CURVE"):

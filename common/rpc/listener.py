@@ -1,13 +1,15 @@
-"""The server's sockets: connections that any thread of a pool receives from and answers through.
+"""The sockets of a server: any thread of a pool may receive from a connection and answer through it.
 
-What a client may hold of this process is counted where it arises: bytes of unfinished requests, of requests
-that wait for their answers, and of answers that it does not read. All clients together stay below
-``memory_limit_bytes``. When they exceed it, a connection is closed of the client that holds most, counted by
-key or, without keys, by address; the same client makes room when there are too many connections. One that
-has most of them and connects anew all the time is refused instead: it would only take turns with itself.
+The memory that each client occupies in this process is counted: bytes of unfinished requests, of requests
+that wait for their answers, and of unread answers. The total stays below ``memory_limit_bytes``. Beyond it, a
+connection of the client that occupies the most is closed. Clients are counted by key or, without keys, by
+address. If there are too many connections, the client with the most connections loses one. A client that has
+the most connections and repeatedly opens new ones is refused instead, because it would only replace its own
+connections.
 
-All connections are in one epoll, each armed for a single event: the thread that gets it has the connection's
-input to itself until it arms it again. A connection's lock orders what is done to it; no thread takes two.
+All connections are in one epoll, each armed for a single event: the thread that receives the event has
+exclusive use of the connection's input until it arms the connection again. The lock of a connection orders
+all operations on it; a thread never holds two of these locks.
 """
 
 from __future__ import annotations
@@ -36,42 +38,44 @@ from nearsight.common.rpc.sockets import listen_on
 from nearsight.common.rpc.zmtp import Connection, Mechanism, NoRoom, Null, ProtocolError, Refused, Session
 
 LINGER_S = 0.5
-"""How long answers may still take to leave when the server ends."""
+"""Maximum time to send the remaining answers when the server ends."""
 
 _ACCEPTS = 64
 _ACCEPT_AGAIN_S = 0.02
 _NEWCOMERS_SHARE = 0.5
-"""Most of one core that clients who connect may take: clients that are connected must be served meanwhile."""
+"""Maximum share of one core for new clients, so that connected clients are served at the same time."""
 
 _NEWCOMERS_BURST_S = 0.05
 _ROOM = 32
-"""What part of the connections makes room at once: looking for them takes time."""
+"""Divisor of the connection limit: number of connections that are closed together. Finding them takes
+time."""
 
 _UNPROVEN = 16
-"""What part of the limit may be there beyond it, of clients that have not proved their keys yet."""
+"""Divisor of the connection limit: number of connections beyond it for clients that have not proved their
+keys."""
 
 _BEGINS_S = 1.0
-"""A client that proved its key asks within this time."""
+"""Time in which a client is expected to send its first request after it proved its key."""
 
 _SETTLED_S = 10.0
-"""A connection that was not used for so long may make room for another of the same client."""
+"""A connection that was unused for this long may be replaced by another of the same client."""
 
 _DESCRIPTORS_ADVICE = "raise the limit of open files (`ulimit -n`)"
 _IN, _OUT, _ONCE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLONESHOT
 
 
 class ConnectionObserver(Protocol):
-    """Told of connections: the hook for metrics."""
+    """Receives connection events; used for metrics."""
 
     def on_connections(self, count: int, held_bytes: int) -> None:
-        """How many there are, and what they hold; now and then."""
+        """Number of connections and the memory that they occupy; called periodically."""
 
     def on_dropped(self, reason: str) -> None:
-        """A connection was closed by this side."""
+        """This side closed a connection."""
 
 
 class Received(NamedTuple):
-    """One request."""
+    """One received request."""
 
     frames: list[Buffer]
     size_bytes: int
@@ -79,22 +83,22 @@ class Received(NamedTuple):
 
 
 class Listener:
-    """Accepts, receives and sends.
+    """Accepts connections, receives requests and sends answers.
 
     Parameters
     ----------
     settings : ServerSettings
         ``listen`` and the limits.
     security : ServerSecurity or None
-        Keys; None for an open socket.
+        Keys; None for a server without encryption.
     allowed : AllowList or None
-        Who may connect; goes with ``security``.
+        Allowed clients; given together with ``security``.
     poller : select.epoll
-        Where the threads that call `receive` wait.
+        The poller of the threads that call `receive`.
     later : callable
-        Takes a function, and the seconds after which it is to be called.
+        Takes a function, and the delay of its call in seconds.
     observer : ConnectionObserver or None
-        Told of connections.
+        Receives connection events.
     clock : Clock
         Time of heartbeats.
 
@@ -125,7 +129,7 @@ class Listener:
         self._warnings = ConnectionWarnings(clock)
         self._mechanism: Callable[[], Mechanism] = Null
         if security is not None and allowed is not None:
-            from nearsight.common.rpc.curve import Curve, ServerKeys  # noqa: PLC0415  without keys not needed
+            from nearsight.common.rpc.curve import Curve, ServerKeys  # noqa: PLC0415  only needed with keys
 
             keys = ServerKeys.of(read_secret_key(security.secret_key_file))
             self._mechanism = lambda: Curve(keys, self._admit)
@@ -136,7 +140,7 @@ class Listener:
         self._newcomers_s, self._newcomers_at_s = 0.0, clock.monotonic()
         self._connections: dict[int, Connection] = {}
         self.held_bytes = 0
-        """What the clients hold of this process."""
+        """Memory of this process that all clients occupy."""
         self._path: Path | None = None
         self._socket, self.endpoint = listen_on(settings.listen)
         if settings.listen.startswith("ipc://"):
@@ -144,7 +148,7 @@ class Listener:
         poller.register(self._socket, _IN | _ONCE)
 
     def receive(self, ready: Mapping[int, int]) -> list[Received]:
-        """Serve the descriptors that are ready; returns the requests that have arrived."""
+        """Serve the descriptors that are ready; returns the received requests."""
         arrived: list[Received] = []
         for descriptor, events in ready.items():
             connection = self._connections.get(descriptor)
@@ -160,15 +164,16 @@ class Listener:
         return arrived
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether a request that has arrived may wait: as much must be left as it takes.
+        """Whether a received request may wait: as much memory as it occupies must be free in addition.
 
-        So large requests are refused earlier than small ones. What is unfinished or unread gives way.
+        Therefore large requests are refused earlier than small ones. Connections with unfinished requests or
+        unread answers are closed to make room.
         """
         spare = self._settings.memory_limit_bytes - size_bytes
         return self.held_bytes <= spare or self._drop_largest(spare)
 
     def send(self, connection: Connection, request_bytes: int, frames: Sequence[Buffer]) -> None:
-        """Answer a request; each is answered once, even if its client is gone."""
+        """Answer a request; called exactly once per request, even if its client has disconnected."""
         with connection.lock:
             connection.waiting_bytes -= request_bytes
             if not connection.closed:
@@ -187,7 +192,7 @@ class Listener:
             self._drop_largest(self._settings.memory_limit_bytes)
 
     def cut_forbidden(self) -> None:
-        """Close the connections of clients whose keys are not in the list any more."""
+        """Close the connections of clients whose keys were removed from the list."""
         if self._allowed is None:
             return
         clients = self._allowed.clients
@@ -198,7 +203,7 @@ class Listener:
                     self._drop(connection, "its key is not allowed")
 
     def tick(self) -> None:
-        """Ask quiet clients whether they are there, and close the connections of those that are gone."""
+        """Send heartbeats to silent clients, and close the connections of those that do not respond."""
         now_s = self._clock.monotonic()
         for connection in list(self._connections.values()):
             with connection.lock, contextlib.suppress(OSError):
@@ -207,7 +212,7 @@ class Listener:
             self._observer.on_connections(len(self._connections), self.held_bytes)
 
     def close(self) -> None:
-        """Send what was answered, then close all connections."""
+        """Send the remaining answers, then close all connections."""
         self._socket.close()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
@@ -221,7 +226,7 @@ class Listener:
                 self._drop(connection, "")
 
     def _accept(self) -> None:
-        """Accept who waits; a while later where newcomers have taken their share of the processor."""
+        """Accept waiting connections; continue later if new clients have used their processor share."""
         begun_s = time.thread_time()
         for _ in range(_ACCEPTS):
             if (wait_s := self._charge_newcomers(begun_s)) > 0:
@@ -241,7 +246,7 @@ class Listener:
                     )
                     self._drop_idlest(max(1, self._most // _ROOM))
                     self._later(self._accept, _ACCEPT_AGAIN_S)
-                return  # else it is closed
+                return  # for other errors the socket is closed
             name = f"{address[0]}:{address[1]}" if address else "local"
             room = len(self._connections) < self._most + self._unproven
             if room or self._drop_idlest(max(1, self._most // _ROOM)):
@@ -251,11 +256,11 @@ class Listener:
                     "client refused: there are too many connections, all with calls", client=name
                 )
                 socket.close()
-        with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+        with contextlib.suppress(OSError, ValueError):  # closed in the meantime
             self._poller.modify(self._socket, _IN | _ONCE)
 
     def _charge_newcomers(self, begun_s: float) -> float:
-        """Count what this thread has done for newcomers since; returns how long they must then wait."""
+        """Add this thread's time for new clients; returns the time for which accepting must pause."""
         took_s, now_s = time.thread_time() - begun_s, self._clock.monotonic()
         with self._lock:
             back_s = _NEWCOMERS_SHARE * (now_s - self._newcomers_at_s)
@@ -284,7 +289,7 @@ class Listener:
         self._charge_newcomers(begun_s)
 
     def _serve(self, connection: Connection, events: int, arrived: list[Received]) -> None:
-        """Do what a connection is ready for, and arm it again."""
+        """Handle the events of a connection, and arm it again."""
         with connection.lock:
             if connection.closed:
                 return
@@ -311,7 +316,7 @@ class Listener:
                     self._send_replies(connection)
                 self._drop(connection, "broke the protocol", error)
             except BaseException:
-                self._drop(connection, "")  # a bug must not leave it open and unheard
+                self._drop(connection, "")  # after a bug it must not stay open without being armed
                 raise
             self._count(connection)
 
@@ -320,10 +325,10 @@ class Listener:
         connection.send([b"".join(replies)])
 
     def _arm(self, connection: Connection) -> None:
-        """Wait for input, unless the client has enough waiting, and for room for what is unsent."""
+        """Wait for input, unless the client has enough waiting requests, and for room if bytes are unsent."""
         reads = connection.waiting_bytes + connection.unsent_bytes < self._settings.max_message_bytes
         if connection.session.more and reads:
-            interest = _OUT  # soon: there is nearly always room
+            interest = _OUT  # an event follows soon, because there is nearly always room to send
         else:
             interest = (_IN if reads else 0) | (_OUT if connection.unsent else 0)
         if interest != connection.interest:
@@ -331,7 +336,7 @@ class Listener:
             self._poller.modify(connection.descriptor, interest | _ONCE)
 
     def _count(self, connection: Connection) -> None:
-        """Bring the sum over all connections up to date."""
+        """Update the sum over all connections."""
         held_bytes = connection.waiting_bytes
         if not connection.closed:
             held_bytes += connection.droppable_bytes
@@ -359,8 +364,8 @@ class Listener:
                 self._drop(connection, "is gone")
 
     def _drop_largest(self, target_bytes: int) -> bool:
-        """Close connections of whoever holds most until no more than ``target_bytes`` are held."""
-        with self._making_room:  # or two threads would each close one where one is enough
+        """Close connections of the largest clients until at most ``target_bytes`` of memory are occupied."""
+        with self._making_room:  # otherwise two threads would each close a connection
             while self.held_bytes > target_bytes:
                 connections = list(self._connections.values())
                 held: Counter[str] = Counter()
@@ -375,7 +380,7 @@ class Listener:
         return True
 
     def _admit(self, key: str) -> None:
-        """Let in a client that proved its key, or raise `Refused`."""
+        """Accept a client that proved its key, or raise `Refused`."""
         if self._allowed is not None and key not in self._allowed.clients:
             self._allowed.notice_new()
         if self._allowed is None or key not in self._allowed.clients:
@@ -391,9 +396,9 @@ class Listener:
             raise NoRoom(f"it has {number[key]} connections, all used or begun in the last {_SETTLED_S:g} s")
 
     def _drop_idlest(self, most: int, begun_s: float = math.inf) -> bool:
-        """Make room: of whoever has most connections, those go that never asked, or were idle longest.
+        """Close idle connections of the client with the most: unused ones first, then the longest idle.
 
-        Connections that began after ``begun_s`` count as asking: their first request may be on its way.
+        Connections that began after ``begun_s`` count as used: their first request may be in transit.
         """
         groups = {one: one.group for one in list(self._connections.values())}
         number = Counter(groups.values())
@@ -412,13 +417,13 @@ class Listener:
         return bool(idle)
 
     def _drop(self, connection: Connection, reason: str, error: ProtocolError | None = None) -> None:
-        """Close a connection, under its lock; without a reason if its client has closed it."""
+        """Close a connection, under its lock; the reason is empty if its client closed the connection."""
         if connection.closed:
             return
         held_bytes = connection.droppable_bytes
         connection.closed = True
-        self._connections.pop(connection.descriptor, None)  # before another gets the descriptor
-        with contextlib.suppress(OSError, ValueError):  # the pool has closed its poller
+        self._connections.pop(connection.descriptor, None)  # before the descriptor is reused
+        with contextlib.suppress(OSError, ValueError):  # the poller may be closed already
             self._poller.unregister(connection.descriptor)
         connection.socket.close()
         connection.session.discard()
@@ -433,7 +438,7 @@ class Listener:
 
 
 def _most_connections(settings: ServerSettings) -> int:
-    """As many as the settings say, and leave the process descriptors for other things."""
+    """The limit of the settings, reduced so that descriptors remain for other purposes."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = settings.connections_limit
     if soft != resource.RLIM_INFINITY and most > soft * 3 // 4:

@@ -1,6 +1,6 @@
-"""Names of hosts, looked up aside: the system may take many seconds for a name that nobody knows.
+"""Resolves host names on separate threads: the system may take many seconds for an unknown name.
 
-ZeroMQ would look them up on the thread that serves all its sockets, and not tell that a name is unknown.
+ZeroMQ would resolve them on the thread that serves all its sockets, and would not report an unknown name.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from nearsight.common.background.futures import pending
 from nearsight.common.errors import Unavailable
 
 LONGEST_S = 2.0
-"""A name that takes longer counts as unknown; the next attempt waits for the same lookup."""
+"""A name whose lookup takes longer counts as unknown; the next attempt waits for the same lookup."""
 
 
 def split_name(endpoint: str) -> tuple[str, str]:
-    """Host and port of an endpoint whose host is a name; two empty texts if it is an address or no tcp."""
+    """Host and port of an endpoint whose host is a name; two empty strings for any other endpoint."""
     scheme, _, rest = endpoint.partition("://")
     host, _, port = rest.rpartition(":")
     if scheme != "tcp" or host.startswith("["):
@@ -33,12 +33,12 @@ def split_name(endpoint: str) -> tuple[str, str]:
 
 
 class NameResolver:
-    """Looks names up on threads of its own, each of them once at a time. Thread-safe.
+    """Resolves names on its own threads, with one lookup at a time per name. Thread-safe.
 
     Parameters
     ----------
     wake : callable
-        Called, from any thread, when there is something in `found`.
+        Called, from any thread, when `found` has a result.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -48,9 +48,10 @@ class NameResolver:
         self._found: SimpleQueue[tuple[int, str | Unavailable]] = SimpleQueue()
 
     def look_up(self, ticket: int, host: str, turn: int = 0) -> None:
-        """Begin; the result comes in `found` with this ticket, after `LONGEST_S` at the latest.
+        """Begin a lookup; `found` returns the result with this ticket, after `LONGEST_S` at the latest.
 
-        Of several addresses each turn takes the next: those of IPv4, then of IPv6, then the first again.
+        If a host has several addresses, successive turns take successive addresses: IPv4 first, then IPv6,
+        then again from the start.
         """
         with self._lock:
             lookup = self._running.get(host)
@@ -64,7 +65,7 @@ class NameResolver:
         ).start()
 
     def found(self) -> list[tuple[int, str | Unavailable]]:
-        """What has ended: ticket, and the address as it stands in an endpoint, or why there is none."""
+        """The completed lookups: ticket, and either the address for an endpoint or the error."""
         results = []
         while True:
             try:
@@ -80,7 +81,7 @@ class NameResolver:
         else:
             old = [str(address) for family, address in entries if family == socket.AF_INET]
             new = [f"[{address}]" for family, address in entries if family == socket.AF_INET6]
-            lookup.set_result(list(dict.fromkeys(old + new)))  # each comes once per type of socket
+            lookup.set_result(list(dict.fromkeys(old + new)))  # each address is listed once per socket type
         with self._lock:
             del self._running[host]
 

@@ -1,20 +1,20 @@
-"""What a client does about its unanswered calls and its connection: events in, actions out, no sockets.
+"""A client's decisions about its unanswered calls and its connection: events in, actions out, no sockets.
 
 Rules:
 
-- A call is sent when there is a connection, in the order of calling. Without one it waits for the server for
-  ``connect_grace_s`` since the connection was lost (a daemon that restarts is back by then); after that,
-  each further call makes one attempt to connect and fails if that fails.
-- Attempts are bounded: the mean time between two doubles from ``connect_interval_s`` to
-  ``connect_interval_max_s`` until a call is answered. A call that comes in between waits for the next one.
-- When a connection is lost, calls that were sent on it fail with `Unavailable`, since nobody knows whether
-  they were served. Those of idempotent methods are sent again instead, after a jittered wait, as far as
+- A call is sent when there is a connection, in the order of calling. Without a connection it waits up to
+  ``connect_grace_s`` from the loss of the connection (a restarting daemon is available again by then). After
+  that, each further call makes one attempt to connect and fails if the attempt fails.
+- The rate of attempts is limited: the mean time between two doubles from ``connect_interval_s`` to
+  ``connect_interval_max_s`` until a call is answered. A call in between waits for the next attempt.
+- When a connection is lost, calls that were sent on it fail with `Unavailable`, because the server may have
+  executed them. Calls of idempotent methods are sent again instead, after a wait with jitter, as far as
   attempts, the retry budget and the deadline allow.
-- A refused key fails all waiting calls at once: no later attempt would fare better. The next call tries
-  again, as the key may be allowed by then.
-- A server that is too busy says for how long. Calls of that method by that client are not sent meanwhile, but
-  fail: a photo is not carried over the network to be refused.
-- Whatever happens, a call ends at its deadline.
+- A refused key fails all waiting calls at once, because a further attempt would fail too. The next call makes
+  a new attempt, because the key may be allowed by then.
+- An overloaded server states a time in which it will refuse further calls. Calls of that method by that
+  client fail during this time without being sent: a photo is not transmitted only to be refused.
+- A call always ends at its deadline.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from nearsight.common.errors import DeadlineExceeded, NearsightError, Overloaded
 from nearsight.common.rpc.settings import ChannelSettings
 
 _PAUSE_S = 0.07
-"""After which a call that is not sent to a busy server fails: as long as the server would have taken."""
+"""Delay after which a call that is not sent to a busy server fails; equal to the server's own delay."""
 _LONGEST_BUSY_S = 5.0
 _MOST_BUSY = 4096
-"""Methods and clients of which it is remembered that the server refuses them."""
+"""Maximum number of stored pairs of method and client that the server refuses."""
 
 
 @dataclass(slots=True, eq=False)
 class PendingCall:
-    """A call that has no answer yet; a channel adds what is sent."""
+    """A call without an answer yet; channels add the message to send."""
 
     request_id: int
     """Unique in the channel."""
     deadline_s: float
-    """When it ends in any case."""
+    """Time at which the call ends at the latest."""
     idempotent: bool
     """Whether it may be sent again."""
     attempts: int = 0
-    not_before_s: float = -math.inf  # clocks may start anywhere
+    not_before_s: float = -math.inf  # clocks may start at any value
     kind: Hashable = None
-    """Method and client: what a server refuses together."""
+    """Method and client; a server refuses calls of the same kind together."""
     refusal: NearsightError | None = None
-    """Why it is not sent."""
+    """Reason why the call is not sent; None if it may be sent."""
 
 
 C = TypeVar("C", bound=PendingCall)
@@ -74,7 +74,7 @@ class Fail(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Try to connect; tell the outcome with `connected`, `refused` or `rejected`."""
+    """Try to connect; report the outcome with `connected`, `refused` or `rejected`."""
 
 
 Action = Send[C] | Fail[C] | Connect
@@ -88,7 +88,7 @@ class PendingCalls(Generic[C]):
     endpoint : str
         For messages.
     settings : ChannelSettings
-        Grace, attempts, budget.
+        Timeouts, attempts, retry budget.
     rng : random.Random
         Jitter.
     """
@@ -97,11 +97,11 @@ class PendingCalls(Generic[C]):
         self._endpoint = endpoint
         self._settings = settings
         self._rng = rng
-        # Each call adds a fraction of a token, each retry takes one: retries never double the load of a
-        # struggling server.
+        # Each call adds a fraction of a token, each retry takes one: retries never double the load of an
+        # overloaded server.
         self._retry_tokens = settings.retry_burst
         self.calls: dict[int, C] = {}
-        """Those that have not ended, by id."""
+        """Calls that have not ended, by id."""
         self._unsent: dict[int, C] = {}
         self._deadlines: list[tuple[float, int]] = []
         self.up = False
@@ -109,23 +109,23 @@ class PendingCalls(Generic[C]):
         self._connecting_until_s: float | None = None
         self._connect_at_s: float | None = None
         self._down_since_s: float | None = None
-        self._failures = 0  # connections and attempts in a row that brought no answer
+        self._failures = 0  # consecutive connections and attempts without an answer
         self._busy_until_s: dict[Hashable, float] = {}
 
     def submit(self, call: C, now_s: float) -> list[Action[C]]:
-        """A new call."""
+        """Add a new call."""
         if len(self.calls) >= self._settings.pending_limit:
             return [Fail(call, Overloaded(f"{len(self.calls)} calls to {self._endpoint} are unanswered"))]
         self._retry_tokens = min(self._settings.retry_burst, self._retry_tokens + self._settings.retry_ratio)
         self.calls[call.request_id] = call
         busy_until_s = self._busy_until_s.get(call.kind, now_s)
         if now_s < busy_until_s:
-            # Not at once: who calls again and again must not keep this machine busy.
+            # Delayed: a caller that repeats failed calls at once must not load this machine.
             call.deadline_s = min(call.deadline_s, now_s + _PAUSE_S)
             advice = f"try again in {busy_until_s - now_s:.1f} s"
             call.refusal = Overloaded(f"{self._endpoint} is too busy", advice=advice)
-        # Deadlines of answered calls stay until they pass: cheaper than removing them, and the thread that
-        # keeps the times need not be woken for each new call. They are removed when there are many.
+        # Deadlines of answered calls stay until they pass. This is cheaper than their removal, and the thread
+        # that handles timeouts is not woken for each new call. They are removed when there are many.
         if len(self._deadlines) > 1024 + 4 * len(self.calls):
             self._deadlines = [(c.deadline_s, c.request_id) for c in self.calls.values()]
             heapq.heapify(self._deadlines)
@@ -140,12 +140,12 @@ class PendingCalls(Generic[C]):
         return self._connect_now(now_s)
 
     def connected(self, now_s: float) -> list[Action[C]]:
-        """There is a connection, and the peer is who it should be."""
+        """A connection is up, and the server has proved its key."""
         self.up, self._connecting_until_s, self._connect_at_s, self._down_since_s = True, None, None, None
         return self._send_due(now_s)
 
     def refused(self, error: NearsightError, now_s: float) -> list[Action[C]]:
-        """An attempt to connect failed in a way that may pass."""
+        """An attempt to connect failed for a reason that may be temporary."""
         self.up, self._connecting_until_s = False, None
         if self._down_since_s is None:
             self._down_since_s = now_s
@@ -155,7 +155,7 @@ class PendingCalls(Generic[C]):
         return self._fail_unsent(error)
 
     def rejected(self, error: NearsightError, now_s: float) -> list[Action[C]]:
-        """An attempt to connect failed for good: a wrong key."""
+        """An attempt to connect failed permanently: a wrong key."""
         self.up, self._connecting_until_s, self._connect_at_s = False, None, None
         self._down_since_s = self._down_since_s or now_s
         return self._fail_unsent(error)
@@ -163,7 +163,7 @@ class PendingCalls(Generic[C]):
     def lost(self, error: NearsightError, now_s: float) -> list[Action[C]]:
         """The connection ended."""
         self.up, self._connecting_until_s, self._down_since_s = False, None, now_s
-        if self._failures:  # at once only after a connection that was of use
+        if self._failures:  # reconnect without delay only if the lost connection had brought an answer
             self._put_off_connecting(now_s)
         self._failures = max(self._failures, 1)
         self._busy_until_s.clear()
@@ -178,26 +178,26 @@ class PendingCalls(Generic[C]):
         return actions + (self._connect_now(now_s) if self._unsent else [])
 
     def not_sent(self, call: C, now_s: float) -> None:
-        """The connection had no room for the call: it is sent later."""
+        """The connection had no room for the call: send it later."""
         if call.request_id in self.calls:
             call.attempts -= 1
             call.not_before_s = now_s + 0.01
             self._unsent[call.request_id] = call
 
     def answered(self, request_id: int) -> C | None:
-        """The call that an answer belongs to; None if it has ended already."""
+        """The call for an answer; None if the call has ended already."""
         self._failures = 0
         self._unsent.pop(request_id, None)
         return self.calls.pop(request_id, None)
 
     def told_busy(self, call: C, for_s: float, now_s: float) -> None:
-        """The server refused a call, and would refuse another one for so long."""
+        """The server refused a call, and will refuse others of its kind for ``for_s`` seconds."""
         if len(self._busy_until_s) >= _MOST_BUSY:
             self._busy_until_s.clear()
         self._busy_until_s[call.kind] = now_s + min(for_s, _LONGEST_BUSY_S)
 
     def tick(self, now_s: float) -> list[Action[C]]:
-        """Time has passed."""
+        """Handle everything that is due at this time."""
         actions: list[Action[C]] = []
         while self._deadlines and (self._deadlines[0][0] <= now_s or self._deadlines[0][1] not in self.calls):
             call = self.calls.get(heapq.heappop(self._deadlines)[1])
@@ -213,12 +213,12 @@ class PendingCalls(Generic[C]):
         return actions
 
     def close(self, error: NearsightError) -> list[Action[C]]:
-        """End all calls and forget the connection."""
+        """End all calls and reset the state of the connection."""
         self.up, self._connecting_until_s, self._connect_at_s = False, None, None
         return [self._fail(call, error) for call in list(self.calls.values())]
 
     def next_due_s(self) -> float | None:
-        """When `tick` next has something to do; it may be early, never late."""
+        """Time of the next necessary `tick`; may be too early, never too late."""
         dues = [self._deadlines[0][0]] if self._deadlines else []
         if self._connecting_until_s is not None:
             dues.append(self._connecting_until_s)
@@ -253,7 +253,7 @@ class PendingCalls(Generic[C]):
         if not call.idempotent or call.attempts >= self._settings.max_attempts:
             return False
         wait_s = self._jitter(self._settings.backoff_s * 2 ** (call.attempts - 1))
-        # Sums of 0.1 fall short of 1 by rounding.
+        # Rounding: ten times 0.1 gives less than 1.
         if now_s + wait_s >= call.deadline_s or self._retry_tokens < 1.0 - 1e-9:
             return False
         self._retry_tokens = max(0.0, self._retry_tokens - 1.0)

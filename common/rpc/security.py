@@ -1,9 +1,9 @@
-"""Keys: who a daemon is and which clients it lets in.
+"""Key files: the identity of a daemon and the clients that it allows.
 
-CURVE encrypts every connection and proves both identities: the client knows the server's public key
-beforehand, and the server has a folder with the public keys of the clients that it accepts. Key files have
-the format of ``zmq.auth``: ``NAME.key`` holds the public key, ``NAME.key_secret`` both. What a client may do
-is up to the server's folder: see `allow_list`.
+CURVE encrypts every connection and proves both identities. The client has the server's public key beforehand,
+and the server has a folder with the public keys of the clients that it accepts. Key files have the format of
+``zmq.auth``: ``NAME.key`` holds the public key, ``NAME.key_secret`` both. The server's folder also defines
+the rights of each client; see `allow_list`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class KeyPair:
 
 
 class KeyFiles(NamedTuple):
-    """Where `generate_keys` wrote an identity."""
+    """The files that `generate_keys` wrote, and the public key in Z85."""
 
     public_file: Path
     secret_file: Path
@@ -49,7 +49,7 @@ class KeyFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServerSecurity:
-    """What a server needs for CURVE."""
+    """Files that a server needs for CURVE."""
 
     secret_key_file: Path
     """The server's own ``NAME.key_secret``."""
@@ -59,7 +59,7 @@ class ServerSecurity:
 
 @dataclass(frozen=True, slots=True)
 class ClientSecurity:
-    """What a client needs for CURVE.
+    """Keys that a client needs for CURVE.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class ClientSecurity:
 
 
 def client_security(key: Path | None, server_key: str | None) -> ClientSecurity | None:
-    """The keys that the options of a command name; None without them.
+    """The keys given by the options of a command; None without both options.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def client_security(key: Path | None, server_key: str | None) -> ClientSecurity 
 
 
 def require_security(endpoint: str, security: ServerSecurity | None) -> None:
-    """Refuse to listen beyond this machine without keys.
+    """Refuse an address that other machines can reach if there are no keys.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def read_secret_key(source: str | Path) -> KeyPair:
     Raises
     ------
     ConfigurationError
-        If there is no readable identity in it, or other users of the machine can read it.
+        If it holds no readable identity, or other users of the machine can read it.
     """
     path = Path(source)
     fields = read_key_file(path)
@@ -129,7 +129,7 @@ def read_secret_key(source: str | Path) -> KeyPair:
 
 
 def read_public_key(source: str | Path) -> str:
-    """A public key, given itself in Z85 or as a file.
+    """A public key, given as Z85 text or as a file.
 
     Raises
     ------
@@ -140,18 +140,18 @@ def read_public_key(source: str | Path) -> str:
 
 
 def is_key(source: str | Path) -> bool:
-    """Whether it is a key itself, not the path of a file."""
-    # A path may well have 40 characters, all of them of Z85; but it ends as our files do.
+    """Whether the value is a key itself and not the path of a file."""
+    # A path may consist of 40 characters of Z85 as well, but then it ends in ``.key``.
     return isinstance(source, str) and not source.endswith(".key") and _Z85_KEY.fullmatch(source) is not None
 
 
 def read_key_file(path: Path) -> Mapping[str, str]:
-    """All ``name = "value"`` of a key file; ``public-key`` is among them.
+    """All pairs ``name = "value"`` of a key file; ``public-key`` is among them.
 
     Raises
     ------
     ConfigurationError
-        If it is no key file, or a key in it is damaged.
+        If it is not a key file, or a key in it is damaged.
     """
     try:
         text = path.read_text(encoding="ascii", errors="replace")
@@ -169,12 +169,12 @@ def read_key_file(path: Path) -> Mapping[str, str]:
 
 
 def generate_keys(folder: Path, name: str, *, overwrite: bool = False) -> KeyFiles:
-    """Create an identity: ``NAME.key`` to hand out and ``NAME.key_secret``, readable by its owner alone.
+    """Create an identity: ``NAME.key`` to hand out and ``NAME.key_secret``, readable by its owner only.
 
     Raises
     ------
     ConfigurationError
-        If the name is no plain file name, the files exist, or they cannot be written.
+        If the name is not a plain file name, the files exist, or they cannot be written.
     """
     if not KEY_NAME.fullmatch(name):
         raise ConfigurationError(
@@ -214,9 +214,9 @@ def write_key_file(
 
 
 def replace_file(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that is never readable by others than ``mode`` says, and never half there.
+    """Write a file atomically; others can never read it beyond the rights of ``mode``.
 
-    It belongs to whom the former one belonged.
+    The new file has the owner of the replaced one.
 
     Raises
     ------
@@ -233,7 +233,7 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
             file.flush()
             os.fsync(file.fileno())
         aside.chmod(mode)  # touch() obeys the umask
-        with suppress(FileNotFoundError, PermissionError):  # it is new; only root can
+        with suppress(FileNotFoundError, PermissionError):  # the file is new, or the process is not root
             os.chown(aside, path.stat().st_uid, path.stat().st_gid)
         aside.replace(path)
     except OSError as error:

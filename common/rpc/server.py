@@ -1,8 +1,7 @@
-"""The serving side: requests in, handlers run by workers, one answer for each request, in time.
+"""The serving side: receives requests, runs handlers in workers, and answers each request once, in time.
 
-The threads of a `WorkerPool` receive requests, run the handlers and send the answers; a background thread
-looks after what waits. Every request that was read gets exactly one answer, whatever happens to it on the
-way.
+The threads of a `WorkerPool` receive requests, run the handlers and send the answers. A background thread
+handles timeouts. Every request that was read gets exactly one answer, also after errors.
 """
 
 from __future__ import annotations
@@ -39,22 +38,23 @@ from nearsight.common.rpc.zmtp import Connection
 __all__ = ["RpcServer", "ServerSettings"]
 
 TICK_S = 0.07
-"""How exactly times are kept, and how long a request that cannot be served in time waits for its refusal."""
+"""Resolution of timeouts, and maximum delay of the refusal of a request that cannot be served in time."""
 
 STOP_S = 5.0
-"""Longest wait for the background thread when the server ends."""
+"""Maximum wait for the background thread when the server ends."""
 
 IDLE_TICKS = 20
-"""Ticks without work before the ticking ends, so that a trickle of work need not begin it each time."""
+"""Number of ticks without work before the ticks end, so that infrequent requests do not restart them each
+time."""
 
 
 class RpcServer:
-    """Serves services on one address.
+    """Serves services at one address.
 
     Parameters
     ----------
     services : sequence of Service
-        What to serve.
+        The services.
     tier : str
         Name of this tier in the hops of responses.
     settings : ServerSettings
@@ -64,10 +64,10 @@ class RpcServer:
     clock : Clock
         Times of queue and deadlines.
     observer : ServerObserver or None
-        Told of every call.
+        Receives every answered call.
     arrived : callable, optional
-        Takes the full name of the method of each call that arrives, before anybody works on it or turns it
-        away; must not wait.
+        Receives the full method name of each call that arrives, before it is queued or refused; must not
+        block.
 
     Raises
     ------
@@ -120,8 +120,7 @@ class RpcServer:
         AddressInUse
             If the address is taken.
         ConfigurationError
-            If the address cannot be listened on or reaches beyond loopback without keys, or a key cannot be
-            read.
+            If the address cannot be bound or reaches beyond loopback without keys, or a key cannot be read.
         """
         listen = check_endpoint(self._settings.listen)
         require_security(listen, self._security)
@@ -151,33 +150,33 @@ class RpcServer:
 
     @property
     def endpoint(self) -> str:
-        """The address that clients connect to, its port resolved."""
+        """The address that clients connect to, with the bound port."""
         return self._listener.endpoint if self._listener else self._settings.listen
 
     @property
     def serving(self) -> bool:
-        """Whether requests are taken."""
+        """Whether requests are accepted."""
         return self._started and not self._stopping.is_set()
 
     @property
     def queue_length(self) -> int:
-        """Requests that wait for a worker."""
+        """Number of requests that wait for a worker."""
         return sum(map(len, self._pools))
 
     def stop(self, grace_s: float = 2.0) -> None:
-        """Take no more requests, finish those that were taken, and end; safe to call twice.
+        """Accept no more requests, finish the accepted ones, and end; safe to call twice.
 
         Parameters
         ----------
         grace_s : float
-            How long requests may still take. What is not answered by then is answered UNAVAILABLE.
+            Time to finish requests. Requests without an answer by then are answered UNAVAILABLE.
         """
         if self._stopping.is_set():
             return
         self._stopping.set()
         if not self._started:
             return
-        # The address stays bound until the end: unbinding would cut the connections that wait for answers.
+        # The address stays bound until the end: unbinding would close the connections that wait for answers.
         until_s = self._clock.monotonic() + grace_s
         while self._answers.owed and self._clock.monotonic() < until_s:
             self._finished.wait(0.01)
@@ -206,16 +205,16 @@ class RpcServer:
         peer: Hashable,
         peer_key: str | None = None,
     ) -> None:
-        """Take one request of a transport without a socket.
+        """Accept one request from a transport without a socket.
 
         Parameters
         ----------
         frames : sequence of buffers
-            As they arrived; anything.
+            The frames as received, not yet validated.
         reply : callable
             Takes the frames of the answer; called exactly once, from any thread.
         peer : hashable
-            The connection that the request came from.
+            Connection of the request.
         peer_key : str or None
             Public key that the peer proved to own.
         """
@@ -224,14 +223,14 @@ class RpcServer:
             pool.signal()
 
     def _look(self, ready: Mapping[int, int]) -> None:
-        """Receive what has arrived; threads of the pool do."""
+        """Receive the requests that have arrived; called by threads of the pool."""
         listener = self._listener
         if listener is None:
             return
         for frames, size_bytes, connection in listener.receive(ready):
             reply = partial(listener.send, connection, size_bytes)
             pool = self._accept(frames, reply, connection, connection.key or None)
-            if pool not in (None, self._pool):  # the pool that receives looks into its own queue next
+            if pool not in (None, self._pool):  # the receiving pool checks its own queue next
                 pool.signal()
 
     def _accept(
@@ -241,7 +240,7 @@ class RpcServer:
         peer: Hashable,
         peer_key: str | None,
     ) -> WorkerPool | None:
-        """Queue a request, or answer it with an error; returns the pool in whose queue it is."""
+        """Queue a request, or answer it with an error; returns the pool that queued it."""
         arrived_s = self._clock.monotonic()
         request: Request | None = None
         caller: Caller | None = LOCAL
@@ -263,7 +262,8 @@ class RpcServer:
                 self._arrived(endpoint.full_name)
             if self._stopping.is_set():
                 raise _stopping_error()
-            size_bytes = request.size_bytes - len(frames[0]) + len(request.message)  # as clients count it
+            # As clients compute it.
+            size_bytes = request.size_bytes - len(frames[0]) + len(request.message)
             if size_bytes > self._settings.max_message_bytes:
                 raise too_large("request", size_bytes, self._settings.max_message_bytes)
             if self._listener is not None and not self._listener.has_room(request.size_bytes):
@@ -309,7 +309,7 @@ class RpcServer:
             self._observer.on_call("", "", error.code, 0.0, 0.0, sum(map(len, frames)), 0)
 
     def _run(self, call: ServedCall) -> None:
-        """Run a handler; in a worker."""
+        """Run a handler; called in a worker."""
         call.started_s = self._clock.monotonic()
         call.context.queue_ms = (call.started_s - call.arrived_s) * 1000.0
         try:
@@ -329,12 +329,12 @@ class RpcServer:
         self._answers.finish(call, result)
 
     def _abandoned(self, caller: Caller) -> bool:
-        """Whether the work of a call must not go on: the server stops, or the caller lost a right."""
+        """Whether the work on a call must end: the server stops, or the caller has lost a right."""
         lost = self._allowed is not None and not self._allowed.still_allows(caller)
         return lost or self._finished.is_set()
 
     def _watch(self) -> None:
-        """Look after connections and notice changes of the allowed keys, with or without traffic."""
+        """Check connections and changes of the allowed keys, with or without traffic."""
         if self._listener is None:
             return
         try:
@@ -346,7 +346,7 @@ class RpcServer:
             self._background.submit(self._watch, name="watch", after_s=REFRESH_S)
 
     def _tick(self) -> None:
-        """Answer what has waited for too long; again after a while, as long as there is work."""
+        """Answer calls that have waited too long; repeated as long as there is work."""
         now_s = self._clock.monotonic()
         try:
             for pool in self._pools:
@@ -354,7 +354,7 @@ class RpcServer:
             self._answers.expire(now_s)
         finally:
             self._idle_ticks = 0 if self._answers.owed else self._idle_ticks + 1
-            # Set before the calls are read again: a call that arrives after that starts the ticks anew.
+            # Set before the calls are read again: a call that arrives afterwards restarts the ticks.
             self._ticking = self._idle_ticks < IDLE_TICKS
             if self._ticking or self._answers.owed:
                 self._ticking = True

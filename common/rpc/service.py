@@ -1,4 +1,4 @@
-"""What a daemon implements: services, one method per rpc of the .proto file, and the context of a call."""
+"""Interface that a daemon implements: services with one method per rpc, and the context of a call."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from nearsight.protos import rpc_pb2
 class Service:
     """Base of the services of a daemon.
 
-    A subclass names its descriptor and has, for each rpc, a method in snake_case that takes the request and
-    a `CallContext` and returns the response, or a ``Future`` of it: then the worker is free for other calls
-    and the answer is sent when the future completes, or DEADLINE_EXCEEDED at the deadline. Errors of
-    `nearsight.common.errors` travel to the caller, all others become INTERNAL.
+    A subclass names its descriptor. For each rpc it has a method in snake_case that takes the request and a
+    `CallContext` and returns the response, or a ``Future`` of it. With a future, the worker is free for other
+    calls; the answer is sent when the future completes, or DEADLINE_EXCEEDED at the deadline. Errors of
+    `nearsight.common.errors` are sent to the caller, all others become INTERNAL.
     """
 
     descriptor: ClassVar[ServiceDescriptor]
     """From the generated code, e.g. ``recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]``."""
     own_worker: ClassVar[bool] = False
-    """The service has a queue and a worker of its own, so that it answers while all others are busy: for what
-    is cheap and must not wait behind photos."""
+    """Whether the service has its own queue and worker, so that it answers while all other workers are busy;
+    for cheap calls that must not wait behind photos."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment after which nobody waits for an answer any more.
+    """The time at which the caller stops waiting for an answer.
 
-    Deadlines travel on the wire as *time left*, since the clocks of two machines need not agree. Each hop
-    makes its own deadline of what is left when the request arrives.
+    Requests carry the *time left*, because the clocks of two machines may differ. Each hop computes its own
+    deadline from the time left when the request arrives.
     """
 
     at_s: float
-    """The moment, in seconds of ``clock.monotonic()``."""
+    """Time of the deadline, in seconds of ``clock.monotonic()``."""
     clock: Clock = field(default=SYSTEM_CLOCK, compare=False, repr=False)
-    """Where the time is read."""
+    """Source of the current time."""
 
     @classmethod
     def after(cls, seconds: float, clock: Clock = SYSTEM_CLOCK) -> Deadline:
@@ -58,41 +58,41 @@ class Deadline:
         return max(0.0, self.at_s - self.clock.monotonic())
 
     def expired(self) -> bool:
-        """Whether the moment has passed."""
+        """Whether the deadline has passed."""
         return self.clock.monotonic() >= self.at_s
 
 
 @dataclass(slots=True)
 class CallContext:
-    """What a handler knows about its call, and what it adds to the answer."""
+    """Facts about a call for its handler, and what the handler adds to the answer."""
 
     deadline: Deadline
-    """When the caller stops waiting; what is left of it goes to the next tier."""
+    """Time at which the caller stops waiting; the remaining time is passed to the next tier."""
     client_id: str = ""
-    """Who asks, as it calls itself."""
+    """Id that the client states."""
     catalogue: str = ""
-    """What the call is about; empty where a method has none."""
+    """Catalogue of the call; empty if the method has none."""
     trace_id: str = ""
-    """Follows the request through tiers and logs; pass it on."""
+    """Identifies the request in all tiers and logs; pass it on."""
     peer_key: str | None = None
     """The public key (Z85) that the peer proved to own; None without CURVE."""
     caller: Caller = LOCAL
-    """Whose key that is, and what it may do; `LOCAL` without CURVE."""
+    """Owner of that key and its rights; `LOCAL` without CURVE."""
     blobs: Sequence[memoryview] = ()
     """The request's blobs, read-only."""
     queue_ms: float = 0.0
-    """How long the request waited for a worker."""
+    """Wait of the request for a worker."""
     stopping: Callable[[], bool] = bool
-    """Whether the server is about to stop, or the caller's key was taken out of the list."""
+    """Whether the server is about to stop, or the caller's key was removed from the list."""
     response_blobs: list[Buffer] = field(default_factory=list)
     """Blobs to send with the response. They must not change any more."""
     hops: list[Hop] = field(default_factory=list)
-    """Timings of tiers that were asked for this answer; the server adds its own behind them."""
+    """Timings of other tiers that were called for this answer; the server appends its own."""
     next_tier_ms: float = 0.0
-    """Time spent waiting for the next tier, which is not this tier's work."""
+    """Time spent waiting for the next tier, which does not count as work of this tier."""
 
     def cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more; long work looks at it now and then."""
+        """Whether the answer is no longer needed; long-running handlers check it regularly."""
         return self.deadline.expired() or self.stopping()
 
 
@@ -111,14 +111,14 @@ class Endpoint:
     service_name: str
     method_name: str
     full_name: str
-    """As in the .proto file. Read once: a descriptor builds Python objects at each question."""
+    """Name in the .proto file. Read once: a descriptor creates new Python objects at each access."""
     request_class: type[Message]
     response_class: type[Message]
-    """What the handler takes and returns."""
+    """Types of the handler's argument and result."""
     handler: Handler
     """The method of the service."""
     access: Access
-    """What it does with the catalogue of the call."""
+    """How it uses the catalogue of the call."""
 
     @classmethod
     def of(cls, service: Service, method: MethodDescriptor) -> Endpoint:
@@ -135,7 +135,7 @@ class Endpoint:
             GetMessageClass(method.input_type),
             GetMessageClass(method.output_type),
             handler,
-            Access(method.GetOptions().Extensions[rpc_pb2.access]),  # type: ignore[index]  # a vague stub
+            Access(method.GetOptions().Extensions[rpc_pb2.access]),  # type: ignore[index]  # incomplete stub
         )
 
 
@@ -145,8 +145,8 @@ def endpoints_of(services: Iterable[Service]) -> dict[tuple[str, str], Endpoint]
     Raises
     ------
     TypeError
-        If a service lacks a handler for one of its rpcs, or two services share a name: bugs, found when the
-        server is built rather than by the first call.
+        If a service lacks a handler for one of its rpcs, or two services have the same name. These bugs are
+        detected when the server is built, not at the first call.
     """
     endpoints: dict[tuple[str, str], Endpoint] = {}
     for service in services:
@@ -159,7 +159,7 @@ def endpoints_of(services: Iterable[Service]) -> dict[tuple[str, str], Endpoint]
 
 
 def no_such_method(endpoints: Collection[tuple[str, str]], service: str, method: str) -> NotFound:
-    """The error of a request for what a server does not have; it says what there is."""
+    """The error for an unknown service or method; its advice lists the known ones."""
     services = list(dict.fromkeys(name for name, _ in endpoints))
     if service not in services:
         return NotFound(

@@ -1,4 +1,4 @@
-"""Settings of servers and channels; daemons nest them in their own."""
+"""Settings of servers and channels; the settings of daemons contain them."""
 
 from __future__ import annotations
 
@@ -19,62 +19,64 @@ class ServerSettings(SettingsGroup):
     workers: int = Field(default=2, ge=1, le=1024)
     """Threads that run handlers."""
     queue_limit: PositiveInt = 256
-    """Requests that may wait; if one more comes, the last of whoever has most is answered OVERLOADED."""
-    queue_timeout_s: PositiveFloat = 2.0
-    """A request that would wait longer is answered OVERLOADED, as soon as that is foreseen."""
-    shares_per_peer: PositiveInt = 8
-    """Turns that a peer takes at most where all take turns: one for each client that it asks for, as an edge
-    does."""
-    deferred_limit: PositiveInt = 1024
-    """Answers that handlers may owe at once; to one peer as many as are left for others. More requests are
+    """Maximum number of waiting requests; beyond it, the last request of the client with the most requests is
     answered OVERLOADED."""
+    queue_timeout_s: PositiveFloat = 2.0
+    """Maximum wait of a request. A request that is predicted to wait longer is answered OVERLOADED at
+    once."""
+    shares_per_peer: PositiveInt = 8
+    """Maximum number of consecutive turns of one peer in the fair order: one for each client of the peer, for
+    example for each device of an edge."""
+    deferred_limit: PositiveInt = 1024
+    """Maximum number of deferred answers in progress; one peer may have as many as are still free for others.
+    Further requests are answered OVERLOADED."""
     max_message_bytes: PositiveInt = 64 * MEBIBYTE
-    """Of message and blobs together. Larger requests and responses are refused; a client whose waiting
-    requests and unread answers have more is not read any further."""
+    """Maximum size of message and blobs together. Larger requests and responses are refused. If the waiting
+    requests and unread answers of a client exceed this size, the server stops reading from it."""
     max_frames: PositiveInt = 16384
-    """Blobs that one request may have; a client that sends more loses its connection."""
+    """Maximum number of blobs of one request; a client that sends more is disconnected."""
     memory_limit_bytes: PositiveInt = 256 * MEBIBYTE
-    """Unfinished requests, requests that wait or are worked on, and unread answers of all clients; beyond it,
-    the client that holds most loses its connection."""
+    """Memory for unfinished requests, requests that wait or are processed, and unread answers of all clients;
+    beyond it, the client that occupies the most is disconnected."""
     send_limit_bytes: PositiveInt = 128 * MEBIBYTE
-    """A client that leaves more answers unread loses its connection."""
+    """Maximum size of a client's unread answers; a client with more is disconnected."""
     connections_limit: PositiveInt = 1024
-    """Clients connected at once; one more replaces the connection that was idle longest. At most three
-    quarters of the descriptors that the process may open."""
+    """Maximum number of connected clients; a further one replaces the connection that was idle longest.
+    Limited to three quarters of the descriptors that the process may open."""
     handshake_timeout_s: PositiveFloat = 10.0
-    """A client that has not connected by then loses its connection."""
+    """A client that has not completed its handshake by then is disconnected."""
     heartbeat_s: PositiveFloat = 5.0
-    """A client that was quiet for so long is asked whether it is there; one that says nothing and reads
-    nothing for three times as long loses its connection."""
+    """A client that sent nothing for this time receives a heartbeat; a client that neither sends nor reads
+    for three times as long is disconnected."""
     log_requests: Literal["off", "debug", "info"] = "off"
-    """A line in the log for each answered request, of this level."""
+    """Level of the log line of each answered request; off: no such line."""
     log_share: float = Field(default=1.0, gt=0, le=1)
-    """Share of the requests that get one; chosen by trace_id, so all tiers choose the same."""
+    """Share of the requests that are logged; chosen by trace_id, so all tiers choose the same ones."""
 
 
 class ChannelSettings(SettingsGroup):
     """How a client reaches a server."""
 
     connect_grace_s: NonNegativeFloat = 0.5
-    """How long calls wait for a server that is not there (it may be restarting)."""
+    """Time for which calls wait for an unreachable server (it may be restarting)."""
     connect_interval_s: PositiveFloat = 0.05
-    """Mean time between attempts to connect; doubles with each that fails."""
+    """Mean time between attempts to connect; doubles with each failure."""
     connect_interval_max_s: PositiveFloat = 0.25
-    """Longest mean time between attempts; a call meanwhile waits for the next one."""
+    """Maximum mean time between attempts; a call in between waits for the next attempt."""
     connect_timeout_s: PositiveFloat = 5.0
-    """An attempt to connect that takes longer has failed."""
+    """Timeout of one attempt to connect."""
     heartbeat_s: float = Field(default=2.0, ge=0, le=3600)
     """Time between heartbeats; 0: none. The connection ends if the server's machine acknowledges nothing for
-    three times as long, or if nothing arrives whole for thirty times as long."""
+    three times as long, or if no complete frame arrives for thirty times as long."""
     max_attempts: PositiveInt = 3
-    """Times that an idempotent call is sent at most."""
+    """Maximum number of times that an idempotent call is sent."""
     retry_ratio: NonNegativeFloat = 0.1
-    """Retries per call that the budget allows in the long run."""
+    """Long-term number of retries per call that the retry budget allows."""
     retry_burst: NonNegativeFloat = 10.0
-    """Retries that the budget allows at once."""
+    """Number of retries that the retry budget allows at once."""
     backoff_s: PositiveFloat = 0.05
-    """Mean wait before the first retry; doubles with each."""
+    """Mean wait before the first retry; doubles with each retry."""
     pending_limit: PositiveInt = 1024
-    """Unanswered calls; one more fails with Overloaded."""
+    """Maximum number of unanswered calls; a further one fails with Overloaded."""
     max_message_bytes: PositiveInt = 64 * MEBIBYTE
     """Larger requests fail before they are sent."""

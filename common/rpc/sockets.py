@@ -1,4 +1,4 @@
-"""Small tools for sockets: addresses, listening on them, and waking a thread that polls."""
+"""Socket utilities: checking addresses, listening, and waking a thread that polls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import zmq
 from nearsight.common.errors import AddressInUse, ConfigurationError, Unavailable
 
 _DESCRIPTORS_OF_A_SOCKET = 16
-"""With its monitor and, the first time, the context and its threads."""
+"""Descriptors of a socket with its monitor and, the first time, of the context and its threads."""
 
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
@@ -27,7 +27,7 @@ _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:\[\]/]+):(?P<port>\d{1,5}|\*)")
 
 
 def check_endpoint(endpoint: str) -> str:
-    """Return the endpoint if it is of a form that nearsight uses.
+    """Return the endpoint if its form is valid.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def check_endpoint(endpoint: str) -> str:
 
 
 def is_tcp_v6(endpoint: str) -> bool:
-    """Whether the address is of IPv6, which ZeroMQ must be told."""
+    """Whether the address is an IPv6 address; ZeroMQ needs an option for these."""
     return endpoint.startswith("tcp://[")
 
 
@@ -62,7 +62,7 @@ def is_local(endpoint: str) -> bool:
 
 
 def out_of_descriptors() -> Unavailable:
-    """The error where this process has no descriptor left."""
+    """The error if this process has no free descriptor."""
     return Unavailable(
         "this process may open no more files and connections",
         advice="raise its limit, e.g. with `ulimit -n`",
@@ -70,12 +70,12 @@ def out_of_descriptors() -> Unavailable:
 
 
 def process_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """The context that all clients of this process share: one thread carries their bytes.
+    """The context that all clients of this process share: one thread transfers their bytes.
 
     Raises
     ------
     zmq.ZMQError
-        With ``EMFILE`` if the process has too few descriptors left, where ZeroMQ would end it.
+        With ``EMFILE`` if the process has too few free descriptors; ZeroMQ itself would abort the process.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -105,26 +105,26 @@ class Waker:
             self.descriptor, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise out_of_descriptors() from error
-        # As with a file: a server that was built but never started gives its descriptors back as well.
+        # The finalizer closes the descriptors of a server that was built but never started.
         self._give_back = weakref.finalize(self, _close_all, self.descriptor, self._write)
-        # A process that ends gives all back itself; its threads may still wait.
+        # At process exit the system closes them; other threads may still wait then.
         self._give_back.atexit = False
         self._lock = threading.Lock()
         self._closed = False
 
     def wake(self) -> None:
-        """Interrupt the waiting thread, now or at its next wait; nothing to do once it has closed this."""
-        with self._lock, contextlib.suppress(BlockingIOError):  # full: it will wake anyway
-            if not self._closed:  # or the write would go to whatever got the descriptor since
+        """Interrupt the waiting thread, now or at its next wait; no effect after `close`."""
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: the thread will wake anyway
+            if not self._closed:  # otherwise the write could go to a reused descriptor
                 os.write(self._write, b"\0")
 
     def clear(self) -> None:
-        """Forget what woke the thread."""
+        """Discard all earlier `wake` calls."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.descriptor, 4096)
 
     def close(self) -> None:
-        """Give the descriptors back; called by the thread that waits, while others may still `wake`."""
+        """Close the descriptors; called by the waiting thread, while others may still `wake`."""
         with self._lock:
             self._closed = True
             self._give_back()
@@ -136,12 +136,12 @@ def _close_all(*descriptors: int) -> None:
 
 
 def listen_on(endpoint: str) -> tuple[sockets.socket, str]:
-    """A socket that accepts connections, without waiting, and its address with the port that was bound.
+    """A non-blocking socket that accepts connections, and its address with the bound port.
 
     Raises
     ------
     AddressInUse
-        If something listens there.
+        If another program listens there.
     ConfigurationError
         If it is not an address of this machine.
     """
@@ -176,7 +176,7 @@ def _listen_on_port(endpoint: str) -> tuple[sockets.socket, str]:
         backlog=BACKLOG,
         dualstack_ipv6=host == "::" and sockets.has_dualstack_ipv6(),
     )
-    listening.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)  # its connections inherit it
+    listening.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)  # accepted connections inherit it
     bound, port = listening.getsockname()[:2]
     return listening, f"tcp://[{bound}]:{port}" if family == sockets.AF_INET6 else f"tcp://{bound}:{port}"
 
@@ -194,7 +194,7 @@ def _listen_on_file(endpoint: str) -> tuple[sockets.socket, str]:
         if probe.connect_ex(path) == 0:
             raise OSError(errno.EADDRINUSE, "somebody listens there")
     if Path(path).is_socket():
-        Path(path).unlink()  # left by a process that was killed
+        Path(path).unlink()  # left by a killed process
     listening = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
     try:
         listening.bind(path)

@@ -1,8 +1,8 @@
 """Carries the frames of channels over ZeroMQ: one socket for all their connections, and the wait for it.
 
-A ROUTER socket connects to every server, so that a connection takes one descriptor and no thread. Each
-attempt to connect has a name of its own: what is still on its way when a connection ends can so never be
-taken for an answer on the next one, and nothing is sent to a server that is not there.
+A ROUTER socket connects to every server, so a connection takes one descriptor and no thread. Each attempt to
+connect has its own routing id. Therefore a message of an ended connection is never taken for an answer on the
+next one, and nothing is sent to an unreachable server.
 """
 
 from __future__ import annotations
@@ -30,32 +30,33 @@ _EVENTS = (
     | zmq.EVENT_DISCONNECTED
 )
 _COPY_BELOW_BYTES = 65536
-"""Sending without a copy costs a hand-over to pyzmq's collector thread: more than copying 64 KiB."""
+"""Sending without a copy involves pyzmq's collector thread, which costs more than copying 64 KiB."""
 
-# Plain integers: pyzmq's enums cost more than the sending.
+# Plain integers: pyzmq's enums take more time than the sending.
 _POLLIN = int(zmq.POLLIN)
 _NOBLOCK = int(zmq.NOBLOCK)
 _NOBLOCK_MORE = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 _NEVER_MS = 600_000
 _SPELLINGS = 256
-_PATH_SPELLINGS = 4  # the path of a socket is short
+_PATH_SPELLINGS = 4  # the path of a socket has a small maximum length
 _LOST_HEARTBEATS = 3
-"""Heartbeats in a row that the server's machine does not acknowledge if it is gone."""
+"""Consecutive heartbeats without a TCP acknowledgement after which the server's machine counts as lost."""
 
 _UNANSWERED_HEARTBEATS = 30
-"""Heartbeats in a row that the server does not answer if it hangs. For libzmq only whole frames are answers.
-Over a slow network a large one takes longer than three heartbeats, and so does one behind a large request."""
+"""Consecutive heartbeats without an answer after which the server counts as hung. libzmq counts only complete
+frames as answers. Over a slow network, a large frame may take longer than three heartbeats, and so may a
+frame after a large request."""
 
 
 class Transport:
     """Carries frames to servers: a ROUTER socket that connects to each once per attempt, and its monitor.
 
-    All but waits and wakes is called under the lock of the channels' group.
+    All methods except waits and wakes are called under the lock of the channels' group.
 
     Parameters
     ----------
     ask_why : bool
-        Ask a server that ends a handshake for its reason; others wait meanwhile.
+        Read the greeting of a server that ends a handshake, to find its reason; other channels wait for this.
     """
 
     def __init__(self, *, ask_why: bool = True) -> None:
@@ -69,14 +70,14 @@ class Transport:
         self._waker = Waker()
         self._caller_waker = Waker()
         self.wake, self.wake_caller = self._waker.wake, self._caller_waker.wake
-        """Interrupt `wait` or `wait_in_caller`; any thread may."""
+        """Interrupt `wait` or `wait_in_caller`; any thread may call them."""
         self._all = self._changes_only = _poller_on(self._waker)
         self._caller_poller = _poller_on(self._caller_waker)
         self._names = NameResolver(self.wake)
-        self._looked_up: dict[Link, int] = {}  # and in which attempt
+        self._looked_up: dict[Link, int] = {}  # with the number of the attempt
 
     def connect(self, link: Link) -> None:
-        """Begin one attempt to connect, in place of the connection that there was."""
+        """Begin one attempt to connect; replaces an existing connection."""
         self.disconnect(link)
         host, _ = split_name(link.endpoint)
         if host:
@@ -87,7 +88,7 @@ class Transport:
             self._connect(link, link.endpoint)
 
     def _connect(self, link: Link, endpoint: str) -> None:
-        """Begin to connect to an endpoint without a name."""
+        """Begin to connect to an endpoint that is an address."""
         try:
             router = self._socket or self._open()
             address = self._free_spelling(endpoint)
@@ -104,7 +105,7 @@ class Transport:
         self._by_name[name] = self._by_address[address] = link
 
     def disconnect(self, link: Link) -> None:
-        """Drop the connection, if any; what was not sent is lost."""
+        """Close the connection, if any; unsent messages are lost."""
         if link.name and self._socket is not None:
             self._socket.disconnect(link.address)
             del self._by_name[link.name]
@@ -113,7 +114,7 @@ class Transport:
         self._looked_up.pop(link, None)
 
     def send(self, link: Link, frames: Sequence[Buffer]) -> bool:
-        """Send a message or nothing of it; False if there is no room or no connection. Views must be flat."""
+        """Send a complete message; False if there is no room or no connection. Views must be flat bytes."""
         if self._socket is None or not link.name:
             return False
         last = len(frames) - 1
@@ -133,7 +134,7 @@ class Transport:
         return self._socket is not None and bool(zmq_poll([(self._socket, _POLLIN)], 0))
 
     def receive(self, limit: int) -> list[tuple[Link, list[Buffer]]]:
-        """The messages that have arrived, about ``limit`` at most; fewer than that means all."""
+        """The received messages, at most about ``limit``; fewer than that means all."""
         messages: list[tuple[Link, list[Buffer]]] = []
         while self._socket is not None and len(messages) < limit:
             try:
@@ -149,19 +150,19 @@ class Transport:
         return messages
 
     def changes(self) -> list[tuple[Link, ConnectionEvent]]:
-        """What happened to the connections; of each up to the change that ended it."""
-        if self._looked_up:  # else what the resolver found is of attempts that were given up
+        """The new connection events; for each connection up to the event that ended it."""
+        if self._looked_up:  # otherwise all results belong to abandoned attempts
             self._take_names()
         found, self._failed = self._failed, []
         while self._monitor is not None and zmq_poll([(self._monitor, _POLLIN)], 0):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             link = self._by_address.get(bytes(event["endpoint"]).decode())
-            if link is None:  # of an attempt that was given up
+            if link is None:  # of an abandoned attempt
                 continue
             kind, value = int(event["event"]), int(event["value"])
             if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 link.up = link.proven = True
-                link.turn -= 1  # this address is the first to be asked again
+                link.turn -= 1  # the next attempt begins with this address
                 found.append((link, ConnectionEvent(Change.UP)))
                 continue
             del self._by_address[link.address]
@@ -173,18 +174,18 @@ class Transport:
         return found
 
     def wait(self, timeout_s: float, *, arrivals: bool) -> None:
-        """Wait for changes, `wake` and, unless a caller waits for them, arrivals; one thread does."""
+        """Wait for events, `wake` and, unless a caller waits for them, messages; called by one thread."""
         poller = self._all if arrivals else self._changes_only
         for fileno, _ in poller.poll(timeout_s * 1000.0 + 0.5):
             if fileno == self._waker.descriptor:
                 self._waker.clear()
 
     def caller_can_wait(self) -> bool:
-        """Whether a caller may wait for arrivals."""
+        """Whether a caller may wait for messages."""
         return self._socket is not None
 
     def wait_in_caller(self, timeout_s: float) -> bool:
-        """Wait for arrivals, in one caller; False if `wake_caller` interrupts."""
+        """Wait for messages, in one caller; False if `wake_caller` interrupts."""
         for fileno, _ in self._caller_poller.poll(timeout_s * 1000.0 + 0.5):
             if fileno == self._caller_waker.descriptor:
                 self._caller_waker.clear()
@@ -192,7 +193,7 @@ class Transport:
         return True
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close all sockets and descriptors."""
         if self._socket is not None and self._monitor is not None:
             self._socket.disable_monitor()
             self._monitor.close()
@@ -202,10 +203,10 @@ class Transport:
         self._caller_waker.close()
 
     def _take_names(self) -> None:
-        """Connect where a name was looked up."""
+        """Connect to the servers whose names were resolved."""
         for attempt, address in self._names.found():
             link = next((one for one, latest in self._looked_up.items() if latest == attempt), None)
-            if link is None:  # it was given up
+            if link is None:  # abandoned
                 continue
             del self._looked_up[link]
             if isinstance(address, Unavailable):
@@ -222,7 +223,7 @@ class Transport:
         raise RuntimeError(f"more than {_SPELLINGS} connections to {endpoint}")
 
     def _open(self) -> zmq.Socket[bytes]:
-        """Open the socket and its monitor, with the first attempt."""
+        """Open the socket and its monitor, at the first attempt."""
         router = process_context().socket(zmq.ROUTER)
         try:
             router.linger = 0
@@ -233,7 +234,7 @@ class Transport:
             router.close()
             raise
         self._socket = router
-        # Both edge-triggered: look for messages and changes after each wake-up.
+        # Both are edge-triggered: check for messages and events after each wake-up.
         arrivals, changes = (int(one.getsockopt(zmq.FD)) for one in (router, self._monitor))
         self._all = _poller_on(self._waker, arrivals, changes)
         self._changes_only = _poller_on(self._waker, changes)
@@ -242,12 +243,13 @@ class Transport:
 
 
 def _configure(router: zmq.Socket[bytes], link: Link, endpoint: str) -> None:
-    """Set what holds for the connections that are begun from now on."""
+    """Set the options of connections that begin from now on."""
     settings = link.settings
     router.ipv6 = is_tcp_v6(endpoint)
-    router.maxmsgsize = settings.max_message_bytes + LARGEST_HEADER  # of a frame, with what encrypts it
-    # As many answers may come late. A connection with more unread has no heartbeats; if it then breaks, an
-    # assertion of libzmq ends this process.
+    # Limit of one frame, with the overhead of encryption.
+    router.maxmsgsize = settings.max_message_bytes + LARGEST_HEADER
+    # This many answers may arrive late. A connection with more unread messages has no heartbeats. If it then
+    # fails, an assertion of libzmq aborts this process.
     router.rcvhwm = 2 * settings.pending_limit
     router.setsockopt(zmq.HANDSHAKE_IVL, int(settings.connect_timeout_s * 1000))
     heartbeat_ms = int(settings.heartbeat_s * 1000)
@@ -261,7 +263,7 @@ def _configure(router: zmq.Socket[bytes], link: Link, endpoint: str) -> None:
 
 
 def _spelled(endpoint: str, attempt: int) -> str:
-    """The same address in other letters: by them ZeroMQ's events tell one attempt to connect from another."""
+    """An equivalent spelling of the address, by which ZeroMQ's events identify the attempt to connect."""
     scheme, _, rest = endpoint.partition("://")
     if scheme == "tcp":
         host, _, port = rest.rpartition(":")

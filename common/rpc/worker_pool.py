@@ -1,8 +1,8 @@
 """The threads of a server: each waits for requests, receives them and runs handlers.
 
-A request is served by the thread that received it, without a hand-over. There is one thread more than may run
-handlers at once: while all others are busy, it goes on receiving, so that what cannot be served in time is
-refused in time.
+A request is served by the thread that received it, without a thread switch. There is one thread more than the
+number of handlers that may run at once. While all others are busy it continues to receive, so that requests
+that cannot be served in time are refused in time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.sockets import Waker
 
 PAUSE_S = 0.02
-"""Between two looks at what arrived while all workers are busy: each look takes the interpreter from them."""
+"""Interval of receiving while all workers are busy: each time takes the interpreter from them."""
 _EVENTS = 16
-"""Events that a thread takes at once; others may take the rest."""
+"""Events that a thread takes at once; other threads may take the rest."""
 
 _LOOKS = 64
-"""Times that it does so before the next pause."""
+"""Consecutive polls before the next pause."""
 
 
 class WorkerPool:
@@ -34,9 +34,9 @@ class WorkerPool:
     Parameters
     ----------
     name : str
-        Of the threads.
+        Prefix of the thread names.
     workers : int
-        Handlers that may run at once.
+        Maximum number of handlers that run at once.
     settings : ServerSettings
         The queue's limits.
     clock : Clock
@@ -44,8 +44,8 @@ class WorkerPool:
     run : callable
         Serves a call.
     refuse : callable
-        Answers a call that will not be served, in any thread; takes the error and the seconds for which a
-        further one would fare alike.
+        Answers a call that will not be served, in any thread; takes the error and the predicted time until
+        calls are accepted again [s].
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class WorkerPool:
         self._busy = 0
         self._stopping = threading.Event()
         self.poller = select.epoll()
-        """Where the threads wait; each event of it goes to one of them."""
+        """The poller of the threads; each event goes to one thread."""
         self._work = Waker()
         self._end = Waker()
         self._threads: list[threading.Thread] = []
@@ -82,10 +82,10 @@ class WorkerPool:
         Parameters
         ----------
         look : callable, optional
-            Takes the events of what was registered with ``poller``, and offers what has arrived; several
-            threads may look at once. None where others `offer` all requests.
+            Takes the events of the descriptors in ``poller``, and offers the received requests; several
+            threads may call it at once. None if other code calls `offer` for all requests.
         """
-        # Edge-triggered, one wake-up reaches one thread; the end reaches all.
+        # The edge-triggered event reaches one thread; the end reaches all.
         self.poller.register(self._work.descriptor, select.EPOLLIN | select.EPOLLET)
         self.poller.register(self._end.descriptor, select.EPOLLIN)
         for index in range(self._workers + (look is not None)):
@@ -96,7 +96,7 @@ class WorkerPool:
             thread.start()
 
     def offer(self, call: ServedCall) -> None:
-        """Queue a call, or refuse it. A thread of the pool goes on with `_next`, others `signal`."""
+        """Queue a call, or refuse it. Threads of the pool then call `_next`; other threads call `signal`."""
         with self._lock:
             refused = self._queue.offer(
                 call,
@@ -113,7 +113,7 @@ class WorkerPool:
         self._work.wake()
 
     def sweep(self, now_s: float) -> None:
-        """Refuse the calls that wait for too long, or will."""
+        """Refuse the calls that have waited too long, or are predicted to."""
         if not (self._queue.size or self._queue.unfit):
             return
         with self._lock:
@@ -122,7 +122,7 @@ class WorkerPool:
             self._refuse(*one)
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the threads. One that is stuck in a handler is left behind and reported."""
+        """End the threads. A thread that is blocked in a handler is logged and not waited for."""
         self._stopping.set()
         self._end.wake()
         for thread in self._threads:
@@ -152,15 +152,16 @@ class WorkerPool:
                     if look is not None:
                         look(ready)
                     if looks == _LOOKS or self._busy < self._workers:
-                        break  # before it polls again: events come once, who takes them must handle them
-                    ready = dict(self.poller.poll(0, _EVENTS))  # there is nothing else to do
+                        # Before the next poll: an event is delivered once, so its receiver must handle it.
+                        break
+                    ready = dict(self.poller.poll(0, _EVENTS))  # no handler may run now
                     if not ready:
                         break
-            except Exception:  # noqa: BLE001  # a bug around one call must not end the thread
+            except Exception:  # noqa: BLE001  # a bug in one call must not end the thread
                 self._log.exception("a call could not be served")
 
     def _next(self, served: ServedCall | None) -> ServedCall | None:
-        """The next call to serve, if this thread may; ``served``: the one that it has just served."""
+        """The next call to serve, if this thread may; ``served`` is the call that it has just served."""
         now_s = self._clock.monotonic()
         with self._lock:
             if served is not None:

@@ -1,8 +1,9 @@
-"""ZeroMQ's wire protocol as a server speaks it, and one connection that speaks it.
+"""ZeroMQ's wire protocol on the server side, and one connection that uses it.
 
-libzmq keeps all parts of a message until the last one has come, however many there are; a peer chooses how
-much memory that takes. So the server reads the protocol itself: what a message may have is checked when the
-header of each frame is read, before anything is kept. Source: ZMTP 3.1 (ZeroMQ RFC 37).
+libzmq stores all parts of a message until the last one has arrived, without a limit on their number; so a
+peer could use any amount of memory. This module therefore implements the protocol: the limits of a message
+are checked when the header of each frame is read, before the frame is stored. Source: ZMTP 3.1 (ZeroMQ RFC
+37).
 """
 
 from __future__ import annotations
@@ -23,41 +24,42 @@ MORE, LONG, COMMAND = 1, 2, 4
 SIGNATURE = b"\xff" + 8 * b"\x00" + b"\x7f"
 GREETING_BYTES = 64
 MECHANISM = slice(12, 32)
-"""Where a greeting, which begins with the signature, names the security mechanism."""
+"""Position of the name of the security mechanism in a greeting, which begins with the signature."""
 
 METADATA = b"\x0bSocket-Type\x00\x00\x00\x06ROUTER\x08Identity\x00\x00\x00\x00"
-"""What either mechanism tells the client about this side."""
+"""Metadata that either mechanism sends to the client."""
 
 FRAME_COST = 64
-"""Bytes of this process that a frame takes beside its content."""
+"""Memory overhead of a frame beside its content [bytes]."""
 
 _READS = 16
-"""Times that a thread reads from one connection before it looks at the others."""
+"""Number of reads by a thread from one connection before it serves others."""
 
 _PIECES = 64
 _REFUSAL = b"\x05ERROR\x03"
 _HANDSHAKE_BYTES = 2048
 _READ_BYTES = 4096
-"""To read at once, but of large frames: each frame takes time, and thousands may be in few bytes."""
+"""Size of one read, except of large frames. Each frame takes time, and few bytes may hold thousands of
+frames."""
 
 _READ_LARGE_BYTES = 2**20
 _CLAIM_BELOW_BYTES = 2**21
-"""Memory for smaller frames is claimed and counted at once; for larger ones as it is filled, which is slower:
-the system hands it out page by page."""
+"""Memory for smaller frames is allocated and counted at once. For larger frames both happen as the data
+arrive. This is slower, because the system allocates page by page."""
 
 _TURN = 64
 _JOIN_BELOW_BYTES = 16384
-"""Gathering a small piece in the kernel costs more than copying it."""
+"""Passing a smaller piece to the kernel separately costs more than copying it."""
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol or a limit; the message goes to the log."""
+    """The peer violated the protocol or a limit; the message goes to the log."""
 
 
 class Refused(ProtocolError):
-    """The client's key is not allowed, which it is told before the connection is closed.
+    """The client's key is not allowed. The client receives an error before the connection is closed.
 
-    A client of libzmq that was told so does not try again by itself.
+    A libzmq client does not reconnect by itself after this error.
     """
 
     status = b"400"
@@ -70,42 +72,42 @@ class NoRoom(Refused):
 
 
 class Crowded(Refused):
-    """There are too many connections, and this one was not complete."""
+    """There are too many connections, and this one had not completed its handshake."""
 
     status = b"500"
 
 
 class Mechanism(Protocol):
-    """How a connection is secured: one object for each."""
+    """Security of a connection: one object per connection."""
 
     name: bytes
-    """As greetings state it."""
+    """Name in greetings."""
 
     done: bool
     """Whether the handshake succeeded, so that messages may follow."""
 
     key: str
-    """What the client proved to own, in Z85; empty without keys."""
+    """Public key that the client proved to own, in Z85; empty without keys."""
 
     overhead: int
-    """Bytes that each frame has beside its content."""
+    """Overhead of each frame beside its content [bytes]."""
 
     def opening(self) -> list[bytes]:
         """Commands to send after the client's greeting."""
 
     def advance(self, command: bytes) -> list[bytes]:
-        """Take the client's next command of the handshake; returns those to send.
+        """Handle the client's next command of the handshake; returns the commands to send.
 
         Raises
         ------
         ProtocolError
-            If it is not what must come next.
+            If it is not the expected command.
         Refused
             If the client may not connect.
         """
 
     def seal(self, flags: int, content: Buffer) -> tuple[bytes, Buffer]:
-        """The header and the body of the frame that carries a content."""
+        """The header and the body of the frame for a content."""
 
     def unseal(self, flags: int, body: Buffer) -> tuple[int, Buffer]:
         """Flags and content of a frame.
@@ -113,12 +115,12 @@ class Mechanism(Protocol):
         Raises
         ------
         ProtocolError
-            If the client did not make it.
+            If the client did not create it.
         """
 
 
 class Null:
-    """No security: for clients of this machine."""
+    """No security: for clients on this machine."""
 
     name = b"NULL"
     key = ""
@@ -148,14 +150,14 @@ class Null:
 
 
 class Session:
-    """One connection's part of the protocol: bytes in, messages and bytes out, without sockets.
+    """One connection's protocol state: bytes in, messages and bytes out, without sockets.
 
     Parameters
     ----------
     mechanism : Mechanism
         Its security.
     settings : ServerSettings
-        What a message may have.
+        Limits of a message.
     """
 
     def __init__(self, mechanism: Mechanism, settings: ServerSettings) -> None:
@@ -163,21 +165,23 @@ class Session:
         self._largest = settings.max_message_bytes
         self._most_frames = settings.max_frames
         self.replies: list[bytes] = [_greeting(mechanism.name)]
-        """What the protocol itself has to send; the caller takes it after each `receive`."""
+        """Bytes that the protocol itself has to send; the caller removes them after each `receive`."""
         self.more = False
-        """Whether there are further messages in what was received: after a turn of all others."""
+        """Whether the received bytes hold further messages; they are read after all other connections had a
+        turn."""
         self._greeted = False
-        self._rest = b""  # a header, or a small frame, that is not complete
-        self._large: memoryview | None = None  # a large frame, as far as it has come
+        self._rest = b""  # an incomplete header or small frame
+        self._large: memoryview | None = None  # an incomplete large frame
         self.space: memoryview | None = None
-        """Where the next bytes belong if they are of a large frame: then they go there, and to `filled`."""
+        """Buffer for the next bytes if they belong to a large frame: write them there, then call `filled`.
+        Else None."""
         self._flags = 0
         self._frames: list[Buffer] = []
         self._frames_bytes = 0
 
     @property
     def held_bytes(self) -> int:
-        """Memory that a message takes which is not complete."""
+        """Memory of the incomplete message."""
         claimed = 0
         if self._large is not None and self.space is not None:
             claimed = len(self._large)
@@ -186,7 +190,7 @@ class Session:
         return len(self._rest) + claimed + self._frames_bytes + FRAME_COST * len(self._frames)
 
     def filled(self, size_bytes: int) -> list[list[Buffer]]:
-        """Bytes were put into ``space``; returns the messages that they complete."""
+        """Bytes were written into ``space``; returns the messages that they complete."""
         messages: list[list[Buffer]] = []
         self.space = self.space and self.space[size_bytes:]
         if self._large is not None and not self.space:
@@ -195,7 +199,7 @@ class Session:
         return messages
 
     def receive(self, data: bytes) -> list[list[Buffer]]:
-        """Take bytes that have arrived, while there is no ``space``; returns the messages that they complete.
+        """Handle received bytes, while there is no ``space``; returns the messages that they complete.
 
         Raises
         ------
@@ -232,7 +236,7 @@ class Session:
         return messages
 
     def discard(self) -> None:
-        """Give up what is not complete."""
+        """Discard the incomplete message."""
         self._rest, self._large, self.space = b"", None, None
         self._frames, self._frames_bytes = [], 0
 
@@ -254,11 +258,11 @@ class Session:
         return pieces
 
     def refusal(self, status: bytes) -> bytes:
-        """What ends the handshake; in the clear with keys, too."""
+        """The command that ends the handshake; not encrypted, even with keys."""
         return self._command(_REFUSAL + status)
 
     def ping(self) -> bytes:
-        """What a client answers if it is alive."""
+        """A heartbeat that the client must answer."""
         return self._command(b"\x04PING\x00\x00")
 
     def _command(self, command: bytes) -> bytes:
@@ -267,7 +271,7 @@ class Session:
         return b"".join(self.mechanism.seal(COMMAND, command))
 
     def _greet(self, data: bytes) -> int:
-        """Check what there is of the greeting; returns its size once it is whole."""
+        """Check the received part of the greeting; returns its size once it is complete."""
         start = data[: len(SIGNATURE)]
         if start[:1] != SIGNATURE[:1] or (len(start) == len(SIGNATURE) and start[-1:] != SIGNATURE[-1:]):
             raise ProtocolError("no peer of this protocol")
@@ -296,7 +300,7 @@ class Session:
             raise ProtocolError(f"a message of more than {self._most_frames} frames")
 
     def _begin_large(self, flags: int, size: int, start: bytes) -> None:
-        """Make room for a frame."""
+        """Allocate memory for a frame."""
         try:
             if size < _CLAIM_BELOW_BYTES:
                 self._large = memoryview(bytearray(size))
@@ -308,7 +312,7 @@ class Session:
         self._flags, self.space = flags, self._large[len(start) :]
 
     def _take(self, flags: int, body: Buffer, messages: list[list[Buffer]]) -> None:
-        """A frame is complete."""
+        """Handle a complete frame."""
         mechanism = self.mechanism
         if not mechanism.done:
             try:
@@ -320,7 +324,7 @@ class Session:
             return
         flags, content = mechanism.unseal(flags, body)
         if flags & COMMAND:
-            if content[:5] == b"\x04PING":  # then the time that the client lets pass, and a context
+            if content[:5] == b"\x04PING":  # the rest of a PING is the client's timeout and a context
                 self.replies.append(self._command(b"\x04PONG" + bytes(content[7:23])))
             return
         self._frames.append(content)
@@ -331,7 +335,7 @@ class Session:
 
 
 class Connection:
-    """One client's connection; all but `group` and `key` is used under its lock."""
+    """One client's connection; all attributes except `group` and `key` are used under its lock."""
 
     def __init__(self, socket: sockets.socket, address: str, session: Session, now_s: float) -> None:
         self.lock = threading.Lock()
@@ -340,51 +344,52 @@ class Connection:
         self.address = address
         self.session = session
         self.key = ""
-        """What the client proved to own, in Z85; empty without keys, and before."""
+        """Public key that the client proved to own, in Z85; empty without keys, and before the handshake
+        ends."""
         self.closed = False
         self.unsent: deque[Buffer] = deque()
         self.unsent_bytes = 0
         self.waiting_bytes = 0
-        """Of requests that were handed over and not answered yet."""
+        """Size of requests that were received and not answered yet."""
         self.counted_bytes = 0
         self.interest = 0
         self.since_s = self.heard_s = self.asked_s = self.sent_s = self.used_s = now_s
 
     @property
     def group(self) -> str:
-        """Whose connection it is."""
+        """Identity by which connections are counted: the key or, without keys, the host address."""
         return self.key or self.address.rpartition(":")[0]
 
     @property
     def droppable_bytes(self) -> int:
-        """Memory that is free at once when the connection is closed."""
+        """Memory that becomes free at once when the connection is closed."""
         return self.session.held_bytes + self.unsent_bytes
 
     def turn_away(self) -> None:
-        """Tell a client that has not finished connecting that there is no room for it."""
+        """Send an error to a client that has not completed its handshake: there is no room for it."""
         if not self.session.mechanism.done:
             with contextlib.suppress(OSError):
                 self.send([self.session.refusal(Crowded.status)])
 
     def ask(self, now_s: float) -> None:
-        """Ask the client whether it is there."""
+        """Send a heartbeat to the client."""
         if not self.unanswered_s(now_s):
             self.asked_s = now_s
         self.send([self.session.ping()])
 
     def unanswered_s(self, now_s: float) -> float:
-        """How long ago it was asked, if it has said nothing since; else 0."""
+        """Time since the last heartbeat if the client has sent nothing since then; else 0."""
         return now_s - self.asked_s if self.asked_s > self.heard_s else 0.0
 
     def receive(self) -> list[list[Buffer]]:
-        """Read what has arrived; returns complete messages.
+        """Read the received bytes; returns complete messages.
 
         Raises
         ------
         OSError
             If the connection has ended.
         ProtocolError
-            If it must be closed.
+            If the connection must be closed.
         """
         messages: list[list[Buffer]] = []
         session = self.session
@@ -408,7 +413,7 @@ class Connection:
         return messages
 
     def send(self, pieces: Iterable[Buffer]) -> None:
-        """Send now as much as there is room for, the rest when `flush` is called."""
+        """Send as much as there is room for; `flush` sends the rest later."""
         idle = not self.unsent
         for piece in pieces:
             self.unsent.append(piece)
@@ -417,7 +422,7 @@ class Connection:
             self.flush()
 
     def flush(self) -> bool:
-        """Send what there is room for; returns whether anything was sent."""
+        """Send as much as there is room for; returns whether anything was sent."""
         before, unsent = self.unsent_bytes, self.unsent
         while unsent:
             try:
@@ -436,12 +441,12 @@ class Connection:
 
 
 def frame_header(flags: int, size: int) -> bytes:
-    """What precedes the body of a frame."""
+    """The header of a frame."""
     if size < 256:
         return bytes((flags, size))
     return bytes((flags | LONG,)) + size.to_bytes(8, "big")
 
 
 def _greeting(mechanism: bytes) -> bytes:
-    """Version 3.1, and this side is the server."""
+    """The greeting of a server with version 3.1."""
     return (SIGNATURE + b"\x03\x01" + mechanism.ljust(20, b"\x00") + b"\x01").ljust(GREETING_BYTES, b"\x00")
