@@ -1,4 +1,4 @@
-"""Models adapted to the light of a place, own and shared, and what a forger can do (dissertation, 5.1.1.1).
+"""Models adapted to the light of a place, own and shared, and forged views (dissertation, 5.1.1.1).
 
-May use what all studies may; nothing imports it but tests.
+May import the same packages as all studies; only tests import it.
 """

@@ -1,9 +1,9 @@
 """Adaptation to the light (dissertation, 5.1.1.1): recall, precision and lookup time with and without it.
 
-The dissertation proposes it and measures nothing. Here the same photos of a museum are laid under several
-lights, see `measuring` for who learns from what. Compared are the vouched models alone, a device that
-learned from photos of its own, one that has only what others shared, and one with both; and what happens if
-others share forged views.
+The dissertation proposes the adaptation and does not measure it. Here the same photos of a museum are
+modified to different lights; `measuring` describes which photos are used for learning. Compared are the
+vouched models (those of the catalogue) alone, a device that learned from its own photos, a device that has
+only views shared by others, and one with both. In addition, the effect of forged shared views is measured.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LIGHTS = MappingProxyType(
         "evening": Light(gains=(0.15, 0.5, 1.2), exposure=0.15, blur_px=1.5, veil=0.1, noise_levels=5),
     }
 )
-"""Models are trained on references in daylight; evening is lamps, dusk and mist together."""
+"""Models are trained on references in daylight; evening combines lamps, dusk and mist."""
 
 FEATURES, FEWER_FEATURES = 800, 400
 _CONDITIONS = (
@@ -70,13 +70,13 @@ _COLOURS = dict(zip(WAYS, ("#9aa3ab", *drawing.SEQUENCE[:3]), strict=True))
 
 
 class Figure(Experiment):
-    """Recall, precision and lookup time with models adapted to the light, own and shared; forgers."""
+    """Recall, precision and lookup time with models adapted to the light, own and shared; forged views."""
 
     name: ClassVar[str] = "adaptation"
     source: ClassVar[str] = "Cachier dissertation, 5.1.1.1"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per light and number of features."""
+        """One cell per light and number of features."""
         conditions = _SMOKE_CONDITIONS if options.smoke else _CONDITIONS
         return tuple(
             Cell(f"{light.replace(' ', '-')}-{features}", {"light": light, "features": features})
@@ -84,7 +84,7 @@ class Figure(Experiment):
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Photograph the museum and ask in every way; one row per way and third of the museum."""
+        """Photograph the museum and recognise in every way; one row per way and third of the museum."""
         museum = _SMOKE_MUSEUM if options.smoke else _MUSEUM
         dataset = dataset_of(options, replace(museum, seed=options.seed))
         light, features = cell.parameters["light"], cell.parameters["features"]
@@ -103,7 +103,7 @@ class Figure(Experiment):
         return {"objects": int(rows[0]["objects"]), "held": int(rows[0]["held"]), "conditions": found}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Adaptation pays if recall rises and precision does not fall; and forgers must come to nothing."""
+        """Recall must rise without a loss of precision, and forged views must cause no wrong answer."""
         conditions = summary["conditions"]
         targets = []
         for way in (OWN, SHARED, BOTH):
@@ -119,7 +119,7 @@ class Figure(Experiment):
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per light and way."""
+        """One line per light and way."""
         return table_of(
             {
                 "light": light,
@@ -136,7 +136,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Recall, precision and time, one below the other."""
+        """Draw recall, precision and time, one below the other."""
         summary = results.metrics
         conditions = summary["conditions"]
         picture = drawing.new_picture(10.0, 7.6)
@@ -155,7 +155,7 @@ class Figure(Experiment):
 
 
 def condition(light: str, features: int) -> str:
-    """What a light is called in tables and pictures."""
+    """Name of a light and number of features in tables and pictures."""
     return light if features == FEATURES else f"{light}, {features} features"
 
 
@@ -170,13 +170,13 @@ def _measured(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _precision(counts: Mapping[str, Any]) -> float:
-    """Right among answered; 1 if nothing was answered."""
+    """Share of right answers among all answers; 1 if nothing was answered."""
     answered = counts["right"] + counts["confused"] + counts["noise_answered"]
     return float(counts["right"] / answered) if answered else 1.0
 
 
 def _sum_gain(conditions: Mapping[str, Any], way: str, *names: str) -> float:
-    """How much larger counts are than with vouched models, where this way was measured."""
+    """Increase of counts over vouched models, summed over the conditions in which this way was measured."""
     measured = [ways for ways in conditions.values() if way in ways]
     return float(sum(ways[way][name] - ways[VOUCHED][name] for ways in measured for name in names))
 
@@ -186,7 +186,7 @@ def _wrong_gain(conditions: Mapping[str, Any], way: str) -> float:
 
 
 def _draw(axes: Axes, conditions: Mapping[str, Any], name: str) -> None:
-    """Means with the least and the most; bars only where their length means something."""
+    """Draw means with minimum and maximum; bars only for times, because their axis starts at zero."""
     width = 0.8 / len(WAYS)
     for number, way in enumerate(WAYS):
         found = [ways[way][name] for ways in conditions.values()]
@@ -202,7 +202,7 @@ def _draw(axes: Axes, conditions: Mapping[str, Any], name: str) -> None:
 
 
 def _mark_forged(axes: Axes, conditions: Mapping[str, Any]) -> None:
-    """Where precision would be if shared views were not confirmed, and forgers were about."""
+    """Mark the precision under attack if shared views were used without confirmation."""
     text = "forged views, if they were believed blindly"
     for index, ways in enumerate(conditions.values()):
         if TRUSTED in ways:

@@ -1,9 +1,9 @@
-"""What a peer could share who wants photos of one object to be answered as another.
+"""Forges a shared view of one object that makes photos of another object match it.
 
-He has both vouched models, knows the rules, and does his best within them: every descriptor of the view stays
-as near to the vouched one as an honest device would leave it, so no check of the view alone can refuse it. He
-lays the victim's picture over the other in many ways, keeps the one with the most features side by side, and
-moves each descriptor as far towards the victim's as he may.
+The attacker has both vouched models and knows the rules. Every descriptor of the forged view stays as close
+to the vouched one as in an honest view, so no check of the view alone can reject it. The attacker overlays
+the victim's picture on the other in many ways and keeps the overlay with the most neighbouring features. Then
+each descriptor is moved as far towards the victim's as the rules allow.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _NEAR_PX = 4.0
 def forged_view(
     claimed: ObjectModel, victim: ObjectModel, rules: AdaptationRules, rng: np.random.Generator
 ) -> AdaptedView:
-    """A view of ``claimed`` that is made to answer photos of ``victim``; it passes every check of its own.
+    """Forge a view of ``claimed`` that matches photos of ``victim`` and passes every check of the view alone.
 
     Parameters
     ----------
     claimed, victim : ObjectModel
-        Vouched.
+        Vouched models.
     rules : AdaptationRules
-        Known to everybody.
+        The public rules for views.
     rng : Generator
-        Draws the ways to lay one picture over the other.
+        Draws the overlays of the two pictures.
     """
     base, other = claimed.views[0], victim.views[0]
     best = _Pairs(0, np.empty(0, np.int64), np.empty(0, np.int64))
@@ -41,7 +41,7 @@ def forged_view(
         found = _pairs(base, other, np.asarray(placed, np.float32), rules)
         if number == 0 or found.useful > best.useful:
             best = found
-    if len(best.base) < rules.min_features:  # the pictures hardly overlap: a view all the same
+    if len(best.base) < rules.min_features:  # The pictures hardly overlap; make a view nevertheless.
         every = np.arange(min(len(base), len(other), rules.max_features))
         best = _Pairs(0, every, every)
     descriptors = moved(base.descriptors[best.base], other.descriptors[best.other], rules.max_bits)
@@ -50,7 +50,11 @@ def forged_view(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pairs:
-    """Features of two pictures that lie side by side, and how many of them can be made to match."""
+    """Pairs of neighbouring features of two overlaid pictures.
+
+    ``useful`` is the number of pairs whose descriptors can be made to match; ``base`` and ``other`` are
+    indices.
+    """
 
     useful: int
     base: NDArray[np.int64]
@@ -58,7 +62,7 @@ class _Pairs:
 
 
 def _pairs(base: Features, other: Features, placed: NDArray[np.float32], rules: AdaptationRules) -> _Pairs:
-    """For each feature the most similar one beside it, as many as a view may have, in rising order."""
+    """Pair each feature with its most similar neighbour; as many pairs as a view may have, ascending."""
     squared = (base.keypoints**2).sum(axis=1)[:, np.newaxis] + (placed**2).sum(axis=1)
     squared -= 2 * (base.keypoints @ placed.T)
     mine, theirs = np.nonzero(squared <= _NEAR_PX**2)
@@ -71,7 +75,7 @@ def _pairs(base: Features, other: Features, placed: NDArray[np.float32], rules: 
 
 
 def moved(start: NDArray[np.uint8], towards: NDArray[np.uint8], max_bits: int) -> NDArray[np.uint8]:
-    """Descriptors (M, 32) with at most ``max_bits`` of the bits changed that differ from other ones."""
+    """Descriptors (M, 32) with up to ``max_bits`` of the bits changed that differ from ``towards``."""
     differs = np.unpackbits(start ^ towards, axis=1)
     allowed = differs & (np.cumsum(differs, axis=1) <= max_bits)
     return start ^ np.packbits(allowed.astype(np.uint8), axis=1)
@@ -80,7 +84,7 @@ def moved(start: NDArray[np.uint8], towards: NDArray[np.uint8], max_bits: int) -
 def _laid_over(
     points: NDArray[np.float32], size: tuple[int, int], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Points turned, scaled and shifted at random about the middle of a picture."""
+    """Rotate, scale and shift points randomly about the centre of a picture."""
     angle, scale = rng.uniform(-np.pi, np.pi), np.exp(rng.uniform(-0.6, 0.6))
     turn = scale * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     middle = np.array(size) / 2 + rng.normal(0, 0.1 * min(size), 2)

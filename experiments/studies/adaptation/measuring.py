@@ -1,9 +1,9 @@
-"""Measures adaptation in one light: who learns from which photos, what is asked, what comes of it.
+"""Measures adaptation in one light: views are learned from some photos and tested on the others.
 
-A device holds the models of a third of the museum, in turn each third. Half of the photos of each held object
-are taken first, in the light of the cell: what the vouched models recognise there may teach. Then everything
-else is asked: the other photos of the held objects, photos of exhibits that are not held, and photos of
-exhibits that are in no catalogue.
+A device holds the models of one third of the museum; each third is used in turn. First, half of the photos of
+each held object are taken in the light of the cell. Those that the vouched models recognise are used for
+learning. Then all other photos are recognised: the remaining photos of the held objects, photos of exhibits
+that are not held, and photos of exhibits that are in no catalogue.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WAYS = (VOUCHED, OWN, SHARED, BOTH)
 FORGED, TRUSTED = "forged views", "forged views, believed blindly"
 COUNTS = ("views", "relevant", "right", "confused", "noise", "noise_answered")
 PARTS = 3
-"""Into which the museum is divided; one of them is held at a time."""
+"""Number of parts of the museum; one of them is held at a time."""
 
 
 _RULES = AdaptationRules()
@@ -43,13 +43,13 @@ _RULES = AdaptationRules()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Photos:
-    """A museum, photographed in one light."""
+    """The photos of a museum in one light."""
 
     models: Mapping[str, ObjectModel]
-    """By object id."""
+    """Vouched models by object id."""
     first: tuple[PreparedQuery, ...]
     then: tuple[PreparedQuery, ...]
-    """Those that may teach, and those that are asked."""
+    """Photos for learning, and photos for testing."""
 
 
 def photographed(
@@ -57,7 +57,8 @@ def photographed(
 ) -> Photos:
     """Train the museum's objects, and take its photos in this light.
 
-    The first half of the photos of each object may teach; photos of unknown exhibits are only asked.
+    The first half of the photos of each object is for learning. Photos of unknown exhibits are only for
+    testing.
     """
     extractor = OrbExtractor(settings.fast_threshold)
     models = {one.object_id: one for one in train_all(dataset.references, settings)}
@@ -78,7 +79,7 @@ def photographed(
 def rows_of(
     photos: Photos, settings: RecognitionSettings, options: RunOptions, *, forged: bool
 ) -> Iterable[Row]:
-    """One row per third of the museum and way to adapt; with ``forged`` views as well if wanted."""
+    """One row per third of the museum and way to adapt; ``forged`` adds the forged views."""
     for part in range(PARTS):
         held = [model for index, model in enumerate(photos.models.values()) if index % PARTS == part]
         vouched = ObjectRecognizer.build(held, settings)
@@ -96,7 +97,7 @@ def _looks(
     settings: RecognitionSettings,
     options: RunOptions,
 ) -> dict[str, SecondLook]:
-    """What devices look with that learned from the first photos, by who took them."""
+    """Build the second look of devices that learned from the first photos, by origin of the views."""
     models = {model.object_id: model for model in held}
     taught: dict[str, list[AdaptedView]] = {name: [] for name in models}
     for photo in photos.first:
@@ -120,7 +121,10 @@ def _looks(
 def _forged_looks(
     photos: Photos, held: Sequence[ObjectModel], settings: RecognitionSettings, options: RunOptions
 ) -> dict[str, SecondLook]:
-    """Every held object has a shared view that was forged to answer photos of one that is not held."""
+    """Second looks in which every held object has a shared view that was forged to match another object.
+
+    The other object is one that the device does not hold.
+    """
     rng = options.rng("forger", held[0].object_id)
     names = {model.object_id for model in held}
     others = [model for model in photos.models.values() if model.object_id not in names]
@@ -146,7 +150,7 @@ def _look(
 def _asked(
     photos: Iterable[PreparedQuery], vouched: ObjectRecognizer, looks: Mapping[str, SecondLook]
 ) -> dict[str, Row]:
-    """Every photo is asked once in each way; what the vouched models answer is the same in all."""
+    """Recognise every photo once in each way; an answer of the vouched models is the same in all."""
     tallies: dict[str, Counter[str]] = {way: Counter() for way in (VOUCHED, *looks)}
     times_ms: dict[tuple[str, bool], float] = defaultdict(float)
     for photo in photos:
@@ -166,7 +170,7 @@ def _asked(
         way: {
             "views": looks[way].views if way in looks else 0,
             **{name: tally[name] for name in COUNTS[1:]},
-            # Photos of held objects and others have half of the weight each.
+            # Photos of held objects and other photos have half of the weight each.
             "lookup_ms": round(
                 (times_ms[way, True] / tally["relevant"] + times_ms[way, False] / tally["noise"]) / 2, 4
             ),
