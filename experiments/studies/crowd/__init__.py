@@ -1,4 +1,4 @@
-"""A crowd that moves to another section, before the edge's decision objects on a virtual clock.
+"""A crowd that moves to another section, in front of an edge's decision objects on a virtual clock.
 
-May import `edge` and `traces`; nothing imports it but tests.
+May import `edge` and `traces`; only tests import it.
 """

@@ -1,22 +1,23 @@
-"""A crowd that moves to another section, and how soon the cache knows (beyond the dissertation, 3.3.2.2).
+"""Adaptation of an edge's cache after a crowd moved to another section (beyond the dissertation, 3.3.2.2).
 
-Visitors spend hours in one section of a museum; then everybody is in another one. The edge counted the
-requests of the first section for hours, and the more it counted, the longer the dissertation's estimate,
-which never forgets, takes the new section for unpopular. Counts that lose half of their weight per half-life
-follow sooner.
+Visitors spend hours in one section of a museum; then all of them are in another one. The edge has counted the
+requests of the first section for hours. The dissertation's estimate never forgets these counts. The more
+requests were counted, the longer it takes the new section for unpopular. Counts that lose half of their
+weight per half-life adapt sooner.
 
-The objects that decide are those of the edge: distribution, size, change, miss latency. They run on the
-visitors' clock. Three caches: with the paper's LSH, which must stay small; with our default backend, where
-hundreds of objects cost little; and with that, but bounded to fewer objects than a section has.
+The decision objects are those of the edge: distribution, size, change, miss latency. They run on the
+visitors' virtual clock. There are three caches: with the paper's LSH, which must stay small; with our default
+backend, where hundreds of objects cost little; and with our backend bounded to fewer objects than a section
+has.
 
 The hit ratio is the expected one: recall times the share of the section's requests that are for cached
-objects. It counts as regained at 95 % of what it was before the move.
+objects. It counts as regained at 95 % of its value before the move.
 
-Models are fetched when somebody asks for the object (3.5.3), so some requests are needed whatever the
-estimate is: an oracle that knows the new section's popularity beforehand must wait for the first request of
-each object, too. Where a cache is small or a lookup expensive that is a few per cent of what the paper's
-estimate needs. Where hundreds of objects cost little, a handful of requests lets an object enter under any
-estimate, and waiting for visitors who have not been everywhere yet is most of the delay.
+Models are fetched at the first request for the object (3.5.3), so some requests are needed under any
+estimate. Even an oracle that knows the new section's popularity beforehand must wait for the first request of
+each object. Where a cache is small or a lookup expensive, the oracle needs a few per cent of the requests
+that the paper's estimate needs. Where hundreds of objects cost little, a few requests are enough to add an
+object under any estimate. Most of the delay then comes from exhibits that no visitor has reached yet.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ _BOUND = 40
 _STAYS_H, _SMOKE_STAYS_H = (1.0, 2.0, 4.0, 8.0), (0.2,)
 _SEEDS, _SMOKE_SEEDS = 5, 1
 _SETTLING_S = 1200.0
-"""The edge decides for this long before the move; before that it only counts, which is all that matters."""
+"""Time before the move during which the edge decides [s]; before that it only counts, with the same effect.
+"""
 _SAMPLES = 60
 _COLOURS = {NEVER: "#c2571a", HOUR: "#1f6f8b", QUARTER: "#24415c"}
 _MARKERS = {NEVER: "s", HOUR: "o", QUARTER: "D"}
@@ -71,13 +73,13 @@ _ORACLE: Any = {"color": "#4f7a28", "linestyle": "--", "linewidth": 1.4}
 
 
 class Figure(Experiment):
-    """Hit ratio after a crowd moves to another section, for estimates that forget and that do not."""
+    """Hit ratio after a crowd moves to another section, with and without decaying counts."""
 
     name: ClassVar[str] = "crowd"
     source: ClassVar[str] = "beyond the Cachier dissertation's 3.3.2.2"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per length of the stay and repetition."""
+        """One cell per length of the stay and repetition."""
         stays, seeds = (_SMOKE_STAYS_H, _SMOKE_SEEDS) if options.smoke else (_STAYS_H, _SEEDS)
         return cells_of("stay{stay_h:g}h-{number}", stay_h=stays, number=range(seeds))
 
@@ -114,10 +116,10 @@ class Figure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """Requests until the hit ratio is regained, by profile, stay and estimate; shares of the paper's.
+        """Requests until the hit ratio is regained, by profile, stay and estimate; also over the paper's.
 
-        ``floor``: requests that an oracle needs. ``never`` counts the repetitions that had not regained the
-        hit ratio when the requests ended.
+        ``floor`` is the number of requests that an oracle needs. ``never`` counts the repetitions that had
+        not regained the hit ratio after all requests.
         """
         found = {
             profile: {f"{float(stay_h):g} h": estimates for stay_h, estimates in stays.items()}
@@ -134,8 +136,8 @@ class Figure(Experiment):
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
         """At most half of the requests that the paper's estimate needs.
 
-        Where even the oracle needs more than half, no estimate could reach that: there, requests beyond the
-        oracle's are compared.
+        Where even the oracle needs more than half, no estimate could reach this target. There, the requests
+        in excess of the oracle's are compared.
         """
         targets = []
         for profile, stays in summary["regained"].items():
@@ -154,7 +156,7 @@ class Figure(Experiment):
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per profile, stay and estimate."""
+        """One line per profile, stay and estimate."""
         return table_of(
             {
                 "profile": profile,
@@ -172,7 +174,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Hit ratio over requests, and the requests that it takes."""
+        """Draw the hit ratio over requests, and the number of requests until it is regained."""
         rows = results.rows
         stays = sorted({float(row["stay_h"]) for row in rows})
         shown = MAIN_STAY_H if MAIN_STAY_H in stays else stays[0]
@@ -195,7 +197,7 @@ class Figure(Experiment):
 
 
 def _regained(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """One estimate after one stay; the last row of a repetition has seen all of its requests."""
+    """Summarise one estimate after one stay; the last row of a repetition covers all of its requests."""
     last = [repetition[-1] for repetition in numbers.grouped(rows, "repetition").values()]
     return {
         "requests": numbers.mean_and_spread(numbers.values(last, "regained")),
@@ -206,16 +208,16 @@ def _regained(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _beyond_floor(found: Mapping[str, Any]) -> float:
-    """Requests that the estimate costs, on top of those that nothing can avoid."""
+    """Requests that the estimate needs in addition to the oracle's."""
     return float(found["requests"]["mean"] - found["floor"]["mean"])
 
 
 def costs_of() -> dict[str, EdgeCosts]:
-    """What lookups and misses cost in each case.
+    """Costs of lookups and misses in each case.
 
-    The paper's LSH on Stanford has its lines of tables 3.1 and 3.2. A miss takes 370 ms, which is what makes
-    30 of 400 objects the best size in the paper's figure 3.2, and 80 worse than none. Our backend has its
-    built-in profile and the daemon's assumed miss.
+    The paper's LSH on Stanford has its lines of tables 3.1 and 3.2. A miss takes 370 ms: with this value, 30
+    of 400 objects are the best size and 80 are worse than no cache, as in the paper's figure 3.2. Our backend
+    has its built-in profile and the daemon's default miss latency.
     """
     paper = CacheProfile(
         backend="flann-lsh",
@@ -235,9 +237,10 @@ def costs_of() -> dict[str, EdgeCosts]:
 def watch(
     edge: CrowdEdge, before: Requests, after: Requests, stay_s: float
 ) -> tuple[float, list[tuple[int, float, int, int]]]:
-    """Hit ratio before the move; and, over requests after it: ratio, cache size, requests until regained.
+    """Play both sections; return the hit ratio before the move, and samples after it.
 
-    A run that never regains it counts with all of its requests.
+    A sample is (requests after the move, hit ratio, cache size, requests until the ratio was regained). If a
+    run never regains the ratio, all of its requests count.
     """
     for at_s, object_id in zip(before.times_s, before.object_ids, strict=True):
         if at_s < stay_s - _SETTLING_S:

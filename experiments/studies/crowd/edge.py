@@ -1,8 +1,8 @@
 """An edge without network and photos: the parts of `edge.catalogue_cache` on a virtual clock.
 
-Requests come with their time; models arrive a moment after they are wanted, and a snapshot costs no time to
-build. Everything that estimates and decides is the code of the daemon: `DistributionEstimator`,
-`MissLatency`, `Optimizer`.
+Requests carry their time. Models arrive shortly after they are requested, and building a snapshot takes no
+time. All estimates and decisions are made by the daemon's classes: `DistributionEstimator`, `MissLatency`,
+`Optimizer`.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _SECTION = 44
 _VISITORS_AT_ONCE = 5
 _VISIT_S = 850.0
 _LEAD_S = 1800.0
-"""The section is full when the clock starts."""
+"""Time that visitors have to fill the section before the clock starts [s]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What one section's visitors ask for."""
+    """Requests of the visitors of one section."""
 
     times_s: np.ndarray[Any, np.dtype[np.float64]]
-    """Since the crowd came to the section, rising; (R,) float64."""
+    """Times since the crowd came to the section [s], ascending; (R,) float64."""
     object_ids: tuple[str, ...]
-    """What was asked for, length R."""
+    """Requested objects, length R."""
     shares: Mapping[str, float]
-    """Of each object among these requests."""
+    """Share of each object among these requests."""
 
 
 def section_requests(section: int, stay_s: float, rng: np.random.Generator) -> Requests:
-    """One photo per second of each visitor while they look, from the moment when all are there.
+    """Generate one photo per second from each visitor who looks at an exhibit, once the section is full.
 
-    The second section is asked three times as long, so that also the slowest estimate gets there.
+    The second section gets requests for three times as long, so that even the slowest estimate can adapt.
     """
     long_s = stay_s * (3 if section else 1)
     names = [f"{section * _SECTION + position + 1:04d}" for position in range(_SECTION)]
@@ -73,29 +73,29 @@ def section_requests(section: int, stay_s: float, rng: np.random.Generator) -> R
 
 @dataclass(frozen=True, slots=True)
 class EdgeCosts:
-    """What a lookup and a miss cost."""
+    """Costs of a lookup and a miss."""
 
     profile: CacheProfile
-    """f(k) and recall(k)."""
+    """Lookup latency f(k) and recall(k)."""
     miss_ms: float
-    """Median round trip to the cloud."""
+    """Median latency of a miss, a round trip to the cloud [ms]."""
     k_max: int = 10_000
-    """Most objects in the cache."""
+    """Largest number of objects in the cache."""
 
 
 class CrowdEdge:
-    """One catalogue's adaptive cache.
+    """The adaptive cache of one catalogue.
 
     Parameters
     ----------
     object_ids : sequence of str
         The catalogue.
     costs : EdgeCosts
-        What lookups and misses cost.
+        Costs of lookups and misses.
     half_life_s : float
-        Of the counts; the prior is 1 as in the dissertation.
+        Half-life of the counts [s]; the prior is 1 as in the dissertation.
     rng : Generator
-        Draws what is recognised and how long misses take.
+        Draws recognition results and latencies of misses.
     """
 
     def __init__(
@@ -115,25 +115,25 @@ class CrowdEdge:
         self._arrives_s: dict[str, float] = {}
         self._since_decision = 0
         self.changed = False
-        """Whether the last request brought another set of cached objects."""
+        """Whether the last request changed the set of cached objects."""
 
     @property
     def size(self) -> int:
-        """Objects in the cache."""
+        """Number of objects in the cache."""
         return len(self._cached)
 
     def expected_hit_ratio(self, shares: Mapping[str, float]) -> float:
-        """Probability that the cache answers a request drawn with these shares."""
-        cached = math.fsum(shares.get(name, 0.0) for name in self._cached)  # in any order the same
+        """Probability that the cache answers a request that is drawn with these shares."""
+        cached = math.fsum(shares.get(name, 0.0) for name in self._cached)  # the same result in any order
         return float(self._curves.recall[self.size]) * cached
 
     def count(self, object_id: str, now_s: float) -> None:
-        """A request that is only counted."""
+        """Count a request without a lookup."""
         self._clock.advance(now_s - self._clock.monotonic())
         self._estimator.count(object_id)
 
     def request(self, object_id: str, now_s: float) -> None:
-        """A request: looked up, counted, and perhaps a reason to decide again."""
+        """Process a request: look up, count, and decide again if necessary."""
         self.changed = False
         inside = object_id in self._cached
         if not (inside and self._rng.random() < self._curves.recall[self.size]):
@@ -169,24 +169,24 @@ class CrowdEdge:
 
 
 def first_requests_needed(costs: EdgeCosts, requests: Requests, enough: float) -> int:
-    """Requests after which an oracle's hit ratio is enough: the floor of every estimate.
+    """Number of requests after which an oracle's hit ratio is enough: a lower bound for every estimate.
 
-    The oracle knows the true shares from the start and minimises the expected latency with them; but like
-    every edge that fetches lazily (3.5.3) it holds no object that nobody has asked for.
+    The oracle knows the true shares from the start and minimises the expected latency with them. Like every
+    edge that fetches lazily (3.5.3), it holds only objects that were requested.
 
     Parameters
     ----------
     costs : EdgeCosts
-        What lookups and misses cost.
+        Costs of lookups and misses.
     requests : Requests
-        Of the new section.
+        Requests of the new section.
     enough : float
-        Hit ratio.
+        Hit ratio to reach.
 
     Returns
     -------
     int
-        All of the requests if it is never enough.
+        The number of all requests if the hit ratio is never reached.
     """
     asked: set[str] = set()
     for number, object_id in enumerate(requests.object_ids, start=1):
