@@ -1,4 +1,4 @@
-"""Where the full system loses to a simpler one: operating points, losses, regions in words, the map.
+"""The map of operating points at which the full system loses to a simpler one, with losses and regions.
 
-May import `cachier.scale` and the twin; nothing imports it but tests.
+May import `cachier.scale` and the twin; only tests import it.
 """

@@ -1,6 +1,6 @@
-"""From the rows of the map: what the full system loses against the best simpler one, and what is chance.
+"""Losses of the full system against the best simpler one, computed from the rows of the map.
 
-A loss counts if it is beyond what other traces would change, and large enough for somebody to notice.
+A loss counts if it exceeds the variation between traces and is large enough to be noticed.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from nearsight.experiments.studies.map.places import Place
 from nearsight.experiments.twin.session import BOUNDED, LOAD_BALANCED, ONLY_CLOUD, PREFETCHING
 
 SIMPLER = (ONLY_CLOUD, LOAD_BALANCED, BOUNDED, PREFETCHING)
-"""Than the full system (6.2.3)."""
+"""Configurations that are simpler than the full system (6.2.3)."""
 _WITH_EDGE = tuple(name for name in SIMPLER if name != ONLY_CLOUD)
 _BEYOND = 2.0
-"""Standard errors."""
+"""Number of standard errors beyond which a difference counts."""
 _THREE_DIGITS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Something that should be small."""
+    """A metric for which smaller is better."""
 
     columns: tuple[str, ...]
-    """Of the rows; their sum is the metric."""
+    """Columns of the rows; the metric is their sum."""
     title: str
     unit: str
-    """For a person."""
+    """Title and unit in tables and pictures."""
     noticed: float
-    """Least difference that anybody notices, in the unit."""
+    """Smallest difference that counts as noticeable, in the unit."""
     factor: float = 1.0
-    """From the rows' unit to this one."""
+    """Factor from the rows' unit to this unit."""
     rivals: tuple[str, ...] = SIMPLER
-    """Configurations that have such a thing."""
+    """Simpler configurations for which the metric exists."""
     complement: bool = False
-    """It is what the column lacks to 1."""
+    """Whether the metric is 1 minus the sum of the columns."""
 
     def of(self, row: StoredRow) -> float:
-        """Its value in a row."""
+        """Value of the metric in a row."""
         value = sum(float(row[name]) for name in self.columns)
         return self.factor * (1.0 - value if self.complement else value)
 
 
 def digits(value: float) -> str:
-    """For a person: three digits, or all that stand before the point."""
+    """Format a number with three digits, or with all digits before the decimal point."""
     return f"{value:.0f}" if abs(value) >= _THREE_DIGITS else f"{value:.3g}"
 
 
@@ -74,39 +74,39 @@ class Loss:
     place: Place
     full: float
     best: float
-    """Values, in the unit of the metric; means over the runs."""
+    """Values in the unit of the metric; means over the runs."""
     rival: str
-    """Whose the best value is."""
+    """Configuration with the best value."""
     ratio: float
     """Full over best: geometric mean over the runs."""
     chance: float
     """Standard error of the ratio's logarithm."""
     lost: bool
     won: bool
-    """Beyond chance, and noticed."""
+    """Whether the difference is beyond chance and noticeable."""
 
     @property
     def difference(self) -> float:
-        """What is lost; negative: gained."""
+        """The loss in the unit of the metric; negative: a gain."""
         return self.full - self.best
 
 
 def losses_of(
     rows: Sequence[StoredRow], full: str, name: str, rivals: Sequence[str] | None = None
 ) -> list[Loss]:
-    """All places, for one full system and metric.
+    """Losses at all places, for one full system and metric.
 
     Parameters
     ----------
     rows : sequence of StoredRow
-        Of the map.
+        Rows of the map.
     full : str
-        Configuration.
+        Configuration of the full system.
     name : str
-        In `METRICS`.
+        Key in `METRICS`.
     rivals : sequence of str, optional
-        Configurations that it is compared with, at each place with the best of them. Default: all simpler
-        ones.
+        Configurations for the comparison; at each place the best of them is used. Default: the rivals of the
+        metric.
     """
     metric = METRICS[name]
     rivals = metric.rivals if rivals is None else rivals
@@ -129,10 +129,10 @@ class _Compared:
 def _compared(
     found: Mapping[str, Mapping[str, float]], full: str, rivals: Sequence[str], metric: Metric
 ) -> _Compared:
-    """With the rival that is best over all runs, so that chance does not choose another in each."""
+    """Compare with the rival that is best on average over all runs; a choice per run would favour chance."""
     means = {name: float(np.mean(list(found[name].values()))) for name in rivals}
     rival = min(means, key=lambda name: means[name])
-    least = metric.noticed / 10  # nothing over nothing is no ratio
+    least = metric.noticed / 10  # avoids a ratio of zeros
     ratios = [
         math.log(max(least, value) / max(least, found[rival][run])) for run, value in found[full].items()
     ]
@@ -140,9 +140,9 @@ def _compared(
 
 
 def _spread(compared: Mapping[Place, _Compared]) -> dict[int, float]:
-    """Standard deviation between runs, by the number of visitors: few visitors, few photos, much chance.
+    """Standard deviation between runs by number of visitors; fewer visitors send fewer photos.
 
-    Pooled over the places that were repeated; of visitors that were nowhere, that of all.
+    Pooled over the repeated places. For a number of visitors that was not repeated, pooled over all.
     """
     variances: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for place, one in compared.items():

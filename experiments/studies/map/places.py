@@ -1,7 +1,7 @@
-"""The operating points of the map: the four variables of section 6.2.1, and a fifth, the machines.
+"""The operating points of the map: the four variables of section 6.2.1, and the machines as a fifth.
 
-Every combination is played. The dissertation varied one variable at a time, with one kind of phone and one
-kind of edge; how fast the two are decides who should look at a photo.
+Every combination is played. The dissertation varied one variable at a time, with one type of phone and one
+type of edge. The speed of the two determines which of them should recognise a photo.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE
 from nearsight.experiments.twin.cost_model import Hardware
 
 SLOW_EDGE = 4.0
-"""How much slower a core of the small edge is than one of table 6.1's."""
+"""Time of a core of the small edge over that of a core of table 6.1's edge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Phones and an edge."""
+    """Type of phones and edge."""
 
     phone_slowness: float
     """Time of a phone for a photo over that of a core of table 6.1's edge."""
     small_edge: bool
-    """One core that is four times slower, as of a single-board computer; else table 6.1's edge."""
+    """Whether the edge is one core, four times slower, as in a single-board computer; else table 6.1's edge.
+    """
 
     def of(self, world: Hardware) -> Hardware:
-        """The same cloud with these machines; the phones of a world are a Nexus 7."""
+        """Replace phones and edge of ``world``, whose phones are a Nexus 7; the cloud stays the same."""
         phones = replace(world, device_slowness=world.device_slowness * self.phone_slowness / NEXUS_7)
         if not self.small_edge:
             return phones
@@ -48,34 +49,34 @@ MACHINES: Mapping[str, Machines] = MappingProxyType(
         "Nexus 7, small edge": Machines(NEXUS_7, small_edge=True),
     }
 )
-"""As a person would say it. A fast phone takes as long as a core of table 6.1's edge, a Nexus 7 six times."""
+"""Machines by name. A fast phone takes as long as a core of table 6.1's edge, a Nexus 7 six times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place(OperatingPoint):
-    """An operating point with its machines, a name in `MACHINES`."""
+    """An operating point with its machines, a key of `MACHINES`."""
 
     machines: str = ""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Place:
-        """That of a row."""
+        """The place of a row."""
         one = OperatingPoint.of(values)
         return cls(one.visitors, one.sections, one.classes, one.network, values["machines"])
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What is played."""
+    """The places that are played."""
 
     points: tuple[OperatingPoint, ...]
-    """Each with all machines."""
+    """Operating points; each is played with all machines."""
     repeated: tuple[OperatingPoint, ...]
-    """Those that are played again with other traces, which tells what chance does."""
+    """Points that are repeated with other traces, to measure the variation by chance."""
     machines: tuple[str, ...]
-    """In `MACHINES`."""
+    """Keys of `MACHINES`."""
     amount: Amount
-    """How often those are played again, and how long."""
+    """Number of repetitions, and length of the sessions."""
 
     @classmethod
     def of(cls, options: RunOptions) -> Grid:
@@ -91,7 +92,7 @@ class Grid:
         )
 
     def cells(self) -> tuple[Cell, ...]:
-        """One per point and run, with all machines."""
+        """One cell per point and run, with all machines."""
         again = [(point, run) for run in range(2, self.amount.runs + 1) for point in self.repeated]
         return tuple(
             Cell(f"{point.key}-run{run}", {**point.parameters(), "run": run})

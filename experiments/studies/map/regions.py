@@ -1,7 +1,7 @@
-"""Regions of the map in words: a shallow decision tree over the variables, read out as sentences.
+"""Regions of the map in words: a shallow decision tree over the variables, written as sentences.
 
-The tree sees the logarithms of the variables, the network by its upstream rate. Its accuracy is told twice:
-for the points that it was grown on, and for points that it had not seen (cross-validation).
+The features of the tree are the logarithms of the variables; the network is represented by its upstream rate.
+Two accuracies are given: for the points that the tree was grown on, and for unseen points (cross-validation).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nearsight.experiments.studies.map.places import FAST_PHONE, MACHINES, SLOW_
 
 _DEPTH = 3
 _LEAST_LEAF = 0.04
-"""Of all points: a region is more than a few odd ones."""
+"""Smallest region as a share of all points, so that a few outliers form no region."""
 _FOLDS = 6
 _Numbers = tuple[float, ...]
 
@@ -32,9 +32,9 @@ class Variable:
     """One axis of the map."""
 
     number: Callable[[Place], float]
-    """Its value at a place; what the tree's logarithms are of."""
+    """Value of the variable at a place; the tree uses its logarithm."""
     words: Callable[[_Numbers, _Numbers], str]
-    """Says which of all its values a region has."""
+    """Describes the values of a region, given these and all values."""
 
 
 def _counted(noun: str) -> Callable[[_Numbers, _Numbers], str]:
@@ -81,14 +81,14 @@ class Region:
     """A part of the map where the full system loses."""
 
     where: str
-    """In words."""
+    """Description of the region in words."""
     points: int
-    """In it."""
+    """Number of points in the region."""
     losses: tuple[Loss, ...]
-    """The points that are lost."""
+    """Losses at the lost points."""
 
     def sentence(self, metric: str) -> str:
-        """For a person: where, how often, how much, and to whom."""
+        """Describe the region: its place, the number and size of the losses, and the best rivals."""
         unit = METRICS[metric].unit
         differences = [one.difference for one in self.losses]
         percent = [100 * (one.ratio - 1) for one in self.losses]
@@ -103,19 +103,19 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """What the tree says."""
+    """Regions and accuracy of the tree."""
 
     regions: tuple[Region, ...]
-    """The largest first."""
+    """Regions with losses, that with most losses first."""
     accuracy: float
     unseen_accuracy: float
-    """Share of the points that it puts on the right side: of all, and of points it was not grown on."""
+    """Share of correctly classified points: of all points, and of unseen points in cross-validation."""
     always: float
-    """What one would reach by always saying what is more frequent."""
+    """Accuracy of a constant answer, the more frequent class."""
 
 
 def regions_of(losses: Sequence[Loss]) -> Regions:
-    """Grow the tree and read it."""
+    """Grow the tree and describe its regions."""
     lost = np.array([one.lost for one in losses])
     share = float(lost.mean())
     always = max(share, 1 - share)
@@ -136,7 +136,7 @@ def regions_of(losses: Sequence[Loss]) -> Regions:
 
 
 def _parts(tree: Any, numbers: Any, lost: Any) -> list[Any]:
-    """Index arrays of the parts that the tree calls lost; two halves of one part are one."""
+    """Index arrays of the parts that the tree classifies as lost; siblings of the same class are merged."""
 
     def grow(node: int, members: Any) -> list[tuple[bool, Any]]:
         says = bool(lost[members].mean() > 0.5)

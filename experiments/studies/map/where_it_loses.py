@@ -1,11 +1,11 @@
-"""Where the full system loses to a simpler one, and by how much: a map of operating points. No paper has it.
+"""A map of the operating points where the full system loses to a simpler one; in none of the papers.
 
 The dissertation varies one variable at a time around its baseline and finds the full system "the best or at
 par" (6.7). Here all combinations of its four variables are played, with phones and edges of two speeds, which
 it did not vary: 216 operating points on the twin, all configurations on the same traces. Some points are
-played again with other traces, so that what chance does is known.
+repeated with other traces to measure the variation by chance.
 
-A region is put into words by a shallow decision tree (`regions`); the numbers are `losses`.
+A shallow decision tree describes regions in words (`regions`). `losses` computes the numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from nearsight.experiments.studies.map.regions import regions_of
 from nearsight.experiments.twin.session import ADAPTIVE, COOPERATIVE
 
 FULL_SYSTEMS = (ADAPTIVE, COOPERATIVE)
-"""The dissertation's, and devices that share besides (5.4)."""
+"""The dissertation's full system, and the same with cooperating devices (5.4)."""
 CONFIGURATIONS = (*SIMPLER, *FULL_SYSTEMS)
 _MOST_REGRET = 1.1
 _ROUNDING = 0.01
@@ -54,14 +54,14 @@ _COLOURS = LinearSegmentedColormap.from_list(
     "losses", [(0.0, "#124a60"), (0.35, "#7fb6c6"), (0.5, _LEVEL), (0.65, "#eba176"), (1.0, "#a83c08")]
 )
 _NORM = TwoSlopeNorm(0.0, -1.0, 1.0)
-"""Of the ratio's logarithm to base 2: half and twice."""
+"""Limits of the colours: base-2 logarithms of the ratios 0.5 and 2."""
 _TICKS = {-1.0: "half or less", -float(np.log2(1.25)): "-20 %", 0.0: "level", float(np.log2(1.25)): "+25 %"}
 _MORE = "twice or more"
 _TITLE = "Where the full system loses (red) and wins (blue) against the best simpler configuration"
 _TEXT_WIDTH, _LINE_HEIGHT, _MAPS_HEIGHT = 172, 0.185, 11.0
 _LABEL_WIDTH = 20
 _DARK = 0.55
-"""Numbers on tiles beyond this are white."""
+"""Absolute value of a tile's logarithm above which its number is white."""
 
 
 class Figure(Experiment):
@@ -73,7 +73,7 @@ class Figure(Experiment):
     takes_machines: ClassVar[bool] = True
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-        """On the twin, with costs that are measured if need be."""
+        """Fill in the options of a run on the twin; costs are measured if necessary."""
         if TESTBED in {options.on, options.costs}:
             raise InvalidArgument(
                 "the map is of machines that no testbed has", advice="leave out --on, or give --costs paper"
@@ -81,16 +81,16 @@ class Figure(Experiment):
         return with_machines(options, say)
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per point and run."""
+        """One cell per point and run."""
         return Grid.of(options).cells()
 
     def processes(self, options: RunOptions) -> int:
-        """All processors: nothing is timed."""
+        """All processors, because nothing is timed."""
         return Grid.of(options).amount.processes
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Play all configurations with all machines; one row each."""
-        configure_logging(level="CRITICAL")  # what simulated daemons complain of is part of the simulation
+        configure_logging(level="CRITICAL")  # messages of simulated daemons are part of the simulation
         machines, grid = machines_of(options), Grid.of(options)
         rows: list[Row] = []
         for name in grid.machines:
@@ -106,11 +106,11 @@ class Figure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """Points and chance; and for each full system and metric what is lost, where and to whom.
+        """Count points; compute losses per full system and metric, with their places and rivals.
 
-        ``systems.<configuration>.<metric>``: counts of points ``lost``, ``won`` and ``level``; the loss in
-        the ``middle`` of the lost points and the ``worst``; ``regions`` in words with the accuracy of the
-        tree; ``against`` each simpler configuration.
+        ``systems.<configuration>.<metric>`` has the counts of points ``lost``, ``won`` and ``level``; the
+        median loss of the lost points (``middle``) and the ``worst``; the ``chance`` by visitors; ``regions``
+        in words with the accuracy of the tree; and the comparison ``against`` each simpler configuration.
         """
         return {
             **world_of(rows),
@@ -122,7 +122,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """The size of the map, and the regret at its worst point."""
+        """Targets for the size of the map, and for the ratio at its worst point."""
         points, mean = summary["points"], summary["systems"][ADAPTIVE]["mean"]
         return (
             Target.at_least("operating points that were compared, at least 200", points, 200),
@@ -136,7 +136,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per full system and metric."""
+        """One line per full system and metric."""
         rows = []
         for full, metrics in summary["systems"].items():
             for name, one in metrics.items():
@@ -149,11 +149,11 @@ class Figure(Experiment):
         return columns, rows
 
     def draw(self, results: Results) -> drawing.Picture:
-        """A tile per operating point, coloured by what the full system loses or gains there.
+        """Draw a tile per operating point, coloured by the loss or gain of the full system.
 
-        Small maps side by side: a row per metric, a column per pair of machines. In each, visitors grow to
-        the right within a network, sections and classes upwards. Grey is level: within chance, or less than
-        anybody notices.
+        There is a small map per metric (rows) and pair of machines (columns). In each map, visitors increase
+        to the right within a network, and sections and classes increase upwards. Grey is level: within
+        chance, or too small to be noticed.
         """
         rows, found = results.rows, results.metrics
         losses = {metric: losses_of(rows, ADAPTIVE, metric) for metric in SHOWN}
@@ -221,7 +221,8 @@ def _against(rows: Sequence[StoredRow], full: str, name: str, rival: str) -> dic
 
 def _told(worst: Mapping[str, Any], metric: Metric) -> str:
     place = worst["place"]
-    # Of several runs the ratio is the geometric mean of theirs, which that of the two means need not be.
+    # Over several runs the ratio is the geometric mean of their ratios, which may differ from the ratio of
+    # the two means.
     plain = worst["full"] / worst["best"] if worst["best"] else worst["ratio"]
     of_runs = "" if abs(plain / worst["ratio"] - 1.0) < _ROUNDING else " in the mean of the runs' ratios"
     return (
