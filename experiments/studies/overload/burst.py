@@ -1,11 +1,12 @@
-"""Three times as many photos as an edge can serve, for 20 s, and how soon all is as before: real daemons.
+"""Recovery after a burst: three times as many photos as an edge can serve, for 20 s; real daemons.
 
-One edge with one worker, a cloud 80 ms away, and clients of the SDK. Six visitors send a photo per second all
-the time: two with devices that ask for every photo, four with the full system. A crowd joins them for a
-while; its devices ask for every photo, too, and ask the cloud where the edge refuses.
+There are one edge with one worker, a cloud 80 ms away, and clients of the SDK. Six visitors send a photo per
+second all the time: two with devices that send every photo to the edge, four with the full system. During the
+burst a crowd joins them. Its devices also send every photo to the edge, and to the cloud when the edge
+refuses.
 
-What the edge can serve is measured first, with a few requests that are always in flight. The visitors show
-the same photos again every ten seconds, so that times before and after the burst are of the same photos.
+The capacity of the edge is measured first, with a few requests that are always in flight. The visitors repeat
+the same photos every ten seconds, so that latencies before and after the burst are those of the same photos.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ STEADY = (PLAIN, FULL)
 BEFORE, DURING, AFTER, BETWEEN = "before", "during", "after", ""
 TIMES_CAPACITY = 3.0
 AS_BEFORE = 1.2
-"""Latency after the burst over that before it that counts as the same."""
+"""Largest ratio of the latency after the burst to that before it which counts as recovered."""
 NETWORK = LinkShape(rtt_ms=80.0)
 _EDGE = "one"
 _EDGE_SETTINGS = {
@@ -70,22 +71,22 @@ _FETCHES = RecognizerSettings(timeout_s=_TIMEOUT_S)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """Size of the measurement."""
 
     museum: MuseumSettings
-    """All of its exhibits are asked for, each as likely as the others."""
+    """All of its exhibits are requested with equal probability."""
     round_s: float
-    """Visitors show the same photos again after this time; there are eight rounds."""
+    """Period after which visitors send the same photos again [s]; there are eight rounds."""
     capacity_s: float
-    """For how long the capacity is measured."""
+    """Duration of the capacity measurement [s]."""
     crowd: int
-    """Devices that join."""
+    """Number of devices that join during the burst."""
     steady: Mapping[str, int]
-    """Devices that send all the time."""
+    """Number of devices that send all the time, by type."""
     repetitions: int
-    """With daemons started anew."""
+    """Number of repetitions; each starts new daemons."""
     profile: ProfileAmount
-    """The offline analysis of the edge."""
+    """Size of the offline analysis of the edge."""
 
 
 FULL_PLAN = Plan(
@@ -109,7 +110,7 @@ SMOKE_PLAN = Plan(
 
 
 class Figure(Experiment):
-    """Latency before, during and after a burst of three times what the edge can serve."""
+    """Latency before, during and after a burst of three times the edge's capacity."""
 
     name: ClassVar[str] = "burst"
     source: ClassVar[str] = "beyond the Cachier dissertation's 3.5.1"
@@ -118,12 +119,12 @@ class Figure(Experiment):
         self._profiles = EdgeProfiles()
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per repetition."""
+        """One cell per repetition."""
         return cells_of("{repetition}", repetition=range(_plan(options).repetitions))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Send a burst; one row per photo."""
-        configure_logging(level="CRITICAL")  # that tiers refuse is the subject: rows count it
+        configure_logging(level="CRITICAL")  # refusals are expected here; the rows count them
         plan, number = _plan(options), cell.parameters["repetition"]
         museum = TaughtMuseum(options, replace(plan.museum, seed=options.seed))
         settings = {**self._profiles.settings(museum, self.name, OURS, plan.profile), **_EDGE_SETTINGS}
@@ -142,7 +143,7 @@ class Figure(Experiment):
         return [{"repetition": number, "capacity_per_s": round(per_s, 2), **row} for row in rows]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``who.<devices>.<phase>``: latencies and failures; ``as_before``: the latency after over before.
+        """``who.<devices>.<phase>``: latencies and failures; ``as_before``: latency after over before.
 
         All are medians over the repetitions.
         """
@@ -160,7 +161,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Ten seconds after the burst all is as before."""
+        """Ten seconds after the burst, latencies are as before and no photo fails."""
         targets = []
         for who in STEADY:
             ratio = summary["as_before"][who]
@@ -172,7 +173,7 @@ class Figure(Experiment):
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per kind of device and phase."""
+        """One line per type of device and phase."""
         return table_of(
             {
                 "devices": who,
@@ -187,7 +188,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Latencies of those who send all the time, over time."""
+        """Draw the latencies over time of the devices that send all the time."""
         picture = drawing.new_picture(9.0, 3.6)
         axes = picture.subplots()
         during = [float(row["time_s"]) for row in results.rows if row["phase"] == DURING]
@@ -213,7 +214,7 @@ def _plan(options: RunOptions) -> Plan:
 def _measure(
     tiers: Deployment, photos: Mapping[str, Sequence[str]], plan: Plan, rng: np.random.Generator
 ) -> tuple[float, list[Row]]:
-    """What the edge can serve per second, and a row per photo of the burst and around it."""
+    """Measure the edge's capacity [photos/s], then one row per photo of the burst and around it."""
     files = {Path(path): Path(path).read_bytes() for paths in photos.values() for path in paths}
     shown = [(name, Path(path)) for name, paths in photos.items() for path in paths]
     names = [
@@ -228,7 +229,7 @@ def _measure(
             for who, name in names
         }
         per_s = _capacity(devices[names[0][1]], list(files.values()), plan.capacity_s)
-        time.sleep(plan.capacity_s / 2)  # what is still in queues is served
+        time.sleep(plan.capacity_s / 2)  # wait until the queues are empty
         burst = [
             (
                 who,
@@ -257,7 +258,7 @@ def _device(tiers: Deployment, name: str, settings: RecognizerSettings) -> Recog
 
 
 def _capacity(device: Recognizer, photos: Sequence[bytes], seconds: float) -> float:
-    """Photos per second that are answered while a few are always asked."""
+    """Answered photos per second while `_IN_FLIGHT` requests are always in flight."""
     turn, until_s = itertools.cycle(photos), time.monotonic() + seconds
 
     def ask() -> int:
@@ -277,7 +278,10 @@ def _capacity(device: Recognizer, photos: Sequence[bytes], seconds: float) -> fl
 
 
 def _steady(shown: Sequence[tuple[str, Path]], plan: Plan, rng: np.random.Generator) -> list[PlannedPhoto]:
-    """A photo per second, or four in a short round; the same in every round, each object for half of it."""
+    """Photos of a device that sends all the time: one per second, at least four per round.
+
+    Every round has the same photos; each of two objects is shown during half of it.
+    """
     per_round = max(4, round(plan.round_s))
     objects = [shown[int(index)] for index in rng.integers(len(shown), size=2)]
     phase_s = float(rng.random()) * plan.round_s / per_round
@@ -291,7 +295,7 @@ def _steady(shown: Sequence[tuple[str, Path]], plan: Plan, rng: np.random.Genera
 def _joined(
     shown: Sequence[tuple[str, Path]], plan: Plan, share_per_s: float, rng: np.random.Generator
 ) -> list[PlannedPhoto]:
-    """One device's part of the burst: any photos, at times that are random as of many people."""
+    """Photos of one device of the burst: random photos at uniformly random times."""
     first, rounds = _ROUNDS.index(DURING), _ROUNDS.count(DURING)
     count = round(TIMES_CAPACITY * share_per_s * rounds * plan.round_s)
     times = sorted(first * plan.round_s + rng.random(count) * rounds * plan.round_s)
@@ -302,7 +306,7 @@ def _joined(
 
 
 def _numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    # Of all photos: those that failed count with the time until they did.
+    # Failed photos are included with the time until they failed.
     repetitions = numbers.grouped(rows, "repetition").values()
     return {
         **median_and_tail(numbers.values(group, "latency_ms") for group in repetitions),

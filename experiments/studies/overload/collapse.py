@@ -1,13 +1,13 @@
-"""Whether the full system fails where simpler ones do not: many sessions near the capacity of edge and cloud.
+"""Failures of the full system in many sessions near the capacity of edge and cloud, against simpler systems.
 
-A system that feeds its own overload does not fail a little in each session, but wholly in a few of them. So
-many sessions are played on the twin, each with other visitors, photos and history, and the same ones with all
-configurations. It is meant for the dissertation's costs (``--costs paper``), whose edge and cloud are at
-their limit with ten visitors.
+A system that amplifies its own overload fails completely in a few sessions, not slightly in each. Therefore
+many sessions are played on the twin, each with other visitors, photos and history; all configurations play
+the same sessions. The experiment is meant for the dissertation's costs (``--costs paper``), whose edge and
+cloud are at their limit with ten visitors.
 
-The full system is compared with whatever simpler configuration failed least, session by session. Whether it
-fails more than by chance tells a sign-flip test: if the two were alike, each session's difference could as
-well have the other sign.
+The full system is compared, session by session, with the simpler configuration that failed least. A sign-flip
+test shows whether it fails more than by chance: if the two were equivalent, the difference in each session
+could equally have the other sign.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ VISITORS = (8, 10, 12)
 SESSIONS = 200
 SIMPLER = tuple(name for name in ORDER if name not in {FULL, COOPERATIVE})
 CHANCE = 0.05
-"""A difference that is at least so likely without any cause counts as chance."""
+"""Significance level: a difference with at least this probability under equivalence counts as chance."""
 _FLIPS = 10_000
 _NUMBERS = ("failed", "p50_ms", "p95_ms")
 
@@ -57,7 +57,7 @@ class Figure(OnMachines):
     shares_cells_with: ClassVar[tuple[str, ...]] = ()
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-        """On the twin."""
+        """Fill in the options of a run on the twin."""
         if TESTBED in {options.on, options.costs}:
             raise InvalidArgument(
                 "so many sessions would take days on a testbed", advice="leave out --on and --costs testbed"
@@ -65,7 +65,7 @@ class Figure(OnMachines):
         return with_machines(options, say)
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per number of visitors and session."""
+        """One cell per number of visitors and session."""
         if options.smoke:
             return cells_at(points_of("visitors", options)[:1], 2)
         points = [replace(BASELINE, visitors=visitors) for visitors in VISITORS]
@@ -74,8 +74,8 @@ class Figure(OnMachines):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``visitors.<number>``: all configurations, the ``best`` simpler one, and ``p_more``.
 
-        ``p_more`` is how likely the full system would fail so much more than the best simpler one if the two
-        were alike.
+        ``p_more`` is the probability that the full system fails at least this much more than the best simpler
+        one if the two are equivalent.
         """
         return {
             **world_of(rows),
@@ -96,7 +96,7 @@ class Figure(OnMachines):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A row per number of visitors and configuration."""
+        """One row per number of visitors and configuration."""
         return table_of(
             {
                 "visitors": visitors,
@@ -113,7 +113,7 @@ class Figure(OnMachines):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Photos without an answer and the sessions' medians by configuration; a column per visitors."""
+        """Draw failures and the sessions' median latencies by configuration; one column per visitors."""
         found = nested(results.rows, ("visitors", "tiers"), lambda rows: rows)
         picture = drawing.new_picture(3.4 * max(2, len(found)) + 0.6, 4.6)
         panels = picture.subplots(2, len(found), squeeze=False, sharex="all", sharey="row")
@@ -170,7 +170,7 @@ def _of_tiers(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def likelihood_of_more(differences: Sequence[float]) -> float:
-    """How likely paired differences have at least this mean if each could as well have the other sign.
+    """Sign-flip test: probability that paired differences with random signs have at least this mean.
 
     Parameters
     ----------
