@@ -1,4 +1,4 @@
-"""Devices that share: nothing is lost when they die, and they load the edge less.
+"""Cooperating devices: no data is lost when devices fail, and the load of the edge is smaller.
 
-May import `cachier.prefetching` and the rig; nothing imports it but tests.
+May import `cachier.prefetching` and the rig; only tests import it.
 """

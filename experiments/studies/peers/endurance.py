@@ -1,9 +1,9 @@
-"""Nothing is lost: keys and counters of a group whose devices are killed one after another.
+"""Durability of keys and counters in a group whose devices are killed one after another.
 
-Every device stores its part of the keys. Then devices are killed as by a power cut, each after those that are
-left have noticed the one before and have made up for it. While a device dies, all others add to the same
-counters. After every death all keys are read back, and the counters must be exact: not one count lost, none
-counted twice.
+Every device stores its part of the keys. Then devices are killed as if by a power cut. Before each further
+kill, the remaining devices have detected the last one and restored its replicas. While a device is killed,
+all others increment the same counters. After every failure all keys are read back, and the counters must be
+exact: no increment lost, none counted twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nearsight.experiments.rig.peer_process import MISSING, WRONG
 UNREADABLE, REPEATED, MISCOUNTED = "unreadable keys", "repeated reads", "counters off by"
 HANDED_OVER, GONE, POSTPONED = "handed over", "gone", "postponed merges"
 REPLICAS = 2
-"""The r of the design: each key is on so many devices."""
+"""The r of the design: number of replicas of each key."""
 _VALUE_BYTES = 128
 _COUNTER_KEY = "popularity/museum"
 _POLL_S = 0.25
@@ -37,18 +37,18 @@ _LONG_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class EndurancePlan:
-    """How much is endured."""
+    """Size of the test."""
 
     nodes: int
     survivors: int
-    """At the beginning and at the end."""
+    """Number of devices at the beginning and at the end."""
     keys: int
-    """That are stored."""
+    """Number of stored keys."""
     merges: int
-    """Additions to the counters by each device during each death."""
+    """Increments of the counters by each device during each failure."""
     period_s: float
     departure_s: float
-    """Of the beacons; and the dissertation's T."""
+    """Period of the beacons, and the dissertation's departure timeout T."""
 
 
 class Endurance:
@@ -57,13 +57,13 @@ class Endurance:
     Parameters
     ----------
     folder : Path
-        For logs.
+        Folder for logs.
     plan : EndurancePlan
-        How much.
+        Size of the test.
     rng : numpy.random.Generator
-        Chooses the victims.
+        Chooses the devices that are killed.
     seed : int
-        Of node ids.
+        Seed of the node ids.
     """
 
     def __init__(self, folder: Path, plan: EndurancePlan, rng: np.random.Generator, seed: int) -> None:
@@ -79,7 +79,7 @@ class Endurance:
         self._group = PeerGroup(folder, GroupPlan(plan.nodes, peers, seed=seed))
 
     def run(self) -> list[Row]:
-        """Kill until only the survivors are left; rows of what was noticed after every death."""
+        """Kill devices until only the survivors are left; return rows of measurements after every failure."""
         plan, rows = self._plan, []
         with self._group as group:
             group.start()
@@ -97,7 +97,11 @@ class Endurance:
             return [{"place": group.place, **row} for row in rows]
 
     def _on_parts(self, what: str, shift: int) -> list[tuple[str, str]]:
-        """Every device puts ("fill") or reads ("check") its part of the keys; key and outcome of failures."""
+        """Let every device put ("fill") or read ("check") its part of the keys.
+
+        ``shift`` rotates the assignment of parts to devices. Returns key and outcome of each failed
+        operation.
+        """
         nodes = self._group.nodes
         bounds = np.linspace(0, self._plan.keys, len(nodes) + 1).astype(int).tolist()
 
@@ -109,7 +113,7 @@ class Endurance:
         return _failed(ask_all(nodes, command, _LONG_S))
 
     def _repeated(self, what: str, failed: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Let the first device do what failed, a few times; what fails even then."""
+        """Let the first device retry failed operations a few times; return those that still fail."""
         for _ in range(_ATTEMPTS):
             if failed:
                 again = {"do": what, "value_bytes": _VALUE_BYTES, "keys": [key for key, _ in failed]}
@@ -117,7 +121,7 @@ class Endurance:
         return failed
 
     def _merge_all(self) -> int:
-        """Every device adds to the same counters; how many additions had to wait."""
+        """Let every device increment the same counters; return the number of postponed increments."""
 
         def command(number: int) -> Mapping[str, object]:
             counts = {"all": 1, f"object/{number % 7}": number + 1}
@@ -130,7 +134,7 @@ class Endurance:
         return sum(int(answer["postponed"]) for answer in answers)
 
     def _after(self, death: int, postponed: int) -> list[Row]:
-        """Wait for the hand-over, then look at everything."""
+        """Wait for the hand-over, then read back keys and counters."""
         handed_over_s = self._wait_complete()
         repeated, unreadable = self._read_back()
         found = {
@@ -146,7 +150,7 @@ class Endurance:
         return {"death": death, "left": len(self._group.nodes), "kind": kind, "value": round(value, 4)}
 
     def _wait_complete(self) -> float:
-        """Wait until every key is on enough devices again; how long that took [s]."""
+        """Wait until every key has enough replicas again; return the time [s]."""
         copies = min(REPLICAS, len(self._group.nodes))
         began_s = time.monotonic()
         while True:
@@ -162,18 +166,21 @@ class Endurance:
             time.sleep(_POLL_S)
 
     def _read_back(self) -> tuple[int, int]:
-        """Read every key; how many reads were repeated, and how many keys are unreadable.
+        """Read every key; return the number of repeated reads, and of unreadable keys.
 
-        A key that is missing or wrong is unreadable. A read that failed, as a device was too busy to answer
-        in time, is repeated as an application would; if it still fails, the key is unreadable as well.
+        A key that is missing or wrong is unreadable. A read that failed because a device was too busy to
+        answer in time is repeated, as an application would do. If it still fails, the key is unreadable as
+        well.
         """
-        shift = int(self._rng.integers(len(self._group.nodes)))  # not always by the device that put it
+        shift = int(
+            self._rng.integers(len(self._group.nodes))
+        )  # usually another device than the one that stored the key
         failed = self._on_parts("check", shift)
         busy = [(key, outcome) for key, outcome in failed if outcome not in {MISSING, WRONG}]
         return len(busy), len(failed) - len(busy) + len(self._repeated("check", busy))
 
     def _miscounted(self) -> int:
-        """By how much the counters, read by every device, are off at most."""
+        """Largest deviation of the counters from their expected values, over all devices."""
         answers = ask_all(self._group.nodes, {"do": "counts", "key": _COUNTER_KEY})
         reads: list[Mapping[str, int]] = [answer["counts"] for answer in answers]
         names = {*self._expected, *(name for counts in reads for name in counts)}
@@ -181,12 +188,12 @@ class Endurance:
 
 
 def _failed(answers: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Key and outcome of everything that did not go well."""
+    """Key and outcome of every failed operation."""
     return [(str(key), str(outcome)) for answer in answers for key, outcome in answer["failed"]]
 
 
 def endurance_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """What was lost, and how long it took to notice a death and to make up for it."""
+    """Summarise losses, and the times until a failure was detected and its replicas were restored."""
     kinds = {kind: numbers.values(some, "value") for kind, some in numbers.grouped(rows, "kind").items()}
 
     def seconds(kind: str) -> dict[str, float]:

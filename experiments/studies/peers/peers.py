@@ -1,8 +1,8 @@
-"""Devices that share: nothing is lost when they die, and they load the edge less (dissertation, chapter 5).
+"""Cooperating devices: data survives failures, and the edge sends fewer models (dissertation, chapter 5).
 
-Two parts that share a name. *Nothing lost*: 20 devices, every key on two of them, devices killed one after
-another with time for the hand-over in between. *Cooperative prefetching*: ten visitors' devices, alone and
-sharing, before the same edge.
+The experiment has two parts. *Nothing lost*: 20 devices hold every key on two of them and are killed one
+after another, with time for the hand-over in between. *Cooperative prefetching*: the devices of ten visitors
+use the same edge, alone or cooperating.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from nearsight.experiments.studies.peers.sharing import (
 ENDURANCE, PREFETCHING = "nothing lost", "prefetching"
 MOST_EDGE_BYTES = 0.4
 NOT_WORSE = 1.05
-"""Latencies of two runs of the same configuration differ by a few per cent."""
+"""Tolerance for latencies: two runs of the same configuration differ by a few per cent."""
 
 _COLOURS = {ALONE: "#c2571a", SHARING: "#1f6f8b"}
 _NOTICED, _HANDED = "#e0a33a", "#1f6f8b"
@@ -72,7 +72,7 @@ _COLUMNS: Row = {
 
 
 class Figure(Experiment):
-    """Devices that share: nothing is lost when they die, and less is downloaded from the edge."""
+    """Cooperating devices: nothing is lost when they fail, and less is downloaded from the edge."""
 
     name: ClassVar[str] = "peers"
     source: ClassVar[str] = "Cachier dissertation, 5.1.1 and 5.3"
@@ -81,7 +81,7 @@ class Figure(Experiment):
         self._prefetching = CooperativePrefetching(self.name)
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """The group that dies; then a session per crowd and configuration."""
+        """The group with failures; then one session per crowd and configuration."""
         together = f"{ALONE}+{SHARING}"
         prefetching = [
             (number, configurations)
@@ -113,7 +113,7 @@ class Figure(Experiment):
         return [{**_COLUMNS, "part": part, **row} for row in rows]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``nothing_lost``, ``prefetching.<configuration>``, and ``ratios``: of each repetition by itself."""
+        """``nothing_lost``, ``prefetching.<configuration>``, and ``ratios`` of each repetition by itself."""
         parts = numbers.grouped(rows, "part")
         return {
             "nothing_lost": endurance_numbers(parts[ENDURANCE]),
@@ -122,7 +122,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Nothing is lost; who shares loads the edge less, and is neither slower nor wrong more often."""
+        """No data is lost; cooperation reduces the edge's traffic without slower or more wrong answers."""
         lost = summary["nothing_lost"]
         alone, sharing = (summary["prefetching"][name] for name in (ALONE, SHARING))
         bytes_ratio = sharing["edge_model_bytes"] / max(1, alone["edge_model_bytes"])
@@ -171,7 +171,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Deaths, traffic and latency."""
+        """Draw failures, traffic and latency."""
         parts, found = numbers.grouped(results.rows, "part"), results.metrics
         picture = drawing.new_picture(12.0, 3.9)
         deaths, traffic, latency = picture.subplots(1, 3, width_ratios=[1.5, 0.8, 1.2])

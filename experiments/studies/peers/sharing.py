@@ -1,8 +1,8 @@
-"""Cooperative prefetching on a museum's visitors: what devices download from the edge, alone and sharing.
+"""Cooperative prefetching for a museum's visitors: downloads from the edge with and without cooperation.
 
-Cloud, edge and devices are the real ones, as in the experiment ``prefetching``; the devices prefetch with an
-adaptive number of features. The two configurations differ in one thing: whether the devices share. What the
-edge sent in answers to requests for models is what the edge itself counted.
+Cloud, edge and devices are real daemons, as in the experiment ``prefetching``. The devices prefetch with an
+adaptive number of features. The two configurations differ only in whether the devices cooperate. The bytes of
+models that the edge sent are those that the edge itself counted.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ ALONE, SHARING = "alone", "sharing"
 PHOTO, EDGE_BYTES = "photo", "edge bytes"
 MODELS_METHOD = "Catalogue.GetObjectModels"
 REPETITIONS = 6
-"""A crowd is 400 photos, and its p95 twenty of them."""
+"""A crowd sends about 400 photos, of which 20 are slower than its 95th percentile."""
 _SMOKE_FOLLOWING = Following(devices=2, seconds=4.0, unknown_share=0.05)
 
 
 class CooperativePrefetching:
-    """Both configurations, for one crowd of visitors after the other.
+    """Plays both configurations, for one crowd of visitors after the other.
 
     Parameters
     ----------
     name : str
-        Of the experiment: its random numbers, and where logs go.
+        Name of the experiment; it identifies the random numbers and the folder for logs.
     """
 
     def __init__(self, name: str) -> None:
@@ -45,13 +45,13 @@ class CooperativePrefetching:
         self._profiles: Profiles | None = None
 
     def run(self, number: int, options: RunOptions, configurations: Sequence[str]) -> list[Row]:
-        """One crowd; several configurations are run side by side."""
+        """Play one crowd; several configurations are played at the same time."""
         plan = Plan.of(options)
         if options.smoke:
             plan = replace(plan, following=_SMOKE_FOLLOWING)
         museum = TaughtMuseum(options, plan.museum)
         profiles = self._profiles = self._profiles or plan.profiles(museum, self._name)
-        rng = options.rng(self._name, "visitors", number)  # the same for both
+        rng = options.rng(self._name, "visitors", number)  # the same for both configurations
         visits = plan.walks.visits(rng)
         folder = museum.testbed(self._name)
         session = museum.session(folder, visits, plan.following, TABLE_6_3[NETWORK], rng)
@@ -75,7 +75,7 @@ def _tiers(configuration: str, profiles: Profiles) -> Tiers:
 
 
 def _rows(played: Played) -> list[Row]:
-    """Photos, and what was counted."""
+    """Rows of the photos, and of the counters."""
     counted = {EDGE_BYTES: played.edge_sent.get(MODELS_METHOD, 0), **played.models}
     photos: list[Row] = [
         {
@@ -92,7 +92,7 @@ def _rows(played: Played) -> list[Row]:
 
 
 def sharing_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """What devices of one configuration fetched, and what their photos gave."""
+    """Summarise the downloads and the answers of one configuration's devices."""
     photos = [row for row in rows if row["kind"] == PHOTO]
     latencies = answered_ms(photos)
 
@@ -114,12 +114,12 @@ def sharing_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def answered_ms(rows: Sequence[StoredRow]) -> list[float]:
-    """Latencies of the photos that were answered [ms]."""
+    """Latencies of the answered photos [ms]."""
     return numbers.values((row for row in rows if row["kind"] == PHOTO and row["answered_by"]), "value")
 
 
 def latency_ratios(rows: Sequence[StoredRow]) -> dict[str, list[float]]:
-    """Latency of those who share over that of those who do not, of each crowd."""
+    """Latency with cooperation over latency without, for each crowd."""
     crowds = numbers.nested(rows, ("repetition", "devices"), answered_ms).values()
     pairs = [(one[SHARING], one[ALONE]) for one in crowds if one.get(SHARING) and one.get(ALONE)]
     return {
