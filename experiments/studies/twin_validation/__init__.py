@@ -1,4 +1,4 @@
-"""The twin against real daemons, on the same traces; fits the twin's costs.
+"""Validation of the twin against real daemons on the same traces; also fits the twin's costs.
 
-May import rig, twin, testbed and `cachier.prefetching`; nothing imports it but tests.
+May import rig, twin, testbed and `cachier.prefetching`; only tests import it.
 """

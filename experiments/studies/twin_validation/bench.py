@@ -1,4 +1,4 @@
-"""What the validation of the twin runs on: museum, profiles, traces for both sides, and a watched machine."""
+"""Setup of the twin's validation: museum, profiles, traces for both sides, and a monitored machine."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ CONFIGURATIONS_COMPARED = (ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE)
 FIT = "fit"
 _NAME = "twin-validation"
 BASELINE = LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0)
-"""Table 6.2."""
+"""Baseline network of table 6.2."""
 _SMOKE_FOLLOWING = Following(devices=2, seconds=3.0, unknown_share=0.05)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where both are compared."""
+    """An operating point at which testbed and twin are compared."""
 
     visitors: int
     network: LinkShape
@@ -69,31 +69,33 @@ POINTS: Mapping[str, Point] = {
     "slow network": Point(5, TABLE_6_3["Slow"]),
 }
 TRACES: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 4, ADAPTIVE: 4}
-"""Played at each point that is compared, with visitors and teaching of their own (6.2: four runs with
-different traces). Only the cloud is far away from all else that computes, and decides nothing."""
+"""Number of traces per compared point, each with its own visitors and training of the edge (6.2: four runs
+with different traces). One trace is enough for only the cloud: no other tier computes, and nothing is
+decided."""
 REPETITIONS: Mapping[str, int] = {ONLY_CLOUD: 1, LOAD_BALANCED: 2, ADAPTIVE: 2}
-"""Of the one trace to which costs are fitted: how far the testbed is from itself."""
+"""Number of repetitions of the single trace to which costs are fitted; they show the testbed's own variation.
+"""
 _SECONDS = 20.0
 _UNKNOWN_SHARE = 0.1
 TWINS = 4
-"""Runs of the twin per trace, with other random times; their photos count together."""
+"""Runs of the twin per trace, with different random times; their photos are pooled."""
 _BUILT = (5, 10, 20, 40, 132, 400)
-"""Sizes of the snapshots whose building is timed."""
+"""Sizes of the snapshots whose build time is measured [objects]."""
 _BUILDS, _NO_INDEX = 3, 4
-"""Times that each is built; so few models are not indexed."""
+"""Number of builds per size; number of models up to which no index is built."""
 _EDGE_SIZES = (1, 8, 33, 66, 132, 264, 400)
-"""Objects among which lookups are timed."""
+"""Numbers of objects for which lookups are timed."""
 _TOGETHER = 1.3
-"""Measured at an edge that was asked for two photos at once: 12.6 ms for each instead of 9.7, medians over 20
-photos, two threads of one interpreter."""
+"""Factor on a tier's time for a photo while it computes another one. Measured at an edge with two photos at
+the same time, in two threads of one interpreter: 12.6 ms each instead of 9.7, medians over 20 photos."""
 _LATEST_MS = 30.0
-"""A device that sends its photos later than that has no processor time."""
+"""Largest delay of a device's photos [ms]; a larger delay means that the device got no processor time."""
 _NO_MACHINE = Conditions(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One session of one configuration; repetitions are of the same trace."""
+    """One session of one configuration; repetitions have the same trace."""
 
     tiers: str
     trace: int
@@ -103,7 +105,7 @@ class Played:
 
 
 def schedule(point: str) -> list[tuple[int, int, str]]:
-    """Sessions at a point, as (trace, repetition, configuration), in their order."""
+    """Sessions at a point, as (trace, repetition, configuration), in the order in which they are played."""
     most = REPETITIONS if point == FIT else TRACES
     played = [
         (number, name) for number in range(1, 1 + max(most.values())) for name in most if number <= most[name]
@@ -117,7 +119,7 @@ class Bench:
     Parameters
     ----------
     options : RunOptions
-        Of the experiment.
+        Options of the experiment.
     """
 
     def __init__(self, options: RunOptions) -> None:
@@ -133,7 +135,7 @@ class Bench:
         return [1] if self._options.smoke else sorted({trace for trace, _, _ in schedule(point)})
 
     def sessions(self, name: str, point: Point, trace: int = 1) -> tuple[Session, TwinSession]:
-        """The same trace for both."""
+        """Create a session of the testbed and one of the twin with the same trace."""
         options, plan = self._options, self._plan
         rng = options.rng(_NAME, name, trace)
         following = _SMOKE_FOLLOWING if options.smoke else Following(point.visitors, _SECONDS, _UNKNOWN_SHARE)
@@ -159,7 +161,7 @@ class Bench:
         return session, twin
 
     def _measure_profiles(self) -> None:
-        """Offline analyses; the edge's up to the whole catalogue: the cloud's lookups follow from it, too."""
+        """Make the offline analyses; the edge's covers the whole catalogue, for the cloud's lookups."""
         plan, dataset = self._plan, self._museum.dataset
         measure_profiles(dataset, plan.feature_counts, plan.profile, plan.museum.seed, self._folder)
         if not self._options.smoke:
@@ -201,23 +203,23 @@ class Bench:
         )
 
     def tiers(self) -> dict[str, Tiers]:
-        """The configurations on the testbed, with the settings that the twin's have."""
+        """The configurations on the testbed, with the same settings as those of the twin."""
         return {name: built_in_tiers(name, self._profiles) for name in CONFIGURATIONS_COMPARED}
 
     def together(self, session: Session) -> list[Played]:
-        """All configurations side by side, once: for a smoke run, which judges nothing."""
+        """Play all configurations at the same time, for a smoke run without verdicts."""
         played = session.play(self.tiers())
         return [Played(name, 1, 1, one.rows, _NO_MACHINE) for name, one in played.items()]
 
     def one_by_one(self, point: str, sessions: Mapping[int, Session]) -> list[Played]:
-        """Every configuration alone on the machine: each trace once, or that of the fit some times.
+        """Play every configuration alone on the machine: each trace once, but that of the fit several times.
 
         Parameters
         ----------
         point : str
-            Its name.
+            Name of the operating point.
         sessions : mapping of int to Session
-            By the number of the trace.
+            Sessions by number of the trace.
         """
         tiers, watch, played = self.tiers(), Watch(), []
         for trace, repetition, name in schedule(point):
@@ -230,11 +232,11 @@ class Bench:
         return played
 
     def costs(self) -> CostModel:
-        """As fitted."""
+        """Load the fitted costs."""
         return CostModel.load(self.costs_path)
 
     def fit(self, twin: TwinSession, played: Sequence[Played]) -> None:
-        """Fit the costs to this point, and keep them for the others."""
+        """Fit the costs to this point, and store them for the other points."""
         measured = {
             name: [one.rows for one in played if one.tiers == name] for name in CONFIGURATIONS_COMPARED
         }
@@ -259,7 +261,7 @@ class Bench:
 
 
 def _build_ms(models: Sequence[ObjectModel]) -> tuple[tuple[int, float], ...]:
-    """What indexing takes, by the number of models; CPU time, as of profiles."""
+    """Measure the build time by number of models [ms]; CPU time, as in profiles."""
     found = []
     for size in sorted({min(size, len(models)) for size in _BUILT}):
         times = []
@@ -274,9 +276,10 @@ def _build_ms(models: Sequence[ObjectModel]) -> tuple[tuple[int, float], ...]:
 def _held_by_devices(
     models: Mapping[str, ObjectModel], transitions: Sequence[tuple[str, str]], largest_k: int
 ) -> dict[str, tuple[str, ...]]:
-    """What devices hold while they look at an object: it, and what its edge says may follow.
+    """Objects that a device holds while it shows an object: this one, and those predicted by its edge.
 
-    With few features they hold as much as their profile knows of (``largest_k``), where settings allow it.
+    With few features a device holds as many objects as its profile covers (``largest_k``), limited by its
+    settings.
     """
     settings = EdgeSettings().cache.markov
     markov = MarkovEstimator(models, settings, ManualClock())
@@ -292,7 +295,7 @@ def _held_by_devices(
 
 
 def _with_misses(costs: CostModel, photos: Iterable[TwinPhoto]) -> CostModel:
-    """Photos that are not measured are missed as those that are."""
+    """Set the miss factor, used for photos without a measurement, to the measured median."""
     efforts = [one.tier_effort.missed for one in photos if one.tier_effort.missed is not None]
     if not efforts:
         return costs
@@ -300,13 +303,13 @@ def _with_misses(costs: CostModel, photos: Iterable[TwinPhoto]) -> CostModel:
 
 
 def _was_late(rows: Sequence[RequestRow]) -> str:
-    """Photos that were not sent in time."""
+    """Describe the delay of photos if it was too large; else empty."""
     late_ms = float(np.percentile([row.late_ms for row in rows], 99))
     return f"photos were sent {late_ms:.0f} ms late" if late_ms > _LATEST_MS else ""
 
 
 def simulate(twin: TwinSession, played: Sequence[Played], times: int = TWINS) -> list[Played]:
-    """One trace in the twin, in the configurations that were played, each at its pace; with random times."""
+    """Play one trace in the twin, ``times`` times with other random times, at the measured paces."""
     (trace,) = {one.trace for one in played}
     found = []
     for number, (name, tiers) in product(range(1, times + 1), CONFIGURATIONS.items()):
@@ -319,5 +322,5 @@ def simulate(twin: TwinSession, played: Sequence[Played], times: int = TWINS) ->
 
 
 def _pace(costs: CostModel, conditions: Conditions) -> float:
-    """How much longer than by these costs the machine took in a session; 1 where nobody knows."""
+    """Pace of the machine in a session relative to that of the costs; 1 if unknown."""
     return conditions.pace_ms / costs.pace_ms if conditions.pace_ms and costs.pace_ms else 1.0

@@ -1,20 +1,22 @@
 """The twin against the testbed: the same traces on real daemons and on the virtual clock.
 
-A first point fits the twin's costs (`twin.fitting`). Then both run the baseline of table 6.2 and two
-other points, more visitors and a slow network, each with visitors of its own: only cloud, load-balanced edge,
-and the full system (devices that prefetch, with adaptive feature extraction, before a bounded edge).
+The twin's costs are fitted at a first point (`twin.fitting`). Then testbed and twin play the baseline of
+table 6.2 and two other points, one with more visitors and one with a slow network. There are three
+configurations: only cloud, load-balanced edge, and the full system (devices that prefetch, with adaptive
+feature extraction, and a bounded edge).
 
-Each of these points is compared on several traces, with other visitors and another teaching of the edge
-(6.2: four runs with different traces): a visitor sends a few photos of a few objects, and with how many
-features its device looks for them, or in which form an edge passes them on, may be a tie for a whole visit.
-All photos of a point count together. The trace that costs are fitted to is played twice instead: how far the
-testbed is from itself says how well the twin can be known to agree with it. A session that was disturbed is
-played again, and nothing is fitted to one (`rig.conditions`). A tenth of the photos show what nobody
-knows. With a twentieth, the 95th percentile would be where the distribution has a gap, between the photos
-that a tier knows and those that go on, and would jump across it with every second photo that is late.
+Each of these points is compared on several traces, with other visitors and other training of the edge (6.2:
+four runs with different traces). A single trace would not be enough: a visitor sends only a few photos of a
+few objects. The number of features that a device uses, or the form in which an edge forwards photos, may be a
+tie that lasts for a whole visit. All photos of a point are pooled. The trace to which costs are fitted is
+played twice instead. The difference between its two sessions limits how precisely the agreement of the twin
+can be determined. A disturbed session is repeated, and nothing is fitted to it (`rig.conditions`). A tenth of
+the photos show unknown objects. With a twentieth, the 95th percentile would fall into the gap of the
+distribution between photos that a tier recognises and those that it forwards. It would then jump across this
+gap with every second late photo.
 
-All processes of the testbed share the cores of one machine, and so do the nodes of the twin. What the pace
-of the machine is during a session, the twin is told.
+All processes of the testbed share the cores of one machine, and so do the nodes of the twin. The machine's
+pace during each session is an input of the twin.
 """
 
 from __future__ import annotations
@@ -62,19 +64,19 @@ _COMPARED = (*_LATENCIES, *_SHARES)
 
 
 class Figure(Experiment):
-    """The simulation against the testbed, on the same traces: latency and who answered."""
+    """The twin against the testbed on the same traces: latencies and answering tiers."""
 
     style: ClassVar[Any] = {"axes.grid.axis": "both"}
     name: ClassVar[str] = "twin-validation"
     source: ClassVar[str] = "Cachier dissertation, 6.2"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per point; costs are fitted at the first."""
+        """One cell per point; costs are fitted at the first."""
         points = _SMOKE_POINTS if options.smoke else tuple(POINTS)
         return cells_of("{point}", point=points)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Play a point on both; one row per photo."""
+        """Play a point on testbed and twin; one row per photo."""
         name = cell.parameters["point"]
         bench = Bench(options)
         both = {trace: bench.sessions(name, POINTS[name], trace) for trace in bench.traces(name)}
@@ -98,13 +100,13 @@ class Figure(Experiment):
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
         """``points.<point>.<configuration>``: numbers of testbed and twin, and the errors of the twin.
 
-        ``itself`` is how far repetitions of one trace are from each other on the testbed, ``scatter`` how far
-        those of the twin are; ``traces`` are the errors of each trace alone.
+        ``itself`` is the difference between repetitions of one trace on the testbed, ``scatter`` the
+        variation between repetitions of the twin. ``traces`` are the errors of each trace alone.
         """
         return {"points": numbers.nested(rows, ("point", "tiers"), _compared)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Errors at the points to which nothing was fitted."""
+        """Errors at all points except that of the fit."""
         return tuple(
             target
             for point, configurations in summary["points"].items()
@@ -114,7 +116,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per point and configuration: testbed / twin."""
+        """One line per point and configuration: testbed / twin."""
         rows = []
         for point, configurations in summary["points"].items():
             for tiers, one in configurations.items():
@@ -135,7 +137,7 @@ class Figure(Experiment):
         return (*columns, "device %", "edge %", "recall", "photos"), rows
 
     def draw(self, results: Results) -> drawing.Picture:
-        """How latencies are distributed on the testbed and in the twin, a panel per point."""
+        """Draw the latency distributions of testbed and twin, one panel per point."""
         found = results.metrics["points"]
         latencies = numbers.nested(results.rows, ("point", "tiers", "source"), latencies_ms)
         picture = drawing.new_picture(3.6 * len(found) + 0.6, 4.4)
@@ -157,7 +159,7 @@ def _rows(point: str, source: str, one: Played) -> list[Row]:
 
 
 def _compared(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """One configuration at one point."""
+    """Compare testbed and twin in one configuration at one point."""
     sources = numbers.grouped(rows, "source")
     both = {source: _numbers(sources[source]) for source in (TESTBED, TWIN)}
     return {
@@ -187,7 +189,7 @@ def _value(found: Mapping[str, Any], name: str) -> float:
 
 
 def _off(name: str, value: float, other: float) -> float:
-    """Of latencies the ratio less 1 (0 where nothing was answered), of shares the difference."""
+    """Error of a value: for latencies the ratio minus 1 (0 if the other is 0), for shares the difference."""
     if name in _SHARES:
         return round(value - other, 4)
     return round(value / other - 1.0, 4) if other else 0.0
@@ -198,7 +200,7 @@ def _errors(both: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _errors_of_traces(testbed: Sequence[StoredRow], twin: Sequence[StoredRow]) -> dict[str, list[float]]:
-    """Errors of each trace by itself, in the order of the traces."""
+    """Errors of each trace alone, in the order of the traces."""
     real, simulated = numbers.grouped(testbed, "trace"), numbers.grouped(twin, "trace")
     errors = [
         _errors({TESTBED: _numbers(rows), TWIN: _numbers(simulated[trace])})
@@ -214,14 +216,14 @@ def _of_repetitions(rows: Sequence[StoredRow]) -> dict[str, list[float]]:
 
 
 def _from_itself(rows: Sequence[StoredRow]) -> dict[str, float]:
-    """How far repetitions of one trace are from each other; empty if there are none, or several traces."""
+    """Difference between repetitions of one trace; empty without repetitions or with several traces."""
     if len(numbers.grouped(rows, "repetition")) < 2 or len(numbers.grouped(rows, "trace")) > 1:
         return {}
     return {name: _off(name, max(some), min(some)) for name, some in _of_repetitions(rows).items()}
 
 
 def _scatter(rows: Sequence[StoredRow]) -> dict[str, float]:
-    """Standard deviation between repetitions of all traces, of latencies as a share of their mean."""
+    """Standard deviation between repetitions over all traces; for latencies relative to their mean."""
     return {
         name: round(float(np.std(some)) / (max(1e-3, float(np.mean(some))) if name in _LATENCIES else 1.0), 4)
         for name, some in _of_repetitions(rows).items()
@@ -233,7 +235,7 @@ def _shown(itself: Mapping[str, float]) -> str:
 
 
 def _targets(where: str, one: Mapping[str, Any], itself: Mapping[str, float]) -> list[Target]:
-    """``itself``: how far the testbed is from itself where it played the same trace twice."""
+    """``itself``: difference between two sessions of the testbed with the same trace."""
     targets = []
     for name in _COMPARED:
         text, most, unit = f"error of {name}, at most 0.15", MOST_ERROR, "%"
