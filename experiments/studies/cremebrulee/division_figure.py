@@ -1,9 +1,10 @@
-"""One budget for networks and recognition caches, beside fixed parts of it, while traffic shifts.
+"""One memory budget shared by networks and recognition caches, against fixed shares, under shifting traffic.
 
-Two catalogues and seven networks take turns of about ten minutes; who is asked for changes with each turn.
-The edge's own objects decide on a virtual clock: request distributions, E[L], model cache with its policy,
-and the division of memory. An object is there as soon as it is chosen; networks are loaded one after another,
-while the cloud answers. What a request saves is against an edge without any memory.
+There are two catalogues and seven networks. The traffic consists of periods of about ten minutes; the shares
+of catalogues and networks change with each period. The edge's own classes decide on a virtual clock: request
+distributions, E[L], model cache with its policy, and the division of memory. A chosen object is cached
+immediately. Networks are loaded one after another, and the cloud answers during a load. The time that a
+request saves is relative to an edge without memory.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ _LOOKUP_MS = np.where(np.arange(_OBJECTS + 1) > 0, 3.0 + 0.01 * np.arange(_OBJEC
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How the memory is divided."""
+    """A way to divide the memory."""
 
     networks: float | None = None
-    """Share of the networks; None: shared."""
+    """Fixed share of the networks; None: one shared budget."""
     favour: float = FAVOUR
     rates_over_s: float = RATES_OVER_S
     loads_all: bool = False
-    """Whether each network that is asked for is loaded."""
+    """Whether each requested network is loaded; else only those that the division chose, or that fit."""
 
 
 _SHARED = "shared"
@@ -76,7 +77,7 @@ Request = tuple[float, str, str]
 
 
 def traffic(rng: np.random.Generator, length_s: float) -> list[Request]:
-    """Requests in turns, each with a share of catalogues, of the first of them, and of each network."""
+    """Generate requests in periods, each with random shares of the catalogues and networks."""
     popularity = zipf(_OBJECTS, _ZIPF)
     names = {one: rng.permutation(_OBJECTS).astype(str) for one in _CATALOGUES}
     requests: list[Request] = []
@@ -103,9 +104,9 @@ class Edge:
     Parameters
     ----------
     budget_bytes : int
-        Of its networks and recognition caches.
+        Memory budget of its networks and recognition caches together.
     way : Way
-        How it is divided.
+        The way to divide the budget.
     """
 
     def __init__(self, budget_bytes: int, way: Way) -> None:
@@ -120,14 +121,14 @@ class Edge:
         self._asked: dict[Hashable, int] = dict.fromkeys((*_CATALOGUES, *_COSTS), 0)
         self._cached: dict[str, frozenset[str]] = dict.fromkeys(_CATALOGUES, frozenset())
         self._loading: tuple[float, str] | None = None
-        """When the load ends, and of which network."""
+        """End of the current load [s], and its network."""
         self._wanted: dict[str, None] = {}
-        """Networks to be loaded, in this order."""
+        """Queue of the networks to be loaded; an ordered set."""
         self._worth_it: frozenset[str] = frozenset()
         self._next_s = 0.0
 
     def serve(self, now_s: float, catalogue: str, name: str) -> float:
-        """What a request saves [ms]."""
+        """Process a request; return the time that it saves [ms]."""
         while self._next_s <= now_s:
             self._divide(self._next_s)
             self._next_s += 1.0
@@ -184,18 +185,18 @@ class Edge:
 
 
 class Division(Experiment):
-    """One budget for networks and recognition caches, beside fixed parts, while traffic shifts."""
+    """One memory budget for networks and recognition caches, against fixed shares, under shifting traffic."""
 
     name: ClassVar[str] = "memory-division"
     source: ClassVar[str] = "beyond CremeBrulee's 6.3"
     timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per run."""
+        """One cell per run."""
         return cells_of("{run}", run=range(2 if options.smoke else _RUNS))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """One row per budget and way; all of a run have the same requests."""
+        """One row per budget and way; all rows of a run have the same requests."""
         run = cell.parameters["run"]
         requests = traffic(options.rng(self.name, run), _HOUR_S / (60 if options.smoke else 1))
 
@@ -210,7 +211,7 @@ class Division(Experiment):
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``<budget>.<way>``: what is saved, and what the shared budget saves over it."""
+        """``<budget>.<way>``: the saved time, and that of the shared budget relative to it."""
         shared = {(one["budget_mb"], one["run"]): one for one in rows if one["way"] == _SHARED}
 
         def summary(group: list[StoredRow]) -> dict[str, Any]:
@@ -224,7 +225,7 @@ class Division(Experiment):
         return nested(rows, ("budget_mb", "way"), summary)
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Beside the best fixed part."""
+        """The shared budget against the best fixed share."""
         return tuple(
             Target.at_least(f"{mb} MB: shared over the best fixed part, median of runs", ratio, 1.0, digits=3)
             for mb, ways in summary.items()
@@ -232,7 +233,7 @@ class Division(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per budget and way."""
+        """One line per budget and way."""
         return table_of(
             {
                 "memory [MB]": mb,
@@ -245,7 +246,7 @@ class Division(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """A panel per budget."""
+        """Draw one panel per budget."""
         picture = drawing.new_picture(9.6, 3.8)
         panels = picture.subplots(1, len(results.metrics), sharey=True, squeeze=False)[0]
         for axes, (mb, ways) in zip(panels, results.metrics.items(), strict=True):

@@ -1,10 +1,11 @@
 """Our policy: the share of the gap between CremeBrulee and its oracle that it closes, and each part's gain.
 
-Two workloads of an hour, under the four arrival processes that were fixed before: 300 functions, each with a
-model of its own at CremeBrulee's costs, and mCache's seven models behind 300 functions. The gap to IAM counts
-alike. `replay` compares the policies; beside a loader that takes time, loading ahead is compared as well. The
-same policy with the true rates of the moment shows what seven models leave to gain. It is no bound for 300: a
-model between its bursts has no rate, and returns all the same.
+There are two workloads of an hour, under the four arrival processes that were fixed beforehand: 300
+functions, each with its own model at CremeBrulee's costs, and mCache's seven models behind 300 functions. The
+gap to IAM is computed in the same way. `replay` compares the policies. With a loader that takes time, loading
+ahead is compared as well. The same policy with the true momentary rates shows the remaining potential for
+seven models. It is no upper bound for 300: between its bursts a model has rate zero although it will be
+requested again.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from nearsight.experiments.traces.arrivals import CREMEBRULEE, FIXED, Diurnal
 
 OWN, SEVEN = "300 models", "7 models"
 MEMORY = (0.4, 0.6, 0.8)
-"""Of what all models take: mCache's sizes."""
+"""Memory as a share of the size of all models: mCache's sizes."""
 REPLAY, LOADER = "replay", "loader"
 _ORACLE, _OURS, _AHEAD = "cremebrulee-oracle", "forecast", "forecast, loading ahead"
 _TRUE = "true rates"
 BASELINES = ("cremebrulee", "iam", "iam-ewma")
 _RUNS = 8
 _REQUESTS = {REPLAY: 4_000, LOADER: 2_000}
-"""Of 300 models in the hour: at the loader half, which then has idle time."""
+"""Requests to 300 models in the hour; half as many with the loader, so that it has idle time."""
 _SHARE, _WORSE = 0.3, 0.02
 _DAY_S = Diurnal().day_s
 _ALL = frozenset(Factor)
@@ -63,11 +64,11 @@ PARTS: dict[str, Callable[[], Policy]] = {
     "long rate alone": lambda: Forecast(RateForecast(frozenset(), _DAY_S)),
     "greedy set": lambda: Forecast(RateForecast(day_s=_DAY_S), greedy=True),
 }
-"""Ours, and what is left without a part of it."""
+"""Our policy, and variants without one of its parts."""
 
 
 class TrueRates(Forecast):
-    """Ours, if it knew the rates of the moment with which a workload was drawn."""
+    """Our policy with the true rates at which the workload was drawn."""
 
     def __init__(self, drawn: Workload) -> None:
         super().__init__(RateForecast(frozenset()))
@@ -75,7 +76,7 @@ class TrueRates(Forecast):
         self._places = {name: place for place, name in enumerate(drawn.requests.names)}
 
     def scores(self, now_s: float) -> Column:
-        """Of resident models."""
+        """Scores of resident models."""
         rates = self._segments.rates_at(now_s, len(self._places))
         scores = np.zeros(len(self._resident))
         for row in np.flatnonzero(self._resident):
@@ -84,7 +85,7 @@ class TrueRates(Forecast):
 
 
 def workload(models: str, process: str, serving: str, rng: np.random.Generator) -> Workload:
-    """An hour of requests."""
+    """Draw the requests of an hour."""
     arrivals = FIXED[process]
     if models == SEVEN:
         return Recipe(arrivals).draw(mcache_models(), rng)
@@ -93,14 +94,14 @@ def workload(models: str, process: str, serving: str, rng: np.random.Generator) 
 
 
 class ForecastFigure(Experiment):
-    """Our policy beside CremeBrulee, IAM and the oracle under four arrival processes, with its parts."""
+    """Our policy and its parts beside CremeBrulee, IAM and the oracle under four arrival processes."""
 
     name: ClassVar[str] = "model-forecast"
     source: ClassVar[str] = "CremeBrulee, 7"
     timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per workload, process and run; the loader serves the 300 models alone."""
+        """One cell per workload, process and run; the loader serves only the 300 models."""
         runs = range(1 if options.smoke else _RUNS)
         processes = ("on-off",) if options.smoke else tuple(FIXED)
         return tuple(
@@ -137,11 +138,11 @@ class ForecastFigure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``closed.<serving>.<models>.<process>.<memory>.<baseline>.<policy>``; memory "all" pools all."""
+        """``closed.<serving>.<models>.<process>.<memory>.<baseline>.<policy>``; memory "all" pools sizes."""
         return {"closed": nested(rows, ("serving", "models", "process"), _closed)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """A share of the gap on bursty, diurnal and drifting arrivals; nowhere worse."""
+        """A share of the gap on bursty, diurnal and drifting arrivals; never worse than the baselines."""
         targets = []
         found = [*leaves(summary["closed"][REPLAY], 2)]
         for models, process, by_memory in found:
@@ -168,7 +169,7 @@ class ForecastFigure(Experiment):
         return (*targets, Target.at_most(text, worst, _WORSE, f"median of runs; {where}", digits=4))
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per workload, process and memory."""
+        """One line per workload, process and memory."""
         lines = []
         for *keys, one in leaves(summary["closed"], 4):
             ours = one["cremebrulee"][_OURS]
@@ -188,7 +189,7 @@ class ForecastFigure(Experiment):
         return (*columns, "delay / CremeBrulee's", "loading ahead"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Above, shares of the gap; below, what is left without each part."""
+        """Draw the shares of the gap (above), and those of the variants without one part (below)."""
         closed = results.metrics["closed"]
         picture = drawing.new_picture(11.5, 6.6)
         panels = picture.subplots(2, 2, sharey="row")
@@ -209,7 +210,7 @@ class ForecastFigure(Experiment):
 
 
 def _served(drawn: Workload, budget_bytes: int, serving: str, run: int) -> list[tuple[str, Served]]:
-    """By policy, all on the same requests from the same cache."""
+    """Results by policy, all with the same requests and the same initial cache."""
     made: dict[str, Policy] = {
         **{name: make_policy(name, knowledge_of(drawn.requests)) for name in (*BASELINES, _ORACLE)},
         **{name: make() for name, make in PARTS.items()},
@@ -246,7 +247,7 @@ def _closed(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _by_run(rows: Sequence[StoredRow]) -> list[dict[str, float]]:
-    """Load delays by policy, of each run."""
+    """Load delays by policy, for each run."""
     return [{row["policy"]: float(row["load_s"]) for row in of} for of in grouped(rows, "run").values()]
 
 

@@ -1,7 +1,8 @@
-"""Loading ahead: while the loader is idle, bring back the model whose absence costs most.
+"""Loading ahead: while the loader is idle, load the absent model with the largest expected loss.
 
-It pays if the model's expected loss is larger than that of what leaves for it, for as long as both can be
-expected to stay so; and larger than the delay of a request that comes while the loader is busy with it.
+A load ahead pays if two conditions hold. The model's expected loss exceeds that of the models that are
+evicted for it, over the time for which the difference is expected to last. This gain also exceeds the
+expected delay of requests that arrive while the loader is busy with it.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from nearsight.common.model_cache.policies.forecast import Forecast
 from nearsight.common.model_cache.policy import ModelCosts
 
 _STAYS_S = 60.0
-"""How long a difference of losses is expected to last. Ten times as long was worse (decision 045)."""
+"""Expected duration of a difference of losses [s]. Ten times as long gave worse results (decision 045)."""
 _MARGIN = 1.2
 _CANDIDATES = 3
 _MEMORY_S = 600.0
 
 
 class LoadAhead(Forecast):
-    """The policy, and what it would load ahead: an `Ahead`.
+    """The policy together with the choice of models to load ahead: an `Ahead`.
 
     Parameters
     ----------
     forecast : RateForecast
-        Not shared with other policies.
+        Rate forecast; not shared with other policies.
     costs : mapping of str to ModelCosts
-        Of all models.
+        Costs of all models.
     """
 
     def __init__(self, forecast: RateForecast, costs: Mapping[str, ModelCosts]) -> None:
@@ -40,14 +41,14 @@ class LoadAhead(Forecast):
         self._miss_hz, self._missed_s = 0.0, 0.0
 
     def requested(self, model: str, now_s: float) -> None:
-        """Count misses: each may have to wait for a load ahead."""
+        """Count misses: each of them may have to wait for a load ahead."""
         super().requested(model, now_s)
         if not self._resident[self._row(model)]:
             self._miss_hz = self._fading(now_s) + 1 / _MEMORY_S
             self._missed_s = now_s
 
     def __call__(self, cache: ModelCache, now_s: float) -> str | None:
-        """The model to load now, if any."""
+        """Return the model to load now; None if no load pays."""
         absent = {model: self._costs[model] for model in self._names if model not in cache.resident}
         if not absent or not cache.resident:
             return None

@@ -1,7 +1,7 @@
-"""Figures 5 and 6 of CremeBrulee: what a request waits for while memory shrinks, with CremeBrulee-oracle.
+"""Figures 5 and 6 of CremeBrulee: parts of the latency under decreasing memory, with CremeBrulee-oracle.
 
-One thread and one queue, as in the paper's testbed. The time that the testbed itself takes, "overhead" in the
-paper, does not exist here.
+Requests are served by one thread with one queue, as in the paper's testbed. The testbed's own time,
+"overhead" in the paper, does not occur here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Memory(Experiment):
     source: ClassVar[str] = "CremeBrulee, 6.2"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per association and run."""
+        """One cell per association and run."""
         runs = range(1 if options.smoke else RUNS)
         return cells_of("{association}-{run}", association=tuple(Association), run=runs)
 
@@ -69,7 +69,7 @@ class Memory(Experiment):
         return {"associations": nested(rows, ("association", "size_gb"), _summary)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """What the paper says of half the memory."""
+        """The paper's statements about half of the memory."""
         found = summary["associations"]
         ratio = {name: _over_execution(by_size[_HALF_GB]) for name, by_size in found.items()}
         uncorrelated = max(ratio["uniform"], ratio["round-robin"])
@@ -97,7 +97,7 @@ class Memory(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per association and size."""
+        """One line per association and size."""
         lines = [
             (
                 association,
@@ -113,7 +113,7 @@ class Memory(Experiment):
         return (*columns, "load per miss [s]", "hit ratio", "load / execution"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Figure 5 in four panels, figure 6 in one."""
+        """Draw figure 5 in four panels and figure 6 in one."""
         found = results.metrics["associations"]
         picture = drawing.new_picture(12.6, 5.4)
         grid = picture.add_gridspec(2, 3, width_ratios=[1, 1, 1.2])
@@ -156,7 +156,7 @@ def _over_execution(one: Mapping[str, Any]) -> float:
 
 
 def _slower(by_size: Mapping[str, Any]) -> float:
-    """Of half the memory: response time, without queueing, over that of all the memory."""
+    """Response time without queueing at half of the memory, over that at all of it."""
     half, whole = (
         by_size[size]["execution_s"]["mean"] + by_size[size]["load_s"]["mean"] for size in (_HALF_GB, _ALL_GB)
     )

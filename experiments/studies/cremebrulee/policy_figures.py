@@ -1,9 +1,9 @@
 """Figures 7 and 8 of CremeBrulee: the model load delay of eviction policies.
 
-Figure 7 is the testbed, one thread with a queue, 26 models without correlation. Figure 8 is the simulation,
-where no time passes, with 2,408 models. The paper calls its association "quantiles-r" and describes it in two
-ways; here both are simulated. Its models take more memory than the average of the 26, so popular ones are
-costly.
+Figure 7 is the testbed: one thread with a queue, 26 models without correlation. Figure 8 is the simulation,
+in which no time passes, with 2,408 models. The paper calls its association "quantiles-r" and describes it in
+two different ways; here both are simulated. Its models take more memory than the average of the 26, which
+suggests that its popular models are costly.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PAIRS = (
 
 
 class _Policies(Experiment):
-    """Load delays of policies at several sizes."""
+    """Load delays of policies at several memory sizes."""
 
     timed: ClassVar[bool] = False
     associations: ClassVar[Sequence[Association]]
@@ -64,14 +64,14 @@ class _Policies(Experiment):
 
     @abstractmethod
     def sizes_gb(self, options: RunOptions) -> Sequence[int]:
-        """Sizes of the cache."""
+        """Sizes of the cache [GB]."""
 
     @abstractmethod
     def served(self) -> tuple[str, Serve]:
-        """The scale, and how requests are served."""
+        """The scale of the workload, and the function that serves requests."""
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per association, run and size."""
+        """One cell per association, run and size."""
         return cells_of(
             "{association}-{run}-{size_gb}",
             association=self.associations,
@@ -80,7 +80,7 @@ class _Policies(Experiment):
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """One row per policy, on the same requests from the same cache."""
+        """One row per policy, all with the same requests and the same initial cache."""
         scale, serve = self.served()
         share = 0.2 if options.smoke and scale == SIMULATION else 1.0
         run = cell.parameters["run"]
@@ -113,7 +113,7 @@ class _Policies(Experiment):
         }
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per association and size: load delays."""
+        """One line per association and size: load delays."""
         lines = [
             (*keys, *(mean_in_words(one[policy]["load_s"], 3) for policy in self.policies))
             for *keys, one in leaves(summary["associations"], 2)
@@ -130,15 +130,15 @@ class TestbedPolicies(_Policies):
     policies: ClassVar[Sequence[str]] = ("random", "cremebrulee", "cremebrulee-oracle")
 
     def sizes_gb(self, options: RunOptions) -> Sequence[int]:
-        """As in the figure."""
+        """Sizes of the figure."""
         return (16, 20) if options.smoke else tuple(range(16, 22))
 
     def served(self) -> tuple[str, Serve]:
-        """The testbed's one thread."""
+        """Serve with one thread, as the paper's testbed."""
         return TESTBED, serve_in_turn
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """The order of the lines."""
+        """The order of the curves."""
         by_size = summary["associations"]["uniform"]
         return tuple(
             Target.at_most(
@@ -151,7 +151,7 @@ class TestbedPolicies(_Policies):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Mean delays, and their distribution in the tail."""
+        """Draw the mean delays, and the tail of their distribution."""
         by_size = results.metrics["associations"]["uniform"]
         picture = drawing.new_picture(10.0, 3.6)
         means, tail = picture.subplots(1, 2)
@@ -175,15 +175,15 @@ class SimulationPolicies(_Policies):
     policies: ClassVar[Sequence[str]] = tuple(COLOURS)
 
     def sizes_gb(self, options: RunOptions) -> Sequence[int]:
-        """As in the figure."""
+        """Sizes of the figure."""
         return (128, 1024) if options.smoke else tuple(2**power for power in range(2, 12))
 
     def served(self) -> tuple[str, Serve]:
-        """No time passes."""
+        """Serve without passing time."""
         return SIMULATION, replay
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """The gains of the paper, of popular-and-costly models."""
+        """The paper's gains, compared with those of popular-and-costly models."""
         by_size = summary["gains"][_COSTLY]
         paper = {
             "cremebrulee/popularity": ("16.62 % at 128 GB, 7.6 % on average", 0.10),
@@ -201,7 +201,7 @@ class SimulationPolicies(_Policies):
         return tuple(targets)
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Figure 8 for both correlations; below, gains over the policies without penalties."""
+        """Draw figure 8 for both correlations, and below it the gains over the policies without penalties."""
         picture = drawing.new_picture(11.0, 6.4)
         panels = picture.subplots(2, 2, sharex=True, height_ratios=[1.5, 1])
         for column, association in enumerate(self.associations):
@@ -234,7 +234,7 @@ def _summary(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _gains(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """How much less load delay CremeBrulee has than others, run by run; 0 where nothing is loaded."""
+    """Relative reduction of the load delay by CremeBrulee, run by run; 0 where nothing is loaded."""
     delays = {
         policy: {row["run"]: float(row["load_s"]) for row in of}
         for policy, of in grouped(rows, "policy").items()

@@ -1,7 +1,7 @@
-"""Figures 1 and 3 of CremeBrulee: load, first and later executions of its 26 CNNs, and what they cost.
+"""Figures 1 and 3 of CremeBrulee: load, first and later executions of its 26 CNNs, and their costs.
 
-The half of figure 3 for CPUs, beside the paper's measurements; its half for GPUs needs a p2.xlarge.
-Figure 2 is in `mcache-traffic`.
+Figure 3 is measured for CPUs only, beside the paper's values; its part for GPUs needs a p2.xlarge. Figure 2
+is in `mcache-traffic`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from nearsight.experiments.model_serving.zoo import cremebrulee_models
 _PAPER = cremebrulee_models()
 _CPU_USD_PER_H, _CPU_GB = 0.096, 8
 _GPU_USD_PER_H, _GPU_GB, _GPU_OWN_GB = 0.90, 61, 12
-"""Price, system memory and memory of the GPU; on demand, of an m5.large and a p2.xlarge, in us-east-1."""
+"""On-demand price [$/h], system memory and GPU memory of an m5.large and a p2.xlarge, in us-east-1."""
 _SHOWN = ("MobileNetV2", "MobileNet", "NASNetMobile", "ResNet50", "NASNetLarge", "EfficientNetB7", "VGG19")
 _TIMES = ("load_ms", "first_ms", "execution_ms")
 _COLOURS = {"load": "#c2571a", "first execution": "#e0a33a", "later execution": "#24415c"}
 
 
 class Figure(Profiles):
-    """Load, first and later executions of the 26 CNNs, 50 cycles of 10 executions each; what they cost."""
+    """Load, first and later executions of the 26 CNNs, 50 cycles of 10 executions each; their costs."""
 
     name: ClassVar[str] = "cremebrulee-profiles"
     source: ClassVar[str] = "CremeBrulee, 3.3 and 3.4"
@@ -34,11 +34,11 @@ class Figure(Profiles):
     cycles: ClassVar[int] = 50
 
     def wanted(self, names: Sequence[str]) -> Sequence[str]:
-        """The paper's."""
+        """The networks of the paper."""
         return [name for name in names if name in _PAPER]
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """What the paper says of its CPU."""
+        """The paper's statements about its CPU."""
         slowest = max(summary, key=lambda name: float(summary[name]["execution_ms"]["median"]))
         longer = sum(one["load_over_execution"] > 1.0 for one in summary.values())
         return (
@@ -66,7 +66,7 @@ class Figure(Profiles):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per network, then the arithmetic of cost."""
+        """One line per network, then the cost calculations."""
         lines: list[tuple[object, ...]] = []
         for name, one in summary.items():
             times = [median_in_words(one[column], 1) for column in _TIMES]
@@ -82,7 +82,7 @@ class Figure(Profiles):
         return (*columns, "load, execution [µ$]", "paper's ms", "paper's µ$"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Figure 1 of some networks; figure 3 of all, both of its scales for the same points."""
+        """Draw figure 1 for some networks, and figure 3 for all with its two scales."""
         found = results.metrics
         picture = drawing.new_picture(11.6, 2.0 + 0.22 * max(10, len(found)))
         some, every = picture.subplots(1, 2, width_ratios=[1, 1.15])
@@ -121,7 +121,7 @@ class Figure(Profiles):
 
 
 def _likeness(summary: Mapping[str, Any]) -> tuple[Target, ...]:
-    """Whether networks that were costly in the paper are costly here."""
+    """Targets for the rank correlation of the networks' times with those of the paper."""
     both = {name: one for name, one in summary.items() if name in _PAPER}
     if len(both) < 2:
         return ()
@@ -139,7 +139,7 @@ def _likeness(summary: Mapping[str, Any]) -> tuple[Target, ...]:
 
 
 def _prices() -> tuple[tuple[str, float, str], ...]:
-    """The arithmetic of section III-D: what, its value, the paper's."""
+    """The calculations of section III-D: quantity, its value, the paper's value."""
     per_gb, hour = _CPU_USD_PER_H / _CPU_GB, _GPU_USD_PER_H / _CPU_USD_PER_H
     load_s = mean(one.load_ms for one in _PAPER.values()) / 1e3
     execution_s = mean(one.execution_ms for one in _PAPER.values()) / 1e3

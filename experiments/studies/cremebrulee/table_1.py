@@ -1,7 +1,7 @@
 """Table I of CremeBrulee: 14 requests for three models, step by step, by every policy.
 
-The paper shows BeladyMIN and CremeBrulee-oracle (its text says 13 requests, the table has 14). Each model has
-a penalty equal to one more than its number; two models fit.
+The paper shows BeladyMIN and CremeBrulee-oracle (its text says 13 requests, the table has 14). The penalty of
+a model is its number plus one. The cache holds two models.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Table1(Experiment):
     source: ClassVar[str] = "CremeBrulee, 5"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per policy."""
+        """One cell per policy."""
         del options
         return cells_of("{policy}", policy=policy_names())
 
@@ -70,11 +70,11 @@ class Table1(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """Of each policy: misses, cost, and the order of evictions."""
+        """For each policy: misses, cost, and the order of evictions."""
         return {"policies": nested(rows, ("policy",), _summary)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """What the table has."""
+        """The values of the paper's table."""
         found = summary["policies"]
         return tuple(
             Target(
@@ -85,7 +85,7 @@ class Table1(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per policy."""
+        """One line per policy."""
         lines = [
             (policy, one["misses"], one["cost"], *PAPER.get(policy, ("", "")), one["evicted"])
             for policy, one in summary["policies"].items()
@@ -93,7 +93,7 @@ class Table1(Experiment):
         return ("policy", "misses", "cost", "misses, paper", "cost, paper", "evicted"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """What is resident after each request, for the policies of the table."""
+        """Draw the resident models after each request, for the policies of the table."""
         picture = drawing.new_picture(9.0, 3.6)
         panels = picture.subplots(1, len(PAPER), sharey=True)
         for axes, policy in zip(panels, PAPER, strict=True):

@@ -1,8 +1,8 @@
-"""The workloads of CremeBrulee, drawn again, and its Table II.
+"""The workloads of CremeBrulee, generated anew, and its Table II.
 
-The testbed has 26 models with their real names and 1,000 requests in an hour; the simulation 2,408 models and
-16,765 requests. Functions are drawn from the paper's rates. Those of the simulation end at the 95th
-percentile, as in the paper's scripts, and are as many as give its number of models.
+The testbed has 26 models with their real names and 1,000 requests in an hour; the simulation has 2,408 models
+and 16,765 requests. Functions are drawn from the paper's rates. Those of the simulation are cut at the 95th
+percentile, as in the paper's scripts. Their number is chosen to give the paper's number of models.
 """
 
 from __future__ import annotations
@@ -40,14 +40,17 @@ from nearsight.experiments.traces.model_requests import Association
 TESTBED, SIMULATION = "testbed", "simulation"
 RUNS = 5
 _PAPER = {TESTBED: (1_000, 26, 21.7), SIMULATION: (16_765, 2_408, 2_862.0)}
-"""Requests, models, and memory of all [GB]."""
+"""Number of requests, number of models, and memory of all models [GB]."""
 _FUNCTIONS = {TESTBED: 20_000, SIMULATION: 7_200}
 _NEAR = 0.05
 _CORRELATED = 0.5
 
 
 def workload(scale: str, association: str, options: RunOptions, run: int, share: float = 1.0) -> Workload:
-    """One of a scale of the paper; ``share`` of its functions and requests, for small runs."""
+    """Draw a workload of one of the paper's scales.
+
+    ``share`` reduces the numbers of functions and requests, for small runs.
+    """
     requests, _, _ = _PAPER[scale]
     recipe = Recipe(
         Poisson(),
@@ -68,14 +71,14 @@ class Table2(Experiment):
     source: ClassVar[str] = "CremeBrulee, 6"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per scale, association and run."""
+        """One cell per scale, association and run."""
         runs = range(1 if options.smoke else RUNS)
         return cells_of(
             "{scale}-{association}-{run}", scale=tuple(_PAPER), association=tuple(Association), run=runs
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """One row."""
+        """One row per cell."""
         drawn = workload(
             cell.parameters["scale"], cell.parameters["association"], options, cell.parameters["run"]
         )
@@ -97,7 +100,7 @@ class Table2(Experiment):
         return {"workloads": nested(rows, ("scale", "association"), _summary)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """They are as large as the paper's, and correlated as their names say."""
+        """Sizes as in the paper, and correlations as named by the associations."""
         found = summary["workloads"]
         costly, cheap = found[SIMULATION]["popular-and-costly"], found[TESTBED]["popular-and-cheap"]
         targets = []
@@ -123,7 +126,7 @@ class Table2(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per workload."""
+        """One line per workload."""
         lines = []
         for scale, association, one in leaves(summary["workloads"], 2):
             said = zip(("requests", "models", "memory_gb"), (0, 0, 1), _PAPER[scale], strict=True)
@@ -134,7 +137,7 @@ class Table2(Experiment):
         return (*columns, "rank correlation", "most popular model"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Memory, and correlation, of each association."""
+        """Draw the correlation and the share of the most popular model, for each association."""
         picture = drawing.new_picture(9.0, 3.2)
         panels = picture.subplots(1, 2)
         places = np.arange(len(Association))
