@@ -1,4 +1,4 @@
-"""mCache's figures and tables on generated traffic, and which traffic gives the paper's.
+"""mCache's figures and tables on generated traffic, and a search for traffic that reproduces them.
 
-May import what every study may, and the rooms of traces and of model serving.
+May import the same packages as all studies, and `traces` and `model_serving`.
 """

@@ -1,8 +1,9 @@
-"""Which traffic gives mCache's table 3 and figure 10: arrivals, functions behind the requests, fixed memory.
+"""Search for traffic that reproduces mCache's table 3 and figure 10: arrivals, functions, fixed memory.
 
-The paper does not publish its traffic. Each combination is judged by the distance between its gains over LFU
-and the twelve of table 3, per request and per miss: the paper does not say which its means are. Beside them
-stands the throughput of a client in a closed loop, figure 10; loads take 30 times as long as executions.
+The paper does not publish its traffic. Each combination is rated by the distance between its gains over LFU
+and the twelve gains of table 3. Gains are computed per request and per miss, because the paper does not
+define its means. The throughput of a client in a closed loop (figure 10) is given as well; loads take 30
+times as long as executions.
 """
 
 from __future__ import annotations
@@ -54,23 +55,23 @@ PROCESSES: dict[str, ArrivalProcess] = {
     _SHUFFLED: FIXED["on-off"],
     _RARER: OnOff(duty=0.05),
 }
-"""Shuffled: in random order over 10 minutes each, as section 6.1 says. Rarer: on half as often."""
+"""Shuffled: in random order within every 10 minutes, as in section 6.1. Rarer: active half as often."""
 THROUGHPUT = {"0.4": 1.5, "0.8": 2.39}
-"""IAM's over LFU's, figure 10."""
+"""Throughput of IAM over that of LFU in figure 10, by share of the memory."""
 _FUNCTIONS, _FIXED_MB = (30, 300, 3_000), (0, 500, 1_000)
 _SHUFFLED_OVER_S = 600.0
 _RUNS = 8
 
 
 class Figure(Experiment):
-    """Gains over LFU under 63 kinds of traffic and memory, and which of them are those of mCache."""
+    """Gains over LFU under 63 kinds of traffic and memory, and their distance from those of mCache."""
 
     name: ClassVar[str] = "mcache-ablation"
     source: ClassVar[str] = "mCache, 6.3"
     timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per process, number of functions and fixed memory."""
+        """One cell per process, number of functions and fixed memory."""
         functions, fixed_mb = (_FUNCTIONS[1:2], _FIXED_MB[1:2]) if options.smoke else (_FUNCTIONS, _FIXED_MB)
         processes = ("poisson", "on-off", _SHUFFLED) if options.smoke else PROCESSES
         return cells_of(
@@ -78,7 +79,7 @@ class Figure(Experiment):
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """A row per run, share of the memory and policy."""
+        """One row per run, share of the memory and policy."""
         process, functions, fixed_mb = cell.parameters.values()
         rows: list[Row] = []
         for run in range(1 if options.smoke else _RUNS):
@@ -106,7 +107,7 @@ class Figure(Experiment):
         return nested(rows, ("process", "functions", "fixed_mb"), _of_traffic)
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Some traffic gives the table per request, none with constant rates does; some gives figure 10."""
+        """Traffic that reproduces table 3 per request and figure 10; constant rates do not."""
         found = _by_distance(summary, "per request")
         distance, traffic = found[0]
         iam = [traffic["gains"]["per request"][IAM][memory] for memory in TABLE_3]
@@ -142,7 +143,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per traffic, nearest first; gains per request at 40, 60 and 80 % of the memory."""
+        """One line per traffic, nearest first; gains per request at 40, 60 and 80 % of the memory."""
         said = [_three(table_3) for table_3 in _turned(TABLE_3).values()]
         lines = [("the paper", "", *said, "", "", _ratios(THROUGHPUT), "")]
         for distance, one in _by_distance(summary, "per request"):
@@ -156,7 +157,7 @@ class Figure(Experiment):
         return ("traffic", "distance", *gains, "distance per miss", *speeds_of), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Gains of all traffics as a map, nearest first."""
+        """Draw the gains of all traffics as a heat map, nearest first."""
         found = _by_distance(results.metrics, "per request")
         picture = drawing.new_picture(9.4, 1.6 + 0.24 * (len(found) + 1))
         _draw_map(picture.subplots(), found)
@@ -168,7 +169,7 @@ class Figure(Experiment):
 
 
 def shuffled(workload: Workload, rng: np.random.Generator) -> Workload:
-    """Requests in random order over each 10 minutes."""
+    """Shuffle the requests within every 10 minutes."""
     requests = workload.requests
     times = (
         requests.times_s // _SHUFFLED_OVER_S * _SHUFFLED_OVER_S + rng.random(len(requests)) * _SHUFFLED_OVER_S
@@ -207,7 +208,7 @@ def _of_traffic(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _distance(gains: Mapping[str, Mapping[str, float]]) -> float:
-    """Root mean square over the twelve gains of table 3."""
+    """Root mean square error over the twelve gains of table 3."""
     missed = [
         gains[policy][memory] - gain for memory, said in TABLE_3.items() for policy, gain in said.items()
     ]
@@ -215,19 +216,19 @@ def _distance(gains: Mapping[str, Mapping[str, float]]) -> float:
 
 
 def _gain(rows: Sequence[StoredRow], lfu: Sequence[StoredRow], column: str) -> float:
-    """Median over runs of the share of LFU's load time that is saved in the same run."""
+    """Relative reduction of LFU's load time in the same run; median over runs."""
     ours, theirs = (np.array(values(group, column)) for group in (rows, lfu))
     return round(float(np.median(1.0 - ours / np.maximum(theirs, 1e-9))), 4)
 
 
 def _ratio(rows: Sequence[StoredRow], lfu: Sequence[StoredRow]) -> float:
-    """Median over runs of LFU's latency over ours: of throughputs in a closed loop."""
+    """LFU's latency over the policy's, median over runs; the ratio of throughputs in a closed loop."""
     ours, theirs = (np.array(values(group, "latency_s")) for group in (rows, lfu))
     return round(float(np.median(theirs / ours)), 3)
 
 
 def _throughput(found: Sequence[tuple[float, Mapping[str, Any]]]) -> Iterator[Target]:
-    """The traffic in which IAM is nearest to figure 10, judged by the smaller of both ratios to it."""
+    """Targets of the traffic with the best IAM throughput, by its worse ratio to figure 10's values."""
     best = max(
         (one for _, one in found),
         key=lambda one: min(one["throughput"][IAM][memory] / said for memory, said in THROUGHPUT.items()),
@@ -253,7 +254,7 @@ def _by_distance(summary: Mapping[str, Any], reading: str) -> list[tuple[float, 
 
 
 def _turned(table: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """By policy, then by memory."""
+    """Transpose the table: by policy, then by memory."""
     return {policy: {memory: table[memory][policy] for memory in table} for policy in table["0.4"]}
 
 

@@ -1,8 +1,9 @@
-"""The eviction policies of mCache's section 6.3, variants of its own, and a game for all of them.
+"""The eviction policies of mCache's section 6.3, own variants, and a common replay for all of them.
 
-IAM's rates are those of the last minute here: its window is not published, and each of the seven models gets
-six requests a minute. The variant with true rates is told the rate of each moment. The text calls IAM's rates
-foreknowledge of the requests; that is the clairvoyant: equation 1 with the true next request.
+IAM's rates are those of the last minute here. The paper does not publish its window; each of the seven models
+gets six requests per minute. The variant with true rates has the momentary rates of the workload. The paper's
+text describes IAM's rates as foreknowledge of the requests. This corresponds to the clairvoyant policy:
+equation 1 with the true next request.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ LFU, ALL_TIME, IAM, LONGER, TRUE, OURS, CLAIRVOYANT = (
 )
 _WINDOW_S, _LONGER_S = 60.0, 600.0
 _TRUE_FOR_S = 5.0
-"""Momentary rates are looked up again after this time."""
+"""Interval between two look-ups of the momentary rates [s]."""
 
 
 class MomentaryRates(RateEstimator):
-    """The true rates of the moment."""
+    """The true momentary rates of a workload."""
 
     def __init__(self, workload: Workload) -> None:
         self._segments = workload.segments
@@ -45,10 +46,10 @@ class MomentaryRates(RateEstimator):
         self._until_s = -np.inf
 
     def requested(self, model: str, now_s: float) -> None:
-        """Nothing is to be learnt."""
+        """Does nothing: the rates are known."""
 
     def rate(self, model: str, now_s: float) -> float:
-        """As the workload was drawn."""
+        """Rate at which the workload was drawn [1/s]."""
         if now_s >= self._until_s:
             self._rates = self._segments.rates_at(now_s, len(self._places))
             self._until_s = now_s + _TRUE_FOR_S
@@ -71,13 +72,14 @@ POLICIES: dict[str, Callable[[Workload], Policy]] = {
     OURS: _named("forecast"),
     CLAIRVOYANT: _named("cremebrulee-oracle"),
 }
-"""By the names in tables and pictures. The paper's LFU is counted since the load, as LFU in a cache is."""
+"""Policies by their name in tables and pictures. The paper's LFU counts since the load, as LFU in a cache
+does."""
 
 
 def play(policy: str, workload: Workload, memory: float) -> Served:
-    """Let one client at a time ask an empty cache with this share of the memory of all models.
+    """Replay a workload, one request at a time, on an empty cache with this share of the models' total size.
 
-    There is room for the largest model at least.
+    The cache has room for at least the largest model.
     """
     largest = max(one.size_bytes for one in workload.costs.values())
     cache = ModelCache(max(largest, int(memory * workload.size_bytes)), POLICIES[policy](workload))
@@ -85,7 +87,7 @@ def play(policy: str, workload: Workload, memory: float) -> Served:
 
 
 def row_of(served: Served) -> Row:
-    """What tables and figures are made of."""
+    """Columns for tables and figures."""
     return {
         "hit_ratio": round(served.hit_ratio, 5),
         "load_s": round(served.load_ms_per_request / 1e3, 5),

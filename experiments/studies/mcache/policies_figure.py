@@ -1,8 +1,8 @@
-"""Figures 9 and 10 and table 3 of mCache: policies under bursts, the traffic that is nearest to the paper's.
+"""Figures 9 and 10 and table 3 of mCache: policies under bursts, the traffic nearest to the paper's.
 
-Table 3 and figure 10 agree only in part, if table 3 is per request. At 80 % of the memory, 4.38 and 1.68 s of
-loading and 0.26 s of execution give 2.39 times the throughput. At 40 %, 8.20 and 5.96 s give at most 1.38
-times, whatever the execution takes; the paper has about 1.5.
+If table 3 is per request, it agrees with figure 10 only in part. At 80 % of the memory, load times of 4.38
+and 1.68 s and 0.26 s of execution give 2.39 times the throughput. At 40 %, 8.20 and 5.96 s give at most 1.38
+times, independent of the execution time; the paper has about 1.5.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Figure(Experiment):
     timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per trace."""
+        """One cell per trace."""
         return cells_of("{run}", run=range(1 if options.smoke else _RUNS))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """A row per share of the memory and policy."""
+        """One row per share of the memory and policy."""
         run = cell.parameters["run"]
         workload = Recipe(FIXED["on-off"]).draw(mcache_models(), options.rng(self.name, run))
         return [
@@ -78,11 +78,11 @@ class Figure(Experiment):
         return nested(rows, ("memory",), _of_memory)
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """What the paper says of IAM."""
+        """The paper's statements about IAM."""
         return (*_load_times(summary), *_other_policies(summary), *_rates(summary))
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per share of the memory and policy."""
+        """One line per share of the memory and policy."""
         columns = (
             "memory",
             "policy",
@@ -108,7 +108,7 @@ class Figure(Experiment):
         return (*columns, "throughput over LFU"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Figure 9, table 3 and figure 10."""
+        """Draw figure 9, table 3 and figure 10."""
         picture = drawing.new_picture(12.4, 4.0)
         hits, gains, throughput = picture.subplots(1, 3, width_ratios=[1.0, 1.5, 1.0])
         _draw_hits(hits, results.metrics)
@@ -211,7 +211,7 @@ def _draw_bars(
     said: Mapping[str, Mapping[str, float]],
     policies: Sequence[str],
 ) -> None:
-    """Bars of the policies for each share of the memory; the paper's as stars."""
+    """Draw bars of the policies for each share of the memory, and the paper's values as stars."""
     width = 0.85 / len(policies)
     for place, (memory, found) in enumerate(summary.items()):
         for shift, policy in enumerate(policies):

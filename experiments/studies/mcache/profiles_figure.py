@@ -1,7 +1,7 @@
-"""Table 2 and figure 3 of mCache: what networks take to load and to execute here, on one thread.
+"""Table 2 and figure 3 of mCache: load and execution times of networks on this machine, with one thread.
 
-`--data DIR` is a folder of networks, such as `nearsight models build` fills; without it small ones are made.
-The paper's times are those of a GPU, so that what is compared is how loading and executing relate.
+`--data DIR` is a folder of networks, such as `nearsight models build` creates. Without it, small networks are
+created. The paper's times were measured on a GPU, so only the ratio of load to execution is compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TABLE_2 = {
     "InceptionV4": (51.5, 1642.3, 171.2),
     "NASNetLarge": (70.0, 3702.3, 356.6),
 }
-"""Execution [ms], load [ms], file [MB]. Which DenseNet it was is not said."""
+"""Execution [ms], load [ms], file [MB]. The paper does not state its DenseNet variant."""
 
 
 class Figure(Profiles):
@@ -54,7 +54,7 @@ class Figure(Profiles):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per network."""
+        """One line per network."""
         lines = []
         for name, one in summary.items():
             times = [median_in_words(one[f"{what}_ms"], 1) for what in ("load", "first", "execution")]
@@ -66,7 +66,7 @@ class Figure(Profiles):
         return (*columns, "load / execution", "paper, on a GPU: MB, load, execution, ratio"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Figure 3, and load times over sizes."""
+        """Draw figure 3, and load times over sizes."""
         names = list(results.metrics)
         picture = drawing.new_picture(10.6, 1.6 + 0.28 * max(8, len(names)))
         shares, sizes = picture.subplots(1, 2)

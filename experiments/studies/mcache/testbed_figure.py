@@ -1,15 +1,16 @@
 """The live testbed: a real edge with real networks, and the simulator on the same requests.
 
-`--data DIR` is a folder of networks, such as `nearsight models build` fills; of these mCache's seven are used
-if all are there. Without it small networks are made. In each cell an edge first says what they cost. Then the
-traffic of `mcache-policies` is replayed for one policy after the other: at its times divided by eight (0
-clients), or by one and by four clients (``--clients``) that ask as soon as they are answered, for networks
-whose loads take long. No edge has a cloud, so what is absent is loaded. The simulator shares the cores with
-as much as other processes used during the same requests.
+`--data DIR` is a folder of networks, such as `nearsight models build` creates. If it has mCache's seven
+networks, only these are used. Without it, small networks are created. In each cell, an edge first measures
+the costs of the networks. Then the traffic of `mcache-policies` is replayed for one policy after the other.
+With 0 clients, requests are sent at the trace's times divided by eight. With one and with four clients
+(``--clients``), each client sends its next request after an answer, and only networks with long loads are
+requested. The edge has no cloud, so an absent network is loaded. The simulator's share of the cores is
+reduced by what other processes used during the same requests.
 
-The load delay of a request is the time from its arrival until its network is in memory, 0 for hits; means are
-over all requests but the first tenth, since what is in memory at first is decided by ties. Before them each
-network is asked for once.
+The load delay of a request is the time from its arrival until its network is in memory, 0 for hits. Means
+exclude the first tenth of the requests, because ties determine what is in memory at the start. Before these
+requests, each network is requested once.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ _CLAIRVOYANT = "cremebrulee-oracle"
 """Simulated only."""
 _MEMORY = ("0.4", "0.6", "0.8")
 _CLIENTS, _RUNS = (1, 4), 2
-"""Of the closed loops."""
+"""Numbers of clients and runs of the closed loops."""
 _LONG_LOADS = 3.0
-"""The closed loop asks for networks that take so many times longer to load than to execute."""
+"""Smallest ratio of load to execution time of networks in the closed loop."""
 _SPEED, _SECONDS, _REQUESTS = 8.0, 40.0, 600
 _OPEN_WINDOW_S, _CLOSED_WINDOW_S = 8.0, 3.0
-"""Of IAM: about 40 requests, as in a minute of `mcache-policies`."""
+"""Windows of IAM [s]: about 40 requests, as in a minute of `mcache-policies`."""
 _ROUNDS = 5
-"""Of loads before each cell, to find out what they cost."""
+"""Number of rounds of loads that measure the costs before each cell."""
 _LEAST_NETWORKS = 3
 _AGREE = 0.10
 _COLOURS = dict(
@@ -86,7 +87,7 @@ class Figure(Experiment):
     takes_clients: ClassVar[bool] = True
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per number of clients and share of the memory."""
+        """One cell per number of clients and share of the memory."""
         memory, runs = (_MEMORY[:1], 1) if options.smoke else (_MEMORY, _RUNS)
         opened = cells_of("{clients}-{memory}", clients=(0,), memory=memory, run=(0,))
         clients = (options.clients,) if options.clients else _CLIENTS[: 1 if options.smoke else None]
@@ -97,7 +98,7 @@ class Figure(Experiment):
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Two rows per policy: of the edge, and of the simulator with the costs that were measured."""
+        """Two rows per policy: of the edge, and of the simulator with the measured costs."""
         clients, memory, run = (cell.parameters[name] for name in ("clients", "memory", "run"))
         with TemporaryDirectory(prefix="nearsight-testbed-") as scratch:
             folder = Path(scratch)
@@ -137,7 +138,7 @@ class Figure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``<clients>.<memory>.<policy>.<edge or simulator>``, and how they compare."""
+        """``<clients>.<memory>.<policy>.<edge or simulator>``, and their difference."""
         return nested(rows, ("clients", "memory"), _of_cell)
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
@@ -145,7 +146,7 @@ class Figure(Experiment):
         return (*_agreement(summary.get("0", {})), *_throughput(summary))
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per cell and policy."""
+        """One line per cell and policy."""
         columns = ("clients", "memory", "policy", "load delay [ms]", "simulated", "misses", "simulated")
         lines = [
             (
@@ -166,7 +167,7 @@ class Figure(Experiment):
         return (*columns, "speed over LFU", "simulated"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Load delays of the open loop; throughput of the closed one."""
+        """Draw the load delays of the open loop and the throughput of the closed ones."""
         found = dict(results.metrics)
         panels = [
             ("0", "load_s", "Mean load delay, open loop"),
@@ -192,7 +193,7 @@ class Figure(Experiment):
 
 
 def _budget(largest_bytes: int, asked_bytes: float) -> int:
-    """Whole MB, and room for the largest network at least."""
+    """Memory budget in whole MB; has room for at least the largest network."""
     return int(max(asked_bytes, largest_bytes + 1e6) // 1e6) * 10**6
 
 
@@ -213,7 +214,7 @@ def _requests(costs: Mapping[str, ModelCosts], clients: int, run: int, options: 
 
 @dataclass(frozen=True, slots=True)
 class _Simulator:
-    """Plays what the edge was asked, with what networks cost there; it begins as the edge does."""
+    """Simulates the requests of the edge with the measured costs, from the same initial state."""
 
     requests: ModelRequests
     costs: Mapping[str, ModelCosts]
@@ -222,11 +223,11 @@ class _Simulator:
 
     @property
     def window_s(self) -> float:
-        """Of IAM."""
+        """Window of IAM [s]."""
         return _CLOSED_WINDOW_S if self.clients else _OPEN_WINDOW_S
 
     def row(self, policy: str, others: float) -> Row:
-        """What the edge did while others used so many cores."""
+        """Simulate the requests while other processes use ``others`` cores."""
         requests, costs, names = self.requests, self.costs, sorted(self.costs)
         takes_s = np.array([(costs[name].load_ms + costs[name].execution_ms) / 1e3 for name in names])
         places = np.array([requests.names.index(name) for name in names], np.int32)
@@ -267,7 +268,7 @@ def _wanted(source: Path) -> tuple[str, ...]:
 
 
 def _small_networks(folder: Path) -> Path:
-    """A folder of three networks that are made in no time."""
+    """Create a folder of three small networks."""
     folder.mkdir()
     repository = ModelRepository(folder)
     for megabytes in (1, 2, 4):
@@ -277,7 +278,7 @@ def _small_networks(folder: Path) -> Path:
 
 
 def _of_cell(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """Medians over runs; throughput is compared with LFU's on the same trace."""
+    """Medians over runs; throughput is relative to LFU's on the same trace."""
     numbers = ("load_s", "p95_load_s", "latency_s", "hit_ratio", "evictions", "refused", "requests")
     found: dict[str, Any] = nested(
         rows, ("policy", "where"), lambda group: {name: values(group, name) for name in numbers}
@@ -326,7 +327,7 @@ def _throughput(summary: Mapping[str, Any]) -> Iterator[Target]:
 
 
 def _draw_bars(axes: Axes, by_memory: Mapping[str, Any], number: str) -> None:
-    """Bars of the edge and dots of the simulator, for each share of the memory."""
+    """Draw bars of the edge and dots of the simulator, for each share of the memory."""
     policies = [policy for policy in _COLOURS if any(policy in found for found in by_memory.values())]
     width = 0.85 / len(policies)
     for place, (memory, found) in enumerate(by_memory.items()):

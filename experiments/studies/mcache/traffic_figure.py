@@ -1,4 +1,4 @@
-"""Figures 1 and 2 of mCache, figure 2 of CremeBrulee: generated functions beside what the papers say."""
+"""Figures 1 and 2 of mCache, figure 2 of CremeBrulee: generated functions beside the papers' values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nearsight.experiments.traces.arrivals import CREMEBRULEE, MCACHE
 MARGINALS = {"mCache": MCACHE, "CremeBrulee": CREMEBRULEE}
 _FUNCTIONS, _RUNS, _BUCKETS, _REPEATS = 20_000, 5, 100, 1_000
 _LOWEST, _HIGHEST = -5.0, 3.0
-"""Powers of ten of the buckets' ends."""
+"""Ends of the buckets as powers of ten."""
 _QUANTILES = (1, 2, 5, 10, 20, 50, 100, 150, 200)
 PAPER = {
     "mCache": {"above 1/s": 0.0117, "most calls of 200 functions [1/s]": 15.0},
@@ -36,17 +36,17 @@ _COLOURS = {"mCache": "#1f6f8b", "CremeBrulee": "#c2571a"}
 
 
 class Figure(Experiment):
-    """Rates of generated functions, and the calls that functions of all quantiles get, beside both papers."""
+    """Rates of generated functions, and calls of functions of all quantiles, beside both papers."""
 
     name: ClassVar[str] = "mcache-traffic"
     source: ClassVar[str] = "mCache, 3.1"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per paper and draw."""
+        """One cell per paper and draw."""
         return cells_of("{paper}-{run}", paper=MARGINALS, run=range(1 if options.smoke else _RUNS))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """A row per bucket of rates, and one per number of quantiles."""
+        """One row per bucket of rates, and one per number of quantiles."""
         paper, run = cell.parameters["paper"], cell.parameters["run"]
         rng = options.rng(self.name, paper, run)
         rates = np.sort(MARGINALS[paper].draw(_FUNCTIONS, rng))
@@ -70,7 +70,7 @@ class Figure(Experiment):
         return nested(rows, ("paper", "kind", "at"), lambda group: mean_and_spread(values(group, "value")))
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """The shares that the papers state, and their figures 2."""
+        """The shares that the papers state, and the curves of their figures 2."""
         found = []
         for paper, kinds in summary.items():
             said, shares = PAPER[paper], kinds["share"]
@@ -89,7 +89,7 @@ class Figure(Experiment):
         return tuple(found)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per paper and number."""
+        """One line per paper and number."""
         lines = []
         for paper, kinds in summary.items():
             shares, said = kinds["share"], PAPER[paper]
@@ -103,7 +103,7 @@ class Figure(Experiment):
         return ("paper", "number", "generated", "paper's"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Figure 1 and figure 2."""
+        """Draw figure 1 and figure 2."""
         picture = drawing.new_picture(9.6, 3.8)
         rates, memory = picture.subplots(1, 2)
         for paper, kinds in results.metrics.items():

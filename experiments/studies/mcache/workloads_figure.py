@@ -1,6 +1,6 @@
-"""Figures 6 to 8 of mCache: IAM under four associations of functions and models, and ever less memory.
+"""Figures 6 to 8 of mCache: IAM under four associations of functions and models, with decreasing memory.
 
-A client sends its next request after the answer, so that latency is loading and execution. "Random" is
+A client sends its next request after the answer, so latency is load plus execution. "Random" is
 `Association.UNIFORM`, "Quantile" is popular-and-costly and "Quantile-r" popular-and-cheap.
 """
 
@@ -34,9 +34,9 @@ from nearsight.experiments.traces.model_requests import Association
 MEMORY = ("0.2", "0.4", "0.6", "0.8", "1.0")
 _PAPER_P90_S = {"0.4": 10.0, "0.8": 3.0}
 _PAPER_SHARES = {"0.8": 0.08, "0.2": 0.98}
-"""Of loading in the latency of `quantiles`, figure 7."""
+"""Share of loading in the latency of `quantiles`, figure 7."""
 _QUANTILES = tuple(range(50, 101))
-"""Percentiles of load times that are kept."""
+"""Percentiles of load times that are stored."""
 _RUNS = 20
 _COLOURS = {
     Association.UNIFORM: "#c2571a",
@@ -54,7 +54,7 @@ class Figure(Experiment):
     timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per association and trace."""
+        """One cell per association and trace."""
         return cells_of(
             "{association}-{run}",
             association=[str(one) for one in Association],
@@ -62,7 +62,7 @@ class Figure(Experiment):
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """A row per share of the memory."""
+        """One row per share of the memory."""
         association, run = cell.parameters.values()
         recipe = Recipe(FIXED["on-off"], Association(association))
         workload = recipe.draw(mcache_models(), options.rng(self.name, run))
@@ -90,7 +90,7 @@ class Figure(Experiment):
         return nested(rows, ("association", "memory"), _of_cell)
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """What section 6.2 says."""
+        """The statements of section 6.2."""
         middle = {
             name: [one[memory]["latency_s"]["median"] for memory in MEMORY[1:4]]
             for name, one in summary.items()
@@ -130,7 +130,7 @@ class Figure(Experiment):
         return tuple(found)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per association and share of the memory."""
+        """One line per association and share of the memory."""
         columns = ("association", "memory", "hit ratio", "latency [s]", "loading", "load p90 [s]")
         return columns, [
             (
@@ -145,7 +145,7 @@ class Figure(Experiment):
         ]
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Figures 6, 7 and 8."""
+        """Draw figures 6, 7 and 8."""
         picture = drawing.new_picture(12.4, 3.9)
         latency, loading, *distributions = picture.subplots(1, 4)
         for axes, number, title in (
