@@ -1,4 +1,4 @@
-"""What the papers' tables and figures show, measured anew; studies of our own beside them.
+"""Measurements of the papers' tables and figures, and studies that go beyond the papers.
 
-May import everything below: twin, testbed, rig, framework.
+May import all lower packages: twin, testbed, rig, framework.
 """

@@ -1,4 +1,4 @@
-"""Photos that were asked, and their answers: rows, and numbers that several studies show."""
+"""Requests with photos and their answers: rows, and metrics that several studies use."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ TIERS = ("device", "edge", "cloud")
 
 
 def photo_row(request: RequestRow) -> Row:
-    """One photo for ``rows.csv``; "configuration" is a column of every experiment's rows."""
+    """Row of a photo for ``rows.csv``; every experiment's rows already have a column "configuration"."""
     return {name: value for name, value in asdict(request).items() if name != "configuration"}
 
 
 def answer_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """Who answered, and how well (dissertation, 6.2.2); a photo without answer counts against recall."""
+    """Shares of the answering tiers, and recognition quality (dissertation, 6.2.2).
+
+    A photo without an answer counts against recall.
+    """
     relevant = [row for row in rows if row["expected"]]
     named = [row for row in rows if row["answered"]]
     correct = sum(row["answered"] == row["expected"] for row in relevant)
@@ -36,12 +39,12 @@ def answer_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def latencies_ms(rows: Iterable[StoredRow]) -> list[float]:
-    """Latencies of the photos that were answered [ms]."""
+    """Latencies of the answered photos [ms]."""
     return numbers.values((row for row in rows if row["answered_by"]), "latency_ms")
 
 
 def median_and_tail(repetitions: Iterable[Sequence[float]]) -> dict[str, Any]:
-    """``p50_ms`` and ``p95_ms`` of latencies of every repetition: median and range over the repetitions."""
+    """Summarise latencies per repetition: ``p50_ms`` and ``p95_ms`` as median and range over repetitions."""
     runs = list(repetitions)
     return {
         f"p{percent}_ms": numbers.median_and_range([float(np.nanpercentile(one, percent)) for one in runs])
@@ -50,5 +53,5 @@ def median_and_tail(repetitions: Iterable[Sequence[float]]) -> dict[str, Any]:
 
 
 def sent_late_ms(rows: Sequence[StoredRow]) -> float:
-    """How late photos were sent, at the 99th percentile [ms]."""
+    """99th percentile of the delay with which photos were sent after their planned time [ms]."""
     return round(float(np.percentile(numbers.values(rows, "late_ms"), 99)), 2)

@@ -1,13 +1,14 @@
-"""What an edge gains by prefetching while nobody asks, and by a bounded prior (beyond chapter 3).
+"""Gain of prefetching at an idle edge, and of a bounded prior (beyond chapter 3).
 
-Real daemons. Two visitors walk, each sends one photo per second while looking at something; their devices
-cache nothing, so that every photo reaches the edge. With the paper's classifier every cached object costs
-time, so the edge holds the popular ones, and the first photo of another exhibit is a miss, unless the edge
-prefetched the object: the Markov model expected it next, and its model was fetched while nobody asked.
-Prefetched objects that were asked for are useful, those that left without are wasted.
+Real daemons. Two visitors walk through the museum. Each sends one photo per second while looking at an
+exhibit. Their devices cache nothing, so that every photo reaches the edge. With the paper's classifier every
+cached object costs lookup time, so the edge holds only the popular objects. The first photo of another
+exhibit is then a miss, unless the edge prefetched the object: the Markov model predicted it, and its model
+was fetched while the edge had no requests. Prefetched objects that were requested are useful. Those evicted
+without a request are wasted.
 
-A new edge, which knows nothing, is asked by the same visitors with the dissertation's prior (one request per
-object of the catalogue) and with the bounded one (`cache.prior_mass`).
+The same visitors also send their photos to a new edge without any history, once with the dissertation's prior
+(one request per object of the catalogue) and once with the bounded prior (`cache.prior_mass`).
 
 There are no targets: the experiment shows costs and gains.
 """
@@ -48,30 +49,30 @@ CONFIGURATIONS: Mapping[str, Mapping[str, str]] = {
     PRIOR: {"cache.prior_mass": "inf"},
     BOUNDED_PRIOR: {},
 }
-"""Settings of the edge, beside its defaults."""
+"""Settings of the edge that differ from its defaults."""
 UNTAUGHT = frozenset({PRIOR, BOUNDED_PRIOR})
 _RANDOM = "guests"
-"""An earlier name of the experiment: its random numbers stay those of earlier runs."""
+"""Former name of the experiment; it is kept so that random numbers equal those of earlier runs."""
 _TOGETHER = "+"
-"""A smoke run plays all configurations side by side."""
+"""Separator of configurations that are played at the same time, as in a smoke run."""
 _ALL, _FIRST = "#1f6f8b", "#e0a33a"
 _FATES = {"useful": "#7a9e3b", "wasted": "#c2571a", "in the cache at the end": "#bbbbbb"}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """Size of the measurement."""
 
     walks: Walks
-    """Visits; four fifths of the visitors teach the edge."""
+    """Generated visits; four fifths of the visitors teach the edge."""
     following: Following
-    """The devices."""
+    """The visitors with devices, and the length of the replay."""
     repetitions: int
-    """Each with other visitors."""
+    """Number of repetitions, each with other visitors."""
     backends: Mapping[str, tuple[str, ...]]
-    """Classifiers of the edge, and the configurations measured with each."""
+    """Classifiers of the edge → configurations that are measured with each."""
     profile: ProfileAmount
-    """The offline analysis."""
+    """Size of the offline analysis."""
 
 
 FULL = Plan(
@@ -91,7 +92,7 @@ SMOKE = Plan(
 
 
 class Figure(Experiment):
-    """What an edge gains by prefetching while nobody asks, and by a bounded prior."""
+    """Gain of prefetching at an idle edge, and of a bounded prior."""
 
     name: ClassVar[str] = "edge-prefetching"
     source: ClassVar[str] = "beyond the Cachier dissertation's chapter 3"
@@ -101,7 +102,7 @@ class Figure(Experiment):
         self._profiles = EdgeProfiles()
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per repetition, classifier and configuration."""
+        """One cell per repetition, classifier and configuration."""
         plan = SMOKE if options.smoke else FULL
         return tuple(
             Cell(f"{number}-{backend}-{place}", {"repetition": number, "backend": backend, "part": part})
@@ -130,11 +131,11 @@ class Figure(Experiment):
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``backends.<backend>.<configuration>``; latencies: mean and spread over the repetitions."""
+        """``backends.<backend>.<configuration>``; latencies as mean and spread over the repetitions."""
         return {"backends": numbers.nested(rows, ("backend", "tiers"), _configuration)}
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per classifier and configuration."""
+        """One line per classifier and configuration."""
         return table_of(
             {
                 "backend": backend,
@@ -153,7 +154,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Latency of all and of first photos, and what became of the prefetched objects."""
+        """Draw the latency of all and of first photos, and the fates of the prefetched objects."""
         found = results.metrics["backends"]
         bars = [len(configurations) for configurations in found.values()]
         picture = drawing.new_picture(10.5, 1.6 + 0.75 * sum(bars))
@@ -187,7 +188,7 @@ def _tiers(edge: Mapping[str, object], configuration: str) -> Tiers:
 
 
 def photo_rows(played: Played) -> list[Row]:
-    """One per photo; the counts of prefetched objects stand in each."""
+    """One row per photo; each row also has the session's counts of prefetched objects."""
     counts = {f"prefetched_{name}": getattr(played.guests, name, 0) for name in _COUNTS}
     rows: list[Row] = []
     before: dict[str, str] = {}

@@ -1,6 +1,7 @@
-"""Data sets and visitors of studies: what a person named, or a generated museum that is kept for the next.
+"""Data sets and visitors of studies: a given data set, or a generated museum that later runs use again.
 
-Museums go into one folder for all experiments; one that is there, complete or half painted, is used.
+The museums of all experiments are kept in one folder. An existing museum is used, and a partly generated one
+is completed.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from nearsight.experiments.traces.visits import Visit
 
 MUSEUM = MuseumSettings(objects=400, photos_per_object=2, unknown_photos=100)
 SMOKE_MUSEUM = MuseumSettings(objects=12, photos_per_object=2, unknown_photos=2)
-"""The same for all experiments: whichever runs first paints it for the others."""
+"""The same museum for all experiments, so that only the first run has to generate it."""
 
 _FEW = 32
-"""Exhibits that are painted before other processes have even started."""
+"""Largest museum that is generated in one process; starting others would take longer than painting it."""
 
 
 def museum_of(options: RunOptions) -> MuseumSettings:
-    """The museum of a run: 400 exhibits as in the dissertation, a dozen in a smoke run."""
+    """Settings of the museum of a run: 400 exhibits as in the dissertation, 12 in a smoke run."""
     return replace(SMOKE_MUSEUM if options.smoke else MUSEUM, seed=options.seed)
 
 
 def dataset_of(options: RunOptions, settings: MuseumSettings) -> Dataset:
-    """What ``--data`` names; without it the museum of these settings, generated if need be.
+    """Return the data set of ``--data``, or else the museum of these settings, generated if necessary.
 
     Raises
     ------
@@ -59,7 +60,7 @@ def dataset_of(options: RunOptions, settings: MuseumSettings) -> Dataset:
 
 
 def museum_folder(museums: Path, settings: MuseumSettings) -> Path:
-    """Where a museum is kept; its name tells what it is."""
+    """Folder of a museum; its name is derived from the settings."""
     counts = f"objects{settings.objects}-photos{settings.photos_per_object}-unknown{settings.unknown_photos}"
     return museums / f"{counts}-seed{settings.seed}-v{VERSION}"
 
@@ -73,7 +74,7 @@ class Walks:
     visitors: int
 
     def visits(self, rng: np.random.Generator) -> tuple[Visit, ...]:
-        """All visits of all visitors."""
+        """Generate the visits of all visitors."""
         return generate_visits(
             rng,
             sections=self.sections,
@@ -86,14 +87,14 @@ WALKS, SMOKE_WALKS = Walks(3, 44, 180), Walks(1, 10, 15)
 
 
 class TaughtMuseum:
-    """A museum whose exhibits a cloud's database knows.
+    """A museum whose exhibits are in the database of a cloud.
 
     Parameters
     ----------
     options : RunOptions
-        Seed, and where museums are kept.
+        Seed, and folder of the museums.
     settings : MuseumSettings
-        It is generated and learnt if need be.
+        The museum is generated and its catalogue trained if necessary.
     """
 
     def __init__(self, options: RunOptions, settings: MuseumSettings) -> None:
@@ -101,16 +102,16 @@ class TaughtMuseum:
         """Exhibits and photos."""
         self.folder = museum_folder(options.museums, settings).resolve()
         self.database = self.folder / "cloud.db"
-        """Of the museum, and of the cloud's catalogue."""
+        """Folder of the museum, and database with the cloud's catalogue."""
         self.photos = photos_by_object(self.dataset)
         """Paths of the photos of each exhibit."""
         self.seed = options.seed
-        """Of the options."""
+        """Seed of the options."""
         threads = os.cpu_count() or 1
         teach_catalogue(self.folder, self.database, threads=threads, progress=lambda _done, _of: None)
 
     def testbed(self, name: str) -> Path:
-        """Where an experiment's daemons write logs."""
+        """Folder for the logs of an experiment's daemons."""
         return self.folder.parent.parent / "testbed" / name
 
     def session(
@@ -122,22 +123,22 @@ class TaughtMuseum:
         rng: np.random.Generator,
         traces: str = "traces",
     ) -> Session:
-        """Visitors with devices: four fifths of them have taught the edge, some of the others are followed.
+        """Create a session in which four fifths of the visitors teach the edge and some others have devices.
 
         Parameters
         ----------
         folder : Path
-            For logs, and in it ``traces`` for what devices photograph.
+            Folder for logs; its subfolder ``traces`` gets the traces of the devices.
         visits : sequence of Visit
-            Of all visitors.
+            Visits of all visitors.
         following : Following
-            The devices.
+            Number of devices, length of the replay and share of unknown photos.
         network : LinkShape
-            To the cloud.
+            Link to the cloud.
         rng : Generator
-            Divides the visitors, chooses those that are followed, and draws their photos.
+            Divides the visitors, chooses those with devices, and draws their photos.
         traces : str
-            Name of a folder.
+            Name of the subfolder for traces.
         """
         crowd = Crowd.divided(visits, rng)
         objects = crowd.mapped(list(self.photos))

@@ -1,4 +1,4 @@
-"""The offline analyses that the tiers of a study rest on, made on the same machine before they start."""
+"""Offline analyses of a study's tiers, made on the same machine before the tiers start."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from nearsight.experiments.testbed.campaign import BUILT_IN
 
 @dataclass(frozen=True, slots=True)
 class ProfileAmount:
-    """How much of an offline analysis is made; a part of an experiment's plan."""
+    """Size of an offline analysis; a part of an experiment's plan."""
 
     sizes: tuple[int, ...]
-    """Cache sizes."""
+    """Cache sizes [objects]."""
     subsets: int
-    """Random subsets per size."""
+    """Number of random subsets per size."""
     queries: int
-    """Photos of objects in the subset, and as many of others."""
+    """Number of photos of objects in the subset; as many photos of other objects are used."""
 
     def plan(self, seed: int) -> ProfilingPlan:
-        """The same with its random choices."""
+        """Plan of an analysis of this size with random choices from ``seed``."""
         return ProfilingPlan(self.sizes, self.subsets, self.queries, self.queries, seed=seed)
 
 
@@ -50,11 +50,11 @@ PIPELINES: Mapping[str, Mapping[str, str | bool]] = {
     LSH: {"backend": LSH, "early_stop": False},
     OURS: {"backend": OURS},
 }
-"""The paper's searches with all features of a photo, whether its object is in the cache or not."""
+"""Recognition settings by backend. The paper's searches with all features of every photo."""
 
 
 class EdgeProfiles:
-    """The offline analyses of a run over one museum, each made when it is first needed."""
+    """Offline analyses of one museum during a run; each is made on first use."""
 
     def __init__(self) -> None:
         self._paths: set[Path] = set()
@@ -63,7 +63,7 @@ class EdgeProfiles:
     def settings(
         self, museum: TaughtMuseum, name: str, backend: str, amount: ProfileAmount
     ) -> dict[str, object]:
-        """Settings of an edge with one of the `PIPELINES`; ``name`` is that of its analysis in the museum."""
+        """Settings of an edge with one of the `PIPELINES`; ``name`` identifies its analysis."""
         path, pipeline = museum.folder / f"profile-{name}.json", PIPELINES[backend]
         if path not in self._paths:
             if self._prepared is None:
@@ -78,7 +78,7 @@ class EdgeProfiles:
 
 
 def measure_edge(dataset: Dataset, amount: ProfileAmount, seed: int) -> CacheProfile:
-    """The offline analysis of an edge of this machine (dissertation, 3.3.1), with the usual settings."""
+    """Make the offline analysis of an edge on this machine (dissertation, 3.3.1), with default settings."""
     settings = RecognitionSettings()
     return _analysed(prepare(dataset, settings, no_progress), settings, amount, seed)
 
@@ -92,23 +92,23 @@ def _analysed(
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """Files of the offline analyses of the edge, and of devices with every number of features."""
+    """Files of the offline analyses of the edge, and of devices for every number of features."""
 
     edge: Path
     adaptive: Path
 
     @classmethod
     def in_folder(cls, folder: Path) -> Profiles:
-        """Where they are kept beside an experiment's logs."""
+        """Paths of the files in the folder of an experiment's logs."""
         return cls(folder / "profile-edge.json", folder / "profile-adaptive.json")
 
 
 def measure_profiles(
     dataset: Dataset, feature_counts: tuple[int, ...], amount: ProfileAmount, seed: int, folder: Path
 ) -> Profiles:
-    """The offline analyses of this machine, for the edge (3.3.1) and for devices (4.5.2), from the same rows.
+    """Make the offline analyses of this machine for the edge (3.3.1) and devices (4.5.2), from the same rows.
 
-    Devices and edge are the same machine here, so the edge uses the curve of 800 features.
+    Devices and edge run on the same machine here, so the edge uses the curve of 800 features.
     """
     settings = RecognitionSettings()
     analysis = analyse_device(
@@ -128,7 +128,7 @@ def measure_profiles(
 
 
 def built_in_tiers(name: str, profiles: Profiles) -> Tiers:
-    """One of the testbed's `BUILT_IN` configurations (6.2.3), with the profiles of this machine."""
+    """Settings of one of the testbed's `BUILT_IN` configurations (6.2.3), with profiles of this machine."""
     spec = BUILT_IN[name]
     edge = {"cache.profile": profiles.edge, **spec.edge} if spec.edges else None
     device = {**spec.device, "recognizer.prefetch.profile": profiles.adaptive}
@@ -136,7 +136,7 @@ def built_in_tiers(name: str, profiles: Profiles) -> Tiers:
 
 
 def sharing_settings() -> dict[str, object]:
-    """Of devices that share, on one machine; they know each other when the walk begins."""
+    """Settings of devices that cooperate on one machine; the short periods let them find each other early."""
     return {
         "recognizer.peers.enabled": True,
         "recognizer.peers.beacon_port": free_udp_port(),
@@ -146,4 +146,4 @@ def sharing_settings() -> dict[str, object]:
 
 
 def no_progress(_steps: int) -> None:
-    """Show no progress within a cell."""
+    """Ignore progress within a cell."""
