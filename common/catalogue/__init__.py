@@ -1,6 +1,6 @@
-"""A catalogue: objects that were trained from images, kept in a database, and indexed while they change.
+"""Catalogues: objects that are trained from images, stored in a database and indexed while they change.
 
-`database_catalogue` is the front door of a catalogue in a file; `live_catalogue` is one in service. What the
-next tier has of a catalogue comes through `answers`, `catalogue_sync` and `model_fetcher`.
+`database_catalogue` is the entry point for a catalogue in a file, `live_catalogue` for one that a daemon
+serves. Tiers read the catalogue of the next tier through `answers`, `catalogue_sync` and `model_fetcher`.
 May import `background`, `database`, `recognition` and `rpc`.
 """

@@ -1,4 +1,4 @@
-"""What a Catalogue service answers, checked: listings and object models, wherever they are fetched from."""
+"""Validated responses of a Catalogue service, of any tier: listings and object models."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Listing:
     versions: Mapping[str, int]
     """Id → version, in the catalogue's order."""
     revision: int
-    """Of the catalogue."""
+    """Revision of the catalogue."""
     entries: tuple[ObjectSummary, ...] = ()
-    """The listing as it came, for passing it on."""
+    """The received entries, for forwarding the listing."""
     size_bytes: int = 0
-    """Bytes that came over the network."""
+    """Size of the response [bytes]."""
 
     @property
     def digests(self) -> Mapping[str, bytes]:
-        """Id → digest of the model in the version listed; objects without one are left out."""
+        """Id → digest of the model in the listed version; objects without a valid digest are left out."""
         return {
             entry.object_id: entry.model_digest
             for entry in self.entries
@@ -40,7 +40,10 @@ class Listing:
         }
 
     def contradicts(self, other: Listing) -> bool:
-        """Whether a version of an object is another model there: then it is another catalogue."""
+        """Whether both listings have different models for the same version of an object.
+
+        If so, they are listings of different catalogues.
+        """
         theirs = other.digests
         return any(
             theirs.get(name, digest) != digest and other.versions.get(name) == self.versions[name]
@@ -50,31 +53,39 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class FetchedModels:
-    """What came back when models were asked for."""
+    """Result of a request for object models."""
 
     models: tuple[ObjectModel, ...]
-    """The models that came and could be read."""
+    """Models that were received and decoded."""
     missing: tuple[str, ...]
-    """Objects that the catalogue does not have (any more)."""
+    """Objects that the catalogue does not have, or no longer has."""
     unreadable: Mapping[str, str]
-    """Objects whose model is malformed, and why."""
+    """Objects whose model is malformed, with the reason."""
     left_out: tuple[str, ...]
-    """Objects that did not fit into the answer: ask again."""
+    """Objects whose models exceeded the size limit of the response; request them again."""
     revision: int
-    """Of the catalogue."""
+    """Revision of the catalogue."""
     size_bytes: int
-    """Bytes that came over the network."""
+    """Size of the response [bytes]."""
 
 
 def listing_of(reply: Reply) -> Listing:
-    """The objects of a catalogue."""
+    """Decode a response of ListObjects."""
     response = message_of(reply, ListObjectsResponse)
     versions = {entry.object_id: entry.version for entry in response.objects}
     return Listing(versions, response.revision, tuple(response.objects), reply.received_bytes)
 
 
 def models_of(reply: Reply, asked: Sequence[str]) -> FetchedModels:
-    """The models in an answer; one that is malformed does not spoil the others."""
+    """Decode a response of GetObjectModels; a malformed model does not affect the others.
+
+    Parameters
+    ----------
+    reply : Reply
+        The response.
+    asked : sequence of str
+        The object ids that were requested; other models in the response are ignored.
+    """
     response = message_of(reply, GetObjectModelsResponse)
     models: dict[str, ObjectModel] = {}
     unreadable: dict[str, str] = {}
@@ -95,7 +106,7 @@ def models_of(reply: Reply, asked: Sequence[str]) -> FetchedModels:
 def add_models(
     response: GetObjectModelsResponse, blobs: list[Blob], models: Iterable[ObjectModel], room_bytes: int
 ) -> None:
-    """Put models and their blobs into an answer while there is room, at least one; name the others in it."""
+    """Add models with blobs to a response up to ``room_bytes`` (at least one); list the rest as left out."""
     for model in models:
         if response.left_out or (response.models and model.size_bytes > room_bytes):
             response.left_out.append(model.object_id)

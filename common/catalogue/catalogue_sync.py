@@ -1,4 +1,4 @@
-"""Keeps up with a catalogue of the next tier: which objects there are, in which versions."""
+"""Keeps the list of objects and versions up to date with a catalogue of the next tier."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _RETRY_S = 5.0
 
 
 class CatalogueSync:
-    """Lists the objects again when they have changed, one listing at a time. Runs in the background thread.
+    """Fetches a new listing after each change, one at a time. All methods run in the background thread.
 
     Parameters
     ----------
     catalogue : str
-        Its name.
+        Name of the catalogue.
     list_objects : callable
-        Asks the next tier which objects there are.
+        Requests the listing from the next tier.
     background : BackgroundWorker
-        Runs everything here.
+        Runs all of this.
     clock : Clock
         Must run in real time.
     listed : callable
-        Takes each listing.
+        Receives each listing.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class CatalogueSync:
         self._last_s = -math.inf
 
     def note_revision(self, revision: int | None) -> None:
-        """An answer of a tier mentions that the catalogue is at this revision; None is ignored."""
+        """Record the catalogue's revision from an answer of a tier; `sync` if it changed. None is ignored."""
         if revision is None or revision == self._revision:
             return
         if self._revision is None:
@@ -62,11 +62,11 @@ class CatalogueSync:
             self.sync()
 
     def soon(self) -> None:
-        """Something does not fit the last listing: `sync`. From any thread."""
+        """Schedule `sync` because something contradicts the last listing. May be called from any thread."""
         self._background.submit(self.sync, name=self._job)
 
     def sync(self) -> None:
-        """List the objects now, or as soon as that was not done a moment ago."""
+        """Request a listing now, or as soon as the minimum interval since the last one has passed."""
         wait_s = self._last_s + _AT_MOST_EVERY_S - self._clock.monotonic()
         if wait_s > 0:
             self._background.submit(self.sync, name=self._job, after_s=wait_s)
@@ -75,7 +75,7 @@ class CatalogueSync:
             when_done(self._list_objects(), self._background, self._answered)
 
     def poll(self, get_revision: Callable[[], Future[int]], period_s: float) -> None:
-        """Ask for the revision every ``period_s`` seconds: where no answer mentions it."""
+        """Request the revision every ``period_s`` seconds; for tiers whose answers do not contain it."""
 
         def ask() -> None:
             when_done(get_revision(), self._background, answered)
@@ -88,7 +88,7 @@ class CatalogueSync:
         self._background.submit(ask, name="watch", after_s=period_s)
 
     def close(self) -> None:
-        """List no more; an answer on its way is ignored."""
+        """Stop listing; a response that is still outstanding is ignored."""
         self._closed = True
 
     def _answered(self, outcome: Listing | NearsightError) -> None:
@@ -97,7 +97,8 @@ class CatalogueSync:
         if self._closed:
             return
         if isinstance(outcome, NearsightError):
-            log = self._log.debug if self._failing else self._log.warning  # once, not every few seconds
+            # Warn once, then log repeated failures at debug level.
+            log = self._log.debug if self._failing else self._log.warning
             log("objects not listed", error=str(outcome), retry_s=_RETRY_S)
             self._failing = True
             self._background.submit(self.sync, name=self._job, after_s=_RETRY_S)

@@ -1,4 +1,4 @@
-"""A catalogue in a database file, as a person or a program works on it without a daemon."""
+"""A catalogue in a database file, used by the command line and programs without a daemon."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from nearsight.common.errors import NotFound
 
 
 class DatabaseCatalogue:
-    """A catalogue in a database file, without a daemon: the training is done here. To be closed.
+    """A catalogue in a database file. Objects are trained in this process. Must be closed.
 
-    A daemon that serves the file notices changes within a second or so.
+    A daemon that serves the same file notices changes within about a second.
 
     Parameters
     ----------
     store : CatalogueStore
-        The file, opened; the caller closes it.
+        The open file; the caller closes it.
     catalogue : str
-        Empty: the only one in the file.
+        Name of the catalogue; empty for the only one in the file.
     trainer : ObjectTrainer
-        For what is put.
+        Trains the objects that are put.
     """
 
     def __init__(self, store: CatalogueStore, catalogue: str, trainer: ObjectTrainer) -> None:
@@ -52,7 +52,7 @@ class DatabaseCatalogue:
         Raises
         ------
         InvalidArgument, NotFound
-            If the name cannot be used; if none was given, as `choose_catalogue`.
+            If the name is not valid, or as `choose_catalogue` if none was given.
         """
         if self._given_name:
             return check_catalogue_name(self._given_name)
@@ -63,11 +63,11 @@ class DatabaseCatalogue:
         return self._store.catalogues()
 
     def objects(self) -> tuple[StoredObject, ...]:
-        """What is in the catalogue."""
+        """Summaries of the catalogue's objects."""
         return self._store.objects(self.name)
 
     def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
-        """Train, compare and store; durable on return. May be called from several threads."""
+        """Train objects, compare them with the catalogue and store them; durable on return. Thread-safe."""
         training = self._trainer.train(objects)
         outcome = PutOutcome()
         if training.trained:
@@ -75,19 +75,19 @@ class DatabaseCatalogue:
         return replace(outcome, rejected=training.rejected + outcome.rejected, skipped=training.skipped)
 
     def _loaded(self) -> LiveCatalogue:
-        """The catalogue with its index, which new objects are compared with."""
+        """The catalogue with its index, loaded at the first call; new objects are compared with it."""
         with self._opening:
             if self._live is None:
                 live = LiveCatalogue(self.name, self._store, self._trainer.settings)
                 try:
                     live.load()
-                except NotFound:  # it begins
+                except NotFound:  # a new catalogue
                     live.start()
                 self._live = live
             return self._live
 
     def live(self) -> LiveCatalogue:
-        """The catalogue in service, with everything that the file holds by now in its index.
+        """The catalogue in service, with all current contents of the file in its index.
 
         Raises
         ------
@@ -100,20 +100,20 @@ class DatabaseCatalogue:
         return live
 
     def close(self) -> None:
-        """Let go of the index; the file stays open."""
+        """Stop the index; the file stays open."""
         if self._live is not None:
             self._live.stop()
 
     def remove(self, object_ids: Sequence[str]) -> RemoveOutcome:
-        """Remove objects."""
+        """Remove objects from the catalogue."""
         return self._store.remove(self.name, object_ids)
 
     def remove_catalogue(self) -> int:
-        """Remove the catalogue, which must have been named; returns how many objects it had."""
+        """Remove the catalogue, whose name must have been given; returns the number of its objects."""
         return self._store.remove_catalogue(self._given_name)
 
     def stored(self) -> Mapping[str, str]:
-        """Content hash by id of what need not be trained again; empty if there is no such catalogue yet."""
+        """Content hashes by id of objects that need no training; empty if the catalogue does not exist."""
         name, current = self.name, self._trainer.fingerprint
         try:
             objects = self._store.objects(name)
@@ -127,4 +127,4 @@ class DatabaseCatalogue:
         }
 
     def finish(self) -> None:
-        """Nothing to do: what was put is on disk."""
+        """Do nothing: stored objects are already durable."""

@@ -1,8 +1,8 @@
 """The holdback queue: one request in flight per object model (dissertation, section 3.5.4).
 
-Elsewhere this is called single-flight. Photos of an object that is not cached come in quick succession, and
-each would ask for the same model. What is already asked for is held back. What failed waits longer after each
-failure. Neither blocks another object.
+The technique is also known as single-flight. Photos of an uncached object arrive in quick succession, and
+each would request the same model. The queue holds back a request for a model that is already in flight. After
+failures it delays the next request, with exponential back-off. Neither delays the requests for other objects.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait after the n-th failure in a row: ``first_s · 2^(n-1)``, at most ``longest_s``."""
+    """Delay after the n-th consecutive failure: ``first_s · 2^(n-1)``, at most ``longest_s``."""
 
     first_s: float = 0.5
     longest_s: float = 60.0
 
     def after(self, failures: int) -> float:
-        """Seconds to wait after this many failures in a row."""
+        """Delay in seconds after this number of consecutive failures."""
         return min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
 
 
 @dataclass(slots=True)
 class _Entry:
-    """An object that is in flight until, or held back until, ``until_s``."""
+    """State of an object: in flight, or held back after failures, until the time ``until_s``."""
 
     in_flight: bool
     until_s: float
@@ -33,15 +33,15 @@ class _Entry:
 
 
 class HoldbackQueue:
-    """Decides which models to ask for now; the caller does the asking and reports back.
+    """Decides which models to request now; the caller sends the requests and reports the results.
 
     Parameters
     ----------
     answer_within_s : float
-        A request that was neither answered nor failed after this time counts as failed: an answer that
-        never comes must not hold its object back for ever.
+        A request without a result after this time counts as failed, so that a lost response does not hold
+        back its objects for ever.
     backoff : Backoff
-        Waiting times after failures.
+        Delays after failures.
     """
 
     def __init__(self, answer_within_s: float = 30.0, backoff: Backoff | None = None) -> None:
@@ -51,25 +51,25 @@ class HoldbackQueue:
 
     @property
     def in_flight(self) -> int:
-        """Number of objects that are being asked for."""
+        """Number of objects in flight."""
         return sum(entry.in_flight for entry in self._entries.values())
 
     def holds_back(self, object_id: str, now_s: float) -> bool:
-        """Whether an object failed so recently that it is not asked for yet."""
+        """Whether an object failed recently and must not be requested yet."""
         entry = self._entries.get(object_id)
         return entry is not None and not entry.in_flight and entry.until_s > now_s
 
     def take(self, object_ids: Iterable[str], now_s: float, limit: int) -> tuple[str, ...]:
-        """Choose at most ``limit`` objects that did not fail before, to ask for now; they are in flight then.
+        """Choose at most ``limit`` objects without failures, request them now, and mark them as in flight.
 
         Parameters
         ----------
         object_ids : iterable of str
-            What is wanted, the most wanted first.
+            Wanted objects, the most wanted first.
         now_s : float
-            The time.
+            Current time.
         limit : int
-            Objects per request.
+            Maximum number of objects per request.
         """
         self._expire(now_s)
         chosen: list[str] = []
@@ -82,10 +82,11 @@ class HoldbackQueue:
         return tuple(chosen)
 
     def take_retry(self, object_ids: Iterable[str], now_s: float) -> str | None:
-        """Choose one object that failed before and has waited long enough; it is in flight then.
+        """Choose an object whose delay after failures is over, and mark it as in flight; None if none.
 
-        One at a time and apart from the others: whatever makes it fail must not fail them too. Who failed
-        least often is first, so that an object that always fails keeps back none that failed beside it once.
+        Retries are sent one at a time and apart from other objects, so that the cause of the failure does not
+        affect these. The object with the fewest failures is first. So an object that always fails does not
+        delay the retry of one that failed once.
         """
         self._expire(now_s)
         due = [
@@ -102,18 +103,18 @@ class HoldbackQueue:
         return chosen
 
     def succeeded(self, object_ids: Iterable[str]) -> None:
-        """The models came; they may be asked for again if they are ever needed again."""
+        """Remove objects whose models arrived; they can be requested again later."""
         for object_id in object_ids:
             self._entries.pop(object_id, None)
 
     def failed(self, object_ids: Iterable[str], now_s: float) -> None:
-        """The request failed or had no model for these objects: hold them back for a while."""
+        """Hold back objects whose request failed or whose model was missing."""
         for object_id in object_ids:
             failures = self._entries[object_id].failures + 1 if object_id in self._entries else 1
             self._entries[object_id] = _Entry(False, now_s + self._backoff.after(failures), failures)
 
     def retain(self, object_ids: Iterable[str]) -> None:
-        """Forget failures of all other objects: they left the catalogue, or nobody wants them any more."""
+        """Delete the failures of all other objects, which are no longer wanted or in the catalogue."""
         wanted = frozenset(object_ids)
         self._entries = {
             object_id: entry
@@ -122,7 +123,7 @@ class HoldbackQueue:
         }
 
     def next_retry_s(self, now_s: float) -> float | None:
-        """Seconds until something that failed or went silent may be asked for again; None if nothing."""
+        """Seconds until the next retry or expiry of a request in flight; None if there is neither."""
         if not self._entries:
             return None
         return max(0.0, min(entry.until_s for entry in self._entries.values()) - now_s)

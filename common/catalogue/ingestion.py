@@ -1,4 +1,4 @@
-"""Taking a folder of reference images into a catalogue: in parallel, resumable, with a report.
+"""Ingests a folder of reference images into a catalogue: in parallel, resumable, with a report.
 
 ::
 
@@ -6,9 +6,9 @@
     DIR/references/mona-lisa__2.jpg    a second view of the same object
     DIR/objects.csv                    optional, here or beside the images: object_id,label and any columns
 
-The way is the same whatever the target is, a database or a running cloud: batches of files are read,
-what the target already has is passed over, the rest is handed to the target. Each batch is durable when it is
-done. A crash loses at most the batches in flight, and running again goes on from there.
+The steps are the same for a database and for a running cloud: files are read in batches, objects that the
+target already has are skipped, and the others are sent to the target. A completed batch is durable. A crash
+loses at most the batches in progress; the next run continues from there.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from nearsight.common.recognition.images import read_image_file
 
 BATCH_OBJECTS = 16
 BATCH_BYTES = 8 * 2**20
-"""A batch ends with the object that reaches either limit: bounds memory and the work that can be lost."""
+"""Limits of a batch; the object that reaches one of them is the last. They bound memory and the work a crash
+loses."""
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".avif"}
 )
-"""Files taken for images. Not all can be decoded: those that cannot are reported, not passed over."""
+"""Suffixes of files treated as images. Some cannot be decoded; these are reported instead of ignored."""
 
 _VIEW = re.compile(r"(?P<object_id>.+)__(?P<view>\d+)")
 _LAYOUT = "name a folder of images, or one that holds them in references/"
@@ -42,7 +43,10 @@ _LAYOUT = "name a folder of images, or one that holds them in references/"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An image that could not be used. ``rejected``: the object did not go in, as it has no other."""
+    """An image that could not be used.
+
+    ``rejected``: the object was not ingested, because it has no usable image.
+    """
 
     object_id: str
     path: Path | None
@@ -52,7 +56,7 @@ class Problem:
 
 @dataclass(slots=True)
 class IngestionReport:
-    """What became of a folder."""
+    """Result of ingesting a folder."""
 
     total: int
     added: list[str] = field(default_factory=list)
@@ -63,32 +67,32 @@ class IngestionReport:
 
     @property
     def rejected(self) -> list[str]:
-        """Ids of the objects that did not go in."""
+        """Ids of the objects that were not ingested."""
         return [problem.object_id for problem in self.problems if problem.rejected]
 
     @property
     def done(self) -> int:
-        """Objects dealt with."""
+        """Number of objects processed."""
         return len(self.added) + len(self.replaced) + len(self.unchanged) + len(self.rejected)
 
     def include(self, other: IngestionReport | PutOutcome) -> None:
-        """Add the ids of another report, or of a batch, to this one."""
+        """Add the ids of another report, or of a batch, to this report."""
         self.added += other.added
         self.replaced += other.replaced
         self.unchanged += other.unchanged
 
 
 class IngestionTarget(Protocol):
-    """A catalogue that objects can be put into, wherever it is."""
+    """A catalogue that stores objects: a database or a running cloud."""
 
     def stored(self) -> Mapping[str, str]:
-        """Content hash by id of what need not be put again."""
+        """Content hashes by id of objects that need not be put again."""
 
     def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
         """Train and store objects. Called from several threads."""
 
     def finish(self) -> None:
-        """Return when everything that was put is stored for good."""
+        """Wait until all objects that were put are durable."""
 
 
 def ingest_folder(
@@ -99,32 +103,32 @@ def ingest_folder(
     allow_similar: bool = False,
     progress: Progress = lambda _done, _total: None,
 ) -> IngestionReport:
-    """Take all objects of a folder into a target.
+    """Ingest all objects of a folder into a target.
 
     Parameters
     ----------
     folder : Path
-        In the layout that this module states.
+        In the layout described in the module's docstring.
     target : IngestionTarget
-        The database or the running cloud that they go to.
+        The database or the running cloud that stores the objects.
     threads : int
-        Batches in work at the same time.
+        Number of batches processed in parallel.
     allow_similar : bool
-        Take pictures that are there under another id, too.
+        Also accept pictures that exist under another id.
     progress : callable
         Called in this thread after each batch.
 
     Returns
     -------
     IngestionReport
-        With ``interrupted`` set if Ctrl-C came: batches that were begun are then finished, no more are begun.
+        ``interrupted`` is set after Ctrl-C: batches in progress are finished, and no more are started.
 
     Raises
     ------
     NotFound, InvalidArgument
         If the folder cannot be ingested at all; see `read_reference_folder`.
     NearsightError
-        If the target fails. What was done before stays.
+        If the target fails. Completed batches are kept.
     """
     objects, without_image = read_reference_folder(folder)
     total = len(objects) + len(without_image)
@@ -152,9 +156,10 @@ def ingest_folder(
 
 
 class _Batches:
-    """The batches of one ingestion that are in work or done.
+    """The batches of one ingestion that are in progress or done.
 
-    The report is made of them only at the end: an interruption may come between any two lines.
+    Their results are added to the report only at the end, because an interruption may occur between any two
+    statements.
     """
 
     def __init__(self, report: IngestionReport, progress: Progress) -> None:
@@ -163,7 +168,7 @@ class _Batches:
         self.all: list[Future[IngestionReport]] = []
 
     def wait_for_room(self, running: int) -> None:
-        """Return when at most so many are in work; raise what a batch raised, however soon it did."""
+        """Wait until at most ``running`` batches are in progress; raises the error of a batch that failed."""
         while True:
             pending = [batch for batch in self.all if not batch.done()]
             self.show_progress()
@@ -196,7 +201,7 @@ def _size_bytes(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
-        return 0  # it went away; reading it will say so
+        return 0  # the file was deleted; reading it reports the error
 
 
 def _ingest_batch(
@@ -249,12 +254,12 @@ def _read_images(item: Reference) -> tuple[dict[Path, bytes], list[Problem]]:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One object of the catalogue with the images to learn it from."""
+    """One object of the catalogue with its reference images."""
 
     object_id: str
     """Unique within the folder."""
     label: str
-    """What a person calls the object; the id if nothing better is known."""
+    """Name of the object for users; the id if the table has none."""
     paths: tuple[Path, ...]
     """One image per view; at least one."""
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -267,14 +272,14 @@ def read_reference_folder(folder: Path) -> tuple[tuple[Reference, ...], tuple[st
     Returns
     -------
     objects, without_image
-        By id; and ids that ``objects.csv`` lists without there being an image.
+        The objects in the order of their ids, and the ids in ``objects.csv`` that have no image.
 
     Raises
     ------
     NotFound
-        If there is no such folder, or no image in it.
+        If the folder does not exist or has no image.
     InvalidArgument
-        If it is a file, two files are the same view of one object, or ``objects.csv`` is malformed.
+        If the path is a file, two files are the same view of one object, or ``objects.csv`` is malformed.
     """
     if not folder.is_dir():
         if folder.exists():

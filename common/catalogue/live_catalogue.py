@@ -1,8 +1,8 @@
-"""A catalogue that changes while it serves: an immutable recognizer, rebuilt aside and swapped.
+"""A catalogue that changes while it serves: an immutable recognizer, rebuilt in the background and swapped.
 
-Readers take `recognizer` and never wait. A change goes to the store first, then into the next index: one
-thread per catalogue builds it, and all changes that come in meanwhile share the build after. Whoever must
-know that a change can be recognised waits for its revision.
+Readers use `recognizer` and never block. A change is written to the store first and then enters the next
+index. One thread per catalogue builds the indexes; all changes during a build share the next one. A caller
+that needs a change to be recognisable waits for its revision.
 """
 
 from __future__ import annotations
@@ -36,23 +36,26 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 
 UNASKED_BUILD_SHARE = 0.25
-"""Most of one core's time for indexes while nobody waits for a revision; who waits gets it at once."""
+"""Maximum share of one core for building indexes while no caller waits for a revision. For a waiting caller,
+the build starts at once."""
 
 RETIREMENT_S = 5.0
-"""How long a replaced recognizer is kept. Freeing the index of 500 objects takes most of a second: by then no
-request uses it any more, and the builder pays for it, not the last request that held it."""
+"""Time for which a replaced recognizer is kept [s]. Freeing the index of 500 objects takes most of a second.
+After this time no request uses it any more, so the builder thread frees it instead of the last request."""
 
 MOST_UNINDEXED = 64
-"""So many objects, or a quarter of those in the index, may wait for the next index before more are put."""
+"""Objects (or a quarter of those in the index, if more) that may wait for the next index before `put`
+blocks."""
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Content:
-    """All models of one revision, by id, with their digests; the index of it may still be built.
+    """All models of one revision, by id, with their digests; their index may still be under construction.
 
-    ``damaged`` says why the models of further ids cannot be read: these are not served until they come again.
+    ``damaged`` gives the reason why further models cannot be read, by id. These are not served until they are
+    added again.
     """
 
     models: Mapping[str, ObjectModel]
@@ -63,17 +66,17 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """Where a catalogue stands."""
+    """State of a catalogue and its index."""
 
     objects: int
-    """In the newest content."""
+    """Number of objects in the newest content."""
     revision: int
     indexed_revision: int
-    """Of the newest content, and of the recognizer that answers."""
+    """Revision of the newest content, and of the recognizer in use."""
     last_build_ms: float
-    """Time that the last index took; 0 before the first."""
+    """Duration of the last build of the index [ms]; 0 before the first."""
     problem: str
-    """Why the last index could not be built; empty if it could."""
+    """Why the last build of the index failed; empty if it succeeded."""
     damaged: tuple[str, ...]
     """Ids of objects whose models cannot be read."""
 
@@ -84,20 +87,20 @@ class LiveCatalogue:
     Parameters
     ----------
     name : str
-        Of the catalogue in the store. It need not exist yet: then it is empty, at revision 0.
+        Name in the store. A catalogue that does not exist yet is empty, at revision 0.
     store : CatalogueStore
-        Where it is kept.
+        Holds the catalogue.
     settings : RecognitionSettings
-        For the index.
+        Settings of the index.
     build : callable
-        Makes a recognizer of models; tests slow it down.
+        Builds a recognizer from models; replaceable in tests.
     clock : Clock
-        For the time that an index takes.
+        Measures the duration of builds.
 
     Attributes
     ----------
     recognizer : ObjectRecognizer
-        What answers now. Immutable: whoever holds it may go on using it.
+        The recognizer in use. Immutable: it stays valid after it was replaced.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class LiveCatalogue:
         self._putting = threading.Lock()
         self._changed = threading.Condition()
         self.content = Content({}, 0, {}, {})
-        """The newest content, which the recognizer may not hold yet."""
+        """The newest content; its models may not be in the recognizer yet."""
         self.recognizer, self._indexed_revision = build((), settings), 0
         self._tried_revision = 0
         self._problem = ""
@@ -133,7 +136,7 @@ class LiveCatalogue:
 
     @property
     def state(self) -> IndexState:
-        """Where the catalogue stands."""
+        """State of the catalogue and its index."""
         with self._changed:
             return IndexState(
                 len(self.content.models),
@@ -145,12 +148,14 @@ class LiveCatalogue:
             )
 
     def load(self, progress: Progress = lambda _done, _total: None) -> None:
-        """Read everything from the store, build the first index in this thread, and start the builder.
+        """Read the catalogue, build the first index in this thread, and start the builder thread.
 
         Raises
         ------
         NotFound
             If the store has no such catalogue.
+        InternalError
+            If the index cannot be built.
         """
         self._apply(self._store.changes_since(self.name, 0, progress))
         self._build_next()
@@ -159,11 +164,11 @@ class LiveCatalogue:
         self.start()
 
     def start(self) -> None:
-        """Start the builder without loading anything: for a catalogue that is new."""
+        """Start the builder thread without loading; for a new catalogue."""
         self._thread.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Stop the builder; whoever still waits for an index gets `Unavailable`."""
+        """Stop the builder thread; callers that wait for an index get `Unavailable`."""
         with self._changed:
             self._stopping = True
             waiting, self._waiting = self._waiting, []
@@ -176,10 +181,10 @@ class LiveCatalogue:
     def put(
         self, objects: Sequence[TrainedObject], by: Author = LOCAL_AUTHOR, *, allow_similar: bool = False
     ) -> PutOutcome:
-        """Store new or changed objects and have them indexed. Durable on return; see `when_current`.
+        """Store new or changed objects and schedule the next index. Durable on return; see `when_current`.
 
-        Each is compared with the catalogue (`look_alikes`); twins of others are rejected, unless
-        ``allow_similar``.
+        Each object is compared with the catalogue (`look_alikes`). Twins of other objects are rejected,
+        unless ``allow_similar``.
         """
         content = self.content
         stored = self._store.objects(self.name) if content.revision else ()
@@ -189,7 +194,7 @@ class LiveCatalogue:
         new = [one for one in objects if one not in same]
         indexed = self._index_for_comparison()
         alike = {one.model.object_id: indexed.resembling(one.model, one.photos) for one in new}
-        with self._putting:  # what one thread stores, the next one compares with
+        with self._putting:  # each thread must compare with the objects that others stored before
             while True:
                 content = self.content
                 accepted, rejected = compare(
@@ -204,7 +209,7 @@ class LiveCatalogue:
                     return replace(outcome, rejected=tuple(rejected))
 
     def _index_for_comparison(self) -> ObjectRecognizer:
-        """An index that lacks not too many of the objects."""
+        """An index that contains enough of the objects; waits for the next one if too many are missing."""
         content, indexed = self.content, self.recognizer.models
         missing = sum(indexed.get(name) is not model for name, model in content.models.items())
         if missing > max(MOST_UNINDEXED, len(indexed) // 4):
@@ -212,7 +217,7 @@ class LiveCatalogue:
         return self.recognizer
 
     def remove(self, object_ids: Iterable[str], by: Author = LOCAL_AUTHOR) -> RemoveOutcome:
-        """Remove objects from the store and from the next index.
+        """Remove objects from the store and schedule the next index.
 
         Raises
         ------
@@ -224,15 +229,16 @@ class LiveCatalogue:
         return outcome
 
     def refresh(self) -> None:
-        """Take over what the store holds beyond the revision known here, whoever wrote it.
+        """Apply all changes in the store after the known revision, from any process.
 
-        Own changes come back the same way, so what serves is always what a restart would load.
+        Changes of this process are applied in the same way, so the served content is always what a restart
+        would load.
         """
         with self._refreshing:
             self._apply(self._store.changes_since(self.name, self.content.revision))
 
     def when_current(self, revision: int) -> Future[int]:
-        """A future of the revision that serves, done as soon as that is at least ``revision``.
+        """A future of the revision in service, done when that is at least ``revision``.
 
         Raises (in the future)
         ----------------------
@@ -284,7 +290,7 @@ class LiveCatalogue:
         return self._stopping or self.content.revision > self._tried_revision
 
     def _rest(self) -> bool:
-        """Wait until the next index is due: a stream of changes must not keep a core busy. False: stopped."""
+        """Wait until the next index is due, so that frequent changes do not occupy a core. False: stopped."""
         with self._changed:
             rest_s = self._rest_until_s - self._clock.monotonic()
             self._changed.wait_for(lambda: self._stopping or bool(self._waiting), timeout=rest_s)
@@ -297,9 +303,9 @@ class LiveCatalogue:
         built: ObjectRecognizer | None = None
         problem = ""
         try:
-            # In the order of ids, as after a restart: ties are then always broken alike.
+            # Sorted by id, as after a restart, so that ties are always resolved in the same way.
             built = self._build([models[key] for key in sorted(models)], self._settings)
-        except Exception as error:  # noqa: BLE001  whatever a backend raises: the old index goes on serving
+        except Exception as error:  # noqa: BLE001  whatever a backend raises, the old index stays in use
             problem = str(error) if isinstance(error, NearsightError) else repr(error)
             self._log.error("index not built, the old one serves", revision=revision, exc_info=True)
         ended_s = self._clock.monotonic()

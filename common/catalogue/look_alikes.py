@@ -1,12 +1,13 @@
-"""Look-alikes: every new picture is looked up in the catalogue before it goes in.
+"""Look-alikes: every new picture is compared with the catalogue before it is added.
 
-What is found is one of two things. A *twin* is the same picture under another id. Beside each other neither
-would get votes, and both would be unknown. So the newcomer is refused; or both are taken as one, and the
-answer is one of them. A *rival* is another picture that shares a part: a face, a frame, the band of a series.
-A tier that holds both tells them apart. One that lacks a rival must not answer with the object unless the
-evidence is clear (`ObjectRecognizer`). So models carry their rivals, with the inliers that these gave.
+The comparison finds two kinds. A *twin* is the same picture under another id. In one index, neither of them
+would get votes, and both would be unknown. So the new object is rejected; or, if allowed, both are treated as
+one object, and either is the answer. A *rival* is another picture with a common part: a face, a frame, the
+banner of a series. A tier that holds both distinguishes them. A tier that lacks a rival must not answer with
+the object unless the evidence is clear (`ObjectRecognizer`). So models contain their rivals, with the number
+of inliers between them.
 
-Rivals are mutual. The store keeps them so when objects come, change and go.
+Rivals are mutual. The store maintains this when objects are added, changed or removed.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer, Res
 from nearsight.common.recognition.settings import RecognitionSettings
 
 TWIN_SHARE = 0.15
-"""`agreeing_share` from which on two pictures are the same. Measured with 52 pictures, the lowest value of
-each: half or a third of the size 0.27, JPEG of quality 20 0.28, cropped to 80 % 0.18. The highest value of
-629 different pictures, for two films of a series: 0.072."""
+"""`agreeing_share` from which two pictures count as the same. Measured with 52 pictures, the lowest value of
+each variant: half or a third of the size 0.27, JPEG of quality 20 0.28, cropped to 80 % 0.18. The highest
+value between 629 different pictures was 0.072, for two films of a series."""
 
 _TWIN = (
     "its picture is that of {twin!r} ({share:.0%} of the features agree): keep one of the two, or take both "
@@ -39,27 +40,29 @@ def compare(
     *,
     allow_similar: bool,
 ) -> tuple[list[TrainedObject], list[Rejection]]:
-    """Find twins and rivals of new objects, in the catalogue and among each other.
+    """Find twins and rivals of new objects, in the catalogue and among the new objects.
 
     Parameters
     ----------
     objects : sequence of TrainedObject
-        They replace those of the same id.
+        New objects; they replace those with the same ids.
     models : mapping of str to ObjectModel
         The catalogue.
     alike : mapping of str to mapping of str to Resemblance
-        What ``indexed`` has that resembles each new object: most of the work, done before.
+        For each new object, the similar objects of ``indexed``. Computed by the caller, because this takes
+        the most time.
     indexed : ObjectRecognizer
-        Of most of the models. Outdated ones in it do not matter; those that it lacks are compared here.
+        An index of most of the models. Outdated models in it are ignored; missing ones are compared here.
     settings : RecognitionSettings
-        Of the catalogue.
+        Settings of the catalogue.
     allow_similar : bool
-        Take twins, too.
+        Whether to accept twins.
 
     Returns
     -------
     accepted, rejected
-        Objects with their rivals; of two twins among the new objects the first is accepted.
+        Accepted objects with their rivals, and rejections. Of two twins among the new objects, the first is
+        accepted.
     """
     new = {item.model.object_id: item.model for item in objects}
     others = {name: model for name, model in models.items() if name not in new}

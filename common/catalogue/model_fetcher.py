@@ -1,13 +1,13 @@
-"""The model fetcher: brings missing object models from the next tier, lazily, in the background.
+"""The model fetcher: fetches missing object models from the next tier, lazily, in the background.
 
 Lazy model-fetching (section 3.5.3) and the holdback queue (section 3.5.4) of the dissertation.
 
-What to ask for now is the decision of the `HoldbackQueue`. Everything here runs in the background thread.
+The `HoldbackQueue` decides which models to request. Everything runs in the background thread.
 
-With ``overtake``, a request that takes far longer than others did is overdue. Its place goes to the next one,
-and its objects are held back like failed ones, each to be asked for by itself later: whatever keeps one model
-from coming keeps no other from it, neither behind it nor in the same request. If the answer comes after all,
-it is used.
+With ``overtake``, a request that takes far longer than earlier ones is overdue. The next request is then sent
+in its place. The objects of the overdue request are held back as after a failure, and each is later requested
+separately. So the cause of the delay does not block other models, neither in later requests nor in the same
+one. If the response arrives after all, it is used.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _OVERDUE_TIMES = 4.0
 _LEAST_OVERDUE_S = 2.0
 _NEWEST_WEIGHT = 0.2
 _MOST_OPEN = 16
-"""Requests that may be open at a time, overdue ones included, for each that may be in flight."""
+"""Maximum number of open requests, overdue ones included, per request that may be in flight."""
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A request for models, until it is answered."""
+    """A request for models."""
 
     object_ids: tuple[str, ...]
     sent_s: float
@@ -45,35 +45,35 @@ class _Request:
 
 
 class ModelSource(Protocol):
-    """Where models come from: a client of some Catalogue service."""
+    """A source of models: a client of a Catalogue service."""
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
-        """Ask for object models; the future ends within ``timeout_s``."""
+        """Request object models; the future ends within ``timeout_s``."""
 
 
 class ReadModelSource(Protocol):
-    """Where models come from that need not be read any more: in a simulation."""
+    """A source of models that are already decoded; used in simulations."""
 
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float
     ) -> Future[FetchedModels]:
-        """Ask for object models; the future ends within ``timeout_s``."""
+        """Request object models; the future ends within ``timeout_s``."""
 
 
 class FetchLimits(Protocol):
-    """How much is fetched at once."""
+    """Limits of fetching."""
 
     @property
     def batch(self) -> int:
-        """Models per request."""
+        """Maximum number of models per request."""
 
     @property
     def parallel(self) -> int:
-        """Requests in flight, besides one for an object that failed before."""
+        """Maximum number of requests in flight, in addition to one retry."""
 
     @property
     def timeout_s(self) -> float:
-        """Longest wait for one request, in seconds."""
+        """Timeout of a request [s]."""
 
 
 class ModelFetcher:
@@ -82,26 +82,26 @@ class ModelFetcher:
     Parameters
     ----------
     catalogue : str
-        Its name.
+        Name of the catalogue.
     source : ModelSource or ReadModelSource
-        Where the models are.
+        Where the models are requested.
     background : BackgroundWorker
-        Runs everything here.
+        Runs all of this.
     settings : FetchLimits
-        Sizes and times.
+        Batch size, parallelism and timeout.
     clock : Clock
-        For the holdback queue.
+        Time for the holdback queue.
     arrived : callable
-        Takes what came, in the background thread; returns the objects whose models it cannot use, such as
-        those of an outdated version. They are held back like failed ones.
+        Receives the fetched models in the background thread. Returns the objects whose models are not usable,
+        such as outdated versions; these are held back as after a failure.
     failed : callable, optional
-        Takes objects that did not come and are held back for a while, in the background thread.
+        Receives the objects that are held back after a failure, in the background thread.
     overtake : bool
-        Whether others may overtake a request that is overdue. Not for a source that is slow on purpose, such
-        as one that waits until another device has fetched the model.
+        Whether other requests may overtake an overdue one. Not for a source that delays requests on purpose,
+        such as one that waits until another device has fetched the model.
     """
 
-    def __init__(  # noqa: PLR0913  its parts and its two listeners, at one place each
+    def __init__(  # noqa: PLR0913  its collaborators and two callbacks
         self,
         catalogue: str,
         source: ModelSource | ReadModelSource,
@@ -122,7 +122,7 @@ class ModelFetcher:
         self._arrived = arrived
         self._failed = failed
         self._log = get_logger("model-fetcher").bind(catalogue=catalogue)
-        # The call itself ends by its timeout; the queue's limit is a safeguard.
+        # The call has a timeout of its own; this limit is a safeguard.
         self._queue = HoldbackQueue(answer_within_s=2 * settings.timeout_s)
         self._wanted_by: dict[int, tuple[str, ...]] = {}
         self._wanted: tuple[str, ...] = ()
@@ -131,12 +131,12 @@ class ModelFetcher:
         self._retry_open = False
         self._typical_s: float | None = None
         self.in_flight = 0
-        """Objects that are being fetched; may be read by any thread."""
+        """Number of objects in flight; may be read from any thread."""
 
     def want(self, object_ids: Sequence[str], priority: int = 0) -> None:
-        """Fetch these objects, the most wanted first, and no longer what was wanted before.
+        """Set the objects to fetch at this priority, the most wanted first; replaces the previous list.
 
-        There is one list of wishes per priority; those of higher priorities are fetched first.
+        Lists of higher priorities are fetched first.
         """
         self._wanted_by[priority] = tuple(object_ids)
         self._merge_wishes()
@@ -144,11 +144,11 @@ class ModelFetcher:
         self._ask()
 
     def awaits(self, object_id: str) -> bool:
-        """Whether an object is wanted and may come soon."""
+        """Whether an object is wanted and not held back, so that its model may arrive soon."""
         return object_id in self._wanted and not self.holds_back(object_id)
 
     def holds_back(self, object_id: str) -> bool:
-        """Whether an object failed so recently that it is not asked for yet."""
+        """Whether an object failed recently and must not be requested yet."""
         return self._queue.holds_back(object_id, self._clock.monotonic())
 
     def _merge_wishes(self) -> None:
@@ -189,7 +189,7 @@ class ModelFetcher:
         return min(self._settings.timeout_s, max(_LEAST_OVERDUE_S, _OVERDUE_TIMES * self._typical_s))
 
     def _look_after(self, request: _Request) -> None:
-        """Treat a request that is still open as overdue."""
+        """Mark a request that is still open as overdue, and hold back its objects."""
         if request.answered:
             return
         self._make_room(request)
@@ -199,7 +199,7 @@ class ModelFetcher:
         self._ask()
 
     def _make_room(self, request: _Request) -> None:
-        """The next request may go out in its place."""
+        """Release the place of a request, so that the next one can be sent."""
         if request.overdue:
             return
         if request.retry:
@@ -232,7 +232,7 @@ class ModelFetcher:
     def _settle(self, fetched: FetchedModels) -> None:
         unusable = frozenset(self._arrived(fetched))
         came = frozenset(model.object_id for model in fetched.models) - unusable
-        # An answer with nothing but models left out would be the same the next time.
+        # A response in which everything was left out would be the same next time, so it counts as a failure.
         left_out = fetched.left_out if fetched.models else ()
         failed = [*unusable, *fetched.missing, *fetched.unreadable, *(set(fetched.left_out) - set(left_out))]
         self._queue.succeeded([*came, *left_out])

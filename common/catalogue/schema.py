@@ -1,7 +1,7 @@
-"""The tables of a database of catalogues, version by version.
+"""The tables of a catalogue database, version by version.
 
-A change of the tables is a further step at the end: files of older versions are upgraded by the steps that
-they lack. So a step that was released is never edited.
+Each change of the tables is a further step at the end. Files of older versions are upgraded by the missing
+steps, so a released step is never edited.
 """
 
 from __future__ import annotations

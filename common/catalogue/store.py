@@ -1,8 +1,8 @@
-"""Durable memory: catalogues of trained objects in one SQLite file.
+"""The catalogue store: catalogues of trained objects in one SQLite file.
 
-Why SQLite: one file to copy and back up, transactions, and a second process (an ingestion beside a running
-daemon) is safe. Write-ahead logging lets readers go on while one writer commits; ``synchronous=FULL`` makes
-a commit survive a killed process and a power cut alike.
+Why SQLite: a single file is easy to copy and back up, it has transactions, and a second process may use it
+(such as an ingestion beside a running daemon). With write-ahead logging, reads continue during a commit. With
+``synchronous=FULL``, a commit survives a killed process and a power failure.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from nearsight.common.recognition.codec import object_model_from_bytes, object_m
 from nearsight.common.recognition.models import ObjectModel
 
 KEPT_LOG_ENTRIES = 1_000_000
-"""Older ones are deleted."""
+"""Maximum number of log entries; older ones are deleted."""
 
 
 class Author(NamedTuple):
-    """Who changes a catalogue: the name of a key and the key (Z85), which is empty without CURVE."""
+    """Author of a change: the name of the key and the public key (Z85), which is empty without CURVE."""
 
     name: str
     public_key: str = ""
 
 
 LOCAL_AUTHOR = Author("local")
-"""A program of this machine, which needs no key."""
+"""A program on this machine, which needs no key."""
 
 
 class LogEntry(NamedTuple):
-    """One change, as the log keeps it; ``object_id`` is empty if it is the catalogue that began or went."""
+    """One change in the log; ``object_id`` is empty if the catalogue itself was created or removed."""
 
     time_s: float
     author: str
@@ -59,12 +59,12 @@ class LogEntry(NamedTuple):
 
 
 _Rivals = dict[str, dict[str, int | None]]
-"""By object: what changes among its rivals; None: is none any more."""
+"""Changes of rivals by object: new inliers (or `TWIN`) by rival; None if it is no longer a rival."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What is known of an object without reading its model."""
+    """Summary of an object, available without reading its model."""
 
     object_id: str
     label: str
@@ -86,22 +86,23 @@ class CatalogueInfo:
 
 @dataclass(frozen=True, slots=True)
 class PutOutcome:
-    """What became of new objects."""
+    """Result of putting objects."""
 
     added: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
-    """Ids that were new, that replaced an older version, and that were there already just so."""
+    """Ids of objects that were new, that replaced an older version, and that were already stored
+    unchanged."""
     revision: int = 0
-    """Of the catalogue after it; 0 if there is none."""
+    """Revision of the catalogue afterwards; 0 if it does not exist."""
     rejected: tuple[Rejection, ...] = ()
     skipped: tuple[SkippedImage, ...] = ()
-    """What could not be trained, or was not to be stored."""
+    """Objects that could not be trained or were refused, and images that could not be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveOutcome:
-    """Ids that were removed and ids that were not there."""
+    """Ids that were removed, ids that did not exist, and the revision of the catalogue afterwards."""
 
     removed: tuple[str, ...]
     missing: tuple[str, ...]
@@ -110,33 +111,33 @@ class RemoveOutcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """What happened to a catalogue after a revision."""
+    """Changes of a catalogue after a given revision."""
 
     written: tuple[ObjectModel, ...]
-    """Models that were written."""
+    """Models that were added or replaced."""
     removed: frozenset[str]
-    """Ids that were removed."""
+    """Ids of objects that were removed."""
     revision: int
-    """After all this."""
+    """Revision after these changes."""
     damaged: Mapping[str, str] = field(default_factory=dict)
-    """Why models that were written cannot be read, by id."""
+    """Why some of the written models cannot be read, by id."""
 
 
 class CatalogueChanged(Exception):
-    """Somebody else changed the catalogue meanwhile: look at it again."""
+    """Another writer changed the catalogue in the meantime: read it again."""
 
 
 class CatalogueStore(DatabaseFile):
-    """Catalogues in one SQLite file; safe to use from several threads and beside other processes.
+    """Catalogues in one SQLite file; safe for use by several threads and processes.
 
     Parameters
     ----------
     path, create, or_read_only
-        As `DatabaseFile`.
+        As for `DatabaseFile`.
     max_catalogues : int
-        How many there may be; more in the file already are kept.
+        Maximum number of catalogues; if the file has more, they are kept.
     clock : Clock
-        The time in the log.
+        Time stamps of the log.
 
     Raises
     ------
@@ -158,13 +159,13 @@ class CatalogueStore(DatabaseFile):
         self._clock = clock
 
     def catalogues(self) -> tuple[CatalogueInfo, ...]:
-        """All catalogues, by name."""
+        """All catalogues, sorted by name."""
         query = """SELECT name, count(object_id), catalogues.revision FROM catalogues
                    LEFT JOIN objects ON catalogue = name WHERE NOT removed GROUP BY name ORDER BY name"""
         return tuple(CatalogueInfo(*row) for row in self.rows(query))
 
     def objects(self, catalogue: str) -> tuple[StoredObject, ...]:
-        """Summaries of a catalogue's objects, by id.
+        """Summaries of a catalogue's objects, sorted by id.
 
         Raises
         ------
@@ -185,18 +186,18 @@ class CatalogueStore(DatabaseFile):
         *,
         at: int | None = None,
     ) -> PutOutcome:
-        """Add or replace objects in one transaction; create the catalogue if there is none of that name.
+        """Add or replace objects in one transaction; create the catalogue if it does not exist.
 
-        An object whose content and training are those stored is left alone, unless its model is damaged:
-        repeating a call changes nothing. Rivals stay mutual: objects that are named as rivals, or no longer,
-        get a new version, too. When this returns, everything is on disk.
+        An object with the stored content and training is left unchanged, unless its model is damaged. So a
+        repeated call changes nothing. Rivals stay mutual: objects that become or cease to be rivals also get
+        a new version. The changes are durable on return.
 
         Raises
         ------
         InvalidArgument
-            If a name cannot be used, or there are as many catalogues as there may be.
+            If a name is not valid, or the maximum number of catalogues is reached.
         CatalogueChanged
-            If ``at`` is given, and the catalogue is there, but not at this revision (any more).
+            If ``at`` is given and the existing catalogue has another revision.
         """
         check_catalogue_name(catalogue)
         for item in objects:
@@ -257,10 +258,10 @@ class CatalogueStore(DatabaseFile):
         return RemoveOutcome(tuple(removed), tuple(missing), revision)
 
     def remove_catalogue(self, catalogue: str, by: Author = LOCAL_AUTHOR) -> int:
-        """Remove a catalogue with all its objects in one transaction; returns how many these were.
+        """Remove a catalogue with all its objects in one transaction; returns the number of objects.
 
-        Its revision and the versions of its objects go on if a catalogue of this name begins again: what
-        other tiers keep of the old one is then never taken for the new one.
+        If a catalogue of this name is created again, its revision and the versions of its objects continue.
+        So other tiers never confuse cached data of the old catalogue with the new one.
 
         Raises
         ------
@@ -281,12 +282,12 @@ class CatalogueStore(DatabaseFile):
         return objects
 
     def note_network(self, by: Author, name: str, version: int, done: str) -> None:
-        """Write into the log what somebody did with a network."""
+        """Write an action on a network into the log."""
         with self.transaction():
             self._log(by, name, version, [(done, "the network")])
 
     def log(self, catalogue: str = "", last: int = 100) -> tuple[LogEntry, ...]:
-        """The last changes of one catalogue, or of all, in the order in which they were made."""
+        """The last ``last`` changes of one catalogue (of all if empty), in chronological order."""
         query = """SELECT * FROM (
                        SELECT number, time_s, author, public_key, catalogue, revision, action, object_id
                        FROM log WHERE ? IN (catalogue, '') ORDER BY number DESC LIMIT ?
@@ -296,16 +297,16 @@ class CatalogueStore(DatabaseFile):
     def changes_since(
         self, catalogue: str, revision: int, progress: Callable[[int, int], None] = lambda _done, _total: None
     ) -> Changes:
-        """What was written and removed after ``revision``; everything for revision 0.
+        """Objects written and removed after ``revision``; all objects for revision 0.
 
         Parameters
         ----------
         catalogue : str
             Name of the catalogue.
         revision : int
-            Last revision that the caller knows.
+            Last revision that the caller has.
         progress : callable
-            Called with the models read so far and their total.
+            Called with the number of models read so far and the total.
 
         Raises
         ------
@@ -331,18 +332,18 @@ class CatalogueStore(DatabaseFile):
             return Changes(tuple(written), frozenset(row[0] for row in removed), latest, damaged)
 
     def damaged(self, catalogue: str) -> frozenset[str]:
-        """Ids of a catalogue whose models cannot be read; reads all of them."""
+        """Ids of a catalogue's objects whose models cannot be read; reads all models."""
         with self.reading() as connection:
             rows = connection.execute(f"SELECT {_MODEL} FROM objects WHERE catalogue = ?", (catalogue,))
             return frozenset(row[0] for row in rows if not isinstance(_model_in(row), ObjectModel))
 
     def outdated(self, training: str) -> Mapping[str, int]:
-        """How many objects have another training than this one, by catalogue; only where there are any."""
+        """Number of objects whose training differs from ``training``, by catalogue; without zeros."""
         query = "SELECT catalogue, count(*) FROM objects WHERE training != ? GROUP BY catalogue"
         return dict(self.rows(query, training))
 
     def data_version(self) -> int:
-        """A number that changes when another connection, in this or any process, has committed."""
+        """A number that changes when another connection, in any process, has committed."""
         ((version,),) = self.rows("PRAGMA data_version")
         return int(version)
 
@@ -354,7 +355,7 @@ class CatalogueStore(DatabaseFile):
         return int(revisions[catalogue])
 
     def _begin(self, catalogue: str) -> bool:
-        """Make sure that there is a catalogue of this name; whether there was none."""
+        """Create the catalogue unless it exists; returns whether it was created."""
         known = [name for (name,) in self.rows("SELECT name FROM catalogues WHERE NOT removed")]
         if catalogue in known:
             return False
@@ -390,10 +391,10 @@ class CatalogueStore(DatabaseFile):
         )
 
     def _tell_rivals(self, catalogue: str, changes: _Rivals, revision: int) -> None:
-        """Write a new version of the objects whose rivals change by this."""
+        """Write a new version of the objects whose rivals change."""
         for object_id, changed in changes.items():
             model = self._model(catalogue, object_id)
-            if model is None:  # removed, too
+            if model is None:  # the rival was removed as well
                 continue
             rivals = {name: value for name, value in {**model.rivals, **changed}.items() if value is not None}
             if rivals != model.rivals:
@@ -405,7 +406,7 @@ class CatalogueStore(DatabaseFile):
                 )
 
     def _model(self, catalogue: str, object_id: str) -> ObjectModel | None:
-        """A model; None if it is not there, or damaged: it is then ingested again."""
+        """A model; None if it does not exist or is damaged, so that it is ingested again."""
         query = f"SELECT {_MODEL} FROM objects WHERE catalogue = ? AND object_id = ?"
         for row in self.rows(query, catalogue, object_id):
             if isinstance(model := _model_in(row), ObjectModel):
@@ -417,7 +418,7 @@ _MODEL = "object_id, label, version, views, model"
 
 
 def _model_in(row: tuple[Any, ...]) -> ObjectModel | str:
-    """The model in the columns `_MODEL` of a row, or why it is damaged."""
+    """The model in the columns `_MODEL` of a row, or the reason why it is damaged."""
     *said, data = row
     if not isinstance(data, bytes):
         return "no model is stored"

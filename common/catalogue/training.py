@@ -1,7 +1,7 @@
-"""Objects as they come in: what they and their catalogues may be called, and how their images become models.
+"""New objects: limits of names and metadata, and training of object models from their images.
 
-Both ways into a catalogue, a folder on disk and the AddObjects call, meet here. One broken image never stops
-the others.
+Used by both ways of adding objects, a folder on disk and the AddObjects call. A damaged image does not affect
+the other images.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.settings import RecognitionSettings
 
 MAX_CATALOGUES = 64
-"""Each in service has a thread and an index."""
+"""Default limit. Each catalogue in service has a thread and an index."""
 
 MAX_IMAGES_PER_OBJECT = 64
 MAX_OBJECT_ID_CHARACTERS = 200
@@ -30,10 +30,12 @@ MAX_LABEL_CHARACTERS = 1_000
 MAX_METADATA_CHARACTERS = 16_384
 
 TRAINING_GENERATION = 3
-"""Raise when training gives other models for equal settings: they are then trained again when ingested."""
+"""Increment when training produces other models for equal settings; objects are then retrained when
+ingested."""
 
 PHOTOGRAPHED_VIEWS = 4
-"""Of an object, of which `as_photographed` is looked up: many views differ as photos do."""
+"""Number of views per object that are compared `as_photographed`. Several views already differ as photos
+do."""
 
 _SMALLER, _BLUR_PX = 0.55, 1.6
 _TURNED_DEGREES, _TURNED_SIZE = 18.0, 0.85
@@ -42,12 +44,13 @@ _CATALOGUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def check_catalogue_name(name: str) -> str:
-    """Return ``name`` if it can name a catalogue.
+    """Return ``name`` if it is a valid name of a catalogue.
 
     Raises
     ------
     InvalidArgument
-        If it is empty, too long or holds anything but letters, digits, ``.``, ``_`` and ``-``.
+        If it is empty, too long, has characters other than letters, digits, ``.``, ``_`` and ``-``, or does
+        not start with a letter or digit.
     """
     if not _CATALOGUE_NAME.fullmatch(name):
         raise InvalidArgument(
@@ -58,7 +61,7 @@ def check_catalogue_name(name: str) -> str:
 
 
 def check_room(catalogues: int, most: int) -> None:
-    """Raise `InvalidArgument` if there are so many catalogues that no further one may begin."""
+    """Raise `InvalidArgument` if the number of ``catalogues`` has reached the maximum ``most``."""
     if catalogues >= most:
         raise InvalidArgument(
             f"there are {catalogues} catalogues, and may be {most}: no further one begins",
@@ -67,12 +70,12 @@ def check_room(catalogues: int, most: int) -> None:
 
 
 def choose_catalogue(name: str, known: Iterable[str]) -> str:
-    """``name`` if there is such a catalogue; the only one there is, if ``name`` is empty.
+    """``name`` if this catalogue exists; if ``name`` is empty, the only existing one.
 
     Raises
     ------
     NotFound
-        If there is none of that name.
+        If the catalogue does not exist, or ``name`` is empty and there is none.
     InvalidArgument
         If ``name`` is empty and there are several.
     """
@@ -87,7 +90,7 @@ def choose_catalogue(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_catalogue(name: str, known: Iterable[str]) -> NotFound:
-    """The error for a catalogue that does not exist; it names those that do."""
+    """The error for a catalogue that does not exist; lists existing ones."""
     names = sorted(known)
     advice = (
         f"there are: {', '.join(names[:20])}"
@@ -98,12 +101,12 @@ def unknown_catalogue(name: str, known: Iterable[str]) -> NotFound:
 
 
 def check_object(object_id: str, label: str, metadata: Mapping[str, str]) -> None:
-    """Check what describes an object before it is trained and stored.
+    """Check the description of an object before it is trained and stored.
 
     Raises
     ------
     InvalidArgument
-        If the id is empty, too long or not printable, or label or metadata are too long.
+        If the id is empty, too long or not printable, or if label or metadata are too long.
     """
     if not object_id or len(object_id) > MAX_OBJECT_ID_CHARACTERS or not object_id.isprintable():
         raise InvalidArgument(
@@ -121,7 +124,7 @@ def check_object(object_id: str, label: str, metadata: Mapping[str, str]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class NewObject:
-    """An object to train: who it is, and the bytes of its images, one per view."""
+    """An object to train: its description, and the bytes of its images, one per view."""
 
     object_id: str
     label: str
@@ -130,10 +133,10 @@ class NewObject:
 
     @property
     def content_hash(self) -> str:
-        """Hash of images, label and metadata (XXH3, 128 bits); equal for equal content only."""
+        """Hash of images, label and metadata (XXH3, 128 bits); differs if any of them differs."""
         metadata = [part for item in sorted(self.metadata.items()) for part in item]
         texts = [text.encode("utf-8", "surrogatepass") for text in (self.label, *metadata)]
-        digest = xxhash.xxh3_128(len(texts).to_bytes(8, "little"))  # where the texts end and images begin
+        digest = xxhash.xxh3_128(len(texts).to_bytes(8, "little"))  # marks the boundary of texts and images
         for part in (*texts, *self.images):
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
@@ -142,21 +145,21 @@ class NewObject:
 
 @dataclass(frozen=True, slots=True)
 class TrainedObject:
-    """An object as it goes into the store."""
+    """An object ready for the store."""
 
     model: ObjectModel
     """Its version is assigned by the store."""
     content_hash: str
-    """Of everything the caller gave: images, label, metadata. Equal hashes mean that nothing changed."""
+    """Hash of the images, label and metadata; equal hashes mean that nothing changed."""
     training: str
-    """Fingerprint of the settings that it was trained with."""
+    """Fingerprint of the settings used in training."""
     photos: tuple[Features, ...] = ()
-    """The object as photos would show it: only to be compared with others, and not stored."""
+    """Features of simulated photos of the object; used only for comparison with others, and not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """An object that did not go in, and why."""
+    """An object that was refused, with the reason."""
 
     object_id: str
     reason: str
@@ -164,7 +167,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class SkippedImage:
-    """An image that could not be used, of an object that went in with its others; ``image`` counts from 0."""
+    """An image that could not be used, of an object with other usable images; ``image`` counts from 0."""
 
     object_id: str
     image: int
@@ -173,7 +176,7 @@ class SkippedImage:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOutcome:
-    """What became of some new objects."""
+    """Result of training new objects."""
 
     trained: tuple[TrainedObject, ...]
     rejected: tuple[Rejection, ...]
@@ -186,7 +189,7 @@ class ObjectTrainer:
     Parameters
     ----------
     settings : RecognitionSettings
-        Those that matter to training are in `fingerprint`.
+        Those that affect training are part of `fingerprint`.
     extractor : FeatureExtractor, optional
         Default: ORB with the threshold of ``settings``.
     """
@@ -197,7 +200,7 @@ class ObjectTrainer:
 
     @property
     def fingerprint(self) -> str:
-        """Names the extractor and the settings that decide what a trained model looks like."""
+        """Name of the extractor and the settings that determine a trained model."""
         settings = self.settings
         return (
             f"{type(self._extractor).__name__} generation={TRAINING_GENERATION} "
@@ -206,7 +209,7 @@ class ObjectTrainer:
         )
 
     def train(self, objects: Sequence[NewObject]) -> TrainingOutcome:
-        """Train each object from those of its images that can be used; reject it if there is none."""
+        """Train each object from its usable images; reject it if it has none."""
         trained: list[TrainedObject] = []
         rejected: list[Rejection] = []
         skipped: list[SkippedImage] = []
@@ -235,7 +238,7 @@ class ObjectTrainer:
             try:
                 image = load_image(data, self.settings.limits)
                 views.append(train_view(item.object_id, image, self.settings, self._extractor))
-            except InvalidArgument as error:  # InvalidImage and ImageTooLarge among them
+            except InvalidArgument as error:  # includes InvalidImage and ImageTooLarge
                 problems.append(SkippedImage(item.object_id, number, str(error)))
                 continue
             if len(views) <= PHOTOGRAPHED_VIEWS:
@@ -245,10 +248,10 @@ class ObjectTrainer:
 
 
 def as_photographed(image: GrayImage) -> tuple[GrayImage, ...]:
-    """A picture from farther away, out of focus, and turned: look-alikes that it hides itself come out.
+    """Variants of a picture (smaller, out of focus, rotated), used to find look-alikes that it does not show.
 
-    Measured with 629 pictures: each of the three found rivals that the picture did not (decision 033).
-    Perspective, light, and all at once found next to none.
+    Measured with 629 pictures: each variant found rivals that the original picture did not (decision 033).
+    Changes of perspective or light, and all changes combined, found almost none.
     """
     width, height = image.size
 
