@@ -1,4 +1,4 @@
-"""One device among its peers: presence, routing and the key-value store, wired together."""
+"""A device in the peer network: combines presence, routing and the key-value store."""
 
 from __future__ import annotations
 
@@ -41,32 +41,33 @@ LEAVE = _PEERS.methods_by_name["Leave"]
 RESEND_EVERY_S = 2.0
 GOODBYE_S = 0.5
 ASK_EVERY_S = 0.5
-"""For reports, peers are asked what they hold so often at most."""
+"""Minimum time between two queries of peers for reports [s]."""
 ASK_WITHIN_S = 0.3
-"""A report waits so long for what peers say, then shows what they said before."""
+"""Maximum time that a report waits for answers of peers [s]; without an answer it shows the previous one."""
 TIER = "peer"
 _HEARTBEAT_S = 3600.0
-"""Of the server. Presence says who is there; this only ends connections of devices that vanished. At 5 s, by
-default, heartbeats among 20 idle devices had 14 times the bytes of their beacons."""
+"""Heartbeat period of the server [s]. Presence detects departures; heartbeats only close connections of
+devices that vanished. With the default of 5 s, heartbeats between 20 idle devices caused 14 times the bytes
+of their beacons."""
 
 
 class PeerNode:
-    """A device among its peers.
+    """A device in the peer network.
 
     Parameters
     ----------
     settings : PeerSettings
         Address, keys, limits.
     device_id : str
-        Name for people.
+        Name of the device for people.
     clock : Clock
         The time.
     rng : random.Random or None
-        Node id without keys, incarnation, jitter; by default seeded by the system.
+        For the node id without keys, the incarnation and jitter; by default seeded by the system.
     services : sequence of Service
         Further services for peers, e.g. models.
     held : callable or None
-        How many models this device can hand out.
+        Returns the number of models that this device can provide.
     traffic : TrafficByPeer or None
         Bytes by peer, to which ``services`` add theirs.
 
@@ -94,7 +95,7 @@ class PeerNode:
         rng = rng or random.SystemRandom()
         self.identity = own = Identity.of(settings, rng)
         self.node_id = own.node_id
-        """This device."""
+        """The node id of this device."""
         self._watchers: list[Callable[[], None]] = []
         self._asked_s = float("-inf")
         self._said: dict[NodeId, tuple[PingReply, float]] = {}
@@ -119,7 +120,7 @@ class PeerNode:
         self._timers = BackgroundWorker(clock, "peers-timers")
         self._calls = ReplicaCalls(self.route, self._service, settings, clock, self._timers, rng)
         self.store = KVStore(self._calls, rng)
-        """What the devices hold together."""
+        """The key-value store that the devices share."""
         self._server = RpcServer(
             [PeersService(self._describe, self._discovery), self._service, *services],
             tier=TIER,
@@ -134,7 +135,7 @@ class PeerNode:
 
     @property
     def endpoint(self) -> str:
-        """Where peers reach this device, its port resolved."""
+        """The endpoint of this device for peers, with its actual port."""
         return self.settings.advertise or self._server.endpoint
 
     def start(self) -> None:
@@ -143,7 +144,7 @@ class PeerNode:
         Raises
         ------
         AddressInUse, ConfigurationError
-            If the address cannot be listened on.
+            If the server cannot listen on the address.
         """
         self._server.start()
         self._started = True
@@ -157,12 +158,12 @@ class PeerNode:
             raise
 
     def stop(self, grace_s: float = 2.0) -> None:
-        """Hand over what peers should hold now, say goodbye and end; safe to call twice.
+        """Hand over the entries of this node, announce the departure and stop; safe to call twice.
 
         Parameters
         ----------
         grace_s : float
-            How long that may take; 0: go without a word, as if the device lost its power.
+            Maximum duration [s]; 0: stop without any message, as in a power failure.
         """
         if self._stopped or not self._started:
             return
@@ -173,7 +174,7 @@ class PeerNode:
             self._handover.leave(deadline.remaining_s())
             self._say_goodbye(min(grace_s, GOODBYE_S))
         self.store.close()
-        if hands_over:  # what was written meanwhile; from now on no write succeeds, as nobody would have it
+        if hands_over:  # entries written meanwhile; from now on all writes fail
             self._handover.leave(deadline.remaining_s())
         self._server.stop(min(grace_s, GOODBYE_S))
         self._discovery.stop(farewell=grace_s > 0)
@@ -182,28 +183,28 @@ class PeerNode:
         self._timers.stop(self.settings.read_timeout_s)
 
     def peers(self) -> tuple[Peer, ...]:
-        """The peers that are there, suspects among them."""
+        """The live peers, including suspects."""
         return self._discovery.peers()
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Have ``changed`` called, on a thread of presence, whenever peers came or went; it must not wait."""
+        """Call ``changed`` on a thread of presence whenever peers joined or left; it must not block."""
         self._watchers.append(changed)
 
     def synchronised(self) -> bool:
-        """Whether all peers have handed over what belongs here, given who is there."""
+        """Whether all peers have handed over the entries for this node, in the current view."""
         return self._cluster.synchronised(self._cluster.view.digest)
 
     def held_keys(self) -> tuple[str, ...]:
-        """The keys of all entries that are here, deleted ones included."""
+        """The keys of all entries held here, including deleted ones."""
         return self._shared.keys()
 
     @property
     def beacon_counters(self) -> BeaconCounts:
-        """Beacons so far."""
+        """Counters of beacons since the start."""
         return self._discovery.beacon_counts
 
     def report(self) -> PeersReport:
-        """Describe this node and its peers, which are asked before and have a moment to answer."""
+        """A report about this node and its peers. The peers are queried first, with a short timeout."""
         discovery, entries = self._discovery, self._shared.entries
         self._ask_what_peers_hold()
         complete = "complete" if self.synchronised() else "incomplete for now"
@@ -238,7 +239,7 @@ class PeerNode:
         self._said = {node: before[node] for node in calls.keys() & before.keys()} | said
 
     def _as_it_said(self, peer: Peer) -> Peer:
-        """A peer with its last answer to a report, if that is of the process that is there now."""
+        """A peer with its last answer to a query for reports, unless it restarted since."""
         reply, round_trip_s = self._said.get(peer.node_id, (None, 0.0))
         if reply is None or reply.incarnation != peer.incarnation:
             return peer
@@ -265,7 +266,7 @@ class PeerNode:
             except NearsightError as error:
                 begun.set_exception(error)
 
-        # Aside: the system may take many seconds for a name, and presence has others to watch.
+        # In a thread of its own: resolving a name may take many seconds, and must not block presence.
         threading.Thread(target=begin, name="peers-name", daemon=True).start()
         return flat(begun)
 
@@ -279,7 +280,7 @@ class PeerNode:
         return then(call, _ping_reply)
 
     def _peers_changed(self, peers: tuple[Peer, ...]) -> None:
-        """On the thread of presence."""
+        """Update connections, routing and hand-over. Called on the thread of presence."""
         before = self._cluster.view
         view = View.of(
             self.node_id, self.identity.incarnation, ((peer.node_id, peer.incarnation) for peer in peers)

@@ -1,4 +1,4 @@
-"""What a device reports about its peers to a person: `nearsight peers`."""
+"""Report of a device about its peers, for `nearsight peers`."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from nearsight.device.peers.store.service import ServedCounts
 from nearsight.protos import peers_pb2
 
 HOLDS = "holds"
-"""The fact that says also whether a node's keys are complete."""
+"""Name of the fact with the number of entries and whether a node's keys are complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """One peer."""
+    """One peer in a report."""
 
     node_id: NodeId
-    """Who."""
+    """Its node id."""
     device_id: str
     endpoint: str
     state: str
-    """Name, address, and "live", "suspect" or "joining"."""
+    """Name of the device, endpoint, and "live", "suspect" or "joining"."""
     heard_s_ago: float
     present_s: float
-    """Since its last sign of life, and since it joined."""
+    """Seconds since its last sign of life, and since it joined."""
     keys: int
     store_bytes: int
     models: int
-    """What it holds, by its own account when it was last asked."""
+    """Keys, bytes of entries and models that it held, according to its last answer."""
     sent_bytes: int
     received_bytes: int
-    """Messages to and from it, without the headers of the network."""
+    """Bytes of messages to and from it, without network headers."""
     round_trip_ms: float
-    """Of its last ping."""
+    """Round-trip time of its last ping."""
 
     @classmethod
     def of(cls, peer: Peer, traffic: Traffic, since: Callable[[float], float]) -> PeerStatus:
-        """A peer now; ``since`` tells how many seconds ago a time was."""
+        """The current status of a peer; ``since`` returns the seconds since a time of `Peer`."""
         said = peer.reply or PingReply(peer.node_id, 0)
         return cls(
             node_id=peer.node_id,
@@ -70,7 +70,7 @@ class PeerStatus:
 
 
 _PEER_FIELDS = tuple(field.name for field in fields(PeerStatus))
-"""In `peers.proto` they have the same names."""
+"""The fields have the same names in `peers.proto`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def report_from_proto(message: peers_pb2.PeersReport) -> PeersReport:
     Raises
     ------
     InvalidMessage
-        If it names no node.
+        If it contains an invalid node id.
     """
     if not all(is_node_id(number) for number in (message.node_id, *(p.node_id for p in message.peers))):
         raise InvalidMessage("a report of peers without the id of a node")
@@ -116,12 +116,12 @@ def report_from_proto(message: peers_pb2.PeersReport) -> PeersReport:
 
 
 class PeerReportsService(Service):
-    """Answers `nearsight peers`.
+    """Serves the report for `nearsight peers`.
 
     Parameters
     ----------
     report : callable
-        Makes the report.
+        Creates the report.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = peers_pb2.DESCRIPTOR.services_by_name["PeerReports"]
@@ -130,13 +130,13 @@ class PeerReportsService(Service):
         self._report = report
 
     def get_peers(self, request: peers_pb2.GetPeersRequest, context: CallContext) -> peers_pb2.PeersReport:
-        """The report now."""
+        """The current report."""
         del request, context
         return report_to_proto(self._report())
 
 
 def presence_facts(beacons: BeaconCounts, presence: MembershipCounts) -> list[tuple[str, str]]:
-    """What happened to beacons and peers, for a person, in display order."""
+    """Counters of beacons and peers as facts for people, in display order."""
     return [
         ("beacons sent", f"{beacons.sent}, {beacons.sent_bytes} bytes, {beacons.send_errors} not sent"),
         ("beacons heard", f"{beacons.received}, {beacons.received_bytes} bytes"),
@@ -152,7 +152,7 @@ def presence_facts(beacons: BeaconCounts, presence: MembershipCounts) -> list[tu
 def store_facts(
     store: StoreCounts, client: ClientCounts, served: ServedCounts, handover: HandoverCounts
 ) -> list[tuple[str, str]]:
-    """What happened to the entries of the store, for a person, in display order."""
+    """Counters of the store as facts for people, in display order."""
     return [
         ("let go", f"{store.expired} expired, {store.evicted} evicted, {store.refused} refused"),
         ("reads", f"{client.reads}, {client.own_reads} answered here, {client.hedged_reads} asked twice"),
@@ -169,17 +169,17 @@ OFF = "it shares with nobody: recognizer.peers or recognizer.prefetch is not ena
 
 @dataclass(frozen=True, slots=True)
 class DevicePeers:
-    """What one device said about its peers, or why it said nothing."""
+    """The report of one device about its peers, or the error."""
 
     endpoint: str
-    """As asked."""
+    """The endpoint that was queried."""
     report: PeersReport | None = None
     """None if there was no answer."""
     error: str = ""
-    """Why there was none."""
+    """The reason if there was no answer."""
 
     def to_json(self) -> dict[str, object]:
-        """The fields; ids as people see them, facts as a mapping."""
+        """The fields; ids in the format for people, facts as a mapping."""
         if self.report is None:
             return {"endpoint": self.endpoint, "error": self.error}
         return {
@@ -196,7 +196,7 @@ class DevicePeers:
 def ask_peers(
     endpoints: Sequence[str], *, timeout_s: float, security: Securities = None
 ) -> tuple[DevicePeers, ...]:
-    """Ask all device daemons, at the endpoints where applications connect; see `ask_all`."""
+    """Query all device daemons, at the endpoints where applications connect; see `ask_all`."""
     return ask_all(
         endpoints,
         peers_pb2.DESCRIPTOR.services_by_name["PeerReports"].methods_by_name["GetPeers"],

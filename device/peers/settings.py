@@ -1,4 +1,4 @@
-"""What may be set about sharing with devices nearby."""
+"""Settings for sharing with devices nearby."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LISTEN = re.compile(r"tcp://(?:\[[^\]]+\]|[^:\[\]/]+):(?:\d{1,5}|\*)")
 
 
 class StaticPeer(NamedTuple):
-    """A peer that is looked for without broadcast; the name of its key, empty without keys."""
+    """A peer that is pinged without broadcast, with the name of its key (empty without keys)."""
 
     name: str
     endpoint: str
@@ -38,43 +38,46 @@ class PeerSettings(SettingsGroup):
     listen: str = "tcp://127.0.0.1:0"
     """Address on which peers are served. Beyond loopback it needs keys."""
     advertise: str = ""
-    """tcp://HOST:PORT under which peers reach this device, if it is not where its packets come from."""
+    """Endpoint tcp://HOST:PORT under which peers reach this device. Empty: the address that its packets come
+    from."""
     broadcast: str = ""
-    """IPv4 address that beacons go to. Empty: 127.255.255.255 on loopback, else 255.255.255.255, or that of
-    each network where ``listen`` names none; "off": no beacons."""
+    """IPv4 address to which beacons are sent. Empty: 127.255.255.255 on loopback, else 255.255.255.255, or
+    the broadcast address of each network if ``listen`` is unspecified (0.0.0.0); "off": no beacons."""
     beacon_port: int = Field(default=7400, ge=1, le=65_535)
     """UDP port of the beacons; the same on all devices."""
     period_s: Seconds = 5.0
     """Seconds between two beacons."""
     departure_s: Seconds = 15.0
-    """A peer that was silent for so many seconds is pinged, and dropped if it does not answer."""
+    """Seconds of silence after which a peer is pinged, and dropped if it does not answer."""
     ping_timeout_s: Seconds = 0.9
-    """Longest wait for the answer to a ping; a peer that was there is pinged twice before it is dropped."""
+    """Timeout of a ping [s]; a known peer is pinged twice before it is dropped."""
     static: tuple[str, ...] = ()
-    """Peers that are looked for without broadcast: "tcp://HOST:PORT", with keys "NAME@tcp://HOST:PORT"."""
+    """Peers that are pinged without broadcast: "tcp://HOST:PORT", with keys "NAME@tcp://HOST:PORT"."""
     max_peers: int = Field(default=128, ge=1, le=4096)
-    """Most devices to share with; more are ignored."""
+    """Maximum number of peers; further devices are ignored."""
     secret_key_file: _UserPath | None = None
-    """Secret key of this device, from `nearsight keys`; needed with ``allowed``. None: as elsewhere."""
+    """Secret key of this device, from `nearsight keys`; needed with ``allowed``. None: the key that the
+    device uses for edges, if it has one."""
     allowed: _UserPath | None = None
     """Folder with the public key (*.key) of every device to share with. Needed to listen beyond loopback."""
     replicas: int = Field(default=2, ge=1, le=64)
-    """Devices that hold each key."""
+    """Number of devices that hold each key."""
     memory_bytes: int = Field(default=16 * MEBIBYTE, ge=0)
-    """Most bytes that are held for the group."""
+    """Maximum bytes of entries that this device holds for the group."""
     max_keys: int = Field(default=20_000, ge=0)
-    """Most keys that are held for the group."""
+    """Maximum number of keys that this device holds for the group."""
     value_limit_bytes: int = Field(default=MEBIBYTE, ge=1)
-    """Longest value of one key; larger ones are refused."""
+    """Maximum size of the value of a key; larger values are refused."""
     read_timeout_s: Seconds = 2.0
-    """Longest wait for a read or a write, over all devices that are asked."""
+    """Timeout of a read or a write [s], over all devices that are asked."""
     hedge_s: Seconds = 0.25
-    """After so many seconds without an answer to a read, the next device is asked as well."""
+    """Seconds without an answer to a read after which the next device is asked as well."""
     share: Literal["redirect", "direct", "off"] = "redirect"
-    """How models are shared: the store names who holds them, it holds them itself, or not at all."""
+    """How models are shared. "redirect": the store names the devices that hold them; "direct": the store
+    holds the models themselves; "off": not at all."""
     adapt: bool = False
-    """Learn from photos how objects look in the light of the place, and share that: asked where the models
-    themselves find nothing, and believed only if they confirm it."""
+    """Learn from photos how objects look in the light of the place, and share these features. They are used
+    if the object models recognise nothing, and the models must confirm their answers."""
 
     @model_validator(mode="after")
     def _is_consistent(self) -> PeerSettings:
@@ -95,13 +98,13 @@ class PeerSettings(SettingsGroup):
         return self
 
     def with_key(self, own: str | Path | None) -> PeerSettings:
-        """These, with the secret key that the device has elsewhere, if they need one and name none."""
+        """These settings with the device's other secret key ``own``, if they need a key and have none."""
         if self.allowed is None or self.secret_key_file is not None or own is None:
             return self
         return self.model_copy(update={"secret_key_file": Path(own)})
 
     def static_peers(self) -> tuple[StaticPeer, ...]:
-        """The static peers, taken apart.
+        """The static peers, parsed.
 
         Raises
         ------

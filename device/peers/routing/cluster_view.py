@@ -1,10 +1,10 @@
-"""Which nodes are there, as one node sees it, and whether that node's keys are complete.
+"""The view of one node: the nodes of the cluster, and whether this node's keys are complete.
 
-Nodes that see the same nodes agree on the place of each key without talking. A `View` is what one of them
-sees; its digest tells two views apart. After every change each node offers to all others the entries that
-belong there, and then reports *complete* for the view by its digest. A node is *synchronised* when every
-other node has reported complete for the view that it has itself: only then is a missing key known not to
-exist. Nodes that see different peers for a while are not synchronised with each other; nothing else happens.
+Nodes with equal views compute the same replicas for each key without communication. The digest of a `View`
+identifies it. After every change each node offers to all others the entries that they should hold, and then
+reports *complete* for the view by its digest. A node is *synchronised* when every other node has reported
+complete for the view of this node. Only then does a missing entry prove that the key does not exist. Nodes
+with different views are not synchronised with each other for a while; this has no other effect.
 """
 
 from __future__ import annotations
@@ -23,73 +23,73 @@ _MOST_STRANGERS = 4096
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The nodes that one of them sees, itself among them."""
+    """The nodes that one node has as members, including itself."""
 
     incarnations: Mapping[NodeId, int]
-    """The process behind each node."""
+    """The incarnation of each node."""
     nodes: frozenset[NodeId]
-    """All of them."""
+    """All nodes."""
     digest: int
     """Equal for equal nodes and incarnations; never 0."""
 
     @classmethod
     def of(cls, own: NodeId, incarnation: int, others: Iterable[tuple[NodeId, int]]) -> View:
-        """The view of node ``own``, which sees ``others``, each with its incarnation."""
+        """The view of node ``own`` with its peers ``others``, each with its incarnation."""
         incarnations = {own: incarnation, **{node: number for node, number in others if node != own}}
         packed = b"".join(struct.pack(">QQ", *item) for item in sorted(incarnations.items()))
         return cls(incarnations, frozenset(incarnations), xxhash.xxh3_64_intdigest(packed) or 1)
 
 
 class ClusterView:
-    """What one node sees, and whether the others have offered it everything. Thread-safe.
+    """The current view of one node, and the completion reports of the others. Thread-safe.
 
     Parameters
     ----------
     own : NodeId
-        That node.
+        This node.
     view : View
-        The nodes that it sees at first.
+        Its first view.
     """
 
     def __init__(self, own: NodeId, view: View) -> None:
         self.own = own
         self.view = view
-        """Who is there."""
+        """The current view."""
         self.synchronised_view: View | None = None
-        """The same, if this node's keys are complete."""
+        """The current view if this node's keys are complete, else None."""
         self._lock = threading.Lock()
         self._completed: dict[NodeId, int] = {}
         self._refresh()
 
     def update(self, view: View) -> None:
-        """Other nodes are there now."""
+        """Replace the view after the membership changed."""
         with self._lock:
             for node in self.view.nodes - view.nodes:
-                # Not those that are not seen yet: they may be through before they are.
+                # Reports of nodes that are not yet in the view are kept: a node may report before it is seen.
                 self._completed.pop(node, None)
             self.view = view
             self._refresh()
 
     def complete(self, node: NodeId, view_digest: int) -> None:
-        """Node ``node`` has offered everything that belongs here, given the view named."""
+        """Record that ``node`` has offered all entries for this node in the view with this digest."""
         with self._lock:
             if node in self.view.nodes or len(self._completed) < _MOST_STRANGERS:
                 self._completed[node] = view_digest
             self._refresh()
 
     def forget(self) -> None:
-        """This node was asleep: what the others said may be outdated."""
+        """Discard all reports, as they may be outdated after this device was suspended."""
         with self._lock:
             self._completed.clear()
             self._refresh()
 
     def synchronised(self, view_digest: int) -> bool:
-        """Whether this node's keys are complete, for a node that sees the view named."""
+        """Whether this node's keys are complete, for a node with this view."""
         view = self.synchronised_view
         return view is not None and view.digest == view_digest
 
     def missing(self) -> tuple[NodeId, ...]:
-        """The nodes that have yet to offer everything."""
+        """The nodes that have not reported completion for the current view."""
         with self._lock:
             return tuple(self._missing())
 

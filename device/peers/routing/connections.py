@@ -1,10 +1,10 @@
-"""Connections to peers: one channel to each over one socket, keys checked, bytes counted.
+"""Connections to peers: one channel to each over a common socket; checks keys and counts bytes.
 
-With keys, a peer is the node that proves to own the key from which its id follows; without, the node that
-answers at the address. Presence is watched elsewhere, so connections have no heartbeats, and a call to a peer
-that is gone fails at once. A connection may be dead without notice (this device slept, or its address
-changed); therefore a ping connects anew, and its connection replaces one that failed. Connecting with keys is
-costly, so the connection over which a peer was found is kept for later calls.
+With keys, a peer is the node that proves to own the key from which its id is derived; without keys, the node
+that answers at the address. Presence monitors the peers, so connections have no heartbeats, and a call to a
+dropped peer fails at once. A connection may be dead without an error (after this device was suspended, or its
+address changed). Therefore a ping opens a new connection, which replaces a broken one. Connecting with keys
+is expensive, so the connection over which a peer was found is kept for later calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nearsight.device.peers.presence.identity import Identity, NodeId, shown
 from nearsight.device.peers.settings import PeerSettings
 
 HEARD_EVERY_S = 0.5
-"""An answer is a sign of life; presence is told so often at most, unless the peer was in doubt."""
+"""Minimum time between two reports of a peer's answers to presence [s], unless the peer was in doubt."""
 MESSAGE_OVERHEAD_BYTES = 64 * 1024
 _REMEMBERED_PEERS = 8192
 _SPARE_CHANNELS = 64
@@ -46,20 +46,20 @@ class Traffic:
 
 
 class TrafficByPeer:
-    """Bytes of messages to and from each peer, also while it is gone for a time. Thread-safe."""
+    """Bytes of messages to and from each peer; kept while a peer is absent. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sums: LRUCache[NodeId, Traffic] = LRUCache(_REMEMBERED_PEERS)
 
     def add(self, node: NodeId, sent_bytes: int, received_bytes: int) -> None:
-        """Count a call to a node, or one that it made."""
+        """Add the bytes of a call to a node, or of a call from it."""
         with self._lock:
             so_far = self._sums.get(node, Traffic())
             self._sums[node] = Traffic(so_far.sent_bytes + sent_bytes, so_far.received_bytes + received_bytes)
 
     def of(self, node: NodeId) -> Traffic:
-        """So far, with one node."""
+        """The sums for one node."""
         with self._lock:
             return self._sums.get(node, Traffic())
 
@@ -74,9 +74,9 @@ class PeerConnection:
     broken: bool = False
     """The last call on it failed."""
     slow: bool = False
-    """The peer owes an answer for longer than answers take; another one should be asked as well."""
+    """The peer has exceeded the usual response time; another peer should be asked as well."""
     told_s: float = float("-inf")
-    """When presence was last told that the peer answers."""
+    """Time of the last report to presence that the peer answers."""
 
 
 class PeerConnections:
@@ -87,13 +87,13 @@ class PeerConnections:
     own : Identity
         This device, and the keys of its peers.
     settings : PeerSettings
-        Own key, limits, times.
+        Secret key, limits, timeouts.
     clock : Clock
         Time of deadlines.
     discovery : Discovery
-        Told which peers answer, and which could not be reached or did not answer in time.
+        Receives answers of peers and failed calls as signs of presence or absence.
     traffic : TrafficByPeer
-        Told of the bytes of calls.
+        Receives the bytes of calls.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class PeerConnections:
             max_attempts=1,
             max_message_bytes=max_message_bytes(settings),
         )
-        # However many peers: one thread, and one descriptor for each connection.
+        # One thread for all peers, and one descriptor for each connection.
         self._group = ChannelGroup(clock=clock, transport=Transport(ask_why=False))
         self._lock = threading.Lock()
         self._links: dict[NodeId, PeerConnection] = {}
@@ -125,12 +125,12 @@ class PeerConnections:
         self._log = get_logger("peers.connections")
 
     def update(self, peers: Iterable[tuple[NodeId, str]]) -> list[Channel]:
-        """Hold connections to these peers, each at its address, and to no others.
+        """Hold connections to these peers, each at its endpoint, and to no others.
 
         Returns
         -------
         list of Channel
-            Those to the others, to be closed once everybody knows that they are gone.
+            The channels of dropped connections. Close them after all components have processed the change.
         """
         wanted = dict(peers)
         with self._lock:
@@ -143,7 +143,7 @@ class PeerConnections:
                     try:
                         channel = self._spare.pop((node, endpoint), None) or self._open(node, endpoint)
                         self._links[node] = PeerConnection(node, endpoint, channel)
-                    except NearsightError as error:  # its key was taken away since it joined
+                    except NearsightError as error:  # its key was removed after it joined
                         self._log.warning("no connection to a peer", node=shown(node), reason=str(error))
         return [link.channel for link in dropped]
 
@@ -169,12 +169,12 @@ class PeerConnections:
     def probe(
         self, node: NodeId | None, endpoint: str, method: MethodDescriptor, request: Message, timeout_s: float
     ) -> Future[Reply]:
-        """Begin a call to an address over a new connection, whether or not a peer is known there.
+        """Start a call to an endpoint over a new connection, whether or not a peer is known there.
 
         Raises
         ------
         NearsightError
-            If the node's key is not known, or the address is none.
+            If the node's key is not known, or the endpoint is not valid.
         """
         channel = self._open(node, endpoint)
         future = channel.call(method, request, timeout_s=timeout_s)
@@ -191,7 +191,7 @@ class PeerConnections:
         blobs: Sequence[Buffer] = (),
         catalogue: str = "",
     ) -> Future[Reply]:
-        """Begin a call to a peer; fails with `Unavailable` if it is not there."""
+        """Start a call to a peer; fails with `Unavailable` if it is not connected."""
         link = self._links.get(node)
         if link is None:
             return failed(_absent(node))
@@ -201,12 +201,12 @@ class PeerConnections:
         return future
 
     def ask(self, node: NodeId, method: MethodDescriptor, request: Message, *, timeout_s: float) -> Reply:
-        """Call a peer and wait; here a missing answer says nothing about presence, as the wait may be short.
+        """Call a peer and block. A timeout is not reported to presence, as it may be short.
 
         Raises
         ------
         NearsightError
-            As the peer answered, or the call failed.
+            The error that the peer returned, or of the call.
         """
         link = self._links.get(node)
         if link is None:
@@ -224,12 +224,12 @@ class PeerConnections:
         return reply
 
     def is_slow(self, node: NodeId) -> bool:
-        """Whether the peer owes an answer for longer than answers take."""
+        """Whether the peer has exceeded the usual response time."""
         link = self._links.get(node)
         return link is not None and link.slow
 
     def mark_slow(self, node: NodeId, *, doubt: bool = True) -> None:
-        """The peer takes longer than answers take; with ``doubt`` so much longer that it may be gone."""
+        """Mark a peer as slow; with ``doubt``, report to presence that it may have left."""
         link = self._links.get(node)
         if link is not None:
             link.slow = True
@@ -237,13 +237,13 @@ class PeerConnections:
                 self._discovery.call_failed(node)
 
     def doubt_all(self) -> None:
-        """This device slept: no connection is known to work."""
+        """Mark all connections as broken, after this device was suspended or its address changed."""
         with self._lock:
             for link in self._links.values():
                 link.broken = True
 
     def close(self) -> None:
-        """End all connections; calls on them fail."""
+        """Close all connections; calls on them fail."""
         with self._lock:
             self._closed = True
             channels = [*(link.channel for link in self._links.values()), *self._spare.values()]
@@ -254,7 +254,7 @@ class PeerConnections:
         self._group.close()
 
     def _probed(self, node: NodeId | None, endpoint: str, channel: Channel, done: Future[Reply]) -> None:
-        """A ping ended: a new connection that works replaces a broken one, or is kept for later calls."""
+        """Handle the end of a ping: a working connection replaces a broken one, or is kept for later."""
         unused: Channel | None = channel
         if done.exception() is None:
             reply = done.result()
@@ -302,7 +302,7 @@ def says_absent(error: BaseException) -> bool:
 
 
 def max_message_bytes(settings: PeerSettings) -> int:
-    """The longest message between peers: one value of the largest size, or several small ones."""
+    """The maximum size of a message between peers: one value of maximum size, or several small ones."""
     return 2 * settings.value_limit_bytes + 16 * MESSAGE_OVERHEAD_BYTES
 
 

@@ -1,8 +1,8 @@
-"""Which devices are responsible for a key: all that see the same nodes agree (5.3.3.1, 5.4.2).
+"""Selects the devices responsible for a key: equal for all devices with the same view (5.3.3.1, 5.4.2).
 
-Rendezvous hashing (highest random weight): every device ranks the nodes that it sees for a key in the same
-order, without any agreement. When a node comes or goes, only the keys for which it ranks move. Nothing is
-forwarded: each call goes to its receiver directly.
+Rendezvous hashing (highest random weight): every device computes the same ranking of its view's nodes for a
+key, without communication. When a node joins or leaves, only the keys for which it is ranked high enough
+move. Messages are not forwarded: each call goes to its receiver directly.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _REMEMBERED_RANKINGS = 4096
 
 
 def rank(key: str, nodes: Collection[NodeId]) -> tuple[NodeId, ...]:
-    """All nodes, the one most responsible for the key first; whatever order they are given in.
+    """All nodes, the most responsible one for the key first; independent of their order in ``nodes``.
 
-    The weight of a node is the XXH3 of the key, seeded with the node's id.
+    The weight of a node is the XXH3 hash of the key, seeded with the node's id.
     """
     data, weight = key.encode(), xxhash.xxh3_64_intdigest
     weighted = [(weight(data, node), node) for node in nodes]
@@ -34,7 +34,7 @@ class KRoute:
     Parameters
     ----------
     cluster : ClusterView
-        Who is there.
+        The current view.
     connections : PeerConnections
         Carry the calls: ``call`` is `PeerConnections.call`.
     """
@@ -47,7 +47,7 @@ class KRoute:
         self._rankings: tuple[View, dict[str, tuple[NodeId, ...]]] = (cluster.view, {})
 
     def ranking(self, key: str, view: View | None = None) -> tuple[NodeId, ...]:
-        """All nodes for a key, the first responsible one first; in the present view unless one is given."""
+        """All nodes for a key, the most responsible one first; in the current view unless one is given."""
         view = view or self.cluster.view
         known_view, known = self._rankings
         if known_view is not view:
@@ -62,5 +62,5 @@ class KRoute:
         return ranking
 
     def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]:
-        """The ``count`` nodes responsible for a key, fewer if there are fewer; this one may be among them."""
+        """The ``count`` nodes responsible for a key, or all if there are fewer; may include this node."""
         return self.ranking(key)[:count]
