@@ -1,21 +1,21 @@
-"""The Optimizer of figure 3.5: which objects belong into the cache, and when a change is worth a snapshot.
+"""The Optimizer of figure 3.5: which objects the cache should hold, and when a change is worth a snapshot.
 
-How objects are chosen is a policy of the settings. The adaptive one minimises the expected latency; the
-others are the baselines that it is compared with.
+The settings choose a policy. The adaptive policy minimises the expected latency. The other policies are
+baselines for comparison.
 
-A snapshot costs fetched models and CPU time, and the optimum moves a little with every request. So a change
-is built by these rules, in order:
+A snapshot costs fetched models and CPU time, and every request moves the optimum a little. Therefore these
+rules decide, in this order, whether a change is built:
 
-1. objects that left the catalogue or were replaced there must go, whatever it costs;
-2. an empty cache is filled, and a filled one emptied, only if that saves ``indifference`` of the expected
-   latency: more than nothing once lookups turned out slower than they seemed;
-3. an object that belongs into the cache and was asked for since the last build enters at once if nothing
-   must leave for it, and from its second request on if something must: a newly popular object enters soon,
-   and two objects of equal popularity do not push each other out at every photo;
-4. any other change waits until it saves at least ``least_gain`` of the expected latency.
+1. objects that left the catalogue or were replaced there are removed, whatever the cost;
+2. an empty cache is filled, and a filled cache is emptied, only if this saves ``indifference`` of the
+   expected latency; this share is above 0 after lookups were slower than estimated;
+3. a wanted object that was requested since the last build enters at once if no object must leave for it.
+   Otherwise it enters from its second request on. Thus newly popular objects enter soon, and two objects of
+   equal popularity do not replace each other at every photo;
+4. any other change must save at least ``least_gain`` of the expected latency.
 
-Models arrive later than they are wanted, one after the other. So there are two judgements by the same rules:
-is the wanted cache worth its models, and is the part of it that is here worth a snapshot already.
+Models arrive one after the other, after the decision. Therefore the same rules are applied twice: is the
+wanted cache worth fetching its models, and are the available models of it already worth a snapshot?
 """
 
 from __future__ import annotations
@@ -32,70 +32,70 @@ from nearsight.edge.settings import CacheSettings
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Situation:
-    """What a decision rests on."""
+    """Inputs of a decision."""
 
     ranking: Ranking
-    """The estimated request distribution."""
+    """Estimated request distribution."""
     costs: Costs
     """f(k), recall(k) and L_miss."""
     recent: tuple[str, ...] = ()
-    """Objects that were asked for, the latest first."""
+    """Requested objects, latest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheState:
-    """The cache as it is."""
+    """Present state of the cache."""
 
     cached: Set[str]
-    """Objects in the snapshot that answers now."""
+    """Objects in the active snapshot."""
     outdated: Set[str]
-    """Those of them that left the catalogue or were replaced there."""
+    """Cached objects that left the catalogue or were replaced there."""
     asked: Mapping[str, int]
-    """Requests per object since that snapshot was built."""
+    """Requests per object since the last build."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheChange:
-    """A possible step to another set of cached objects."""
+    """A possible change to another set of cached objects."""
 
     worthwhile: bool
     """Whether to build the new snapshot."""
     why: str
-    """The rule that decided, for a person."""
+    """The rule that decided, as text for the user."""
     gain_ms: float = 0.0
-    """Expected latency saved per request; negative where objects must leave, 0 where it does not matter."""
+    """Expected saving per request [ms]; negative if objects must leave, 0 if it is not relevant."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStep:
-    """What follows from one look at the situation."""
+    """Result of one run of the optimizer."""
 
     decision: CacheSizeDecision
-    """What belongs into the cache."""
+    """The objects that the cache should hold."""
     wanted: tuple[str, ...] | None
-    """The new aim: keep the models of these objects, fetch what is not here. None: the aim stays."""
+    """New target: keep the models of these objects, and fetch missing ones. None: the target is unchanged."""
     build: frozenset[str] | None
-    """Build a snapshot of these objects, whose models are here. None: the snapshot stays."""
+    """Objects of a snapshot to build, whose models are available. None: the snapshot is unchanged."""
     shrinks: bool
-    """Whether the cache was larger than load and memory allow."""
+    """Whether the cache was larger than load and memory permit."""
     why: str
-    """Why to build, for a person."""
+    """Reason for the build, as text for the user."""
 
 
 class Optimizer:
-    """Decides, and remembers its aim and its last decision. Not thread-safe.
+    """Decides about the cache; stores its target and its last decision. Not thread-safe.
 
     Parameters
     ----------
     settings : CacheSettings
-        The policy and its numbers.
+        Policy and its parameters.
     """
 
     def __init__(self, settings: CacheSettings) -> None:
         self._settings = settings
         self._aim: frozenset[str] = frozenset()
         self.decision: CacheSizeDecision | None = None
-        """The last decision, None before the first."""
+        """Last decision; None before the first."""
 
     def next(
         self,
@@ -104,18 +104,18 @@ class Optimizer:
         state_of: Callable[[frozenset[str]], CacheState],
         held: Callable[[str], bool],
     ) -> CacheStep:
-        """Decide, and say what to do.
+        """Make a decision, and derive the next actions.
 
         Parameters
         ----------
         situation : Situation
-            What the decision rests on.
+            Inputs of the decision.
         k_max : int
-            Most objects that the settings, the load and the memory allow.
+            Maximum number of objects that settings, load and memory permit.
         state_of : callable
-            The cache as it is, seen with what is wanted.
+            Returns the present state of the cache, given the wanted objects.
         held : callable
-            Whether the model of an object is here.
+            Whether the model of an object is available.
         """
         self.decision = decision = self.decide(situation, k_max)
         wanted = frozenset(decision.object_ids)
@@ -131,12 +131,12 @@ class Optimizer:
         return CacheStep(decision, decision.object_ids if aims else None, build, shrinks, why)
 
     def why_empty(self, asked_for: int) -> str:
-        """Why the cache holds nothing, in one sentence for a person.
+        """Why the cache is empty, in one sentence for the user.
 
         Parameters
         ----------
         asked_for : int
-            Objects that somebody asked for.
+            Number of objects that were requested at least once.
         """
         decision = self.decision
         if self._settings.policy == "none":
@@ -154,11 +154,11 @@ class Optimizer:
         return why_nothing_is_kept("cloud", decision.terms, decision.alternatives.values())
 
     def decide(self, situation: Situation, k_max: int) -> CacheSizeDecision:
-        """What belongs into the cache now, at most ``k_max`` objects.
+        """Objects that the cache should hold now, at most ``k_max``.
 
-        The adaptive policy minimises equation 3.4 and takes the most popular objects. Only objects that
-        somebody asked for are candidates: models are fetched lazily (section 3.5.3), and the prior alone
-        would have an edge download catalogues that nobody near it looks at.
+        The adaptive policy minimises equation 3.4 and takes the most popular objects. Only objects with
+        requests are candidates, because models are fetched lazily (section 3.5.3). With the prior alone, an
+        edge would download catalogues that nobody uses there.
         """
         ranking, costs = situation.ranking, situation.costs
         if self._settings.policy == "adaptive":
@@ -167,9 +167,9 @@ class Optimizer:
         return _explained(self._settings.policy, self._baseline(situation, k_max), ranking, costs)
 
     def _baseline(self, situation: Situation, k_max: int) -> tuple[str, ...]:
-        """What another cache would hold, the most wanted object first.
+        """Content of a baseline's cache, the object with the highest priority first.
 
-        With an infinite half-life of the counts ``lfu`` is LFU proper; with another it is LFU with aging.
+        ``lfu`` is proper LFU if the half-life of counts is infinite; otherwise it is LFU with aging.
         """
         ranking, size = situation.ranking, min(self._settings.fixed_size, k_max)
         match self._settings.policy:
@@ -183,9 +183,9 @@ class Optimizer:
                 return ()
 
     def judge(self, state: CacheState, target: Set[str], situation: Situation) -> CacheChange:
-        """Decide whether to go from the present cache to ``target``: see the rules of this module.
+        """Decide whether to change the present cache to ``target``, by the rules of this module.
 
-        A baseline holds exactly what it says, whatever that costs: every difference is worth a snapshot.
+        Baselines hold exactly their choice: every difference is worth a snapshot.
         """
         entering, leaving = target - state.cached, state.cached - target
         if self._settings.policy != "adaptive":
@@ -210,7 +210,7 @@ class Optimizer:
 
 
 def _explained(policy: str, object_ids: tuple[str, ...], ranking: Ranking, costs: Costs) -> CacheSizeDecision:
-    """A baseline's choice with its terms of equation 2.3; more objects than described cost as the most."""
+    """A baseline's choice with its terms of equation 2.3; sizes beyond the profile cost as its largest."""
     k = min(len(object_ids), len(costs.lookup_ms) - 1)
     lookup_ms, recall, miss_ms = float(costs.lookup_ms[k]), float(costs.recall[k]), costs.miss_ms
     cached = min(1.0, ranking.probability_of(object_ids))

@@ -1,16 +1,16 @@
-"""What devices may ask for next, learnt from all of them, and what of that the edge fetches in advance.
+"""Prediction of the next objects of devices, and the choice of objects to prefetch.
 
-`MarkovEstimator` is the Markov Estimator of figure 4.5. `IdlePrefetch` chooses, while nobody asks, what the
-present devices are likely to look at next.
+`MarkovEstimator` is the Markov Estimator of figure 4.5; it learns from all devices. `IdlePrefetch` chooses,
+while the edge is idle, the probable next objects of the present devices.
 
-Popularity alone fills the cache with what many asked for. The first visitor of a section asks for what
-nobody did lately; the Markov model knows it from the visitors of other days. A few such objects join the
-snapshot as prefetched objects. They pay by the same rule as all others, recall · p · L_miss >
-f(k + 1) - f(k), with p from where the devices are now. Each is counted as useful, if it was asked for, or as
-wasted.
+Popularity alone fills the cache with objects of many requests. The first visitor of a section requests
+objects without recent requests; the Markov model predicts them from visitors of other days. A few such
+objects join the snapshot as prefetched objects. They follow the rule for all objects,
+recall · p · L_miss > f(k + 1) - f(k), where p follows from the present positions of the devices. Each
+prefetched object is counted as useful if it was requested, and otherwise as wasted.
 
-Young transitions promise too much where requests do not follow paths. So p is corrected by the ratio of the
-requests that prefetched objects got to those that p promised them.
+A model with few transitions overestimates p if requests do not follow paths. Therefore p is corrected by the
+ratio of the actual to the predicted requests for prefetched objects.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from nearsight.edge.profiler import Costs
 from nearsight.edge.settings import TransitionSettings
 
 _FAVOUR_OF_HELD = 1.5
-_MEMORY = 20.0  # promised requests that the correction looks back over
-_FORGIVING = 0.995  # of the memory that a choice leaves: it must end while nothing is prefetched
+_MEMORY = 20.0  # maximum of predicted requests in the correction
+_FORGIVING = 0.995  # decay of the correction per choice; else a low ratio would stay if nothing is prefetched
 
 
 class MarkovEstimator:
-    """The transitions of one catalogue, shared by the threads of the daemon.
+    """Transitions between the objects of one catalogue; thread-safe.
 
     Parameters
     ----------
     object_ids : iterable of str
-        The catalogue.
+        Objects of the catalogue.
     settings : TransitionSettings
-        How transitions are learnt, and how many objects are predicted.
+        How transitions are learnt, and the number of predicted objects.
     clock : Clock
-        The edge's time; what the clocks of devices say plays no role.
+        Time of the edge; the clocks of devices are not used.
     journal : bool
-        Whether to note changes for `changes`.
+        Whether to record changes for `changes`.
     """
 
     def __init__(
@@ -57,30 +57,30 @@ class MarkovEstimator:
 
     @property
     def devices(self) -> int:
-        """Devices that are remembered."""
+        """Number of devices with a history."""
         with self._lock:
             return self._model.devices
 
     @property
     def transitions(self) -> int:
-        """Different transitions that were seen."""
+        """Number of different transitions with a count."""
         with self._lock:
             return self._model.transitions
 
     @property
     def staying(self) -> float:
-        """Share of the requests that are for what the device looked at already."""
+        """Share of requests for the object that the device requested before."""
         with self._lock:
             return self._model.staying
 
     def observe(self, device_id: str, object_id: str) -> NextObjects | None:
-        """A device looks at an object: learn from it, and say what may follow.
+        """Learn that a device saw an object; return the probable next objects.
 
         Returns
         -------
         NextObjects or None
-            At most ``settings.top`` objects; None if the catalogue has no such object. A device without an
-            id gets what follows the object, and nothing is learnt of it.
+            At most ``settings.top`` objects; None if the catalogue does not have the object. For a device
+            without an id, the prediction depends on this object alone, and nothing is learnt.
         """
         now_s = self._clock.monotonic()
         with self._lock:
@@ -91,50 +91,50 @@ class MarkovEstimator:
             return self._model.next_for_device(device_id, now_s, self._top) if known else None
 
     def expected_next(self, within_s: float, most: int) -> dict[str, float]:
-        """Probability that the next step of one of the present devices leads to an object.
+        """Probability that the next transition of a present device leads to an object, by object.
 
         Parameters
         ----------
         within_s : float
-            Devices that were heard of in the last so many seconds are present.
+            Devices are present if they were active in this time [s].
         most : int
-            Devices that are looked at, the latest ones.
+            Maximum number of devices, the most recently active ones.
         """
         now_s = self._clock.monotonic()
         with self._lock:
             histories = Counter(self._model.histories(now_s, within_s, most))
         total: dict[str, float] = {}
         for history, devices in histories.items():
-            with self._lock:  # anew for each: requests must not wait for all of them
+            with self._lock:  # released after each history, so that requests do not wait for all of them
                 following = self._model.next_objects(history, now_s, self._top)
             for object_id, p in zip(following.object_ids, following.probabilities.tolist(), strict=True):
                 total[object_id] = total.get(object_id, 0.0) + devices * p / histories.total()
         return total
 
     def set_objects(self, object_ids: Iterable[str]) -> None:
-        """Take over a changed catalogue."""
+        """Replace the objects of the catalogue."""
         with self._lock:
             self._model.set_objects(object_ids)
 
     def changes(self) -> MarkovChanges:
-        """What changed since the last call; see `MarkovModel.changes`."""
+        """Changes since the last call; see `MarkovModel.changes`."""
         with self._lock:
             return self._model.changes(self._clock.monotonic())
 
     def redo(self, changes: MarkovChanges) -> None:
-        """These changes could not be written."""
+        """Receive changes that could not be written; `changes` returns them again."""
         with self._lock:
             self._model.redo(changes)
 
     def restore(self, counts: Iterable[TransitionCount]) -> int:
-        """Take over what an earlier run learnt; returns how many counts were taken over."""
+        """Load the counts of an earlier run; return the number of counts that were loaded."""
         with self._lock:
             return self._model.restore(counts, self._clock.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchCount:
-    """Prefetched objects so far: how many entered, were asked for, and left without having been asked for."""
+    """Number of prefetched objects that entered, were requested, and left without a request."""
 
     entered: int
     useful: int
@@ -142,19 +142,19 @@ class PrefetchCount:
 
 
 class IdlePrefetch:
-    """Chooses what to prefetch, and counts what came of it.
+    """Chooses objects to prefetch, and counts the useful ones.
 
     Parameters
     ----------
     most : int
-        Prefetched objects at the same time; 0 for none.
+        Limit of prefetched objects at the same time; 0 for none.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
         self.prefetched: frozenset[str] = frozenset()
-        """Objects of the snapshot that were prefetched."""
+        """Prefetched objects of the active snapshot."""
         self._chances: dict[str, float] = {}
         self._promised = self._kept = 0.0
         self._asked: set[str] = set()
@@ -162,33 +162,33 @@ class IdlePrefetch:
 
     @property
     def trust(self) -> float:
-        """Requests that prefetched objects got, over those that were promised; at most 1."""
+        """Ratio of the actual to the predicted requests for prefetched objects; at most 1."""
         with self._lock:
             return min(1.0, (self._kept + 1.0) / (self._promised + 1.0))
 
     @property
     def count(self) -> PrefetchCount:
-        """The counts."""
+        """Counts since the start."""
         with self._lock:
             return PrefetchCount(self._entered, self._useful, self._wasted)
 
     def choose(
         self, expected: Mapping[str, float], residents: Collection[str], costs: Costs, moving: float
     ) -> tuple[str, ...]:
-        """The objects that should be prefetched, the most likely first.
+        """The objects to prefetch, most probable first.
 
         Parameters
         ----------
         expected : mapping of str to float
-            Probability that the next step of a present device leads to an object.
+            Probability that the next transition of a present device leads to an object.
         residents : collection of str
-            Objects that are in the cache anyway.
+            Objects that the cache holds for their popularity.
         costs : Costs
             f, recall and L_miss.
         moving : float
-            Share of the requests that are for another object than the device's last one.
+            Share of requests for another object than the device's last one.
         """
-        # What is here has cost its fetch already; without a favour two of equal chances would take turns.
+        # Prefetched objects have already cost a fetch. Without a factor, equally probable objects alternate.
         trust = self.trust
         weighed = {
             name: p * (_FAVOUR_OF_HELD if name in self.prefetched else 1.0)
@@ -211,9 +211,9 @@ class IdlePrefetch:
         return tuple(chosen)
 
     def built(self, prefetched: Collection[str], residents: Collection[str]) -> tuple[int, int]:
-        """A snapshot with these prefetched objects answers now; how many entered, and left as wasted.
+        """Record the prefetched objects of a new snapshot; return the numbers of entered and wasted ones.
 
-        Former ones left, or stayed as residents.
+        Objects that were prefetched before have left the cache, or are residents now.
         """
         with self._lock:
             new, before = frozenset(prefetched), self.prefetched
@@ -226,7 +226,7 @@ class IdlePrefetch:
             return entered, wasted
 
     def requested(self, object_id: str | None) -> bool:
-        """A request came, for an object if one is known; whether it is the first for a prefetched one."""
+        """Record a request (None: unknown object); return whether it is the first for a prefetched one."""
         if not self.prefetched:
             return False
         with self._lock:

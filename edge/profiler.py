@@ -1,12 +1,11 @@
-"""What requests cost: the Profiler of figure 3.5 says what a lookup and a miss cost now, `Regret` looks back.
+"""Costs of requests: `Profiler` (figure 3.5) measures lookups and misses; `Regret` evaluates past decisions.
 
-The dissertation's profiler measures the misses and takes f(k) as it was fitted offline. This one also
-corrects f(k) by the lookups that it sees, and adds what it costs to get features out of images that came as
-images.
+The dissertation's profiler measures misses and uses the offline fit of f(k). This profiler also corrects f(k)
+by measured lookups, and adds the time of feature extraction for requests that contain an image.
 
-The optimizer decides from these estimates. Afterwards it is known which objects were asked for, and at which
-rank of popularity each stood: a cache of the k most popular would have had the object iff its rank is below
-k. So `Regret` compares what the last requests cost with the one cache size that would have been best.
+The optimizer decides with these estimates. After a request, its object and the object's rank by popularity
+are known: a cache of the k most popular objects would have held the object if and only if its rank is below
+k. With this, `Regret` compares the actual costs of recent requests with those of the best fixed size.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ _EXTRACTION_WINDOW = 100
 
 
 class MissLatency(RollingMean):
-    """L_miss in ms, never undefined: a prior stands in until the first miss has been measured.
+    """L_miss [ms]; a prior is used until the first miss is measured.
 
-    A failed miss is not observed: it is no measurement of what an answer costs.
+    A failed miss is not recorded, because it does not measure the time of an answer.
 
     Parameters
     ----------
     prior_ms : float
-        Assumed before the first miss.
+        Value before the first miss.
     window : int
-        How many of the last misses are averaged; 10 in the dissertation's system.
+        Number of recent misses in the mean; 10 in the dissertation's system.
 
     Raises
     ------
     InvalidArgument
-        As `RollingMean`.
+        As in `RollingMean`.
     """
 
     def __init__(self, prior_ms: float = 100.0, window: int = 10) -> None:
@@ -50,7 +49,7 @@ class MissLatency(RollingMean):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """The terms of equation 3.4 apart from the distribution, as of now."""
+    """Present terms of equation 3.4, except the distribution."""
 
     lookup_ms: FloatArray
     """(K + 1,) float64: f(k), corrected."""
@@ -63,7 +62,7 @@ class Costs:
 
 
 class Measured(BaseModel):
-    """What a profiler knows, for storing and for the next start."""
+    """Measurements of a profiler, for the store and the next start."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -71,48 +70,48 @@ class Measured(BaseModel):
     correction: float = Field(gt=0, allow_inf_nan=False)
     image_share: float = Field(ge=0, le=1)
     extraction_ms: float = Field(ge=0, allow_inf_nan=False)
-    surplus_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # the forwarding overhead; stored so
+    surplus_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # forwarding overhead; stored name
     profile: CacheProfile
 
 
 class Profiler:
-    """Measures, from all threads of the daemon.
+    """Measures costs; thread-safe.
 
     Parameters
     ----------
     profile : CacheProfile
-        What was measured offline.
+        Offline measurements.
     miss_latency : MissLatency
-        The rolling mean of misses; used by nobody else from now on.
+        Rolling mean of misses; only the profiler uses it from now on.
     """
 
     def __init__(self, profile: CacheProfile, miss_latency: MissLatency) -> None:
         self._lock = threading.Lock()
         self._miss_latency = miss_latency
         self.extraction = RollingMean(_EXTRACTION_WINDOW, profile.extraction_ms, full=False)
-        """Times in ms that it took to get the features out of an image."""
+        """Times of feature extraction from an image [ms]."""
         self._brought_image = RollingMean(_EXTRACTION_WINDOW, 0.0, full=False)
         self._overhead_ms = RollingMean(_EXTRACTION_WINDOW, 0.0, full=False)
         self._correction = LookupCorrection()
-        self._extractions, self._to_forget = 0, 0.0  # measured ones, and those to be forgotten
+        self._extractions, self._to_forget = 0, 0.0  # measured since `relax`; samples that it must replace
         self._curves: ProfileCurves = profile.curves(0)
         self.profile = profile
-        """The profile in force."""
+        """The current profile."""
 
     @property
     def miss_why(self) -> str:
-        """L_miss, and whether it is assumed, for a person."""
+        """L_miss, and whether it is assumed, as text for the user."""
         with self._lock:
             return f"{self._miss_latency.mean:.1f} ms{self._miss_latency.assumed}"
 
     @property
     def correction(self) -> float:
-        """Measured lookup times over those of the profile."""
+        """Ratio of measured lookup times to those of the profile."""
         with self._lock:
             return self._correction.factor
 
     def measured(self) -> Measured | None:
-        """What was measured, None before the first miss."""
+        """Measurements to store; None before the first miss."""
         with self._lock:
             if not self._miss_latency.values:
                 return None
@@ -126,14 +125,14 @@ class Profiler:
             )
 
     def restore(self, measured: Measured, *, keep_profile: bool) -> None:
-        """Begin where an earlier run ended.
+        """Load the measurements of an earlier run.
 
         Parameters
         ----------
         measured : Measured
-            What it knew.
+            Measurements of the earlier run.
         keep_profile : bool
-            Stay with the present profile; the correction is taken over only if it is the same.
+            Keep the present profile; the correction is loaded only if both profiles have the same f(k).
         """
         with self._lock:
             same = measured.profile.lookup_ms == self.profile.lookup_ms
@@ -148,7 +147,7 @@ class Profiler:
             self._overhead_ms.refill(measured.surplus_ms)
 
     def use(self, profile: CacheProfile) -> None:
-        """Replace the profile; the correction starts anew."""
+        """Replace the profile, and reset the correction."""
         with self._lock:
             self.profile = profile
             self._curves = profile.curves(len(self._curves.lookup_ms) - 1)
@@ -157,23 +156,23 @@ class Profiler:
             self._correction = LookupCorrection()
 
     def observe_miss(self, round_trip_ms: float) -> None:
-        """The cloud gave its first answer to a miss after this time."""
+        """Record the time until the cloud's first answer to a miss."""
         with self._lock:
             self._miss_latency.observe(round_trip_ms)
 
     def observe_lookup(self, k: int, lookup_ms: float) -> None:
-        """A lookup in a cache of k objects took this time."""
+        """Record the time of a lookup in a cache of k objects."""
         with self._lock:
             self._extend(k)
             self._correction.observe(lookup_ms, float(self._curves.lookup_ms[k]))
 
     def relax(self, requests: int) -> None:
-        """As the cache is empty, no lookup tells how busy the machine is: forget slowly that it was busy.
+        """Let the measured slowdown decay while the cache is empty, because no lookup measures it then.
 
-        Nor does an extraction, where photos are passed on as they came. Else one that was slow as the edge
-        started would keep the cache empty for ever.
+        The same applies to extraction times if photos are passed on unchanged. Otherwise a slow extraction at
+        the start of the edge would keep the cache empty forever.
 
-        ``requests`` came since the last call.
+        ``requests`` is the number of requests since the last call.
         """
         with self._lock:
             self._correction.relax(requests)
@@ -185,26 +184,26 @@ class Profiler:
                 self.extraction.observe(self.profile.extraction_ms)
 
     def observe_query(self, *, image: bool, overhead_ms: float = 0.0) -> None:
-        """A request came, with an image or with features.
+        """Record whether a request contains an image, rather than features.
 
-        ``overhead_ms`` is what an empty cache spends on it beyond a miss: see `CatalogueCache`.
+        ``overhead_ms`` is the extra time of an empty cache beyond a miss; see `CatalogueCache`.
         """
         with self._lock:
             self._brought_image.observe(image)
             self._overhead_ms.observe(overhead_ms)
 
     def observe_extraction(self, extraction_ms: float) -> None:
-        """Getting the features out of an image took this time."""
+        """Record the time of feature extraction from an image."""
         with self._lock:
             self.extraction.observe(extraction_ms)
             self._extractions += 1
 
     def costs(self, k_max: int) -> Costs:
-        """What every cache size 0 … k_max costs now."""
+        """Present costs of every cache size 0 … k_max."""
         with self._lock:
             self._extend(k_max)
             lookup_ms = self._curves.lookup_ms[: k_max + 1] * self._correction.factor
-            # A cache that is asked needs features; an empty one passes images on, or makes what it sends.
+            # A lookup needs features. An empty cache passes on images, or makes what it sends.
             lookup_ms[1:] += self._brought_image.mean * self.extraction.mean
             lookup_ms[0] += self._overhead_ms.mean
             return Costs(
@@ -221,25 +220,25 @@ class Profiler:
 
 @dataclass(frozen=True, slots=True)
 class RegretReport:
-    """The last requests in hindsight."""
+    """Costs of recent requests, in hindsight."""
 
     requests: int
-    """How many."""
+    """Number of requests."""
     mean_ms: float
-    """Cost per request of the sizes that were chosen."""
+    """Cost per request with the chosen sizes [ms]."""
     best_k: int
-    """The fixed size that would have cost least; of equally good ones the smallest."""
+    """The fixed size with the least cost; the smallest of equally good ones."""
     best_ms: float
-    """What it would have cost per request."""
+    """Cost per request with that size [ms]."""
 
     @property
     def regret_ms(self) -> float:
-        """What the chosen sizes cost more; negative where changing the size beat every fixed one."""
+        """Extra cost of the chosen sizes [ms]; negative if they were better than any fixed size."""
         return self.mean_ms - self.best_ms
 
     @property
     def why(self) -> str:
-        """The report in one line, for a person."""
+        """The report in one line, as text for the user."""
         if not self.requests:
             return "no request yet"
         share = self.regret_ms / self.best_ms if self.best_ms > 0 else 0.0
@@ -250,19 +249,20 @@ class RegretReport:
 
 
 class Regret:
-    """Costs of the last requests under every size, for all threads.
+    """Costs of recent requests with every cache size; thread-safe.
 
-    Ranks and costs are those of the last decision, a few requests old: ranking the whole catalogue for each
-    request would cost more than the lookup.
+    Ranks and costs are those of the last decision, a few requests old. A ranking of the whole catalogue for
+    each request would cost more than the lookup.
 
     Parameters
     ----------
     k_max : int
-        Largest size. Up to ``resolution`` sizes are compared; beyond, they are spaced as a geometric row.
+        Largest size. Up to ``resolution`` sizes are compared; if there are more, they form a geometric
+        sequence.
     window : int
-        N, requests that are remembered: 8 · N · resolution bytes at most.
+        N, number of recent requests; they use up to 8 · N · resolution bytes.
     resolution : int
-        Sizes that are compared.
+        Number of sizes that are compared.
 
     Raises
     ------
@@ -276,7 +276,7 @@ class Regret:
                 f"regret needs k_max >= 0, a window >= 1 and >= 2 sizes, got {k_max}, {window}, {resolution}"
             )
         self.sizes = _sizes(k_max, resolution)
-        """The sizes that are compared, rising: (G,) intp."""
+        """The sizes that are compared, increasing: (G,) intp."""
         self._costs_ms = np.zeros((window, len(self.sizes)))
         self._chosen_ms = np.zeros(window)
         self._seen = 0
@@ -284,23 +284,23 @@ class Regret:
         self._estimate: tuple[Ranking, NDArray[np.intp], Costs] | None = None
 
     def decided(self, ranking: Ranking, costs: Costs) -> None:
-        """A decision was taken on this estimate."""
+        """Record the estimate of a decision."""
         ranks = np.empty(len(ranking), dtype=np.intp)
         ranks[ranking.order] = np.arange(len(ranking))
         with self._lock:
             self._estimate = (ranking, ranks, costs)
 
     def observe(self, object_id: str | None, k: int, *, held: bool) -> None:
-        """Add a request, and forget the oldest.
+        """Add a request, and remove the oldest.
 
         Parameters
         ----------
         object_id : str, optional
-            The object that it was for, if it was for any.
+            Object of the request; None if it is unknown.
         k : int
-            Size of the cache that was asked; more than the costs describe counts as the largest described.
+            Size of the cache; if it exceeds the costs, it counts as their largest size.
         held : bool
-            Whether it held the object.
+            Whether the cache held the object.
         """
         with self._lock:
             if self._estimate is None:
@@ -309,7 +309,7 @@ class Regret:
             sizes = np.minimum(self.sizes, len(costs.lookup_ms) - 1)
             missed = np.ones(len(sizes))
             position = None if object_id is None else ranking.positions.get(object_id)
-            # No cache would have had what nobody had asked for.
+            # No cache would have held an object without requests.
             if position is not None and ranks[position] < ranking.seen:
                 missed -= np.where(ranks[position] < sizes, costs.recall[sizes], 0.0)
             place = self._seen % len(self._chosen_ms)
@@ -320,12 +320,12 @@ class Regret:
             self._seen += 1
 
     def costs_ms(self) -> FloatArray:
-        """Mean cost of each size over the window: (G,) float64, beside `sizes`; zeros before the first."""
+        """Mean cost of each of `sizes` over the window: (G,) float64; zeros before the first request."""
         count = min(self._seen, len(self._chosen_ms))
         return np.asarray(self._costs_ms[:count].sum(axis=0) / max(1, count))
 
     def report(self) -> RegretReport:
-        """Look back."""
+        """Evaluate the recent requests."""
         with self._lock:
             count = min(self._seen, len(self._chosen_ms))
             costs_ms = self.costs_ms()

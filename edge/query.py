@@ -1,4 +1,4 @@
-"""What a request to the edge brought: a photo or its features, and the forms in which it can go on."""
+"""A recognition request at the edge: a photo or its features, and the forms in which it can be passed on."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ Blob = bytes | memoryview
 
 
 class EdgeQuery:
-    """A photo on its way through the edge: a `Query` of the request flow.
+    """A photo in the request flow of the edge; implements `Query`.
 
     Parameters
     ----------
     image : bytes or memoryview, optional
-        An image file.
+        Content of an image file.
     features : Features, optional
-        One of the two is there.
+        Features; the query has either an image or features.
     query_features : int
-        As many as are extracted of an image.
+        Number of features to extract from an image.
     forward : {"auto", "features", "image"}
-        The form in which it goes on; ``auto``: the one that is expected to be answered sooner.
+        Form in which the query is passed on; ``auto``: the form with the lower expected latency.
     asked_again : bool
-        Features of this photo were here a moment ago, and were unknown here and at the cloud.
+        Whether this device sent features of the photo just before, which the edge and the cloud did not know.
     limits : ImageLimits
-        Of the image.
+        Limits of the image.
     client : str
-        Whose photo it is.
+        Client that sent the photo.
     """
 
     def __init__(
@@ -58,35 +58,35 @@ class EdgeQuery:
         self.image = image
         self.features = features
         self.has_image = image is not None
-        """Whether it came as an image."""
+        """Whether the request contains an image."""
         self.image_bytes = len(image) if image is not None else 0
-        """Size of the image; 0 if there is none."""
+        """Size of the image [bytes]; 0 if there is none."""
         self.features_bytes = len(features) * BYTES_PER_FEATURE if features is not None else None
-        """Size of its features on the network; None if they are not here."""
+        """Size of its features on the network [bytes]; None if they are not extracted."""
         self.asked_again = asked_again
         self.may_work = not asked_again
-        """Whether the edge may compute for it; else it is passed on as it is."""
+        """Whether the edge may compute for the query; otherwise it is passed on unchanged."""
         self.extraction_ms = 0.0
-        """What its features would cost."""
+        """Expected time of feature extraction [ms]."""
         self.overhead_ms = 0.0
-        """How much longer the cloud's first answer takes because they are not here: see `CatalogueCache`."""
+        """Extra latency of the cloud's first answer without features [ms]; see `CatalogueCache`."""
         self.began_s = 0.0
-        """When work for a look began."""
+        """Time at which the lookup started."""
         self.result_look: Looked | None = None
-        """What the result cache keeps with the query."""
+        """Data of the result cache about this query."""
         self.thumbnail = b""
-        """Of the image, if its device made one."""
+        """Thumbnail of the image, if the device sent one."""
         self.one_look = False
-        """Nobody need look again if it is unknown at first."""
+        """Whether a second look at an unknown image is unnecessary."""
         self.only_image = False
-        """A network answers it, which looks at no features."""
+        """Whether a network answers the query, which cannot use features."""
         self._query_features = query_features
         self._forward = forward
         self._limits = limits
         self.client = client
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
-        """The forms in which it could go on; features that are not there yet have the given size."""
+        """Possible forms; features that are not extracted yet are assumed to have the given size."""
         there = []
         if self.only_image:
             return [Payload(IMAGE, self.image_bytes)]
@@ -102,20 +102,20 @@ class EdgeQuery:
         return there
 
     def missing(self, form: str) -> Work | None:
-        """What must be done before it can go on in this form."""
+        """Work that is necessary to pass the query on in this form; None if there is none."""
         return Extract(self._query_features) if form == FEATURES and self.features_bytes is None else None
 
     def missing_features(self, count: int) -> Work | None:
-        """What must be done before the cache can look at so many features."""
+        """Work that is necessary before the cache can look up ``count`` features; None if there is none."""
         return Extract(count) if count and self.features_bytes is None else None
 
     def for_key(self) -> GrayImage | Features:
-        """The photo, shrunk, by the device or here; its features where it came as features.
+        """Input for a key of the result cache: the photo, scaled down, or its features if it has no image.
 
         Raises
         ------
         InvalidImage, ImageTooLarge
-            See `load_image`.
+            As in `load_image`.
         """
         if self.thumbnail:
             cells = pixels_of(self.thumbnail)
@@ -127,7 +127,7 @@ class EdgeQuery:
         return self.features
 
     def message(self, form: str, *, again: bool) -> tuple[RecognizeRequest, Sequence[Blob]]:
-        """The request to the cloud; ``again`` if its features were unknown there."""
+        """The request to the cloud; ``again`` if the features were unknown there."""
         if form == FEATURES and self.features is not None:
             features, blobs = features_to_proto(self.features, 0)
             return RecognizeRequest(features=features), blobs
@@ -142,16 +142,16 @@ class EdgeQuery:
 
 
 class QueryReader:
-    """Gets queries out of requests, and features out of images.
+    """Creates queries from requests, and extracts features from images.
 
     Parameters
     ----------
     extractor : FeatureExtractor
-        For requests that bring an image.
+        Extracts features from images.
     settings : RecognitionSettings
-        Limits of images, and how many features.
+        Limits of images, and number of features.
     forward : {"auto", "features", "image"}
-        Of all queries.
+        Form in which all queries are passed on.
     """
 
     def __init__(
@@ -163,19 +163,19 @@ class QueryReader:
 
     @property
     def limits(self) -> ImageLimits:
-        """Of images."""
+        """Limits of images."""
         return self._settings.limits
 
     def read(self, request: RecognizeRequest, context: CallContext) -> EdgeQuery:
-        """Read and check what the request brought.
+        """Read and check the content of a request.
 
         Raises
         ------
         InvalidArgument
-            If there is neither an image nor features, or they are malformed.
+            If the request has neither an image nor features, or they are malformed.
         """
         kind, count = request.WhichOneof("input"), self._settings.query_features
-        # A client may call itself like another one; it cannot prove to own the other's key.
+        # A client may use another client's name, but it cannot use that client's key.
         client = f"{context.peer_key or ''} {context.client_id}"
         if kind == "features":
             features = features_from_proto(request.features, context.blobs)
@@ -202,12 +202,12 @@ class QueryReader:
         )
 
     def extract(self, query: EdgeQuery) -> None:
-        """Extract the features of its image.
+        """Extract the features of the query's image.
 
         Raises
         ------
         InvalidImage, ImageTooLarge
-            See `load_image`.
+            As in `load_image`.
         """
         if query.image is None:
             raise InternalError("a query without an image")

@@ -1,8 +1,7 @@
-"""A profile in a second: f(k) of this machine, measured with a few of the catalogue's own models.
+"""Measurement of a profile within a second: f(k) of this machine, with a few models of the catalogue.
 
-For an edge that was started without a profile. It says how long lookups take here; it cannot say how many
-photos are recognised, as it has no photos: recall is taken from the built-in default. `nearsight profile`
-measures both.
+It is for an edge without a profile. It measures the time of lookups, but not recall, because it has no
+photos: recall is the built-in default. `nearsight profile` measures both.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from nearsight.edge.services import EdgeServices
 from nearsight.edge.settings import EdgeSettings
 
 SAMPLE = 16
-"""How many models are worth fetching for it."""
+"""Number of models that are fetched for the measurement."""
 
 _RETRY_S = 30.0
 _SEED = 1
@@ -37,7 +36,7 @@ _QUERIES = 6
 
 
 def sample_of(object_ids: Sequence[str], count: int = SAMPLE) -> tuple[str, ...]:
-    """``count`` objects spread evenly over the catalogue."""
+    """A sample of ``count`` objects, evenly spread over the catalogue."""
     if len(object_ids) <= count:
         return tuple(object_ids)
     return tuple(object_ids[position * len(object_ids) // count] for position in range(count))
@@ -51,31 +50,31 @@ def measure_quick_profile(
     rng: np.random.Generator,
     cpu_time_s: Callable[[], float] = time.thread_time,
 ) -> CacheProfile:
-    """Time lookups at three cache sizes, half of them of objects that the cache holds, and fit a line.
+    """Measure lookups at three cache sizes, half of them of cached objects, and fit a line.
 
-    Larger caches than there are models are filled up with `decoy` objects: how lookups slow down with k is
-    what matters most, and a few real models do not show it.
+    If the cache size exceeds the number of models, `decoy` objects are added. The increase of lookup times
+    with k matters most, and a few real models do not show it.
 
     Parameters
     ----------
     models : sequence of ObjectModel
-        A sample of the catalogue; some serve as queries of objects that are not cached.
+        A sample of the catalogue; some models serve as queries of objects that are not cached.
     catalogue_size : int
-        Objects in the catalogue; larger caches are not measured.
+        Number of objects in the catalogue; larger caches are not measured.
     settings : RecognitionSettings
-        The pipeline in use.
+        Recognition settings of the edge.
     wall_s : float
-        The date, in seconds since the epoch.
+        Time of the measurement, in seconds since the epoch.
     rng : numpy.random.Generator
-        Makes the decoys.
+        Random numbers for the decoys.
     cpu_time_s : callable
-        CPU time of this thread: an edge measures while it serves, and what others compute meanwhile must not
-        count.
+        CPU time of this thread [s]. The edge measures while it serves requests, and the work of other threads
+        must not count.
 
     Raises
     ------
     InvalidArgument
-        If there is no model.
+        If ``models`` is empty.
     """
     if not models:
         raise InvalidArgument("a profile needs at least one object model")
@@ -99,9 +98,9 @@ def measure_quick_profile(
 
 
 def decoy(model: ObjectModel, number: int, rng: np.random.Generator) -> ObjectModel:
-    """An object like no other that is as expensive to search: every descriptor XORed with one random mask.
+    """An unrelated object with the same search cost: one random mask is XORed with every descriptor.
 
-    Distances among its own descriptors stay as they are; those to all others become those of unrelated ones.
+    Distances between its own descriptors are unchanged; distances to others are those of unrelated objects.
     """
     mask = rng.integers(0, 256, DESCRIPTOR_BYTES, dtype=np.uint8)
     views = tuple(replace(view, descriptors=view.descriptors ^ mask) for view in model.views)
@@ -119,13 +118,13 @@ def _mean_lookup_ms(
     settings: RecognitionSettings,
     cpu_time_s: Callable[[], float],
 ) -> float:
-    """Time of a lookup, of held objects and of strangers with half of the weight each.
+    """Mean lookup time [ms]; cached and uncached objects have equal weight.
 
-    Medians of both: with so few lookups, one that the machine interrupted must not decide.
+    The medians of both groups are used: an interrupted lookup must not distort so small a sample.
     """
     recognizer = ObjectRecognizer.build(models, settings)
     held = [_query(model, settings) for model in models[: min(real, _QUERIES)]]
-    recognizer.recognize(held[0])  # the first call pays for what is set up lazily
+    recognizer.recognize(held[0])  # the first call includes lazy initialisation
     groups = [group for group in (held, strangers) if group]
     medians = [np.median([_lookup_ms(recognizer, query, cpu_time_s) for query in group]) for group in groups]
     return float(np.mean(medians))
@@ -138,20 +137,20 @@ def _lookup_ms(recognizer: ObjectRecognizer, query: Features, cpu_time_s: Callab
 
 
 class ProfileMeasurement:
-    """Fetches a few models and measures once, in the background; tries again until the models can be fetched.
+    """Fetches a few models and measures a profile once, in the background; retries until the fetch succeeds.
 
     Parameters
     ----------
     catalogue : str
-        Whose models are used.
+        Catalogue of the models.
     versions : callable
-        The catalogue as of now.
+        Returns the current versions of the catalogue's objects.
     profiler : Profiler
-        Gets the profile.
+        Receives the profile.
     settings : EdgeSettings
-        The pipeline that is measured.
+        Settings of the daemon.
     services : EdgeServices
-        Shared parts.
+        Objects that all caches share.
     """
 
     def __init__(
@@ -180,7 +179,7 @@ class ProfileMeasurement:
         when_done(future, services.background, lambda reply: models_of(reply, sample).models, self._measure)
 
     def close(self) -> None:
-        """Measure no more."""
+        """Cancel the measurement."""
         self._closed = True
 
     def _measure(self, models: tuple[ObjectModel, ...] | NearsightError) -> None:

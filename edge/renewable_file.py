@@ -1,4 +1,4 @@
-"""Database files that an edge can begin anew, as what is in them comes again (decision 035)."""
+"""Database files that an edge may replace by an empty file, because their content returns (decision 035)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ F = TypeVar("F", bound=DatabaseFile)
 
 
 def renewable_format(application_id: int, versions: tuple[str, ...], example: str) -> DatabaseFormat:
-    """The format of such a file: for one process, and a power cut may cost the last commits."""
+    """Format of such a file: it is for one process, and a power cut may lose the last commits."""
     return DatabaseFormat(
         application_id=application_id,
         versions=versions,
@@ -30,19 +30,19 @@ def renewable_format(application_id: int, versions: tuple[str, ...], example: st
 
 
 def open_or_begin_anew(path: Path, opened: Callable[[Path], F]) -> tuple[F, Path | None]:
-    """Open a file; one that is damaged is set aside, and a new one begun.
+    """Open a file; a damaged file is set aside and replaced by an empty one.
 
     Returns
     -------
     file : DatabaseFile
-        What ``opened`` returned.
+        Result of ``opened``.
     damaged : Path or None
-        Where the damaged file is now, if there was one.
+        New path of the damaged file; None if there was none.
 
     Raises
     ------
     NearsightError
-        As ``opened``, except for a damaged file.
+        As in ``opened``, except for a damaged file.
     """
     try:
         return opened(path), None

@@ -1,4 +1,4 @@
-"""What a person is told about the caches: `nearsight status` and `nearsight explain`."""
+"""Reports about the caches for `nearsight status` and `nearsight explain`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nearsight.edge.standby.standbys import Standbys
 
 
 def facts_of(cache: CatalogueCache, standby: int = 0) -> Mapping[str, str]:
-    """Facts for `nearsight status`, in display order; ``standby``: objects of the standby."""
+    """Facts for `nearsight status`, in display order; ``standby`` is the standby's number of objects."""
     requests = cache.hits + cache.misses
     ranking, profiler, markov, supply = cache.estimator.ranking(), cache.profiler, cache.markov, cache.supply
     profile, library, count = profiler.profile, supply.library, cache.prefetch.count
@@ -41,7 +41,7 @@ def _why_empty(cache: CatalogueCache, asked_for: int, standby: int) -> str:
 
 
 def explanation_of(cache: CatalogueCache, load: str, memory: str, standbys: Standbys) -> Explanation | None:
-    """The last decision for `nearsight explain`, None before the first; load and memory in one line each."""
+    """Last decision for `nearsight explain`, None before the first; load and memory are one line each."""
     decision = cache.optimizer.decision
     if decision is None:
         return None

@@ -1,9 +1,8 @@
-"""The Distribution Estimator of figure 3.5: how likely each object is asked for next (equations 3.2 and 3.3).
+"""The Distribution Estimator of figure 3.5: probability of the next requested object (equations 3.2, 3.3).
 
-Every photo of an exhibit is one request, also the tenth of the same visitor. Counts lose half of their
-weight per half-life, so that the cache follows a crowd that moves on; an infinite half-life is the
-dissertation's estimate. `RequestDistribution` is the estimate, `DistributionEstimator` shares it among the
-threads of a daemon.
+Every photo of an exhibit is one request, even the tenth of the same visitor. Counts lose half of their weight
+per half-life, so that the cache follows changes of interest. An infinite half-life is the dissertation's
+estimate. `RequestDistribution` is the estimate; `DistributionEstimator` makes it thread-safe for a daemon.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ _RECENT_OBJECTS = 10_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Objects by falling probability of being asked for next."""
+    """Objects by decreasing probability of the next request."""
 
     catalogue: tuple[str, ...]
     """The N objects in the catalogue's order."""
     positions: Mapping[str, int]
-    """Where each object is in ``catalogue``."""
+    """Position of each object in ``catalogue``."""
     order: NDArray[np.intp]
-    """(N,) intp: Positions by falling probability; equally probable ones in the catalogue's order."""
+    """(N,) intp: positions by decreasing probability; equally probable objects in the catalogue's order."""
     probabilities: NDArray[np.float64]
-    """(N,) float64: p̂_i of equation 3.2 in that order, the largest first; they sum to 1."""
+    """(N,) float64: p̂_i of equation 3.2 in that order, decreasing; the sum is 1."""
     cumulative: NDArray[np.float64]
     """(N + 1,) float64: P_cached(k) of equation 3.3 for k = 0 … N."""
     seen: int
-    """How many objects stand above the prior, as somebody asked for them: the first of the ranking."""
+    """Number of objects that are above the prior because of requests; they are the first of the ranking."""
 
     def __len__(self) -> int:
         return len(self.catalogue)
@@ -49,7 +48,7 @@ class Ranking:
         return tuple(self.catalogue[position] for position in self.order[:count].tolist())
 
     def probability_of(self, object_ids: Iterable[str]) -> float:
-        """Probability that a request is for one of these objects; unknown ones add nothing."""
+        """Probability that a request is for one of these objects; unknown objects add 0."""
         inside = [self.positions[name] for name in object_ids if name in self.positions]
         by_position = np.empty(len(self.catalogue))
         by_position[self.order] = self.probabilities
@@ -62,14 +61,15 @@ class RequestDistribution:
     Parameters
     ----------
     object_ids : iterable of str
-        The catalogue. N, the number of objects, is known from the start.
+        Objects of the catalogue. Their number N is known from the start.
     prior : float
-        alpha of an object without a history; 1 as in the dissertation.
+        alpha of an object without requests; 1 as in the dissertation.
     prior_mass : float
-        Most that these alphas may sum to: in larger catalogues each gets ``prior_mass`` / N. One request per
-        object of 500 drowns the first hundreds of real ones. ``inf`` as in the dissertation.
+        Limit of the sum of all alphas: in large catalogues each is ``prior_mass`` / N. With one request per
+        object, the priors of 500 objects outweigh the first hundreds of real requests. ``inf`` as in the
+        dissertation.
     half_life_s : float
-        Seconds in which a count loses half of its weight; ``inf`` never forgets.
+        Time in which a count loses half of its weight [s]; ``inf`` for no decay.
 
     Raises
     ------
@@ -97,14 +97,14 @@ class RequestDistribution:
             raise InvalidArgument(f"the half-life must be positive, got {half_life_s} s")
         self._largest_prior = prior
         self._prior_mass = prior_mass
-        self._prior = prior  # as of the present number of objects
+        self._prior = prior  # for the present number of objects
         self._half_life_s = half_life_s
-        # Counts are kept in units of a request made at `_origin_s`: then decay touches no count, a new
-        # request just weighs more than old ones.
+        # The unit of counts is a request at `_origin_s`. Thus decay changes no count; a new request has a
+        # higher weight than old ones instead.
         self._origin_s = 0.0
         self._index: dict[str, int] = {}
         self.object_ids: tuple[str, ...] = ()
-        """The catalogue, in its order."""
+        """Objects of the catalogue, in its order."""
         self._counts = np.zeros(0)
         self.set_objects(object_ids)
 
@@ -115,7 +115,7 @@ class RequestDistribution:
         return object_id in self._index
 
     def set_objects(self, object_ids: Iterable[str]) -> None:
-        """Take over a changed catalogue: objects that left are forgotten, new ones start from the prior."""
+        """Replace the catalogue: counts of removed objects are deleted, new objects have the prior."""
         ids = tuple(dict.fromkeys(object_ids))
         self._prior = min(self._largest_prior, self._prior_mass / max(1, len(ids)))
         counts = np.zeros(len(ids))
@@ -127,30 +127,30 @@ class RequestDistribution:
         self._index = {object_id: position for position, object_id in enumerate(ids)}
 
     def count(self, object_id: str, now_s: float, weight: float = 1.0) -> bool:
-        """Count one request; False if the catalogue has no such object (it is not counted then)."""
+        """Count a request; False, without counting, if the catalogue does not have the object."""
         position = self._index.get(object_id)
         if position is None:
             return False
-        # First the weight of now: reading it may rescale the counts.
+        # Compute the present weight first, because this may rescale the counts.
         weight_now = self._weight_of(now_s)
         self._counts[position] += weight * weight_now
         return True
 
     def decayed(self, count: float, age_s: float) -> float:
-        """What is left of a count after this time."""
+        """The count after decay over this time."""
         return count * math.exp2(-age_s / self._half_life_s)
 
     def counts(self, now_s: float) -> dict[str, float]:
-        """M_i with decay as of now, only of objects that were asked for; for storing."""
+        """Present M_i with decay, of objects with requests; for storing."""
         weight_now = self._weight_of(now_s)
         scaled = self._counts / weight_now
         return {self.object_ids[position]: float(scaled[position]) for position in np.flatnonzero(scaled)}
 
     def ranking(self, now_s: float) -> Ranking:
-        """Estimate the distribution as of now."""
+        """Estimate the present distribution."""
         weight_now = self._weight_of(now_s)
         weights = self._counts / weight_now + self._prior
-        # Stable, so that ties keep the catalogue's order.
+        # The sort is stable, so that ties keep the catalogue's order.
         order = np.argsort(-weights, kind="stable")
         ordered = weights[order]
         probabilities = ordered / max(ordered.sum(), self._prior)
@@ -161,7 +161,7 @@ class RequestDistribution:
         return Ranking(self.object_ids, self._index, order, probabilities, cumulative, seen)
 
     def _weight_of(self, now_s: float) -> float:
-        """Weight of a request made now, in units of one made at the origin."""
+        """Weight of a present request, relative to a request at the origin."""
         if math.isinf(self._half_life_s):
             return 1.0
         half_lives = (now_s - self._origin_s) / self._half_life_s
@@ -174,7 +174,7 @@ class RequestDistribution:
 
 @dataclass(frozen=True, slots=True)
 class StoredCount:
-    """The count of an object as it was stored, ``age_s`` seconds of operation ago."""
+    """Stored count of an object; ``age_s`` is the time of operation since then [s]."""
 
     object_id: str
     count: float
@@ -183,7 +183,7 @@ class StoredCount:
 
 @dataclass(frozen=True, slots=True)
 class PopularityChanges:
-    """What a store has to write: first forget the removed objects, then replace the counts."""
+    """Changes for a store: first delete the removed objects, then replace the counts."""
 
     removed_objects: tuple[str, ...] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
@@ -193,30 +193,30 @@ class PopularityChanges:
 
 
 class DistributionEstimator:
-    """The request distribution of one catalogue, shared by the threads of the daemon.
+    """The request distribution of one catalogue; thread-safe.
 
     Parameters
     ----------
     distribution : RequestDistribution
-        The estimate itself; used by nobody else from now on.
+        The estimate; only this object uses it from now on.
     clock : Clock
-        For the decay of the counts.
+        Time for the decay of the counts.
     journal : bool
-        Whether to note changes for `changes`; without a reader of them the notes would only grow.
+        Whether to record changes for `changes`; without calls of `changes` the record would only grow.
     """
 
     def __init__(self, distribution: RequestDistribution, clock: Clock, *, journal: bool = False) -> None:
         self._distribution = distribution
         self._clock = clock
         self._asked: Counter[str] = Counter()
-        self._recent: OrderedDict[str, None] = OrderedDict()  # the latest last
+        self._recent: OrderedDict[str, None] = OrderedDict()  # latest last
         self._journal = journal
         self._touched: set[str] = set()
         self._removed: set[str] = set()
         self._lock = threading.Lock()
 
     def count(self, object_id: str) -> bool:
-        """Count a request for an object; False if the catalogue has no such object."""
+        """Count a request for an object; False if the catalogue does not have the object."""
         with self._lock:
             if not self._distribution.count(object_id, self._clock.monotonic()):
                 return False
@@ -230,22 +230,22 @@ class DistributionEstimator:
             return True
 
     def recent(self) -> tuple[str, ...]:
-        """Objects that were asked for, the latest first, each once; 10,000 at most."""
+        """Requested objects, latest first, without duplicates; at most 10,000."""
         with self._lock:
             return tuple(reversed(self._recent))
 
     def ranking(self) -> Ranking:
-        """The estimate as of now."""
+        """The present estimate."""
         with self._lock:
             return self._distribution.ranking(self._clock.monotonic())
 
     def counts(self) -> dict[str, float]:
-        """The counts as of now, of objects that were asked for: what a later start can take as priors."""
+        """Present counts of objects with requests; a later start can use them as priors."""
         with self._lock:
             return self._distribution.counts(self._clock.monotonic())
 
     def changes(self) -> PopularityChanges:
-        """What changed since the last call; if it cannot be written, hand it to `redo`."""
+        """Changes since the last call; if they cannot be written, pass them to `redo`."""
         with self._lock:
             touched, removed = self._touched, self._removed
             self._touched, self._removed = set(), set()
@@ -255,17 +255,17 @@ class DistributionEstimator:
             )
 
     def redo(self, changes: PopularityChanges) -> None:
-        """These changes could not be written."""
+        """Receive changes that could not be written; `changes` returns them again."""
         with self._lock:
             self._removed.update(changes.removed_objects)
             self._touched.update(name for name in changes.counts if name in self._distribution)
 
     def restore(self, counts: Iterable[StoredCount]) -> int:
-        """Begin with what an earlier run counted ("learning from previous operations", section 3.5.2).
+        """Load the counts of an earlier run ("learning from previous operations", section 3.5.2).
 
-        The counts join those of this run, decayed by their age: in equation 3.2 it makes no difference
-        whether a request adds to M_i or to alpha_i, and so they go on fading. Returns how many objects of
-        the catalogue they were for.
+        The counts are added to those of this run, with decay by their age. In equation 3.2 it makes no
+        difference whether a request adds to M_i or to alpha_i; in M_i the counts continue to decay. Returns
+        the number of objects of the catalogue with a loaded count.
         """
         with self._lock:
             now_s = self._clock.monotonic()
@@ -276,7 +276,7 @@ class DistributionEstimator:
             return taken
 
     def set_objects(self, object_ids: Iterable[str]) -> None:
-        """Take over a changed catalogue."""
+        """Replace the objects of the catalogue."""
         with self._lock:
             before = self._distribution.object_ids
             self._distribution.set_objects(object_ids)
@@ -295,13 +295,13 @@ class DistributionEstimator:
             return dict(self._asked)
 
     def entered(self, object_ids: Iterable[str]) -> None:
-        """These objects are in the new snapshot: they are newly popular no longer."""
+        """Record the objects of a new snapshot, which are no longer newly popular."""
         with self._lock:
             for object_id in object_ids:
                 self._asked.pop(object_id, None)
 
     def readmit(self, object_ids: Iterable[str]) -> None:
-        """These objects were thrown out for a newer version: let that enter as if it were newly popular."""
+        """Treat objects as newly popular, because the cache removed them for a newer version."""
         with self._lock:
             for object_id in object_ids:
                 if object_id in self._distribution:
