@@ -1,4 +1,4 @@
-"""The main job on one machine: a museum, its visitors, all three tiers, without and with the edge cache.
+"""The demo on one machine: a museum, its visitors and all three tiers, without and with the edge cache.
 
-May import every other room of the experiments but studies and testbed.
+May import all other packages of the experiments except `studies` and `testbed`.
 """

@@ -53,9 +53,9 @@ def demo(  # noqa: PLR0917  typer calls it by name
         ),
     ] = None,
 ) -> None:
-    """Generate a museum, run cloud, edge and devices, replay visitors: only-cloud, then with the edge cache.
+    """Generate a museum, run cloud, edge and devices, and replay visitors without and with the edge cache.
 
-    In the end the cloud is killed, and the edge goes on without it. Takes 3 to 4 minutes, with --quick
+    At the end the cloud is killed, and the edge continues without it. Takes 3 to 4 minutes, with --quick
     about one minute.
     """
     require_experiments("demo")

@@ -1,10 +1,11 @@
-"""What the demo needs before anything runs: museum, catalogue, and what each visitor will photograph.
+"""Prepares the demo: museum, catalogue, profile of the machine, and the photos and traces of the visitors.
 
-All follows from the scenario. A second run in the same folder uses what is there: the museum goes on where it
-stopped, the ingestion passes over objects that have not changed, photos that exist are kept.
+Everything is derived from the scenario. A second run in the same folder reuses existing files: the generation
+of the museum resumes, the ingestion skips unchanged objects, and existing photos are kept.
 
-The offline analysis (dissertation, 3.3.1) is a small profile of this machine for the edge. The command
-`nearsight profile` measures the same on a whole data set in minutes; here a part of the museum must do.
+The offline analysis (dissertation, 3.3.1) gives the edge a small profile of this machine. The command
+`nearsight profile` takes minutes for the same measurements on a whole data set; the demo uses a part of the
+museum.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ from nearsight.experiments.traces.visits import Visit, write_visits_csv
 
 Stage = Callable[[str], Progress]
 FIRST_VISIT_PHOTO = 100
-"""Photos of the visitors are numbered from here, apart from those of the museum's own queries."""
+"""First number of the visitors' photos; the museum's own queries have lower numbers."""
 
 _PROFILED_OBJECTS = 40
 _SUBSETS = 2
-"""Too few for cross-validation: f, recall and precision become straight lines."""
+"""Number of random subsets. It is too small for cross-validation, so f, recall and precision become straight
+lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Material:
     """Files of a session."""
 
     museum: Path
-    """The generated museum; the paths of the traces start from here."""
+    """The generated museum; the paths of the traces are relative to it."""
     database: Path
     """The cloud's catalogue."""
     profile: Path
@@ -62,27 +64,27 @@ class Material:
     traces: tuple[Trace, ...]
     """One per visitor."""
     longer: tuple[Trace, ...]
-    """The same, and how they go on without a cloud."""
+    """The same traces, extended by the time without a cloud."""
 
 
 def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
-    """Make everything that is not there yet.
+    """Create everything that does not exist yet.
 
     Parameters
     ----------
     scenario : Scenario
-        What to make.
+        Determines the content.
     folder : Path
-        Where; exists.
+        Existing folder for the files.
     stage : callable
         Opens a progress bar.
 
     Raises
     ------
     ConfigurationError
-        If the folder holds something else under the same name.
+        If the folder has other content under the same name.
     InternalError
-        If an exhibit could not be learnt.
+        If an exhibit was rejected by the catalogue.
     """
     museum = folder / f"museum-{scenario.objects}-seed{scenario.seed}-v{VERSION}"
     settings = MuseumSettings(
@@ -117,7 +119,7 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
 
 
 def plan_photos(visits: Sequence[Visit], scenario: Scenario) -> dict[str, tuple[PhotoRequest, ...]]:
-    """What each visitor photographs: their exhibit once per second, now and then something unknown.
+    """Photo requests of each visitor: their exhibit once per second, sometimes an unknown object instead.
 
     Returns
     -------
@@ -144,7 +146,7 @@ def _photo_paths(exhibit: str, count: int) -> list[str]:
 def _take_photos(
     museum: Path, settings: MuseumSettings, paths: Iterable[str], workers: int, progress: Progress
 ) -> None:
-    """Take the photos that are not there yet, several exhibits at a time."""
+    """Render the photos that do not exist yet, several exhibits at a time."""
     wanted: dict[int, list[int]] = {}
     for path in sorted(set(paths)):
         if path.startswith("visits/") and not (museum / path).exists():
@@ -173,9 +175,9 @@ def profile_machine(museum: Path, seed: int, progress: Callable[[int, int], None
     museum : Path
         A generated museum with at least one photo of each exhibit.
     seed : int
-        Of the random subsets.
+        Seed of the random subsets.
     progress : callable
-        Told the steps done and their total.
+        Called with the steps done and their total.
     """
     pin_threads()
     settings = RecognitionSettings()
@@ -199,7 +201,7 @@ def profile_machine(museum: Path, seed: int, progress: Callable[[int, int], None
 
 
 def _part_of(dataset: Dataset, count: int) -> Dataset:
-    """The first objects, their photos, and some photos of what is not in the catalogue."""
+    """The first ``count`` objects, their photos, and up to ``count`` photos of unknown objects."""
     references = dataset.references[:count]
     ids = {reference.object_id for reference in references}
     known = [query for query in dataset.queries if query.object_id in ids]

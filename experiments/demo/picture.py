@@ -1,4 +1,4 @@
-"""The demo's figure: latency over time, its distribution, who answered, and what the link carried.
+"""The demo's figure: latency over time, its distribution, the answering tiers, and bytes on the link.
 
 Reads ``requests.csv`` and ``summary.json`` of a demo's folder and writes ``demo.png``; needs no display.
 """
@@ -125,7 +125,7 @@ def _latency_distribution(axes: Axes, by_configuration: Mapping[str, Sequence[Re
 
 
 def _any_latency(by_configuration: Mapping[str, Sequence[RequestRow]]) -> bool:
-    """Whether there is anything to show on a logarithmic axis."""
+    """Whether there is a positive latency, which a logarithmic axis requires."""
     return any(row.latency_ms > 0 for rows in by_configuration.values() for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""What the demo leaves behind: a table for people, ``summary.json`` for programs, a verdict on targets."""
+"""The output of the demo: a table for the terminal, ``summary.json`` for programs, targets and warnings."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ class ConfigurationResult:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure that the demo should reach."""
+    """A value that the demo should reach."""
 
     name: str
-    """In words."""
+    """Description of the value."""
     value: float | None
-    """As measured."""
+    """Measured value; None if there is none."""
     limit: float
     """Limit with which it is compared."""
     reached: bool | None
-    """Whether it is on the right side; None: not judged, as the demo was a small one."""
+    """Whether the value meets the limit; None: not judged, because the demo was smaller than the default."""
 
 
 def targets(scenario: Scenario, results: Mapping[str, ConfigurationResult]) -> list[Target]:
-    """The demo's targets, as far as the configurations that ran decide them."""
+    """The demo's targets for the configurations that ran."""
     found = []
     metrics = {name: summarise(result.rows) for name, result in results.items()}
     if {ONLY_CLOUD, EDGE_CACHE} <= metrics.keys():
@@ -74,7 +74,7 @@ def targets(scenario: Scenario, results: Mapping[str, ConfigurationResult]) -> l
 
 
 def warnings(results: Sequence[ConfigurationResult]) -> list[str]:
-    """Reasons to doubt the figures: a machine that could not keep up, a link that is not as asked."""
+    """Reasons to doubt the results: an overloaded machine, or a link that differs from the requested one."""
     found = []
     for result in results:
         late_ms = summarise(result.rows).sent_late_ms
@@ -89,12 +89,12 @@ def warnings(results: Sequence[ConfigurationResult]) -> list[str]:
 
 
 def check_answers(results: Sequence[ConfigurationResult]) -> None:
-    """Every outcome was an answer and not an error, as long as the cloud was there.
+    """Check that every outcome before the cloud was killed is an answer.
 
     Raises
     ------
     Unavailable
-        If not: says how many requests ended with which error.
+        If a request failed; with the number of requests by error.
     """
     for result in results:
         failed = {
@@ -130,7 +130,7 @@ def summary(
 
 
 def table(results: Sequence[ConfigurationResult]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of the table: one row per figure, one column per configuration."""
+    """Columns and rows of the table: one row per metric, one column per configuration."""
     columns = ["", *(result.name for result in results)]
     cells = [_cells(result) for result in results]
     names = list(dict.fromkeys(name for column in cells for name in column))
@@ -158,7 +158,7 @@ def _cells(result: ConfigurationResult) -> dict[str, str]:
 
 
 def describe_link(result: ConfigurationResult) -> str:
-    """The shaped link's own measured error, in one line."""
+    """The measured error of the shaped link, in one line."""
     calibration, up = result.link.get("calibration"), result.link.get("up")
     if not isinstance(calibration, Mapping):
         return f"{result.name}: link not calibrated"
@@ -172,7 +172,7 @@ def describe_link(result: ConfigurationResult) -> str:
 
 
 def describe_answers(results: Sequence[ConfigurationResult]) -> str:
-    """Whether all photos were answered, in a sentence or two."""
+    """Whether all photos were answered, in one or two sentences."""
     rows = [row for one in results for row in one.rows]
     failed = sum(not row.is_answered for row in rows)
     if not failed:
@@ -196,7 +196,7 @@ def _ratio(value: float | None) -> str:
 
 
 def _rounded(value: object) -> object:
-    """Floats to four decimals, deeply."""
+    """Round floats to four decimals, recursively."""
     if isinstance(value, float):
         return round(value, 4)
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""The demo from start to end: material, both configurations, files, table, verdict.
+"""The demo from start to end: material, all configurations, result files.
 
-The link to the cloud is the same in every configuration; what changes is who stands before it.
+The link to the cloud is the same in every configuration; the configurations differ in the edge.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from nearsight.experiments.rig.sequence import Tally
 from nearsight.experiments.rig.session import Session, Tiers
 
 NO_PREFETCHING = {"recognizer.prefetch.enabled": "false"}
-"""The demo shows what the edge does; its devices hold nothing."""
+"""The demo shows the effect of the edge, so its devices do not prefetch."""
 WEAK_PRIOR = 0.02
-"""Requests that the edge assumes per object before it has seen any. A museum knows nothing of its visitors at
-the start of a demo, which is over after 200 requests: the default of 1 for each of 500 objects would outweigh
-them. (The dissertation warms its caches instead: 6.2.7.)"""
+"""Requests that the edge assumes per object before it has seen any (the prior). A demo starts without earlier
+visitors and ends after 200 requests. The default prior of 1 for each of 500 objects would outweigh them. (The
+dissertation warms its caches instead: 6.2.7.)"""
 _RECENT = 50
 
 
@@ -43,24 +43,24 @@ class DemoResult:
     """Results of a demo, and their files."""
 
     results: tuple[ConfigurationResult, ...]
-    """One per configuration, in the order of playing."""
+    """One per configuration, in the order of running."""
     folder: Path
     figure: Path
-    """The files."""
+    """Folder of the result files, and path of the figure."""
     museum: Path
     """The generated museum."""
     seconds: float
-    """How long it all took [s]."""
+    """Duration of the whole demo [s]."""
 
 
 def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
-    """Play the demo; leaves ``summary.json``, ``requests.csv``, ``demo.png`` and logs in ``folder``.
+    """Run the demo; writes ``summary.json``, ``requests.csv``, ``demo.png`` and logs to ``folder``.
 
     Raises
     ------
     NearsightError
-        If a setting is wrong (before anything is made), something could not be started, a process died, or a
-        request got no answer. What is complete is written before.
+        If a setting is wrong (before anything is created), a process cannot be started or ends early, or a
+        request got no answer. Completed results are written before.
     """
     load_settings(EdgeSettings, "edge", overrides=flag_overrides((*scenario.edge, *scenario.compared)))
     edge = load_settings(EdgeSettings, "edge", overrides=flag_overrides(scenario.edge))
@@ -95,7 +95,7 @@ def write_results(
     folder: Path,
     timings_s: dict[str, float],
 ) -> Path:
-    """Write the files of a demo; returns the figure's path."""
+    """Write the result files of a demo; returns the figure's path."""
     write_rows(folder / "requests.csv", (row for result in results for row in result.rows))
     content = summary(scenario, results, describe_environment(), timings_s)
     (folder / "summary.json").write_text(json.dumps(content, indent=2) + "\n")
@@ -117,7 +117,7 @@ def _play(
 ) -> Sequence[ConfigurationResult]:
     """Run one configuration from the start of its daemons to their end; logs go into ``folder``.
 
-    Returns its results, and those of the time after its cloud was killed, if it was.
+    Returns its results, and a second entry for the time after the cloud was killed, if it was.
     """
     killed = configuration == EDGE_CACHE and scenario.alone > 0
     traces = material.longer if killed else material.traces
@@ -152,19 +152,19 @@ def _play(
 
 
 def edge_settings(profile: Path) -> dict[str, object]:
-    """Settings of the edge; ``profile``: of this machine."""
+    """Settings of the edge; ``profile`` is the profile of this machine."""
     default_mb = EdgeSettings().standby_mb
     return {"cache.prior": str(WEAK_PRIOR), "cache.profile": str(profile), "standby_mb": default_mb}
 
 
 def _edge_bytes(rows: Sequence[RequestRow]) -> dict[str, int]:
-    """Bytes within the building, as devices saw them."""
+    """Bytes between devices and edge, as counted by the devices."""
     near = [row for row in rows if row.edge_compute_ms > 0 or row.answered_by == "edge"]
     return {"up": sum(row.sent_bytes for row in near), "down": sum(row.received_bytes for row in near)}
 
 
 class LiveView:
-    """The demo's progress on the terminal: a bar per stage, with time left and live hit counts."""
+    """The demo's progress on the terminal: one bar per stage, with time left and live counts of answers."""
 
     def __init__(self) -> None:
         self.progress = Progress(
@@ -178,7 +178,7 @@ class LiveView:
         """Shows the bars on standard error, within its ``with`` block."""
 
     def stage(self, description: str) -> Callable[[int, int], None]:
-        """Add a bar; what is returned takes the steps done and their total."""
+        """Add a bar; the returned function takes the steps done and their total."""
         task = self.progress.add_task(description, total=None, facts="")
 
         def update(done: int, of: int) -> None:
@@ -189,7 +189,7 @@ class LiveView:
     def configuration(
         self, name: str, requests: int
     ) -> tuple[Callable[[str], None], Callable[[Tally], None]]:
-        """Add a bar for the requests of a configuration; returns what to tell of stages and of counts."""
+        """Add a bar for the requests of a configuration; returns callbacks for stages and for counts."""
         task = self.progress.add_task(name, total=requests, facts="")
 
         def on_stage(stage: str) -> None:
@@ -202,7 +202,7 @@ class LiveView:
 
 
 def describe(tally: Tally) -> str:
-    """Live counts in a few words: who answered, how fast of late."""
+    """Live counts in a short text: answers by tier, failures, recent median latency."""
     parts = [f"{tier} {count}" for tier, count in sorted(tally.answered_by.items(), reverse=True)]
     if tally.failed:
         parts.append(f"failed {tally.failed}")

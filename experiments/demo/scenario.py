@@ -1,4 +1,4 @@
-"""What the demo plays: the baseline of the dissertation's evaluation (table 6.2), or a small one."""
+"""Scenario of the demo: the baseline of the dissertation's evaluation (table 6.2), or a smaller one."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ CONFIGURATIONS = (ONLY_CLOUD, EDGE_CACHE)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One demo, fully determined."""
+    """Settings that determine one demo completely."""
 
     objects: int = 500
     """Exhibits of the museum, all in the cloud's catalogue."""
     sections: int = 3
     exhibits_per_section: int = 44
-    """Exhibits on show: what visitors can stand before."""
+    """Sections of the museum, and exhibits on show in each."""
     visitors: int = 5
-    """Devices; one process and one photo per second each."""
+    """Devices, each with one process and one photo per second."""
     seconds: float = 45.0
     """Length of the replay of each configuration [s]."""
     alone: float = 20.0
-    """How long visitors of the edge cache go on after its cloud was killed [s]; 0: it is not killed."""
+    """Time for which the replay with the edge cache continues after the cloud was killed [s]; 0: the cloud is
+    not killed."""
     photos_per_exhibit: int = 8
-    """How many different photos of each exhibit visitors take."""
+    """Number of different photos that visitors take of each exhibit."""
     unknown_share: float = 0.08
-    """Share of photos of objects that are not in the catalogue."""
+    """Share of photos that show objects outside the catalogue."""
     unknown_photos: int = 40
-    """How many different ones of those there are."""
+    """Number of different photos of such objects."""
     link: LinkShape = field(default_factory=lambda: LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0))
-    """Between the building and the cloud."""
+    """Link between the building and the cloud."""
     timeout_s: float = 5.0
     """Deadline of each request [s]."""
     seed: int = 1
     """Seed of everything."""
     edge: tuple[str, ...] = ()
-    """Settings of the edge, each KEY=VALUE, beside those of the demo."""
+    """Settings of the edge, each KEY=VALUE, in addition to those of the demo."""
     compared: tuple[str, ...] = ()
-    """Further settings of an edge that is played as well, to be compared; none: there is no such edge."""
+    """Further settings of a second edge, which is run for comparison; empty: no such edge."""
 
     def __post_init__(self) -> None:
         if min(self.objects, self.sections, self.exhibits_per_section, self.visitors) < 1:
@@ -59,19 +60,19 @@ class Scenario:
 
     @property
     def configurations(self) -> tuple[str, ...]:
-        """In the order of playing."""
+        """Names of the configurations, in the order of running."""
         return (*CONFIGURATIONS, COMPARED) if self.compared else CONFIGURATIONS
 
     @property
     def judged(self) -> bool:
-        """Whether it is as large as the one that the targets were set for."""
+        """Whether the demo is at least as large as the default, for which the targets were set."""
         return (
             self.seconds >= FULL.seconds and self.objects >= FULL.objects and self.visitors >= FULL.visitors
         )
 
     @property
     def on_show(self) -> int:
-        """Exhibits that visitors can stand before."""
+        """Number of exhibits on show to visitors."""
         return self.sections * self.exhibits_per_section
 
 
