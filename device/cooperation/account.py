@@ -1,4 +1,4 @@
-"""Where models came from, and what cooperation cost."""
+"""Counters of cooperation: origins of models, and traffic."""
 
 from __future__ import annotations
 
@@ -11,38 +11,39 @@ from nearsight.device.adaptation.adapter import AdaptationCounts
 
 @dataclass
 class CooperationAccount:
-    """All since the start. Bytes are those of the network, frames and all."""
+    """Counters since the start. Bytes as on the network, including frame headers."""
 
     peer_models: int = 0
     peer_bytes: int = 0
-    """Models that came from devices nearby, and were the right ones."""
+    """Models from devices nearby that were verified."""
     edge_models: int = 0
     edge_bytes: int = 0
     cloud_models: int = 0
     cloud_bytes: int = 0
-    """Models that came from the edge, and from the cloud."""
+    """Models from the edge, and from the cloud."""
     lists: int = 0
     list_bytes: int = 0
-    """Lists of the catalogue that came from edge or cloud: models of peers are verified by them."""
+    """Listings of the catalogue from edge or cloud, used to verify models of peers."""
     rejected_models: int = 0
     rejected_bytes: int = 0
-    """Answers of peers that were not the right model."""
+    """Answers of peers that were not the listed model."""
     silent_peers: int = 0
-    """Times that a peer did not answer, or failed."""
+    """Calls that a peer did not answer, or that failed."""
     waited: int = 0
     waited_in_vain: int = 0
-    """Models that another device was fetching, and that were waited for; those of them that did not come."""
+    """Models for which this device waited because another device was fetching them, and those that did not
+    arrive."""
     served_models: int = 0
     served_bytes: int = 0
-    """Models that were handed out to devices nearby."""
+    """Models sent to devices nearby."""
     steps: int = 0
-    """Objects that this device came to, as counted in the store."""
+    """Steps to another object that this device counted in the store."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
 
     def add(self, **amounts: int) -> None:
-        """Add to the named sums; thread-safe."""
+        """Add amounts to the counters of these names; thread-safe."""
         with self._lock:
             for name, amount in amounts.items():
                 setattr(self, name, getattr(self, name) + amount)
@@ -50,19 +51,19 @@ class CooperationAccount:
 
 @dataclass(frozen=True, slots=True)
 class CooperationState:
-    """For metrics."""
+    """State of cooperation, for metrics."""
 
     peers: int
-    """Devices nearby."""
+    """Number of devices nearby."""
     account: CooperationAccount
-    """Where models came from."""
+    """Counters of models by origin."""
     liars: int
-    """Peers that handed out a wrong model."""
+    """Number of peers that sent a wrong model."""
     adaptation: AdaptationCounts | None
-    """Of adapted views, if they are on."""
+    """Counters of adapted views; None if adaptation is off."""
 
     def facts(self) -> list[tuple[str, str]]:
-        """For a person, in display order."""
+        """The state as facts for people, in display order."""
         account = self.account
         facts = [
             ("devices nearby", str(self.peers)),
@@ -85,5 +86,5 @@ class CooperationState:
 
 
 def amount_text(count: int, size_bytes: int) -> str:
-    """A number of models and their size, for a person."""
+    """A number of models and their size, for people."""
     return f"{count}, {format_bytes(size_bytes)}"

@@ -1,10 +1,10 @@
-"""Popularity and transitions that devices nearby count together, and predictions from them (5.1.2).
+"""Popularity and transition counts shared by devices nearby, and predictions from them (5.1.2).
 
-The same MAP rule as at the edge (`MarkovModel`), on the counters in the store; no edge is needed. A peer that
-writes wrong counts can make others fetch in vain, but only objects of the catalogue, and recognise nothing
-wrong.
+Uses the same MAP rule as the edge (`MarkovModel`), on the counters in the store; no edge is needed. A peer
+that writes wrong counts can cause useless fetches, but only of objects of the catalogue, and no wrong
+answers.
 
-Counts fade, as at the edge (decisions 017 and 030).
+Counts decay, as at the edge (decisions 017 and 030).
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from nearsight.device.cooperation.protocol import next_key, popularity_key
 from nearsight.device.prefetching.predictions import MOST_NEXT_OBJECTS, Prediction
 
 MERGE_AFTER_S = 1.0
-"""Steps are counted in the store together, so often."""
+"""Interval in which steps are collected before they are added to the counters in the store [s]."""
 PERIOD_S = 3600.0
-"""Counts of so long are kept together; after as long again they have faded."""
+"""Duration of a period of counters [s]. The counts of a period have no weight one period after its end."""
 POPULARITY_AGE_S = 5.0
-"""Known popularities are used again for so long."""
+"""Age up to which popularities are used again without reading the store [s]."""
 
 Counts = Mapping[str, float]
 
 
 class FadingCounts:
-    """Counters in the store that fade: a key for each period, of which the last two are read.
+    """Counters in the store that decay: one key for each period, of which the last two are read.
 
-    Counts of this period have their whole weight. The weight of the period before falls from 1 to 0
-    while this one lasts, so that no count changes at once when a period ends. Half of the weight of a count
-    is gone after one period, in the mean. The store drops older keys by itself.
+    Counts of the current period have full weight. The weight of the previous period falls linearly from 1 to
+    0 during the current one, so that no count changes abruptly when a period ends. On average, a count loses
+    half of its weight within one period. The store deletes older keys when they expire.
 
     Parameters
     ----------
     context : CooperationContext
-        The store, and the date: devices whose dates differ by hours do not help each other.
+        The store, and the date. Devices whose dates differ by hours do not benefit from each other's counts.
     """
 
     def __init__(self, context: CooperationContext) -> None:
@@ -50,12 +50,12 @@ class FadingCounts:
         self._clock = context.clock
 
     def add(self, key: str, counts: Mapping[str, int]) -> Future[None]:
-        """Count, in this period."""
+        """Add counts to the current period."""
         period = int(self._clock.wall() // PERIOD_S)
         return self._store.merge(f"{key}/{period}", counts, ttl_s=2 * PERIOD_S)
 
     def read(self, key: str) -> Future[Counts]:
-        """The counts of a key, as far as they have not faded."""
+        """The decayed counts of a key."""
         period, into_s = divmod(self._clock.wall(), PERIOD_S)
         left = 1.0 - into_s / PERIOD_S
         now, before = (self._store.counts(f"{key}/{int(period) - back}") for back in (0, 1))
@@ -72,7 +72,7 @@ class PeerForecasts:
     Parameters
     ----------
     context : CooperationContext
-        The store, and which objects there are.
+        The store, and the objects of the catalogue.
     """
 
     def __init__(self, context: CooperationContext) -> None:
@@ -82,9 +82,9 @@ class PeerForecasts:
         self._read_s = -math.inf
 
     def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
-        """What followed this object, and what is popular. Nothing is reported by it: see `StepCounts`.
+        """The objects that followed this one, and the popular ones. Reports nothing: see `StepCounts`.
 
-        The store ends its reads by itself, sooner than ``timeout_s``.
+        ``timeout_s`` is not used: the store's own timeout of reads is shorter.
         """
         del timeout_s
         context = self._context
@@ -112,7 +112,7 @@ class PeerForecasts:
         def read(outcome: Counts | NearsightError) -> None:
             if not isinstance(outcome, NearsightError):
                 self._popularity, self._read_s = outcome, context.clock.monotonic()
-            go_on()  # an old popularity is better than none
+            go_on()  # an outdated popularity is better than none
 
         when_done(self._counts.read(popularity_key(context.catalogue)), context.background, read)
 
@@ -126,9 +126,10 @@ class PeerForecasts:
 
 
 class StepCounts:
-    """Adds the steps of this device to the counters in the store, several at a time, each exactly once.
+    """Adds the steps of this device to the counters in the store, in batches, each exactly once.
 
-    Once `KVStore.merge` was called, the counts are the store's: it sends them again until they arrived.
+    After a call of `KVStore.merge`, the store is responsible: it sends the counts again until they are
+    acknowledged.
 
     Parameters
     ----------
@@ -142,7 +143,7 @@ class StepCounts:
         self._waiting: dict[str, Counter[str]] = {}
 
     def stepped(self, previous: str, current: str) -> None:
-        """The device came to an object, after another one ("": none). Going on to look at it is no step."""
+        """Count a recognition of ``current`` after ``previous`` ("": none), unless they are equal."""
         if current != previous:
             self._context.background.submit(lambda: self._count(previous, current))
 
@@ -154,7 +155,7 @@ class StepCounts:
             keys.append(next_key(context.catalogue, previous))
         for key in keys:
             self._waiting.setdefault(key, Counter())[current] += 1
-        # What fails is sent again by the store.
+        # The store retries failed writes.
         context.background.submit(self._flush, name="steps", after_s=MERGE_AFTER_S)
 
     def _flush(self) -> list[Future[None]]:
@@ -162,5 +163,5 @@ class StepCounts:
         return [self._counts.add(key, dict(counts)) for key, counts in waiting.items()]
 
     def close(self, timeout_s: float) -> None:
-        """Hand over the last steps; call after the background thread has ended."""
+        """Write the last steps; call after the background thread has ended."""
         wait(self._flush(), timeout_s)

@@ -19,22 +19,22 @@ class CooperationContext:
     """Objects that all parts of the cooperation of one device use."""
 
     catalogue: str
-    """Whose objects."""
+    """The catalogue of the objects."""
     own: NodeId
-    """This device."""
+    """Node id of this device."""
     store: StoreCalls
-    """Knows who has what, and holds the counters."""
+    """The key-value store, with the holders of models and the counters."""
     calls: PeerCalls
-    """Reaches one peer."""
+    """Calls to single peers."""
     neighbours: Callable[[], Collection[NodeId]]
-    """Ids of the peers that are there, this device not among them."""
+    """Returns the ids of the live peers, without this device."""
     background: BackgroundWorker
-    """Runs everything but calls from outside."""
+    """Runs everything except calls from outside."""
     clock: Clock
-    """Must run in real time, or as the worker's."""
+    """Runs in real time, or as the clock of ``background``."""
     rng: random.Random
-    """Spreads the load over the holders of a model."""
+    """Draws holders at random, which spreads the load over them."""
     digests: ModelDigests = field(default_factory=ModelDigests)
-    """Which models are the right ones."""
+    """The digests that a tier listed, used to verify models of peers."""
     account: CooperationAccount = field(default_factory=CooperationAccount)
-    """Where models came from."""
+    """Counters of models by origin."""

@@ -1,14 +1,14 @@
-"""What a device does together with its neighbours, wired in one place.
+"""Cooperation of a device with the devices nearby: creates and connects its parts.
 
 ::
 
-    prefetching ─models?──> CooperativeModelSource ──> KVStore: who has it? ──> a peer ──> else edge, cloud
+    prefetching ─models?──> CooperativeModelSource ──> KVStore: holders ──> a peer ──> else edge, cloud
         │  ▲                        ▲ digests that edge or cloud listed
-        │  └──what next?── PeerForecasts ──> KVStore: counters
-        ├──stepped──> StepCounts ──────────> KVStore: counters
+        │  └──next objects?── PeerForecasts ──> KVStore: counters
+        ├──followed──> StepCounts ─────────> KVStore: counters
         └──held, gone──> ModelSharing ─────> KVStore: holders;      peers ──> PeerModelService ──> HeldModels
 
-Everything runs in one background thread of its own: recognition and the prefetcher never wait for a peer.
+Everything runs in a background thread of its own: recognition and prefetching never wait for a peer.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ _HAND_OVER_S = 1.0
 
 
 class Cooperation:
-    """One device among its neighbours.
+    """Cooperation of one device with the devices nearby.
 
     Parameters
     ----------
     catalogue : str
-        Whose objects.
+        The catalogue of the objects.
     device_id : str
-        Name for people.
+        Name of the device for people.
     held : HeldModels
-        What the device has, and hands out.
+        The models of the device, which it also provides to peers.
     upstream : ModelSource
         Edge and cloud.
     settings : PeerSettings
-        Who the neighbours are, and how models are shared.
+        Presence, store, and how models are shared.
     recognition : RecognitionSettings
-        Of the device, for adapted views.
+        Recognition settings of the device, for adapted views.
     clock : Clock
         Must run in real time.
     rng : random.Random
@@ -73,7 +73,7 @@ class Cooperation:
         If an address or key cannot be used.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  wired in one place, by name
+    def __init__(  # noqa: PLR0913, PLR0917  all parts are created here, from named arguments
         self,
         catalogue: str,
         device_id: str,
@@ -87,7 +87,7 @@ class Cooperation:
         self._models = held
         self._background = BackgroundWorker(clock, "nearsight-cooperation")
         self.adapter = Adapter(recognition, rng) if settings.adapt else None
-        """Looks again at photos that the models left unknown; None if that is off."""
+        """Second look with adapted views at photos without an answer; None if adaptation is off."""
         account, share, traffic = CooperationAccount(), settings.share, TrafficByPeer()
         services = [PeerModelService(catalogue, held, account, traffic)] if share != "off" else []
         self.node = PeerNode(
@@ -99,7 +99,7 @@ class Cooperation:
             held=lambda: len(held) if services else 0,
             traffic=traffic,
         )
-        """This device as its peers see it."""
+        """The node of this device in the peer network."""
         self._context = context = CooperationContext(
             catalogue,
             self.node.node_id,
@@ -112,24 +112,25 @@ class Cooperation:
             account=account,
         )
         self.models = CooperativeModelSource(context, upstream)
-        """Where the prefetcher gets models; from tiers alone, and counted, if models are not shared."""
+        """The prefetcher's source of models. If models are not shared, it asks only tiers and counts their
+        models."""
         self._sharing: ModelSharing | None = None
         if share != "off":
             self._sharing = ModelSharing(context, share, self.models.came_from_tier)
         self._steps = StepCounts(context)
         self.forecasts = PeerForecasts(context)
-        """What devices nearby predict."""
+        """Predictions from the counts of devices nearby."""
         held.observe(self)
 
     @property
     def state(self) -> CooperationState:
-        """For metrics."""
+        """The current state, for metrics."""
         adaptation = self.adapter.counts if self.adapter is not None else None
         account = replace(self._context.account)
         return CooperationState(len(self.node.peers()), account, len(self.models.liars), adaptation)
 
     def report(self) -> PeersReport:
-        """For `nearsight peers`."""
+        """The report for `nearsight peers`."""
         report = self.node.report()
         held, wasted = self._models, self._models.account
         facts = (
@@ -141,12 +142,12 @@ class Cooperation:
         return PeersReport(report.node_id, report.device_id, report.endpoint, report.peers, facts)
 
     def start(self) -> None:
-        """Look for neighbours.
+        """Start serving and looking for peers.
 
         Raises
         ------
         AddressInUse, ConfigurationError
-            If peers cannot be served at the address that is set.
+            If the server cannot listen on the address of the settings.
         """
         self._background.start()
         self.node.start()
@@ -154,7 +155,7 @@ class Cooperation:
             self._sharing.start()
 
     def close(self) -> None:
-        """Hand over and say goodbye."""
+        """Write the last counts, hand over the entries, and leave."""
         self._background.stop(timeout_s=1.0)
         self._steps.close(_LAST_STEPS_S)
         self.node.stop(_HAND_OVER_S)
@@ -162,26 +163,26 @@ class Cooperation:
     def _neighbours(self) -> tuple[NodeId, ...]:
         return tuple(peer.node_id for peer in self.node.peers())
 
-    # A `HoldObserver`
+    # Implementation of `HoldObserver`
 
     def held(self, model: ObjectModel) -> None:
-        """The device has a model from now on."""
+        """The device has a new model."""
         if self._sharing is not None:
             self._sharing.held(model)
         self._background.submit(lambda: self._ask_for_views(model))
 
     def gone(self, model: ObjectModel) -> None:
-        """The device has a model no more."""
+        """The device dropped a model."""
         if self._sharing is not None:
             self._sharing.gone(model)
         if self.adapter is not None:
             adapter = self.adapter
             self._background.submit(lambda: adapter.forget([model.object_id]))
 
-    # A `Neighbourhood`
+    # Implementation of `Neighbourhood`
 
     def followed(self, previous: str, found: RecognizedObject, features: Features | None) -> None:
-        """The device recognised an object, after another one."""
+        """The device or a tier recognised ``found``, after ``previous``."""
         self._steps.stepped(previous, found.object_id)
         if self.adapter is None:
             return
@@ -194,13 +195,13 @@ class Cooperation:
             self._background.submit(lambda: self._ask_for_views(model))
 
     def listed(self, listing: Listing) -> None:
-        """A tier listed the catalogue."""
+        """A tier sent a listing of the catalogue."""
         self._context.account.add(lists=1, list_bytes=listing.size_bytes)
         self._context.digests.update(listing)
         self.models.listed()
 
     def serving(self, models: Sequence[ObjectModel]) -> None:
-        """The device answers with these models."""
+        """The device now answers with these models."""
         if self.adapter is not None:
             adapter, served = self.adapter, tuple(models)
             self._background.submit(lambda: adapter.serve(served))

@@ -2,15 +2,15 @@
 
 One search per object, in the background::
 
-    listed? ──> who has it? ──> ask a holder ──> is it the right one? ──> done
-      │            │  │            │ silent              │ no: never ask that peer again
-      │            │  └─ somebody fetches it: wait       ▼
+    listed? ──> holders? ──> ask a holder ──> digest correct? ──> done
+      │            │  │            │ timeout             │ no: never ask that peer again
+      │            │  └─ another device fetches it: wait ▼
       └────────────┴──────────> ask a tier <── no other holder
 
-Nothing that a peer says is believed: a model is taken only if it has the digest that edge or cloud listed for
-the object. A peer that is silent costs `MODEL_TIMEOUT_S`, whatever it is asked for, and is
-left alone afterwards. The store's claims see to it that of devices which want the same model at the same time
-one fetches it from the tier; a node that promises models which do not come is not waited for again.
+No peer is trusted: a model is accepted only if it has the digest that edge or cloud listed for the object. A
+peer that does not answer costs at most `MODEL_TIMEOUT_S` once, and is not asked for a while. With the store's
+claims, only one of several devices that need the same model at the same time fetches it from the tier. A node
+that announces models which do not arrive is not waited for again until its back-off ends.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ A = TypeVar("A")
 
 GET_OBJECT_MODELS = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"].methods_by_name["GetObjectModels"]
 MODEL_TIMEOUT_S = 2.0
-"""Longest wait for a model of one peer."""
+"""Timeout of a request for a model to one peer [s]."""
 HOLDERS_ASKED = 2
-"""Peers that are asked for one model before a tier is."""
+"""Maximum number of peers asked for one model before a tier is asked."""
 READ_TIMEOUT_S = 1.0
-"""Longest wait for what the store knows of a model."""
+"""Timeout of reading the holders of a model from the store [s]."""
 PATIENCE_S = 3.0
-"""Longest wait for a model that another device is said to fetch."""
+"""Maximum wait for a model that another device fetches, according to the store [s]."""
 POLL_S = 0.1
-"""Time between two looks whether that one has it."""
+"""Interval of checks whether that device has the model [s]."""
 LARGEST_ANSWER_BYTES = 4 * 2**20
-"""A longer answer of a peer is not looked at."""
+"""Maximum size of a peer's answer; longer ones are rejected."""
 _MOST_ITEMS = 64
-"""Items of a list that are looked at: anybody can write into it."""
+"""Maximum number of list items that are processed, as any device can add items."""
 _SHARE_OF_A_STEP = 0.25
-"""Of the time left, at most."""
+"""Maximum share of the remaining time for one step."""
 
 
 @dataclass(slots=True, eq=False)
 class _Search:
-    """One object that is looked for, and how far that is."""
+    """State of the search for one object."""
 
     object_id: str
     result: Future[Reply]
@@ -77,7 +77,7 @@ class CooperativeModelSource:
     Parameters
     ----------
     context : CooperationContext
-        The store, the peers, and which models are the right ones.
+        The store, the peers, and the listed digests.
     upstream : ModelSource
         Edge and cloud.
     """
@@ -96,11 +96,11 @@ class CooperativeModelSource:
 
     @property
     def liars(self) -> tuple[NodeId, ...]:
-        """Peers that handed out a wrong model."""
+        """Peers that sent a wrong model."""
         return self._reputation.liars
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
-        """Models, as a Catalogue service answers. Peers are asked for single objects of the own catalogue."""
+        """Object models. Peers are asked only for a single object of the own catalogue, else tiers alone."""
         result: Future[Reply] = pending()
         now_s = self._clock.monotonic()
         if catalogue != self._context.catalogue or len(object_ids) != 1:
@@ -112,11 +112,11 @@ class CooperativeModelSource:
         return result
 
     def came_from_tier(self, object_id: str) -> bool:
-        """Whether the last model of an object that came, came from edge or cloud."""
+        """Whether the last model received for this object came from edge or cloud."""
         return object_id in self._from_tier
 
     def listed(self) -> None:
-        """The digests have changed: forgive the peers whose model was wrong only by the old ones."""
+        """After a new listing: trust peers again whose models were wrong only by the old digests."""
         self._background.submit(lambda: self._reputation.forgive(self._was_mistaken))
 
     # In the background thread
@@ -126,7 +126,7 @@ class CooperativeModelSource:
         return listed is None or listed.digest != digest
 
     def _join_or_begin(self, search: _Search) -> None:
-        """One search per object: claims do not keep one device from fetching a model twice."""
+        """Start a search, or wait for the open one of the same object: claims exclude only other devices."""
         open_already = self._open.get(search.object_id)
         if open_already is not None:
             open_already.add_done_callback(lambda done: _pass_on(done, search.result))
@@ -145,7 +145,7 @@ class CooperativeModelSource:
             self._look_up(search)
 
     def _look_up(self, search: _Search) -> None:
-        """Ask the store who has the model."""
+        """Read the holders of the model from the store."""
         if search.listed is None:
             self._give_up(search)
             return
@@ -167,7 +167,7 @@ class CooperativeModelSource:
             self._give_up(search)
 
     def _put_off(self, search: _Search, wait_ms: int) -> None:
-        """The store says that another device fetches the model."""
+        """Handle the store's message that another device fetches the model."""
         if self._is_patient(search) and self._believes(search):
             if not search.waited:
                 search.waited = True
@@ -176,12 +176,12 @@ class CooperativeModelSource:
             self._background.submit(lambda: self._look_up(search), after_s=wait_s)
             return
         self._stop_waiting(search)
-        # The node that says so may hide the holders. Without a claim another node is asked as well.
+        # The node that sent this may hide the holders. Without a claim another node is asked as well.
         search.claims = False
         self._look_up(search)
 
     def _believes(self, search: _Search) -> bool:
-        """Whether it is worth waiting because of what the node that is responsible for the model says."""
+        """Whether to wait: the responsible node has not announced models in vain recently."""
         if search.waited:
             return True
         now_s = self._clock.monotonic()
@@ -199,7 +199,7 @@ class CooperativeModelSource:
         return self._context.calls.nodes_for(search.key, 1)
 
     def _found(self, search: _Search, items: Sequence[bytes]) -> None:
-        """Take a model that lies in the store itself, or ask a holder."""
+        """Use a model that is itself in the store, or ask a holder."""
         for item in items:
             data = model_in(item)
             if data is not None and self._take_stored(search, data):
@@ -208,7 +208,7 @@ class CooperativeModelSource:
         self._ask_holder(search)
 
     def _ask_holder(self, search: _Search) -> None:
-        """Ask one of the holders that remain; a tier if there is none."""
+        """Ask one of the remaining holders; a tier if there is none."""
         here, now_s = frozenset(self._context.neighbours()), self._clock.monotonic()
         named = search.holders & here - search.asked
         holders = sorted(node for node in named if self._reputation.may_be_asked(node, now_s))
@@ -244,7 +244,7 @@ class CooperativeModelSource:
         self, search: _Search, node: NodeId, listed: ModelDigest, reply: Reply, verdict: Verdict
     ) -> None:
         self._account.add(rejected_models=1, rejected_bytes=reply.received_bytes)
-        if verdict is Verdict.OUTDATED:  # that happens to the honest
+        if verdict is Verdict.OUTDATED:  # may happen to an honest peer
             self._reputation.failed(node, self._clock.monotonic())
             return
         self._reputation.lied(node, search.object_id, listed.digest)
@@ -255,7 +255,7 @@ class CooperativeModelSource:
         )
 
     def _take(self, search: _Search, reply: Reply) -> None:
-        """The search is over. Of the answer goes on the model alone, not what the peer says besides."""
+        """End the search. Only the model is returned, without other fields of the peer's answer."""
         if isinstance(reply.message, GetObjectModelsResponse):
             reply.message.revision = self._context.digests.revision
             del reply.message.missing[:], reply.message.left_out[:]
@@ -264,7 +264,7 @@ class CooperativeModelSource:
         search.result.set_result(reply)
 
     def _take_stored(self, search: _Search, data: bytes) -> bool:
-        """Take the model that lies in the store itself, if it is the right one."""
+        """Use a model that is itself in the store, if it has the listed digest."""
         model = stored_model(data, search.listed) if search.listed is not None else None
         if model is None:
             self._account.add(rejected_models=1, rejected_bytes=len(data))
@@ -275,17 +275,17 @@ class CooperativeModelSource:
         return True
 
     def _limit_s(self, search: _Search, longest_s: float) -> float:
-        """How long one step may take, so that there is time for a tier in the end."""
+        """Timeout of one step that leaves enough time for asking a tier at the end."""
         left_s = search.deadline_s - self._clock.monotonic()
         return max(0.0, min(longest_s, left_s * _SHARE_OF_A_STEP))
 
     def _is_patient(self, search: _Search) -> bool:
         return self._clock.monotonic() < search.patient_until_s
 
-    # Tiers
+    # Requests to tiers
 
     def _give_up(self, search: _Search) -> None:
-        """Peers do not have it."""
+        """Ask a tier, as no peer has the model."""
         left_s = search.deadline_s - self._clock.monotonic()
         if left_s <= 0:
             search.result.set_exception(DeadlineExceeded("peers took all the time for a model"))
@@ -311,7 +311,7 @@ class CooperativeModelSource:
         self._account.add(**{f"{tier}_models": len(came), f"{tier}_bytes": reply.received_bytes})
 
     def _await(self, future: Future[A], limit_s: float, do: Callable[[A | NearsightError], None]) -> None:
-        """Call ``do`` once, in the background thread: with the outcome, or when it has taken too long."""
+        """Call ``do`` once in the background thread, with the outcome or with an error after ``limit_s``."""
         waiting = [do]
 
         def go_on(outcome: A | NearsightError) -> None:

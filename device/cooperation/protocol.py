@@ -1,10 +1,10 @@
-"""What cooperating devices agree on: keys and items in the store, and the calls that they need.
+"""Format of the data that cooperating devices share: keys and list items in the store, and the calls used.
 
 ========================================== ========= =======================================================
-``model/<catalogue>/<object>/<version>``    list      who holds the model, or the model itself
+``model/<catalogue>/<object>/<version>``    list      holders of the model, or the model itself
 ``adapt/<catalogue>/<object>/<version>``    list      adapted views of the object
-``popularity/<catalogue>/<hour>``           counters  object → how often somebody came to it
-``next/<catalogue>/<object>/<hour>``        counters  object → how often it followed
+``popularity/<catalogue>/<hour>``           counters  object → number of steps to it
+``next/<catalogue>/<object>/<hour>``        counters  object → number of steps from this object to it
 ========================================== ========= =======================================================
 """
 
@@ -28,22 +28,22 @@ _NODE_BYTES = 8
 
 
 def model_key(catalogue: str, object_id: str, version: int) -> str:
-    """Where one version of a model is to be had."""
+    """Key of the holders of one version of a model."""
     return f"model/{_part(catalogue)}/{_part(object_id)}/{version}"
 
 
 def adapt_key(catalogue: str, object_id: str, version: int) -> str:
-    """Adapted views of one version of a model."""
+    """Key of the adapted views of one version of a model."""
     return f"adapt/{_part(catalogue)}/{_part(object_id)}/{version}"
 
 
 def popularity_key(catalogue: str) -> str:
-    """How often each object was come to; `FadingCounts` adds the hour."""
+    """Key of the numbers of steps to each object; `FadingCounts` appends the hour."""
     return f"popularity/{_part(catalogue)}"
 
 
 def next_key(catalogue: str, object_id: str) -> str:
-    """How often each object followed this one; `FadingCounts` adds the hour."""
+    """Key of the numbers of steps from this object to each other one; `FadingCounts` appends the hour."""
     return f"next/{_part(catalogue)}/{_part(object_id)}"
 
 
@@ -52,17 +52,17 @@ def _part(name: str) -> str:
 
 
 def holder_item(node_id: NodeId) -> bytes:
-    """The list item that says: this node holds the model."""
+    """The list item for a node that holds the model."""
     return _HOLDER + node_id.to_bytes(_NODE_BYTES, "big")
 
 
 def model_item(data: bytes) -> bytes:
-    """The list item that is the model itself, in its storage form."""
+    """The list item that contains the model itself, in its storage form."""
     return _MODEL + data
 
 
 def holder_of(item: bytes) -> NodeId | None:
-    """The node that an item names; None if it names none. Strangers wrote it."""
+    """The node that an item names; None if the item is not of this kind. Other devices write the items."""
     if len(item) != 1 + _NODE_BYTES or not item.startswith(_HOLDER):
         return None
     number = int.from_bytes(item[1:], "big")
@@ -70,12 +70,12 @@ def holder_of(item: bytes) -> NodeId | None:
 
 
 def model_in(item: bytes) -> bytes | None:
-    """The storage form of the model that an item claims to be; None if it claims nothing of that kind."""
+    """The storage form of the model in an item, not checked; None if the item is not of this kind."""
     return item[1:] if item.startswith(_MODEL) else None
 
 
 class StoreCalls(Protocol):
-    """The part of `KVStore` that is used."""
+    """The part of `KVStore` that cooperation uses."""
 
     def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]:
         """See `KVStore.items`."""
@@ -94,7 +94,7 @@ class StoreCalls(Protocol):
 
 
 class PeerCalls(Protocol):
-    """The part of `KRoute` that is used."""
+    """The part of `KRoute` that cooperation uses."""
 
     def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]:
         """See `KRoute.nodes_for`."""

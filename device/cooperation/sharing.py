@@ -1,8 +1,8 @@
-"""Shares this device's models: through the store (5.4.3), and by handing them out to peers that ask.
+"""Shares this device's models: through the store (5.4.3), and by sending them to peers on request.
 
-``redirect``: the store names the holders; each device that fetched a model is added, so that the load
-spreads. ``direct``: a device that fetched a model from a tier puts the model itself into the store; one that
-is too large for the store is announced as with ``redirect``.
+``redirect``: the store contains the holders of a model. Each device that fetched it is added, so that the
+load spreads. ``direct``: a device that fetched a model from a tier puts the model itself into the store. A
+model that is too large for the store is shared as with ``redirect``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nearsight.protos import catalogue_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
 
 LIFE_S, RENEW_S = 3600.0, 1200.0
-"""An entry that says who has a model lives so long, and is renewed so often."""
+"""Time to live of an item in the store, and interval of its renewal [s]."""
 _RETRY_S = 2.0
 _RETRIES = 3
 
@@ -45,16 +45,16 @@ class _Shared:
 
 
 class ModelSharing:
-    """A `HoldObserver` that keeps the store up to date.
+    """A `HoldObserver` that updates the store when models are added or dropped.
 
     Parameters
     ----------
     context : CooperationContext
         The store.
     share : {"redirect", "direct"}
-        How.
+        The kind of sharing.
     from_tier : callable
-        Whether the last model of an object came from a tier.
+        Returns whether the last model of an object came from a tier.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class ModelSharing:
         self._log = get_logger("device.cooperation").bind(catalogue=context.catalogue)
 
     def start(self) -> None:
-        """Renew entries from now on, before they end."""
+        """Start to renew items before they expire."""
         self._background.submit(self._renew, name="renew", after_s=RENEW_S)
 
     def held(self, model: ObjectModel) -> None:
-        """This device holds a model from now on."""
+        """This device has a new model."""
         self._background.submit(lambda: self._add(model))
 
     def gone(self, model: ObjectModel) -> None:
-        """This device does not hold it any more."""
+        """This device dropped a model."""
         self._background.submit(lambda: self._remove(model))
 
     def _add(self, model: ObjectModel) -> None:
@@ -91,7 +91,7 @@ class ModelSharing:
 
     def _write(self, shared: _Shared, retries: int) -> None:
         if self._shared.get(shared.model.object_id) is not shared:
-            return  # another version came, or it left
+            return  # replaced by another version, or dropped
         item = model_item(object_model_to_bytes(shared.model)) if shared.direct else self._holder()
         written = self._store.append(shared.key, item, ttl_s=LIFE_S)
         when_done(written, self._background, lambda outcome: self._written(shared, retries, outcome))
@@ -112,7 +112,7 @@ class ModelSharing:
         shared = self._shared.get(model.object_id)
         if shared is not None and shared.model.version == model.version:
             del self._shared[model.object_id]
-        # A model that lies in the store itself stays of use without this device.
+        # A model that is itself in the store remains useful without this device.
         if shared is None or not shared.direct:
             self._store.remove(
                 model_key(self._context.catalogue, model.object_id, model.version), self._holder()
@@ -128,22 +128,22 @@ class ModelSharing:
 
 
 MOST_MODELS = 16
-"""In one request."""
+"""Maximum number of models per request."""
 
 
 class PeerModelService(Service):
-    """Hands out models. It lists no catalogue: peers have the list from a tier, which they believe.
+    """Sends models to peers. Lists no catalogue: peers use the listing of a tier, which they trust.
 
     Parameters
     ----------
     catalogue : str
-        The only one.
+        The only catalogue that is served.
     held : HeldModels
-        What this device has.
+        The models of this device.
     account : CooperationAccount
-        Told what was handed out.
+        Counts the models sent.
     traffic : TrafficByPeer
-        Told of the bytes sent to and received from a node.
+        Counts the bytes sent to and received from a node.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
@@ -163,7 +163,15 @@ class PeerModelService(Service):
     def get_object_models(
         self, request: GetObjectModelsRequest, context: CallContext
     ) -> GetObjectModelsResponse:
-        """The models that are held, of those that are asked for."""
+        """The requested models that this device holds, and the ids of the others.
+
+        Raises
+        ------
+        NotFound
+            If another catalogue is requested.
+        InvalidArgument
+            If more than `MOST_MODELS` are requested.
+        """
         if context.catalogue != self._catalogue:
             raise NotFound(f"this device holds models of {self._catalogue!r}, not {context.catalogue!r}")
         if len(request.object_ids) > MOST_MODELS:
@@ -184,7 +192,7 @@ class PeerModelService(Service):
         return response
 
     def refuse(self, request: Message, context: CallContext) -> Message:
-        """Refuse: a device hands out models, no more."""
+        """Refuse all other methods of the service."""
         del request, context
         raise InvalidArgument("a device hands out models, no more", advice="ask an edge or the cloud")
 

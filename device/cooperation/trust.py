@@ -1,7 +1,7 @@
-"""What is believed of peers: nothing but models whose digest edge or cloud listed.
+"""Verification of peers' models: only models with a digest that edge or cloud listed are accepted.
 
-`ModelDigests` holds the last listing, `verify` compares an answer with it, and `PeerReputation` remembers
-peers that lied (they are not asked again) and peers that failed (they are left alone for a while).
+`ModelDigests` holds the last listing and `verify` compares an answer with it. `PeerReputation` records peers
+that sent a wrong model (they are not asked again) and peers that failed (they are not asked for a while).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from nearsight.device.peers.presence.identity import NodeId
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse
 
 REST_S, LONGEST_REST_S = 5.0, 120.0
-"""A peer that failed is not asked for models for so long; each further failure doubles it."""
+"""Time for which a peer is not asked for models after a failure, and its maximum [s]; doubles with each
+failure."""
 _MOST_REMEMBERED = 4096
 
 
@@ -35,55 +36,56 @@ class ModelDigest:
 
 
 class ModelDigests:
-    """The last listing of the catalogue. Any thread may read it, one thread changes it."""
+    """The last listing of the catalogue. One thread updates it; any thread may read it."""
 
     def __init__(self) -> None:
         self.listed = False
         """Whether a tier has listed the catalogue."""
         self.revision = 0
-        """Of the catalogue as it was listed; 0 before."""
+        """Revision of the listed catalogue; 0 before the first listing."""
         self.object_ids: tuple[str, ...] = ()
         """All objects of the catalogue."""
         self._known: Mapping[str, ModelDigest] = {}
 
     def of(self, object_id: str) -> ModelDigest | None:
-        """The listed version and digest of an object; None if it was not listed."""
+        """The listed version and digest of an object; None if it is not listed."""
         return self._known.get(object_id)
 
     def update(self, listing: Listing) -> None:
-        """Take over a listing."""
+        """Replace the listing."""
         versions = listing.versions
-        # Binding a name is atomic: readers see the old digests or the new ones.
+        # Assigning a name is atomic: readers get the old digests or the new ones.
         self._known = {name: ModelDigest(versions[name], digest) for name, digest in listing.digests.items()}
         self.object_ids, self.revision, self.listed = tuple(versions), listing.revision, True
 
 
 class Verdict(enum.Enum):
-    """On an answer of a peer."""
+    """Result of verifying a peer's answer."""
 
     RIGHT = "right"
-    """The model that was listed, bit by bit."""
+    """The listed model, equal in every bit."""
     MISSING = "missing"
-    """It has none: honest, as models leave memory before the store knows."""
+    """The peer has no model. This is no sign of malice, as models may be evicted before the store is
+    updated."""
     OUTDATED = "outdated"
-    """Of another version: it, or this device, has not heard of the newest one."""
+    """Another version: the peer or this device does not have the newest listing."""
     WRONG = "wrong"
-    """Not what was asked for."""
+    """Not the requested model."""
 
 
 def verify(reply: Reply, object_id: str, listed: ModelDigest, limit_bytes: int) -> Verdict:
-    """Compare an answer with what a tier listed.
+    """Compare an answer with the listing of a tier.
 
     Parameters
     ----------
     reply : Reply
-        Of a peer that was asked for one model.
+        Answer of a peer that was asked for one model.
     object_id : str
-        Of which object.
+        The requested object.
     listed : ModelDigest
         Its version and digest.
     limit_bytes : int
-        A longer answer is not looked at.
+        Maximum size of an answer; longer ones are rejected unread.
     """
     message = reply.message
     if not isinstance(message, GetObjectModelsResponse) or reply.received_bytes > limit_bytes:
@@ -103,7 +105,7 @@ def verify(reply: Reply, object_id: str, listed: ModelDigest, limit_bytes: int) 
 
 
 def stored_model(data: bytes, listed: ModelDigest) -> ObjectModel | None:
-    """The model in a value of the store; None if it is not the one that was listed."""
+    """The model in a value of the store; None if it is not the listed one."""
     try:
         model = object_model_from_bytes(data)
     except CorruptStore:
@@ -112,7 +114,7 @@ def stored_model(data: bytes, listed: ModelDigest) -> ObjectModel | None:
 
 
 class PeerReputation:
-    """Peers that lied or failed. Not thread-safe."""
+    """Peers that sent wrong models or failed. Not thread-safe."""
 
     def __init__(self) -> None:
         self._failed: FIFOCache[NodeId, tuple[int, float]] = FIFOCache(_MOST_REMEMBERED)
@@ -120,30 +122,30 @@ class PeerReputation:
 
     @property
     def liars(self) -> tuple[NodeId, ...]:
-        """Peers that handed out a wrong model."""
+        """Peers that sent a wrong model."""
         return tuple(self._liars)
 
     def may_be_asked(self, node: NodeId, now_s: float) -> bool:
-        """Whether a model of this peer is worth the wait."""
+        """Whether the peer may be asked now: it has sent no wrong model, and its last back-off has ended."""
         _, rests_until_s = self._failed.get(node, (0, -math.inf))
         return node not in self._liars and now_s >= rests_until_s
 
     def answered(self, node: NodeId) -> None:
-        """It gave what was asked for."""
+        """Record an answer that was correct: resets the back-off."""
         self._failed.pop(node, None)
 
     def failed(self, node: NodeId, now_s: float) -> None:
-        """It did not answer."""
+        """Record a missing answer or an outdated model: starts a back-off."""
         times, _ = self._failed.pop(node, (0, 0.0))
         rest_s = min(LONGEST_REST_S, REST_S * 2.0 ** min(times, 16))
         self._failed[node] = (times + 1, now_s + rest_s)
 
     def lied(self, node: NodeId, object_id: str, digest: bytes) -> None:
-        """It handed out something else than the model of this object with this digest."""
+        """Record that it sent something else than the model of this object with this digest."""
         self._liars[node] = (object_id, digest)
 
     def forgive(self, was_mistaken: Callable[[str, bytes], bool]) -> None:
-        """Trust peers again that were rejected by an outdated digest only."""
+        """Trust peers again that were rejected only because of an outdated digest."""
         for node, (object_id, digest) in list(self._liars.items()):
             if was_mistaken(object_id, digest):
                 del self._liars[node]
