@@ -1,4 +1,4 @@
-"""Work that no request waits for: one thread with delayed jobs, futures turned into others, progress.
+"""Work outside of requests: one thread with delayed jobs, chained futures, progress reports.
 
 May import the root of `nearsight.common` only.
 """

@@ -1,4 +1,4 @@
-"""Outcomes that come later: turned into others, or carried to a background thread."""
+"""Futures: creating them, chaining them, and passing their outcomes to a background thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ B = TypeVar("B")
 
 
 def pending() -> Future[A]:
-    """A future that cannot be cancelled; its maker completes it."""
+    """A future that cannot be cancelled; its creator completes it."""
     future: Future[A] = Future()
     future.set_running_or_notify_cancel()
     return future
@@ -35,7 +35,10 @@ def failed(error: NearsightError) -> Future[A]:
 
 
 def then(first: Future[A], make: Callable[[A], B]) -> Future[B]:
-    """A future of ``make`` applied to an outcome; it runs where that outcome comes, so it must be short."""
+    """A future of ``make`` applied to a result.
+
+    ``make`` runs in the thread that completes ``first``, so it must be short.
+    """
     result: Future[B] = pending()
 
     def go_on(done: Future[A]) -> None:
@@ -45,7 +48,7 @@ def then(first: Future[A], make: Callable[[A], B]) -> Future[B]:
             return
         try:
             result.set_result(make(done.result()))
-        except Exception as refused:  # noqa: BLE001  whatever it is, somebody waits for it
+        except Exception as refused:  # noqa: BLE001  a caller waits for any outcome
             result.set_exception(refused)
 
     first.add_done_callback(go_on)
@@ -87,7 +90,7 @@ def when_done(
 
 
 def outcome_of(done: Future[A]) -> A | NearsightError:
-    """The result of a future that is done, or its error."""
+    """The result of a completed future, or its error."""
     if done.cancelled():
         return Cancelled("the call was cancelled")
     error = done.exception()

@@ -1,4 +1,4 @@
-"""How far a long piece of work is. Work reports each step; a log takes a report every two seconds."""
+"""Progress of long work. The work reports each step; a log receives a report every two seconds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from nearsight.common.clock import Clock
 
 Progress = Callable[[int, int], None]
-"""Called with the number of steps done and the number of all."""
+"""Called with the number of completed steps and the total number."""
 
 _INTERVAL_S = 2.0
 
 
 def now_and_then(report: Progress, clock: Clock) -> Progress:
-    """Report only when the last report, or the beginning, is two seconds ago: for a log."""
+    """Forward a report only if the last one, or the start, was at least two seconds ago; for logs."""
     last_s = clock.monotonic()
 
     def step(done: int, total: int) -> None:

@@ -1,6 +1,6 @@
-"""One thread for everything that requests do not wait for: decisions, fetched models, builds, polling.
+"""One thread for all work outside of requests: decisions, fetching models, builds, polling.
 
-All of it runs here, one job after another, so that data of these jobs alone needs no lock.
+All jobs run in this thread, one after another, so data that only they use needs no lock.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from nearsight.common.errors import NearsightError
 from nearsight.common.logging import get_logger
 
 Job = Callable[[], object]
-"""What it returns counts for nothing."""
+"""A function without arguments; its result is ignored."""
 
 
 _Key = tuple[str, int]
-"""Name of a job, and the object whose method it is."""
+"""Name of a job, and the id of the object whose method it is."""
 
 
 class BackgroundWorker:
@@ -28,9 +28,9 @@ class BackgroundWorker:
     Parameters
     ----------
     clock : Clock
-        The time of delayed jobs.
+        Time of delayed jobs.
     name : str
-        Of the thread.
+        Name of the thread.
     """
 
     def __init__(self, clock: Clock, name: str = "nearsight-background") -> None:
@@ -48,7 +48,7 @@ class BackgroundWorker:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Drop what waits, and wait for the job that runs."""
+        """Drop waiting jobs, and wait for the running one."""
         with self._changed:
             self._stopping = True
             self._jobs.clear()
@@ -57,10 +57,10 @@ class BackgroundWorker:
             self._thread.join(timeout_s)
 
     def submit(self, job: Job, *, name: str = "", after_s: float = 0.0) -> None:
-        """Run a job after a while. Of jobs with the same name one waits at a time, the first due.
+        """Run a job after a delay. Of waiting jobs with the same name only the earliest is kept.
 
-        Methods of different objects are different jobs: what a closed object has waiting keeps no job of its
-        successor from running.
+        Methods of different objects are different jobs: a waiting job of a closed object does not replace a
+        job of its successor.
         """
         due_s = self._clock.monotonic() + after_s
         key = (name, id(getattr(job, "__self__", None)))  # an object with a waiting job keeps its id
@@ -71,7 +71,7 @@ class BackgroundWorker:
                 self._waiting[key] = due_s
             entry = (due_s, next(self._numbers), key, job)
             heapq.heappush(self._jobs, entry)
-            if self._jobs[0] is entry:  # else the thread wakes in time anyway
+            if self._jobs[0] is entry:  # otherwise the thread wakes up in time anyway
                 self._changed.notify()
 
     def _run(self) -> None:
@@ -95,7 +95,7 @@ class BackgroundWorker:
                         if self._waiting.get(key) == due_s:
                             del self._waiting[key]
                             return job
-                        continue  # superseded by an earlier one
+                        continue  # replaced by an earlier one
                     self._changed.wait(min(wait_s, 60.0))
                 else:
                     self._changed.wait()

@@ -1,4 +1,4 @@
-"""The options that the commands of all daemons share, and what they mean for the settings."""
+"""The options that the commands of all daemons share, and their conversion to settings."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def flag_overrides(
     assignments: Sequence[str] | None, named: Mapping[str, object] | None = None
 ) -> dict[str, object]:
-    """What the flags of a command say, for `load_settings`; a named flag wins over ``--set``.
+    """The flags of a command as overrides for `load_settings`; a named flag takes precedence over ``--set``.
 
     Parameters
     ----------
     assignments : sequence of str, optional
         The values of ``--set``, each ``key=value``.
     named : Mapping, optional
-        Dotted key → value of a named flag, ``None`` where it was not given.
+        Dotted key → value of a named flag; ``None`` if the flag was not given.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""What commands print for a person: lines, tables, progress and errors; and JSON for scripts.
+"""Output of commands for people: lines, tables, progress and errors; and JSON for scripts.
 
-All of it may hold text of others, such as labels: nothing of it steers the terminal, see `printable`.
+The output may hold text from others, such as labels. Control characters in it are escaped, see `printable`.
 
 Results go to standard output, everything else to standard error, so that output can be piped.
 """
@@ -23,19 +23,20 @@ from rich.text import Text
 from nearsight.common.text import printable, printable_json
 
 PIPED_WIDTH = 240
-"""Columns of a table that no terminal shows: wide enough not to wrap, so that it can be searched by line."""
+"""Width of a table without a terminal [columns]: wide enough for one line per row, so that it can be searched
+by line."""
 _BORDER = 3
 """Characters between two columns of a table, spaces included."""
 
 
 class _OutputConsole(Console):
     def on_broken_pipe(self) -> None:
-        # The entry point maps this to an exit code; rich would exit at once, as after a failure.
+        # The entry point maps this to an exit code; rich would exit at once with the code of a failure.
         raise BrokenPipeError
 
 
 def output_console() -> Console:
-    """Standard output, at the width of the terminal."""
+    """Standard output, with the width of the terminal."""
     return _OutputConsole(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
 
 
@@ -48,7 +49,7 @@ def print_table(
     whole: Sequence[str] = (),
     keys: int = 0,
 ) -> None:
-    """Print rows under headings; values are never taken for markup, and never cut off.
+    """Print rows under headings; values are never parsed as markup and never truncated.
 
     Parameters
     ----------
@@ -61,10 +62,10 @@ def print_table(
     right : sequence of str
         Headings of the columns that are aligned to the right.
     whole : sequence of str
-        Headings of the columns that stay on one line where the terminal is too narrow for the table.
+        Headings of the columns that are not folded, even if the terminal is too narrow for the table.
     keys : int
-        So many first columns say what a row is: where the terminal is too narrow, the others follow in more
-        tables, each with these. 0: one table, whose cells are folded.
+        Number of leading columns that identify a row. If the terminal is too narrow, the other columns are
+        split into several tables, each with these. 0: one table with folded cells.
     """
     console = output_console()
     cells = [list(map(_cell, row)) for row in rows]
@@ -76,7 +77,7 @@ def print_table(
             title_justify="left",
             header_style="bold",
         )
-        # Where headings must be folded, then between words: rich makes all columns equally narrow.
+        # Fold headings between words: rich makes all columns equally narrow.
         narrow = _fit(shown, values, console.width) and not _fit(
             [one.replace(" ", "_") for one in shown], values, console.width
         )
@@ -93,7 +94,7 @@ def print_table(
 
 
 def fits_terminal(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
-    """Whether a table of these breaks no value and no word of a heading."""
+    """Whether this table fits without breaking a value or a word of a heading."""
     return _fit(columns, [list(map(_cell, row)) for row in rows], output_console().width)
 
 
@@ -102,12 +103,12 @@ def _cell(value: object) -> str:
 
 
 def _fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Whether a table of these has at most so many characters a line, its headings folded between words."""
+    """Whether this table has at most ``width`` characters per line, with headings folded between words."""
     return sum(_widths(columns, rows)) < width
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Characters that columns take, with borders, if no value and no word of a heading is broken."""
+    """Widths of the columns in characters, with borders, if no value and no word of a heading is broken."""
     return [
         _BORDER + max(map(cell_len, (*column.split(), *(row[place] for row in rows))), default=0)
         for place, column in enumerate(columns)
@@ -115,7 +116,7 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _parts(widths: Sequence[int], keys: int, most: int) -> list[list[int]]:
-    """Which columns go into one table of at most so many characters, by their places."""
+    """Indices of the columns of each table, with at most ``most`` characters per line."""
     room = most - 1 - sum(widths[:keys])
     parts: list[list[int]] = [[]]
     for place in range(keys, len(widths)):
@@ -131,13 +132,13 @@ def print_line(text: str, *, err: bool = False, lead: str = "", colour: str = ""
     Parameters
     ----------
     text : str
-        A line break in it is shown as text, too.
+        The text; a line break in it is printed as an escape.
     err : bool
-        On standard error instead of standard output.
+        Print on standard error instead of standard output.
     lead, colour : str
-        The beginning of the line, in a colour.
+        The beginning of the line, and its colour.
     hang : int
-        Where the terminal is too narrow, the line is folded, and goes on after so many blanks. Without a
+        If the terminal is too narrow, the line is folded and continued with this indentation. Without a
         terminal it stays one line, so that it can be searched.
     """
     text = printable(text)
@@ -147,7 +148,7 @@ def print_line(text: str, *, err: bool = False, lead: str = "", colour: str = ""
         folded = wrap(text, width, initial_indent=before, subsequent_indent=after, break_on_hyphens=False)
         text = "\n".join(folded).removeprefix(before)
     lead = typer.style(printable(lead), fg=colour) if lead else ""
-    # The stream by its name: typer would find the one behind it, and write into a progress bar.
+    # Pass the stream explicitly: typer would use the original stream and write into a progress bar.
     typer.echo(lead + text, file=sys.stderr if err else sys.stdout)  # noqa: TID251
 
 
@@ -159,21 +160,21 @@ def print_json(value: object) -> None:
 
 def print_error(message: str) -> None:
     """Print ``error: message`` in one line on standard error."""
-    # Not through rich, which would wrap the line: scripts search for it.
+    # Rich would wrap the line, and scripts search for it.
     red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
     sys.stderr.write(f"{red}error:{plain} {printable(' '.join(message.split()))}\n")
 
 
 @contextmanager
 def progress_bar(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show progress on standard error; the function that is yielded takes the number of steps done.
+    """Show progress on standard error; the yielded function takes the number of further steps done.
 
     Parameters
     ----------
     description : str
-        What is in progress.
+        Name of the work in progress.
     total : int, optional
-        Number of steps; unknown: an animation without a percentage.
+        Number of steps. If unknown, an animation is shown without a percentage.
     """
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -181,7 +182,7 @@ def progress_bar(description: str, total: int | None = None) -> Iterator[Callabl
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    # What is printed meanwhile goes above the bar, if both are on one terminal; else it stays where it goes.
+    # Other output is printed above the bar if both are on one terminal; else it goes to its own stream.
     shared = sys.stdout.isatty()
     with Progress(*columns, console=Console(stderr=True), redirect_stdout=shared) as progress:
         task = progress.add_task(printable(description), total=total)

@@ -1,4 +1,4 @@
-"""Configuration: one frozen, validated settings class per daemon, and where each value came from.
+"""Configuration: one frozen, validated settings class per daemon, and the origin of each value.
 
 May import `command_line` and `rpc`.
 """

@@ -1,7 +1,8 @@
 """The settings that every daemon has, and how they are loaded: flags > environment > file > defaults.
 
-A daemon's settings are one frozen class. It is built once, at the entry point, by `load_settings`, and passed
-down; building the class directly reads nothing, so tests do not depend on the environment.
+The settings of a daemon are one frozen class. `load_settings` builds it once, at the entry point, and it is
+passed down. Building the class directly reads no file and no variable, so tests do not depend on the
+environment.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ DEFAULT_ORIGIN = "default"
 FLAG_ORIGIN = "command line"
 
 UserPath = Annotated[Path, AfterValidator(Path.expanduser)]
-"""A path in which ``~`` is the home folder; a relative one starts from the working directory."""
+"""A path in which ``~`` is the home folder; a relative path is relative to the working directory."""
 
 
 class SecuritySettings(SettingsGroup):
-    """Where the keys are. Secrets are paths, never values, so that a printed setting gives nothing away."""
+    """Key files. Secrets are paths, never values, so that printed settings reveal no secret."""
 
     secret_key_file: UserPath | None = None
-    """This daemon's secret key, from `nearsight keys`. Needed to listen beyond loopback."""
+    """This daemon's secret key, from `nearsight keys`. Required to listen beyond loopback."""
     allowed_clients: UserPath | None = None
     """Folder with the public key (*.key) of every client that may connect."""
 
     @model_validator(mode="after")
     def _no_clients_without_a_key(self) -> SecuritySettings:
-        # Otherwise a daemon with a list of allowed clients would serve everybody, unencrypted.
+        # Otherwise a daemon with a list of allowed clients would serve every client, unencrypted.
         if self.allowed_clients is not None and self.secret_key_file is None:
             raise ValueError("allowed_clients needs secret_key_file as well")
         return self
@@ -60,14 +61,14 @@ class SecuritySettings(SettingsGroup):
     def for_server(self) -> ServerSecurity | None:
         """The keys of the daemon's server; None without a folder of clients: loopback only, unencrypted.
 
-        A secret key alone says who this daemon is to the tiers that it asks.
+        A secret key without this folder only identifies the daemon to the tiers that it calls.
         """
         if self.secret_key_file is None or self.allowed_clients is None:
             return None
         return ServerSecurity(self.secret_key_file, self.allowed_clients)
 
     def towards(self, public_key: str, *, setting: str) -> ClientSecurity | None:
-        """What this daemon needs to ask a tier; None if that has no key.
+        """The keys with which this daemon calls a tier; None if that tier has no key.
 
         Raises
         ------
@@ -86,7 +87,7 @@ class SecuritySettings(SettingsGroup):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NextTier:
-    """A daemon that another one asks."""
+    """A daemon that another daemon calls."""
 
     daemon: str
     """"cloud" or "edge"."""
@@ -96,7 +97,7 @@ class NextTier:
 
 
 class DaemonSettings(BaseSettings):
-    """What all daemons have in common; each adds its own."""
+    """Settings that all daemons have in common; each daemon adds its own."""
 
     model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True
@@ -105,21 +106,22 @@ class DaemonSettings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Lowest level that is logged."""
     log_format: Literal["console", "json"] = "console"
-    """Lines for a person or JSON lines for a collector, both on standard error."""
+    """Lines for people or JSON lines for a collector, both on standard error."""
     metrics_listen: str = "127.0.0.1:0"
     """Address of the Prometheus endpoint, unencrypted: keep it on loopback or a trusted net. Empty: off."""
     stop_grace_s: float = Field(default=5.0, ge=0, le=600)
-    """Seconds that requests in progress get to finish after SIGTERM or SIGINT."""
+    """Time to finish requests in progress after SIGTERM or SIGINT [s]."""
 
     changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType({})
-    """What `nearsight config init --short` writes: the keys that people change first, each with a value on
+    """Settings for `nearsight config init --short`: the keys that users change first, each with a value with
     which the daemon starts and a comment of one line."""
 
     read_by_commands: ClassVar[bool] = False
-    """Whether commands read this table as well: then only its server's settings say that the daemon runs."""
+    """Whether commands read this table as well. If so, only the settings of its server show that the daemon
+    runs."""
 
     def endpoint_here(self) -> str:
-        """Where this machine reaches the daemon; empty if it is unknown."""
+        """The endpoint of the daemon for this machine; empty if it is unknown."""
         return ""
 
     @classmethod
@@ -131,13 +133,13 @@ class DaemonSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only arguments: `load_settings` merges the other sources, so that it can name their origins."""
+        """Accept arguments only: `load_settings` merges the other sources, so that it can record origins."""
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
 
 
 class RpcDaemonSettings(DaemonSettings):
-    """What cloud, edge and device daemons have in common: they serve calls."""
+    """Settings of the daemons that serve calls: cloud, edge and device."""
 
     server: ServerSettings = ServerSettings()
     """Where and how this daemon serves requests."""
@@ -145,11 +147,11 @@ class RpcDaemonSettings(DaemonSettings):
     """Keys of this daemon and of its clients."""
 
     def endpoint_here(self) -> str:
-        """Where this machine reaches the daemon; empty if it is unknown."""
+        """The endpoint of the daemon for this machine; empty if it is unknown."""
         return endpoint_here(self.server.listen)
 
     def next_tiers(self) -> tuple[NextTier, ...]:
-        """The daemons that this one asks; none unless a daemon says otherwise."""
+        """The daemons that this one calls; empty unless a subclass overrides it."""
         return ()
 
 
@@ -167,13 +169,12 @@ def import_settings_classes(targets: Mapping[str, str]) -> dict[str, type[Daemon
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
-    """Settings in force, and where each came from."""
+    """The settings in force, and the origin of each."""
 
     settings: S
-    """Validated."""
+    """Validated settings."""
     origins: Mapping[str, str]
-    """Every dotted key → ``default``, ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL`` or ``command
-    line``."""
+    """Dotted key → ``default``, ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL`` or ``command line``."""
 
 
 def load_settings(
@@ -182,7 +183,7 @@ def load_settings(
     config: Path | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Loaded[S]:
-    """Merge defaults, file, environment and flags, in this order, later ones winning.
+    """Merge defaults, file, environment and flags; later sources take precedence.
 
     Parameters
     ----------
@@ -191,15 +192,15 @@ def load_settings(
     section : str
         Table of the file and part of the names in the environment: ``NEARSIGHT_CLOUD__SERVER__LISTEN``.
     config : Path, optional
-        Default: ``./nearsight.toml``, then that in the user's folder of configurations; neither must exist.
+        Default: ``./nearsight.toml``, then the file in the user's configuration folder; neither must exist.
     overrides : Mapping, optional
-        Dotted key → value from flags. A ``None`` means that the flag was not given; text is parsed like a
-        variable of the environment.
+        Dotted key → value from flags. ``None`` means that the flag was not given; text is parsed like an
+        environment variable.
 
     Raises
     ------
     ConfigurationError
-        One line: origin, key, what is wrong.
+        One line with the origin, the key and the error.
     """
     keys = setting_keys(settings_class)
     merged: dict[str, Setting] = {}
@@ -218,7 +219,7 @@ def load_settings(
 def _group_defaults(
     settings_class: type[DaemonSettings], keys: Collection[str], given: Collection[str]
 ) -> dict[str, object]:
-    """The defaults beside what is given: a daemon may default ``server`` to a port of its own."""
+    """The defaults of all groups with given keys; a daemon may set its own, such as the port in ``server``."""
     defaults: dict[str, object] = {}
     for name in {key.partition(".")[0] for key in given if "." in key}:
         group = settings_class.model_fields[name].get_default(call_default_factory=True, validated_data={})
@@ -238,7 +239,7 @@ def _from_file(section: str, config: Path | None, keys: Collection[str]) -> Iter
 
 
 def _from_environment(section: str) -> Iterator[tuple[str, Setting]]:
-    """``NEARSIGHT_CLOUD__SERVER__LISTEN=x`` as ``server.listen``; nothing else reads the environment."""
+    """``NEARSIGHT_CLOUD__SERVER__LISTEN=x`` as ``server.listen``; no other function reads the environment."""
     prefix = f"NEARSIGHT_{section.upper()}__"
     for name, value in os.environ.items():
         if name.upper().startswith(prefix):
@@ -252,7 +253,7 @@ def _flags(overrides: Mapping[str, object] | None) -> Iterator[tuple[str, Settin
 
 
 def _parsed(settings_class: type[DaemonSettings], keys: Collection[str], key: str, text: Setting) -> Setting:
-    """A setting given as text: lists and mappings are parsed as JSON, others are validated as they are."""
+    """A setting given as text: lists and mappings are parsed as JSON, other values are validated as text."""
     source = EnvSettingsSource(settings_class, case_sensitive=True, env_prefix="", env_nested_delimiter=".")
     source.env_vars = {key: str(text.value)}
     try:
@@ -265,7 +266,7 @@ def _parsed(settings_class: type[DaemonSettings], keys: Collection[str], key: st
 
 
 def _one_line(error: ValidationError, section: str, origins: Mapping[str, str]) -> ConfigurationError:
-    """The first complaint of the validation with the origin of the value, not pydantic's block of text."""
+    """The first validation error with the origin of the value, instead of pydantic's block of text."""
     path, text = first_complaint(error)
     key = next((joined for end in range(len(path), 0, -1) if (joined := ".".join(path[:end])) in origins), "")
     origin = origins.get(key, section)

@@ -1,4 +1,4 @@
-"""``nearsight config``: the settings in force, and a file to start from."""
+"""``nearsight config``: the settings in force, and a settings file to start from."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def show_config(
     assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every setting in force, and where its value came from.
+    """Print every setting in force, and its origin.
 
-    Flags win over the environment (NEARSIGHT_CLOUD__SERVER__LISTEN), that over the file, this over defaults.
+    Order of precedence: flags, environment (NEARSIGHT_CLOUD__SERVER__LISTEN), file, defaults.
     """
     from nearsight.common.config.base import import_settings_classes, load_settings
     from nearsight.common.config.report import settings_in_force

@@ -26,10 +26,10 @@ class ConfigFile:
     tables: Mapping[str, Mapping[str, object]]
     """The parsed document: daemon → its table."""
     lines: Mapping[str, int]
-    """Full dotted key, ``cloud.server.listen``, → line number from 1."""
+    """Full dotted key, such as ``cloud.server.listen`` → line number from 1."""
 
     def origin(self, key: str) -> str:
-        """``nearsight.toml:7`` for a full key, or for the closest table around it."""
+        """``nearsight.toml:7`` for a full key, or for the innermost table around it."""
         while key not in self.lines and "." in key:
             key = key.rpartition(".")[0]
         line = self.lines.get(key)
@@ -37,7 +37,7 @@ class ConfigFile:
 
 
 def find_config(config: Path | None, config_dir: Path) -> Path | None:
-    """The file to read: the one given, ``./nearsight.toml``, or that in the user's folder of configurations.
+    """The file to read: the given one, ``./nearsight.toml``, or the file in the user's configuration folder.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def find_config(config: Path | None, config_dir: Path) -> Path | None:
 
 
 def read_config(path: Path, sections: tuple[str, ...]) -> ConfigFile:
-    """Parse a file and refuse tables that belong to no daemon.
+    """Parse a file and refuse unknown tables.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def read_config(path: Path, sections: tuple[str, ...]) -> ConfigFile:
         If it is not readable, not TOML, or has a table or key outside of ``sections``.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")  # editors of Windows begin a file with a mark
+        text = path.read_text(encoding="utf-8-sig")  # Windows editors write a byte order mark
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
@@ -86,10 +86,10 @@ def read_config(path: Path, sections: tuple[str, ...]) -> ConfigFile:
 
 
 def _line_numbers(text: str) -> dict[str, int]:
-    """Where each table and key stands.
+    """Line number of each table and key.
 
-    The parser of the standard library does not tell. A key inside a multi-line value may be noted as well;
-    it is only ever looked up by keys that exist.
+    The standard library's parser does not report them. Text in a multi-line value may be recorded as a key as
+    well; this has no effect, because only existing keys are looked up.
     """
     lines: dict[str, int] = {}
     table = ""

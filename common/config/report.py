@@ -1,4 +1,4 @@
-"""Settings as a person reads them: what is in force and why, and a file to start from."""
+"""Settings for people: the settings in force with their origins, and a settings file to start from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMMENT_WIDTH = 100
 
 
 class SettingInForce(NamedTuple):
-    """One row of ``nearsight config show``: the dotted key, the value as JSON has it, where it was read."""
+    """One row of ``nearsight config show``: the dotted key, the value in JSON form, and its origin."""
 
     key: str
     value: object
@@ -31,14 +31,14 @@ def settings_in_force(loaded: Loaded[DaemonSettings]) -> tuple[SettingInForce, .
 def _value(values: Mapping[str, object], key: str) -> object:
     value: object = values
     for part in key.split("."):
-        # A group that is absent has no members.
+        # A group that is None has no members.
         value = value.get(part) if isinstance(value, Mapping) else None
-    # JSON has no infinity; TOML and the settings read this text.
+    # JSON has no infinity; TOML and the settings accept this text.
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def settings_file(sections: Mapping[str, type[DaemonSettings]]) -> str:
-    """A ``nearsight.toml`` in which every setting of every section stands with its default, commented out."""
+    """A ``nearsight.toml`` with every setting of every section, set to its default and commented out."""
     lines = [
         "# Settings of the nearsight daemons. Each line shows a default; remove the # to change it.",
         "# The environment (NEARSIGHT_CLOUD__SERVER__LISTEN=...) and flags win over this file.",
@@ -50,7 +50,7 @@ def settings_file(sections: Mapping[str, type[DaemonSettings]]) -> str:
 
 
 def short_settings_file(sections: Mapping[str, type[DaemonSettings]]) -> str:
-    """A ``nearsight.toml`` of what people change first; the daemons start with it as it is."""
+    """A ``nearsight.toml`` with the settings that users change first; the daemons start with it unchanged."""
     lines = [
         "# What one changes first. `nearsight config init` writes every setting.",
         "# Relative paths start from the folder in which a daemon is started.",
@@ -70,7 +70,7 @@ def _section_lines(section: str, settings_class: type[DaemonSettings]) -> Iterat
     descriptions = setting_keys(settings_class)
     values = settings_class().model_dump(mode="json")
     yield f"[{section}]"
-    # TOML wants the keys of a table before its sub-tables.
+    # TOML requires the keys of a table before its sub-tables.
     table = ""
     groups = list(dict.fromkeys(["", *(key.rpartition(".")[0] for key in descriptions)]))
     for key in sorted(descriptions, key=lambda key: groups.index(key.rpartition(".")[0])):
@@ -85,7 +85,7 @@ def _section_lines(section: str, settings_class: type[DaemonSettings]) -> Iterat
 
 
 def toml_value(value: object) -> str:
-    """A JSON-like value in TOML's notation; nothing for ``None``, which TOML does not have."""
+    """A JSON-like value in TOML notation; empty for ``None``, which TOML does not have."""
     match value:
         case None:
             return ""

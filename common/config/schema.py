@@ -1,7 +1,7 @@
-"""The keys of a settings class, so that a mistyped key gets an answer that names the right one.
+"""The keys of a settings class; used to suggest the correct key for a mistyped one.
 
 A key is dotted: ``server.listen`` is field ``listen`` of the nested model in field ``server``. Every other
-field is a leaf, also one that holds a list or a mapping; leaves are set as a whole.
+field is a leaf, also a list or a mapping; leaves are set as a whole.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from nearsight.common.errors import ConfigurationError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """One value, and where it was read."""
+    """One value and its origin."""
 
     value: object
-    """As written; not validated yet."""
+    """The value as written; not validated yet."""
     origin: str
-    """For a person: ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL``, ``command line``."""
+    """Text for the user: ``nearsight.toml:7``, ``NEARSIGHT_EDGE__LOG_LEVEL``, ``command line``."""
     is_text: bool = False
-    """From a source that knows only text: lists and mappings are JSON."""
+    """Whether the source has text only: lists and mappings are JSON."""
 
 
 def setting_keys(settings_class: type[Any], prefix: str = "") -> dict[str, str]:
     """Every key of a class with its description, in order of declaration.
 
-    Nested pydantic models and dataclasses are groups; anything else is a leaf.
+    Nested pydantic models and dataclasses are groups; all other fields are leaves.
     """
     keys: dict[str, str] = {}
     for name, annotation, description in _members(settings_class):
@@ -55,7 +55,7 @@ def _members(settings_class: type[Any]) -> Iterator[tuple[str, object, str]]:
 
 
 def _group(annotation: object) -> type[Any] | None:
-    """The class behind ``Group`` or ``Group | None``."""
+    """The class in ``Group`` or ``Group | None``."""
     union = get_origin(annotation) in (Union, UnionType)
     for candidate in get_args(annotation) if union else (annotation,):
         if isinstance(candidate, type) and (
@@ -68,7 +68,7 @@ def _group(annotation: object) -> type[Any] | None:
 def flatten(
     keys: Collection[str], table: Mapping[str, object], prefix: str = ""
 ) -> Iterator[tuple[str, object]]:
-    """Split nested tables into pairs of key and value, stopping at leaves and at whatever is no key."""
+    """Split nested tables into pairs of key and value; leaves and unknown keys are not split."""
     for name, value in table.items():
         key = prefix + name
         is_group = any(known.startswith(f"{key}.") for known in keys)
@@ -94,12 +94,12 @@ def nest(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def check_key(keys: Collection[str], key: str, origin: str) -> None:
-    """Refuse a key that no setting has.
+    """Refuse an unknown key.
 
     Raises
     ------
     ConfigurationError
-        Naming the origin and the nearest valid key.
+        With the origin and the nearest valid key.
     """
     if key in keys:
         return
@@ -112,8 +112,8 @@ def check_key(keys: Collection[str], key: str, origin: str) -> None:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """Advice for a name that is not among the known ones."""
-    # Also the right name, or group, within a wrong one: ``server.listen`` for ``edge.server.listen``.
+    """Advice for an unknown name: the most similar known one."""
+    # First a correct name or group inside the wrong name: ``server.listen`` for ``edge.server.listen``.
     groups = {key.rpartition(".")[0]: key for key in reversed(known) if "." in key}
     within = [key for key in (*known, *groups) if name.endswith(f".{key}")]
     if within:

@@ -1,4 +1,4 @@
-"""Database files: recognised, opened, upgraded, copied, and changed only where a change would last.
+"""Database files: identified, opened, upgraded, copied, and changed only while changes are durable.
 
 May import the root of `nearsight.common` only.
 """

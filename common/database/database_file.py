@@ -1,7 +1,7 @@
-"""A database file that is in use: transactions from several threads, and only where they would last.
+"""A database file in use: transactions from several threads, only while they are durable.
 
-Before each change it is checked that the file is still there and can be written: what is acknowledged must be
-found by the next start (decision 035).
+Before each change, the file is checked: it must still exist and be writable. An acknowledged change must be
+found after the next start (decision 035).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from nearsight.common.errors import ConfigurationError, CorruptStore, NearsightE
 
 
 class DatabaseFile:
-    """A database of ours that is open. Safe to use from several threads, one at a time.
+    """An open database of this project. Safe to use from several threads; a lock serialises them.
 
     Parameters
     ----------
     path, form, create
         As `open_database`.
     or_read_only : bool
-        A file that cannot be written now, as the disk is full or read-only, is opened to be read. The first
-        transaction after the disk has room again can write.
+        If the file cannot be written now, because the disk is full or read-only, open it for reading. The
+        first transaction after the disk is writable again can write.
     or_empty : bool
-        The same where the file cannot even be read or begun now: it is taken as one without rows.
+        If the file cannot even be read or created now, use a database without rows in its place.
 
     Raises
     ------
@@ -60,7 +60,7 @@ class DatabaseFile:
         self.form = form
         self._lock = threading.RLock()
         self.read_only = ""
-        """Why the file can only be read now; empty if it can be written."""
+        """Reason why the file can only be read now; empty if it can be written."""
         self._copy_of_deleted: Path | None = None
         try:
             self._connection = open_database(path, form, create=create)
@@ -88,18 +88,18 @@ class DatabaseFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file; harmless if repeated."""
+        """Close the file; safe to call twice."""
         with self._lock:
             self._connection.close()
 
     @contextmanager
     def transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
-        """All or nothing, also when interrupted in the middle.
+        """A transaction: all changes or none, also after an interruption.
 
         Raises
         ------
         Unavailable
-            If it is to write and `check_writable` refuses.
+            If it may write and `check_writable` refuses.
         """
         with self._lock, translated_errors(self.path, self.form):
             if kind != "DEFERRED":
@@ -115,7 +115,7 @@ class DatabaseFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection for one thread, outside of a transaction of its own; errors in our words."""
+        """The connection for one thread, outside of a transaction, with SQLite's errors translated."""
         with self._lock, translated_errors(self.path, self.form):
             yield self._connection
 
@@ -125,13 +125,13 @@ class DatabaseFile:
             return connection.execute(query, values).fetchall()
 
     def check_writable(self) -> None:
-        """Raise unless a change that is committed now would be found by the next start.
+        """Raise unless a change that is committed now would be found after the next start.
 
         Raises
         ------
         Unavailable
-            If the file was deleted, replaced or upgraded, or cannot be written. What a deleted file held is
-            in a copy beside it then.
+            If the file was deleted, replaced or upgraded, or cannot be written. The content of a deleted file
+            is then in a copy beside it.
         """
         with self._lock, translated_errors(self.path, self.form):
             if (files := self._files_now()) != self._files:
@@ -155,12 +155,12 @@ class DatabaseFile:
         self._files = self._files_now()
 
     def _files_now(self) -> tuple[_Identity, ...]:
-        """Which files have the names of the database and, if this process writes it, of its log."""
+        """Identities of the files with the names of the database and, if this process writes, of its log."""
         log = () if self.read_only else (_identity(log_of(self.path)),)
         return (_identity(self.path), *log)
 
     def _deleted(self, files: Sequence[_Identity]) -> Unavailable:
-        """The error for a file that is gone. Its content is still open here: it is saved once, beside it."""
+        """The error for a file that is gone; its content, still open here, is saved once beside it."""
         file = self.path if files[0] != self._files[0] else log_of(self.path)
         what = "replaced by another file" if file.exists() else "deleted"
         try:
@@ -177,7 +177,7 @@ class DatabaseFile:
         return Unavailable(f"{file} was {what} while it is in use: no changes are taken", advice=advice)
 
     def corrupt(self, reason: str) -> CorruptStore:
-        """The error for content that cannot be."""
+        """The error for invalid content."""
         return corrupt(self.path, self.form, reason)
 
 
@@ -185,7 +185,7 @@ _Identity = tuple[int, int] | None
 
 
 def _identity(path: Path) -> _Identity:
-    """Which file this is, whatever its name; None if there is none."""
+    """Identity of the file at this path, independent of its name; None if there is none."""
     try:
         found = path.stat()
     except FileNotFoundError:

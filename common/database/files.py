@@ -1,8 +1,8 @@
-"""Database files on disk: recognised, examined, upgraded and copied, their errors told in our words.
+"""Database files on disk: identified, examined, upgraded and copied, with SQLite's errors translated.
 
-A file that is damaged, belongs to another application or to a newer version is refused and left as it is: it
-is examined through a read-only connection before anything could be written. A file of an older version is
-copied beside itself, then upgraded in place.
+A file that is damaged, or belongs to another application or to a newer version, is refused and not changed:
+it is examined through a read-only connection before anything could be written. A file of an older version is
+copied to a file beside it, then upgraded in place.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ _SWITCH_RETRY_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFormat:
-    """How a database of this project is recognised, and how it is set up."""
+    """Identification and schema of a database of this project."""
 
     application_id: int
     """In the header of the file."""
     versions: tuple[str, ...]
-    """SQL that leads from each version of the tables to the next, the first one from nothing. Each statement
-    ends with ";" and a line break. What was released is never edited: a change is a further version."""
+    """SQL from each version of the schema to the next, the first one from an empty file. Each statement ends
+    with ";" and a line break. Released SQL is never edited: a change is a further version."""
     example: str
-    """A good name for such a file."""
+    """An example of a file name."""
     begin_advice: str
     recover_advice: str
-    """What to do if there is no file, and if it is damaged."""
+    """Advice if there is no file, and if it is damaged."""
     busy_timeout_s: float = 15.0
-    """How long to wait for another process that is writing."""
+    """Maximum wait for another process that is writing."""
     exclusive: bool = False
-    """One process at a time; the second is refused."""
+    """One process at a time; a second one is refused."""
     durable: bool = True
-    """Whether a commit survives a power cut, too; it survives a killed process in any case."""
+    """Whether a commit survives a power failure; it survives a killed process in any case."""
 
     @property
     def version(self) -> int:
-        """Of the tables, as ``PRAGMA user_version`` keeps it."""
+        """Version of the schema, stored as ``PRAGMA user_version``."""
         return len(self.versions)
 
 
 def open_database(path: Path, form: DatabaseFormat, *, create: bool) -> sqlite3.Connection:
-    """Open a database of ours, or begin one.
+    """Open a database of this project, or create one.
 
     Parameters
     ----------
     path : Path
         The file.
     form : DatabaseFormat
-        What it must be.
+        Its required format.
     create : bool
-        Begin one if there is no file.
+        Create the file if there is none.
 
     Returns
     -------
@@ -79,8 +79,8 @@ def open_database(path: Path, form: DatabaseFormat, *, create: bool) -> sqlite3.
     Raises
     ------
     CorruptStore
-        If the file is damaged; `ForeignStore` if it is no database of this application or of a newer version.
-        It is not modified.
+        If the file is damaged; `ForeignStore` if it belongs to another application or a newer version. It is
+        not modified.
     NotFound
         If there is no such file and ``create`` is false.
     ConfigurationError
@@ -95,7 +95,7 @@ def open_database(path: Path, form: DatabaseFormat, *, create: bool) -> sqlite3.
 
 
 def open_to_write(path: Path, form: DatabaseFormat) -> sqlite3.Connection:
-    """Open a database that is known to be sound, upgrade it, or begin one; see `open_database`."""
+    """Open an intact database, upgrade it, or create one; see `open_database`."""
     with translated_errors(path, form):
         connection = _connect(path, form)
         try:
@@ -107,10 +107,10 @@ def open_to_write(path: Path, form: DatabaseFormat) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path, form: DatabaseFormat) -> sqlite3.Connection | None:
-    """A sound database, to be read; None if the disk does not allow it.
+    """Open an intact database for reading; None if the disk does not allow it.
 
-    SQLite reads the write-ahead log through an index beside it. Where that cannot be made, the file alone
-    is read, if there is no log or an empty one.
+    SQLite reads the write-ahead log through an index file beside it. If that file cannot be created, the
+    database file alone is read, provided that there is no log or an empty one.
     """
     log = log_of(path)
     logged = log.exists() and log.stat().st_size > 0
@@ -131,7 +131,7 @@ def open_to_read(path: Path, form: DatabaseFormat) -> sqlite3.Connection | None:
 
 
 def empty_database(form: DatabaseFormat) -> sqlite3.Connection:
-    """A database without rows, in memory: it stands for a file that cannot be begun or read now."""
+    """A database without rows, in memory: it replaces a file that cannot be created or read now."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     for script in form.versions:
         connection.executescript(script)
@@ -144,8 +144,8 @@ def _set_up(connection: sqlite3.Connection, form: DatabaseFormat) -> None:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute(f"PRAGMA synchronous = {'FULL' if form.durable else 'NORMAL'}")
     connection.execute("PRAGMA foreign_keys = ON")
-    # The schema is committed before write-ahead logging starts: the header in the main file is then
-    # complete, whatever happens to the log.
+    # The schema is committed before write-ahead logging starts: the header in the main file is then complete,
+    # even if the log is lost.
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = version_of(connection)
@@ -163,7 +163,7 @@ def _set_up(connection: sqlite3.Connection, form: DatabaseFormat) -> None:
 
 
 def _begin_write_ahead_log(connection: sqlite3.Connection, deadline: float) -> None:
-    # SQLite does not wait where two connections switch at the same moment: each would wait for the other.
+    # SQLite does not wait if two connections switch at the same moment: each would wait for the other.
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -196,20 +196,20 @@ def _connect(path: Path, form: DatabaseFormat, mode: str = "rwc") -> sqlite3.Con
         isolation_level=None,
         check_same_thread=False,
     )
-    # Damaged text is for its reader to judge, row by row: it must not end the query.
+    # The reader of a row handles damaged text: it must not end the query.
     connection.text_factory = lambda text: str(text, "utf-8", "replace")
     return connection
 
 
 def _examine(path: Path, form: DatabaseFormat) -> None:
-    """Raise unless the file is a sound database of ours; what is not ours is only read."""
+    """Raise unless the file is an intact database of this project; foreign files are only read."""
     _examine_header(path, form)
     if beside(path, "-journal").exists():
-        # SQLite undoes the set-up that was cut off: a rollback journal exists only during that.
+        # SQLite rolls back an interrupted set-up: a rollback journal exists only during that.
         with closing(_connect(path, form, mode="rw")) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     with closing(_connect(path, form, mode="ro")) as connection:
-        connection.execute("BEGIN")  # what is copied is what was examined
+        connection.execute("BEGIN")  # the copy has the state that was examined
         _examine_content(path, form, connection)
         if 0 < (version := version_of(connection)) < form.version:
             copy = free_name(path, f"v{version}")
@@ -231,7 +231,7 @@ def _examine_header(path: Path, form: DatabaseFormat) -> None:
     if not header.strip(b"\0"):
         raise corrupt(
             path, form, "it is empty or begins with zeros"
-        )  # as a file system leaves files after a power cut
+        )  # file systems leave such files after a power failure
     if not header.startswith(b"SQLite format 3\0"):
         raise _foreign(path, "it is not a database", other)
     if int.from_bytes(header[68:72], "big") != form.application_id:
@@ -239,7 +239,7 @@ def _examine_header(path: Path, form: DatabaseFormat) -> None:
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Version of the tables; 0 if there are none yet."""
+    """Version of the schema; 0 if there is none yet."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
 
@@ -264,13 +264,13 @@ def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Conne
 
 
 def _copies_of(path: Path) -> str:
-    """What upgrades left beside a database, for a person."""
+    """The copies that upgrades left beside a database, as text for the user."""
     copies = sorted(copy.name for copy in path.parent.glob(f"{glob.escape(path.name)}.v*"))
     return f"the copy of before, {' or '.join(copies)}" if copies else "a backup"
 
 
 def _columns_of(form: DatabaseFormat, version: int) -> frozenset[tuple[str, str]]:
-    """Table and name of each column that a database of this version has."""
+    """Table and name of each column in a database of this version."""
     with closing(sqlite3.connect(":memory:")) as connection:
         for script in form.versions[:version]:
             connection.executescript(script)
@@ -283,14 +283,14 @@ def _columns_in(connection: sqlite3.Connection) -> frozenset[tuple[str, str]]:
 
 
 def write_copy(source: sqlite3.Connection, target: Path, form: DatabaseFormat) -> None:
-    """Copy a database, also while others write to it: the target appears complete and checked, or not at all.
+    """Copy a database, also while others write to it: the target is written atomically, after a check.
 
     The copy is one file, without a write-ahead log.
 
     Raises
     ------
     CorruptStore
-        If the copy is not sound; the source is then damaged.
+        If the copy is not intact; the source is then damaged.
     NearsightError
         If the target cannot be written.
     """
@@ -317,7 +317,7 @@ def write_copy(source: sqlite3.Connection, target: Path, form: DatabaseFormat) -
 
 
 def copy_database(source: Path, target: Path, form: DatabaseFormat) -> None:
-    """Copy a database, also while other processes use it: with all that is committed, complete and checked.
+    """Copy a database with all committed changes, also while other processes use it; the copy is checked.
 
     Raises
     ------
@@ -326,9 +326,9 @@ def copy_database(source: Path, target: Path, form: DatabaseFormat) -> None:
     CorruptStore
         If it is damaged, or `ForeignStore`.
     InvalidArgument
-        If there is a target already: nothing is overwritten.
+        If the target exists: no file is overwritten.
     ConfigurationError
-        If the source cannot be read, or the target not be written.
+        If the source cannot be read, or the target cannot be written.
     """
     _check_place(source, form, create=False)
     if target.exists():
@@ -345,7 +345,7 @@ def copy_database(source: Path, target: Path, form: DatabaseFormat) -> None:
 
 
 def corrupt(path: Path, form: DatabaseFormat, reason: str) -> CorruptStore:
-    """The error for a file that is damaged."""
+    """The error for a damaged file."""
     return CorruptStore(f"cannot use the database {path}: {reason}", advice=form.recover_advice)
 
 
@@ -355,7 +355,7 @@ def _foreign(path: Path, reason: str, advice: str) -> ForeignStore:
 
 @contextmanager
 def translated_errors(path: Path, form: DatabaseFormat) -> Iterator[None]:
-    """Turn SQLite's errors into ours; what only a bug can cause passes through."""
+    """Convert SQLite's errors to errors of this project, except errors that only a bug can cause."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -375,5 +375,5 @@ def translated_errors(path: Path, form: DatabaseFormat) -> Iterator[None]:
                 text, advice = f"cannot open {path}: {error}", "check the path and its permissions"
                 raise ConfigurationError(text, advice=advice) from error
         raise
-    except UnicodeDecodeError as error:  # SQLite quotes what it found in its message
+    except UnicodeDecodeError as error:  # SQLite's message quotes damaged text
         raise corrupt(path, form, "it holds text that is none") from error

@@ -1,6 +1,7 @@
-"""The place of a database on disk: what lies beside it, and how another file takes its name.
+"""The location of a database on disk: the files beside it, and how another file takes its name.
 
-The names of a database and of its log change together: the log of one must never be read as that of another.
+A database and its log are renamed together: SQLite must never read the log of one database as that of
+another.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ from nearsight.common.errors import ConfigurationError
 
 
 def log_of(path: Path) -> Path:
-    """The write-ahead log of a database: the same file as long as a process has the database open."""
+    """The write-ahead log of a database; its identity is constant while a process has the database open."""
     return beside(path, "-wal")
 
 
 def beside(path: Path, ending: str) -> Path:
-    """A file that lies beside a database."""
+    """The path of a file beside a database: its name with an ending."""
     real = real_file(path)
     return real.with_name(real.name + ending)
 
 
 def real_file(path: Path) -> Path:
-    """The database itself where ``path`` is a symbolic link: beside that, SQLite keeps its files."""
+    """The database itself if ``path`` is a symbolic link: SQLite keeps its files beside the target."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def free_name(path: Path, ending: str) -> Path:
-    """A name beside a file that is not taken: ``cloud.db.v1``, else ``cloud.db.v1-2``."""
+    """An unused name beside a file: ``cloud.db.v1``, else ``cloud.db.v1-2``."""
     names = (beside(path, f".{ending}{f'-{n}' if n > 1 else ''}") for n in itertools.count(1))
     return next(name for name in names if not name.exists())
 
 
 def set_aside(path: Path, ending: str) -> Path:
-    """Give a database that nobody uses another name, with its log; returns the name."""
+    """Rename an unused database and its log; returns the new path."""
     aside = free_name(path, ending)
     real_file(path).rename(aside)
     _move_log(path, aside)
@@ -48,10 +49,10 @@ def set_aside(path: Path, ending: str) -> Path:
 
 
 def put_in_place(new: Path, path: Path) -> Path | None:
-    """Give a database the name of another one, which is set aside; returns where that is now.
+    """Give a database the name of another one, which is renamed; returns the new path of the other one.
 
-    ``new`` lies on the same disk and is not in use; it gets the owner and the mode of the other one. Whoever
-    opens ``path`` finds either of the two, complete.
+    ``new`` is on the same disk and not in use; it gets the owner and the mode of the other one. A process
+    that opens ``path`` finds either of the two, complete.
 
     Raises
     ------
@@ -66,9 +67,9 @@ def put_in_place(new: Path, path: Path) -> Path | None:
         aside = free_name(path, "replaced")
         if there:
             shutil.copymode(path, new)
-            with suppress(PermissionError):  # only root can
+            with suppress(PermissionError):  # only root may do this
                 os.chown(new, path.stat().st_uid, path.stat().st_gid)
-            os.link(path, aside)  # first: a disk without links keeps the database with its log
+            os.link(path, aside)  # first: on a disk without hard links, this fails before the log is moved
         _move_log(path, aside)
         new.replace(path)
         sync_folder(path.parent)
@@ -76,7 +77,7 @@ def put_in_place(new: Path, path: Path) -> Path | None:
 
 
 def _fold_log(path: Path) -> None:
-    """Write the log of a sound database into it: an exchange that is cut off then does not part them."""
+    """Write the log of an intact database into it, so that an interrupted exchange cannot separate them."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True, timeout=0)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -84,7 +85,7 @@ def _fold_log(path: Path) -> None:
 
 @contextmanager
 def _excluding_others(path: Path) -> Iterator[None]:
-    """Hold the bytes that SQLite locks while a database is open (its file format, "lock-byte page")."""
+    """Lock the bytes that SQLite locks while a database is open (its file format, "lock-byte page")."""
     if not path.exists():
         yield
         return
@@ -99,7 +100,7 @@ def _excluding_others(path: Path) -> Iterator[None]:
 
 
 def _move_log(path: Path, aside: Path) -> None:
-    """The logs of one database must not be read as those of another one of its name."""
+    """Move the log with its database, so that it is not read as the log of another one with the same name."""
     for ending in ("-wal", "-journal"):
         with suppress(FileNotFoundError):
             beside(path, ending).rename(beside(aside, ending))
@@ -107,7 +108,7 @@ def _move_log(path: Path, aside: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a change of names survive a power cut."""
+    """Make renamed files survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""How daemons are run and looked after: start and clean end, health, status and explanations.
+"""Running and monitoring daemons: start and clean end, health, status and explanations.
 
 The topmost subject of `nearsight.common`: may import all others.
 """

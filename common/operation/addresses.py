@@ -1,4 +1,4 @@
-"""Which daemons a command asks: those that a person names, or those of the settings and of this machine."""
+"""The daemons that a command calls: those that the user names, or those of settings and this machine."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from nearsight.common.rpc.security import ClientSecurity, read_secret_key
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A daemon to ask."""
+    """A daemon to call."""
 
     endpoint: str
     """tcp://host:port, or the URL of a gateway."""
     daemon: str = ""
-    """"cloud", "edge", "device" or "gateway"; empty if a person named the endpoint alone."""
+    """"cloud", "edge", "device" or "gateway"; empty if the user named the endpoint only."""
     security: ClientSecurity | None = None
     """The keys, if it uses encryption."""
     expected: bool = True
-    """Whether it should run: a person named it, or the settings do. Else it is only where it would be."""
+    """Whether it should run, because the user or the settings name it. False for a default address."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """What the arguments of a command say about the daemons to ask."""
+    """The arguments of a command that select daemons."""
 
     endpoints: Sequence[str] = ()
-    """None: those of the settings."""
+    """Named endpoints; empty: those of the settings."""
     config: Path | None = None
-    """Settings file, if it is not the usual one."""
+    """Settings file; None: the default one."""
     key: Path | None = None
-    """Secret key of whoever asks; else that of the daemon whose settings name the address."""
+    """Secret key of the caller; None: the key of the daemon whose settings name the address."""
     server_keys: Sequence[str] = ()
-    """Public keys: one for all endpoints, or one for each; else those of the settings."""
+    """Public keys: one for all endpoints, or one for each; empty: those of the settings."""
 
 
 def addresses(targets: Mapping[str, str], asked: AskedFor, kinds: Collection[str]) -> tuple[Address, ...]:
-    """The daemons to ask.
+    """The daemons to call.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ def addresses(targets: Mapping[str, str], asked: AskedFor, kinds: Collection[str
     asked : AskedFor
         The arguments of the command.
     kinds : collection of str
-        Daemons to ask if no endpoint is named.
+        Daemons to call if no endpoint is named.
 
     Raises
     ------
     ConfigurationError
-        If the settings or keys cannot be used, or endpoints and keys do not go together.
+        If the settings or keys cannot be used, or endpoints and keys do not match.
     """
     classes = import_settings_classes(targets)
     loaded = {name: load_settings(one, name, asked.config) for name, one in classes.items()}
@@ -101,7 +101,7 @@ def _apart() -> ConfigurationError:
 
 
 def _of_settings(loaded: Mapping[str, Loaded[DaemonSettings]], key: Path | None) -> Iterator[Address]:
-    """What each daemon's settings say about others, then about itself."""
+    """The addresses of other daemons in each daemon's settings, then its own address."""
     named = set()
     for one in loaded.values():
         if not isinstance(one.settings, RpcDaemonSettings):
@@ -122,7 +122,7 @@ def _of_settings(loaded: Mapping[str, Loaded[DaemonSettings]], key: Path | None)
 
 
 def _towards(settings: DaemonSettings, key: Path | None) -> ClientSecurity | None:
-    """Keys to ask a daemon of this machine, whose public key is in its secret file."""
+    """The keys to call a daemon of this machine; its secret file holds its public key."""
     server = settings.security.for_server() if isinstance(settings, RpcDaemonSettings) else None
     if server is None:
         return None
@@ -131,7 +131,7 @@ def _towards(settings: DaemonSettings, key: Path | None) -> ClientSecurity | Non
 
 
 def _merged(found: Iterator[Address]) -> dict[str, Address]:
-    """By endpoint: the first that is said about each, and whether anything says that it should run."""
+    """By endpoint: the first address of each, expected if any of its addresses is."""
     merged: dict[str, Address] = {}
     for one in found:
         before = merged.setdefault(one.endpoint, one)

@@ -50,7 +50,7 @@ def status(  # noqa: PLR0917  typer calls it by name
     watch_s: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask daemons how they are: those named, or all of the settings and of this machine.
+    """Show the state of daemons: the named ones, or all of the settings and of this machine.
 
     Exit code 0 if all are ready, 4 if not. A daemon that is neither named nor set need not run.
     """
@@ -78,7 +78,7 @@ def explain(  # noqa: PLR0917  typer calls it by name
     most: Annotated[int, typer.Option("--objects", metavar="N", min=0, help="Cached objects to name.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask edges and devices why they cache what they cache: those named, or those of the settings.
+    """Show why edges and devices cache their objects: the named daemons, or those of the settings.
 
     Exit code 0 if all answered, 4 if not. A daemon that is neither named nor set need not run.
     """
@@ -141,7 +141,7 @@ def daemons_asked_for(
     server_keys: Sequence[str] | None,
     kinds: Collection[str],
 ) -> tuple[Address, ...]:
-    """The daemons that a command is to ask, by its arguments; see `addresses`."""
+    """The daemons that the arguments of a command select; see `addresses`."""
     from nearsight.common.operation.addresses import AskedFor, addresses
 
     asked = AskedFor(endpoints or (), config, key, server_keys or ())
@@ -172,24 +172,24 @@ def show_answers(
     as_json: bool,
     watch_s: float | None = None,
 ) -> NoReturn:
-    """Ask daemons, show what they say, and exit: with code 0 if all are fine, 4 if not.
+    """Call daemons, show their answers, and exit: with code 0 if all are fine, 4 if not.
 
-    A daemon that need not run does not count, unless it answers; but one must answer.
+    A daemon that is not expected to run is ignored unless it answers. At least one daemon must answer.
 
     Parameters
     ----------
     asked : sequence of Address
         The daemons.
     ask : callable
-        Asks them, with the keys of each; answers in the same order.
+        Calls them, with the keys of each; returns answers in the same order.
     show : callable
-        Prints an answer for a person.
+        Prints an answer for people.
     is_fine : callable
-        Whether an answer is a good one.
+        Whether an answer counts as a success.
     as_json : bool
         Print JSON instead.
     watch_s : float, optional
-        Never exit, but ask again so often.
+        Interval at which the daemons are called again, without an exit.
     """
     while True:
         answers = ask([one.endpoint for one in asked], security=[one.security for one in asked])

@@ -1,7 +1,7 @@
-"""One way to run every daemon: logs, metrics, readiness, signals and a clean end.
+"""Common life cycle of all daemons: logs, metrics, readiness, signals and a clean end.
 
-`run_daemon` is called by the command of each tier with settings that are already loaded. The first SIGTERM,
-SIGINT or SIGHUP stops the daemon cleanly, within its grace period; the second one ends the process at once.
+The command of each tier calls `run_daemon` with settings that are already loaded. The first SIGTERM, SIGINT
+or SIGHUP stops the daemon cleanly, within its grace period; the second one ends the process at once.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from nearsight.common.logging import configure_logging, get_logger
 from nearsight.common.metrics import DaemonMetrics
 
 STOP_MARGIN_S = 2.0
-"""Seconds beyond the grace period until a stop that hangs is cut off."""
+"""Time beyond the grace period after which a stop that hangs is aborted [s]."""
 
 
 class Daemon(Protocol):
-    """The daemon of one tier, its parts wired up."""
+    """The daemon of one tier with all its parts."""
 
     @property
     def endpoint(self) -> str:
-        """Where the daemon serves, with the port that was bound. Valid once started."""
+        """Address of the daemon, with the bound port. Valid after the start."""
 
     def start(self) -> None:
-        """Bind and begin to serve. If it raises, it leaves nothing running."""
+        """Bind and begin to serve. If it raises, nothing remains running."""
 
     def stop(self, grace_s: float) -> None:
-        """Take no more requests, finish those in progress within ``grace_s`` seconds, release everything."""
+        """Accept no more requests, finish those in progress in ``grace_s`` seconds, release everything."""
 
     def ready(self) -> bool:
-        """Whether requests would be answered now."""
+        """Whether the daemon can answer requests now."""
 
     def details(self) -> Sequence[tuple[str, str]]:
-        """Facts for a person, in display order."""
+        """Facts for people, in display order."""
 
 
 def run_daemon(
@@ -60,14 +60,14 @@ def run_daemon(
     Parameters
     ----------
     name : str
-        ``cloud``, ``edge`` or ``device``; bound to every line of the log.
+        ``cloud``, ``edge`` or ``device``; added to every line of the log.
     settings : DaemonSettings
         The loaded settings.
     build : callable
-        Makes the daemon, not yet started. Called after logging and metrics are set up.
+        Creates the daemon without starting it. Called after logging and metrics are set up.
     announce : Path, optional
         File to write once the daemon serves: JSON with ``daemon``, ``endpoint``, ``metrics`` and ``pid``. It
-        appears complete or not at all and is removed at the end.
+        is written atomically and removed at the end.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def run_daemon(
     from nearsight.common.recognition.object_recognizer import pin_threads  # noqa: PLC0415  imports OpenCV, FAISS
 
     configure_logging(level=settings.log_level, log_format=settings.log_format, daemon=name)
-    pin_threads()  # requests run in parallel, not their parts
+    pin_threads()  # whole requests run in parallel, not parts of one
     raise_descriptor_limit()
     log, metrics = get_logger("daemon"), DaemonMetrics(name)
     with _log_thread_crashes(metrics), _stop_signal() as wait_for_signal:
@@ -102,17 +102,17 @@ def run_daemon(
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process open as many descriptors as it may: each client takes one.
+    """Raise this process's limit of open descriptors to the maximum: each client takes one.
 
-    The usual limit of 1,024 is there for programs that call ``select``; a program that does not may raise it.
+    The usual limit of 1,024 protects programs that call ``select``; this program does not.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # macOS states a limit that it does not grant
+    with suppress(ValueError, OSError):  # macOS reports a limit that it does not grant
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def write_announcement(path: Path, daemon: str, endpoint: str, metrics: str) -> None:
-    """Write where a daemon serves, atomically, for the process that started it.
+    """Write the addresses of a daemon, atomically, for the process that started it.
 
     Raises
     ------
@@ -133,11 +133,11 @@ def write_announcement(path: Path, daemon: str, endpoint: str, metrics: str) -> 
 
 @contextmanager
 def _stop_signal() -> Iterator[Callable[[], signal.Signals]]:
-    """Hand out a function that waits for a signal to stop; a second one ends the process at once.
+    """Provide a function that waits for a stop signal; a second signal ends the process at once.
 
     A terminal that is closed sends SIGHUP; under ``nohup`` it stays ignored.
 
-    The handler only writes to a pipe: an ``Event`` set inside a handler can deadlock with the very wait that
+    The handler only writes to a pipe: setting an ``Event`` inside a handler can deadlock with the wait that
     it interrupts.
     """
     reading, writing = os.pipe()
@@ -166,7 +166,7 @@ def _stop_signal() -> Iterator[Callable[[], signal.Signals]]:
 
 @contextmanager
 def _stop_deadline(seconds: float) -> Iterator[None]:
-    """End the process if the block takes longer: a supervisor relies on the grace period."""
+    """End the process if the block takes longer, because a supervisor relies on the grace period."""
 
     def cut_off() -> None:
         get_logger("daemon").error("stop did not finish in time, exiting", seconds=seconds)
@@ -184,7 +184,7 @@ def _stop_deadline(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _log_thread_crashes(metrics: DaemonMetrics) -> Iterator[None]:
-    """Log and count every exception that ends a thread, instead of a bare traceback on standard error."""
+    """Log and count every exception that ends a thread, instead of a traceback on standard error."""
     previous = threading.excepthook
 
     def log_crash(crash: threading.ExceptHookArgs) -> None:

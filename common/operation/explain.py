@@ -1,4 +1,4 @@
-"""Why daemons cache what they cache: the service that says so, and asking for it."""
+"""Reasons of cache decisions: the service that returns them, and its client."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ExplanationService(Service):
     Parameters
     ----------
     explanations : callable
-        The last decision of each catalogue, those that were taken.
+        The last decision of each catalogue, if there was one.
     networks : callable
-        By name: where a network is, and who answers for it.
+        By name: the state of a network, and which tier answers for it.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = explanation_pb2.DESCRIPTOR.services_by_name["Explanation"]
@@ -48,7 +48,7 @@ class ExplanationService(Service):
         self._networks = networks
 
     def explain(self, request: ExplainRequest, context: CallContext) -> ExplainResponse:
-        """Say what was decided last about the catalogues that the caller may use, and why."""
+        """Return the last decisions about the catalogues that the caller may use, with their reasons."""
         del request
         sees = context.caller.sees
         return ExplainResponse(
@@ -59,16 +59,16 @@ class ExplanationService(Service):
 
 @dataclass(frozen=True, slots=True)
 class DaemonExplanations:
-    """What one daemon said, or why it said nothing."""
+    """The explanations of one daemon, or the error."""
 
     endpoint: str
-    """As asked."""
+    """The endpoint as given."""
     decisions: tuple[Explanation, ...] = ()
     """One per catalogue."""
     error: str = ""
-    """Why there was no answer; empty if there was one."""
+    """Reason why there was no answer; empty if there was one."""
     networks: tuple[tuple[str, str], ...] = ()
-    """By name: where a network is, and who answers for it."""
+    """By name: the state of a network, and which tier answers for it."""
 
     def to_json(self) -> dict[str, object]:
         """The fields; terms flat, facts as a mapping."""
@@ -80,7 +80,7 @@ class DaemonExplanations:
 def ask_explanations(
     endpoints: Sequence[str], *, timeout_s: float, security: Securities = None
 ) -> tuple[DaemonExplanations, ...]:
-    """Ask all daemons to explain themselves; see `ask_all`."""
+    """Request the explanations of all daemons; see `ask_all`."""
 
     def read(endpoint: str, response: ExplainResponse) -> DaemonExplanations:
         networks = tuple((fact.name, fact.value) for fact in response.networks)
@@ -102,9 +102,9 @@ def ask_explanations(
 
 
 def table_of(explanation: Explanation) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headings, and one row per point, by size and features, the chosen one marked.
+    """Headings, and one row per point, sorted by features and size, with the chosen one marked.
 
-    Where no point says how many features it takes, as at an edge, there is no column of them.
+    If no point has a number of features, as at an edge, that column is omitted.
     """
     chosen = explanation.chosen
     points = sorted(
@@ -130,7 +130,7 @@ def table_of(explanation: Explanation) -> tuple[tuple[str, ...], list[tuple[str,
 
 
 def explanation_to_proto(explanation: Explanation) -> ExplainedDecision:
-    """The message of an explained decision."""
+    """Convert an explained decision to a message."""
     return ExplainedDecision(
         catalogue=explanation.catalogue,
         age_s=explanation.age_s,
@@ -144,7 +144,7 @@ def explanation_to_proto(explanation: Explanation) -> ExplainedDecision:
 
 
 def explanation_from_proto(message: ExplainedDecision) -> Explanation:
-    """The explained decision of a message.
+    """Convert a message to an explained decision.
 
     Raises
     ------

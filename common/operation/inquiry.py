@@ -1,4 +1,4 @@
-"""One question to several daemons at the same time: ``status``, ``explain`` and ``peers`` ask it."""
+"""One request to several daemons at the same time; used by ``status``, ``explain`` and ``peers``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ask_all(
     timeout_s: float,
     security: Securities = None,
 ) -> tuple[A, ...]:
-    """Ask all daemons at the same time; takes ``timeout_s`` at most.
+    """Call all daemons at the same time; takes ``timeout_s`` at most.
 
     Parameters
     ----------
@@ -40,10 +40,10 @@ def ask_all(
     request : Message
         Its request.
     read, failed : callable
-        Make a value of an endpoint and its response, or of an endpoint and why it gave none. ``read`` may
+        Create the result from an endpoint and its response, or from an endpoint and the error. ``read`` may
         raise `NearsightError` itself.
     timeout_s : float
-        How long to wait for an answer.
+        Timeout of the answers.
     security : ClientSecurity, optional
         The keys, if the daemons use encryption: those of all, or one or None for each endpoint.
     """

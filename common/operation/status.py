@@ -1,4 +1,4 @@
-"""How daemons are: the health service that every daemon has, and asking several daemons for it."""
+"""State of daemons: the health service of every daemon, and its client for several daemons."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class HealthService(Service):
     version : str
         Of nearsight.
     ready : callable
-        Whether the daemon can do its job; quick and thread-safe.
+        Whether the daemon can answer requests; quick and thread-safe.
     details : callable
-        Facts for a person as (name, value), in display order; quick and thread-safe.
+        Facts for people as (name, value), in display order; quick and thread-safe.
     clock : Clock
         For the uptime.
     """
@@ -54,7 +54,7 @@ class HealthService(Service):
         self._started_s = clock.monotonic()
 
     def check(self, request: HealthRequest, context: CallContext) -> HealthResponse:
-        """The state of the daemon; without details for a caller that may not know of all catalogues."""
+        """The state of the daemon; without details if the caller may not use all catalogues."""
         del request
         details = () if context.caller.catalogues else self._details()
         return HealthResponse(
@@ -68,10 +68,10 @@ class HealthService(Service):
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """What one daemon said about itself, or why it said nothing."""
+    """The state of one daemon, or the error."""
 
     endpoint: str
-    """As asked."""
+    """The endpoint as given."""
     ready: bool = False
     """Whether it answers requests now."""
     daemon: str = ""
@@ -80,9 +80,9 @@ class DaemonStatus:
     uptime_s: float = 0.0
     """Seconds since its start."""
     details: tuple[tuple[str, str], ...] = ()
-    """Facts for a person, in display order."""
+    """Facts for people, in display order."""
     error: str = ""
-    """Why there was no answer; empty if there was one."""
+    """Reason why there was no answer; empty if there was one."""
 
     def to_json(self) -> dict[str, object]:
         """The fields, with the details as a mapping."""
@@ -92,7 +92,7 @@ class DaemonStatus:
 def ask_status(
     endpoints: Sequence[str], *, timeout_s: float, security: Securities = None
 ) -> tuple[DaemonStatus, ...]:
-    """Ask all daemons how they are; see `ask_all`."""
+    """Request the state of all daemons; see `ask_all`."""
 
     def read(endpoint: str, health: HealthResponse) -> DaemonStatus:
         details = tuple((detail.name, detail.value) for detail in health.details)

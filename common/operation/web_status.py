@@ -1,4 +1,4 @@
-"""How daemons are, gateways among them: these are asked over HTTP, as whoever watches them does."""
+"""State of all daemons, including gateways, which are called over HTTP as monitoring systems do."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from nearsight.common.rpc.security import ClientSecurity
 
 _MOST_BYTES = 65_536
 _OF_OTHERS = (HTTPException, LookupError, TypeError, ValueError)
-"""What becomes of answers that are no gateway's."""
+"""Errors from the answers of other programs."""
 
 
 def ask_each_status(
     endpoints: Sequence[str], *, timeout_s: float, security: Sequence[ClientSecurity | None]
 ) -> tuple[DaemonStatus, ...]:
-    """Ask daemons of both kinds at the same time: gateways at URLs, all others at their endpoints."""
+    """Request the state of all daemons at the same time: gateways at URLs, others at their endpoints."""
     web = [endpoint for endpoint in endpoints if endpoint.startswith(("http://", "https://"))]
     others = [(one, keys) for one, keys in zip(endpoints, security, strict=True) if one not in web]
     with ThreadPoolExecutor(max_workers=max(1, len(web))) as pool:
@@ -35,16 +35,16 @@ def ask_each_status(
 
 
 def ask_web_status(url: str, timeout_s: float) -> DaemonStatus:
-    """Ask ``/readyz`` of a gateway.
+    """Request ``/readyz`` of a gateway.
 
-    Whoever holds its certificate: nothing is told to it, and what it says is only shown.
+    The certificate is not verified: the request holds no secret, and the answer is only shown.
 
     Parameters
     ----------
     url : str
         ``http://host:port`` or ``https://host:port``.
     timeout_s : float
-        How long to wait for an answer.
+        Timeout of the answer.
     """
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
