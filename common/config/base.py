@@ -219,7 +219,7 @@ def load_settings(
 def _group_defaults(
     settings_class: type[DaemonSettings], keys: Collection[str], given: Collection[str]
 ) -> dict[str, object]:
-    """The defaults of all groups with given keys; a daemon may set its own, such as the port in ``server``."""
+    """The defaults of all groups with given keys; a daemon may set its own, such as ``server.listen``."""
     defaults: dict[str, object] = {}
     for name in {key.partition(".")[0] for key in given if "." in key}:
         group = settings_class.model_fields[name].get_default(call_default_factory=True, validated_data={})
