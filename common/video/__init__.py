@@ -1,5 +1,5 @@
-"""Continuous vision: what of a video's frame was seen before, so that a network need not compute it again.
+"""Continuous vision: finds the parts of a frame that earlier frames contain, so that networks can reuse them.
 
-Pure objects: frames and maps of blocks go in, offsets, rectangles and pixels come out.
+Pure objects. Inputs are frames and masks of blocks; results are offsets, rectangles and pixels.
 May import: the root of `common`. Source: DeepCache.
 """

@@ -1,8 +1,8 @@
-"""Matchers that papers use, to compare `ShiftMatcher` with: a search per block, and histograms.
+"""Matchers of the papers, for comparison with `ShiftMatcher`: a search per block, and histograms.
 
-`SearchMatcher` is DeepCache's, section 4: each block of the frame is searched in the reference around a start
-(step 2), the mean of the motions found is rounded to whole pixels (step 3), and all blocks are compared at
-this one offset (step 4). All blocks of a step are compared at once, as numpy knows it.
+`SearchMatcher` implements DeepCache, section 4. Each block of the frame is searched in the reference around a
+start offset (step 2). The mean of the motions found is rounded to whole pixels (step 3). All blocks are then
+compared at this offset (step 4). All blocks of a step are compared at once with numpy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Offsets = NDArray[np.int64]
 """(..., 2): rows and columns."""
 
 _REACH = 7
-"""Searches go up to seven pixels from their start in each direction."""
+"""Maximum distance of a search from its start in each direction [px]."""
 _LARGE_DIAMOND = np.array([(-2, 0), (-1, -1), (-1, 1), (0, -2), (0, 2), (1, -1), (1, 1), (2, 0)])
 _SMALL_DIAMOND = np.array([(-1, 0), (0, -1), (0, 1), (1, 0)])
 _SQUARE = np.array([(-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1)])
@@ -29,20 +29,20 @@ _LARGE_STEPS = 3
 
 class Candidates:
     """
-    Blocks of a frame, and what they differ from the reference at any offset up to `reach` from a start.
+    Blocks of a frame, and their errors against the reference at offsets up to `_REACH` from a start.
 
     Parameters
     ----------
     frame, reference
         (H, W, 3).
     corners
-        (n, 2): first pixel of each block; blocks are whole.
+        (n, 2): first pixel of each block; only blocks of full size.
     block_px
         Side of a block.
     start
-        Offset around which is searched.
+        Offset at the centre of the search.
     reuse
-        Compare no block twice at one offset (DeepCache, section 4).
+        Store errors, so that no block is compared twice at one offset (DeepCache, section 4).
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Candidates:
         self.start = np.array(start)
         self.count = len(corners)
         self.comparisons = 0
-        """Blocks compared so far."""
+        """Number of block comparisons so far."""
         self._corners = corners
         self._blocks = _windows(frame, block_px)[tuple(corners.T)].reshape(self.count, -1)
         self._reference = _windows(reference, block_px)
@@ -59,7 +59,7 @@ class Candidates:
         self._known = np.full((self.count, side, side), np.nan, np.float32) if reuse else None
 
     def errors(self, which: NDArray[np.int64], offsets: Offsets) -> NDArray[np.float32]:
-        """(m, p): squared errors of the blocks (m,) at offsets (m, p, 2); infinite beyond the reference."""
+        """(m, p): squared errors of blocks (m,) at offsets (m, p, 2); infinite outside the reference."""
         blocks = np.broadcast_to(which[:, None], offsets.shape[:2])
         if self._known is None:
             return self._compared(blocks.ravel(), offsets.reshape(-1, 2)).reshape(blocks.shape)
@@ -83,13 +83,14 @@ class Candidates:
 
 
 Search = Callable[[Candidates], tuple[Offsets, NDArray[np.float32]]]
-"""The best offset of each block (n, 2), and its squared error (n,). Of equal ones the first visited wins."""
+"""Returns each block's best offset (n, 2) and squared error (n,); the first visited of equal ones."""
 
 
 def diamond(candidates: Candidates) -> tuple[Offsets, NDArray[np.float32]]:
-    """Diamond search: up to three times to the best of eight points around, then once of four nearer ones.
+    """Diamond search: up to three steps to the best of eight points, then one step to four nearer points.
 
-    A block goes on with the small diamond as soon as no point of the large one is better. Source: Zhu and Ma.
+    A block continues with the small diamond as soon as no point of the large one is better. Source: Zhu and
+    Ma.
     """
     best, errors = _at_start(candidates)
     moving = np.arange(candidates.count)
@@ -100,7 +101,7 @@ def diamond(candidates: Candidates) -> tuple[Offsets, NDArray[np.float32]]:
 
 
 def three_step(candidates: Candidates) -> tuple[Offsets, NDArray[np.float32]]:
-    """Three step search: to the best of eight points 4 px around, then 2 px, then 1 px. Source: Barjatya."""
+    """Three step search: steps of 4, 2 and 1 px to the best of eight points around. Source: Barjatya."""
     best, errors = _at_start(candidates)
     for size in (4, 2, 1):
         _moved(candidates, best, errors, np.arange(candidates.count), size * _SQUARE)
@@ -108,7 +109,7 @@ def three_step(candidates: Candidates) -> tuple[Offsets, NDArray[np.float32]]:
 
 
 def exhaustive(candidates: Candidates) -> tuple[Offsets, NDArray[np.float32]]:
-    """Every offset up to 7 px away, the nearest first. Source: Barjatya."""
+    """Exhaustive search: every offset up to 7 px from the start, nearest first. Source: Barjatya."""
     best, errors = _at_start(candidates)
     around = [(row, column) for row in range(-_REACH, _REACH + 1) for column in range(-_REACH, _REACH + 1)]
     start, blocks = best.copy(), np.arange(candidates.count)
@@ -132,7 +133,7 @@ def _moved(
     which: NDArray[np.int64],
     points: Offsets,
 ) -> NDArray[np.int64]:
-    """Move each of the blocks to the best of the points around it, if it is better; which ones moved."""
+    """Move each block to the best of the points around it, if that is better; returns the moved blocks."""
     around = best[which, None] + points
     found = candidates.errors(which, around)
     chosen = found.argmin(axis=1)
@@ -148,25 +149,25 @@ class SearchMatcher:
     """
     DeepCache's matcher; see the module.
 
-    The mean motion is rounded to the nearest whole pixels, halves to even ones. If no block is matched (K = 0
-    in the paper, which does not say what follows), the offset is 0. Narrower blocks at the border are not
-    searched; they are compared in step 4 as all others.
+    The mean motion is rounded to whole pixels, with halves rounded to even numbers. If no block is matched (K
+    = 0 in the paper, which does not define this case), the offset is 0. Smaller blocks at the border are not
+    searched, but compared in step 4.
 
-    Step 4 compares all blocks at once, which takes less time than to look up what step 2 has compared; so
-    reuse is within step 2.
+    Step 4 compares all blocks at once, which is faster than looking up the errors known from step 2.
+    Therefore errors are reused only within step 2.
 
     Parameters
     ----------
     search
         `diamond`, `three_step` or `exhaustive`.
     block_px, threshold_db
-        As of `ShiftMatcher`.
+        See `ShiftMatcher`.
     skip
         k: only blocks in every k-th row and column are searched.
     reuse
-        Compare no block twice at one offset.
+        Store errors, so that no block is compared twice at one offset.
     follow
-        Start from the offset of the last frame, else from 0.
+        Start the search at the offset of the last frame; otherwise at 0.
 
     Raises
     ------
@@ -204,7 +205,7 @@ class SearchMatcher:
         return Match(offset, blocks.squared_errors(frame, reference, offset) < limits)
 
     def _mean_motion(self, frame: Frame, reference: Frame, limit: float) -> Offset:
-        """Steps 2 and 3."""
+        """Steps 2 and 3 of the paper: search the blocks, and average their motions."""
         size = self._block_px
         rows, columns = (np.arange(0, side - size + 1, size * self._skip) for side in frame.shape[:2])
         corners = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -221,20 +222,20 @@ class SearchMatcher:
 
 class HistogramMatcher:
     """
-    DeepMon's matcher: a block is matched if its colours are distributed as those at the same place.
+    DeepMon's matcher: a block is matched if its colours have a similar distribution at the same place.
 
-    The distance of two blocks is that of their histograms, one of each colour, by chi-square:
-    `sum((a - b)^2 / (a + b)) / (2 n)` over all bins of n values, in [0, 1]. DeepCache names neither bins nor
-    limit; those here are ours.
+    The distance of two blocks is the chi-square distance of their histograms, one per colour: `sum((a - b)^2
+    / (a + b)) / (2 n)` over all bins of n values, in [0, 1]. DeepCache states neither the bins nor the limit;
+    the defaults here are our choice.
 
     Parameters
     ----------
     block_px
         Side of a block.
     limit
-        Blocks of a smaller distance are matched.
+        Blocks with a smaller distance are matched.
     bins
-        Per colour: a divisor of 256.
+        Number of bins per colour, a divisor of 256.
     """
 
     def __init__(self, block_px: int = 10, limit: float = 0.05, bins: int = 16) -> None:
@@ -247,7 +248,7 @@ class HistogramMatcher:
         self._places = np.empty(0, np.int64)
 
     def match(self, frame: Frame, reference: Frame) -> Match:
-        """Match a frame; see `BlockMatcher`. The offset is 0."""
+        """Match a frame; see `BlockMatcher`. The offset is always 0."""
         blocks = Blocks.of(frame, reference, self._block_px, self._blocks)
         if blocks is not self._blocks:
             self._blocks, self._places = blocks, self._first_bins(blocks)
@@ -258,21 +259,21 @@ class HistogramMatcher:
         return Match((0, 0), distances < self._limit)
 
     def _first_bins(self, blocks: Blocks) -> NDArray[np.int64]:
-        """(H, W, 3): number of the first bin of the histogram that each value belongs to."""
+        """(H, W, 3): index of the first bin of the histogram to which each value belongs."""
         rows = np.arange(blocks.height) // self._block_px
         columns = np.arange(blocks.width) // self._block_px
         block = rows[:, None] * blocks.columns + columns
         return self._bins * (3 * block[..., None] + np.arange(3))
 
     def _histograms(self, frame: Frame, blocks: Blocks) -> NDArray[np.int64]:
-        """(R C, 3 bins): how many values of each block are in each bin."""
+        """(R C, 3 bins): number of values of each block in each bin."""
         bins = self._places + frame // (256 // self._bins)
         counts = np.bincount(bins.ravel(), minlength=blocks.rows * blocks.columns * 3 * self._bins)
         return counts.reshape(blocks.rows * blocks.columns, -1)
 
 
 def _windows(frame: Frame, block_px: int) -> NDArray[np.uint8]:
-    """(H - b + 1, W - b + 1, b, 3 b): the block at each pixel; a view."""
+    """(H - b + 1, W - b + 1, b, 3 b): the block that starts at each pixel; a view."""
     flat = np.ascontiguousarray(frame).reshape(frame.shape[0], -1)
     every = np.lib.stride_tricks.sliding_window_view(flat, (block_px, 3 * block_px))
     return every[:, ::3]

@@ -1,11 +1,12 @@
-"""What a frame is matched against: the pixels from which the cached maps were computed.
+"""Reference that a frame is matched against: the pixels from which the cached maps were computed.
 
-A block that is matched again and again against the last frame may drift far from the pixels that its cached
-values came from: each step is below the threshold, their sum is not. `Composite` keeps those pixels, so that
-the distance is always measured to them. The network is given the composite, too. Then its maps are those of
-one picture, exactly, and each block of that picture is within the threshold of the frame.
+If a block is matched against the last frame repeatedly, its pixels may drift far from those of its cached
+values: each difference is below the threshold, but their sum is not. `Composite` therefore stores the pixels
+of the cached values, and differences are always measured to them. The network's input is also the composite.
+So all maps belong exactly to one picture, and each block of this picture is within the threshold of the
+frame.
 
-`LastFrame` is the paper's choice (DeepCache, sections 3 and 4).
+`LastFrame` is the method of the paper (DeepCache, sections 3 and 4).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from nearsight.common.video.regions import Rectangle
 class Reference(ABC):
     """The picture that the next frame is matched against.
 
-    Its arrays are its own: for reading, until the next call.
+    Returned arrays belong to this object. They may be read until the next call.
     """
 
     def __init__(self) -> None:
@@ -35,32 +36,32 @@ class Reference(ABC):
         return self._pixels
 
     def restart(self, frame: Frame) -> Frame:
-        """The network computes everything anew: what it is to be given."""
+        """Start again with a frame that is computed completely; returns the network's input."""
         self._pixels = _copied(frame, self._pixels)
         return self._pixels
 
     @abstractmethod
     def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:
         """
-        The network computes what depends on `changed`; the rest is reused, shifted by `offset`.
+        Update the picture for a frame of which `changed` is recomputed, and the rest reused at `offset`.
 
         Parameters
         ----------
         frame
-            (H, W, 3), as large as `pixels`.
+            (H, W, 3), of the same size as `pixels`.
         offset
             Pixel p of the frame was matched with pixel p + offset of `pixels`.
         changed
-            In pixels of the frame. They hold each block that was not matched.
+            Rectangles in pixels of the frame. They must contain every block that was not matched.
 
         Returns
         -------
-        (H, W, 3): what the network is to be given. Outside of `changed` it stands for what is reused.
+        (H, W, 3): the network's input. Outside `changed` it is the picture to which the reused values belong.
 
         Raises
         ------
         InvalidArgument
-            If there was no frame before, or one of another size.
+            If there is no previous frame, or it has another size.
         """
 
 
@@ -68,7 +69,7 @@ class Composite(Reference):
     """The pixels from which each cached value was computed; see the module."""
 
     def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:
-        """See `Reference`. Takes over the frame inside of `changed`, and what the shift left empty."""
+        """See `Reference`. Copies the frame inside `changed`, and where the shift leaves no pixels."""
         pixels = _known(self._pixels, frame)
         if offset != (0, 0):
             here, there = overlap(frame.shape, offset)
@@ -81,16 +82,16 @@ class Composite(Reference):
 
 
 class LastFrame(Reference):
-    """The last frame, whatever of it was reused."""
+    """The last frame, no matter which parts of it were reused."""
 
     def update(self, frame: Frame, offset: Offset, changed: Sequence[Rectangle]) -> Frame:  # noqa: ARG002
-        """See `Reference`. The network reads the frame."""
+        """See `Reference`. The network's input is the frame itself."""
         _known(self._pixels, frame)
         return self.restart(frame)
 
 
 def _copied(frame: Frame, into: Frame | None) -> Frame:
-    """In memory that is there already, if it fits: new pages take longer than the copy."""
+    """Copy into existing memory if the size matches, since allocating pages takes longer than the copy."""
     if into is None or into.shape != frame.shape:
         return frame.copy()
     np.copyto(into, frame)

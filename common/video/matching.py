@@ -1,12 +1,12 @@
-"""Which blocks of a frame were seen before, all shifted by one offset.
+"""Finds the blocks of a frame that a reference frame contains, all shifted by one offset.
 
-A block of the frame is matched if its peak signal-to-noise ratio against the block of the reference that lies
-`offset` further is above a threshold. All blocks share the offset, so that neighbours stay neighbours in the
-reference and merge into large regions (DeepCache, section 4, figure 6).
+A block of the frame is matched if its peak signal-to-noise ratio (PSNR) is above a threshold, against the
+block of the reference at `offset` from it. All blocks share the offset, so that neighbours are also
+neighbours in the reference and merge into large regions (DeepCache, section 4, figure 6).
 
-`ShiftMatcher` tries shifts of the whole frame instead of a search per block: all blocks at one shift cost as
-much as a few blocks one by one. It takes the shift with the most matches. The paper takes the mean of the
-best motions of the blocks, where flat blocks, which match anywhere, pull the mean away (`block_search`).
+`ShiftMatcher` tries shifts of the whole frame instead of a search per block. Comparing all blocks at one
+shift costs as much as a few separate blocks. It chooses the shift with the most matches. The paper uses the
+mean of the blocks' best motions, which flat blocks distort because they match anywhere (`block_search`).
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from nearsight.common.video.regions import Rectangle
 Frame = NDArray[np.uint8]
 """(H, W, 3), any order of colours."""
 Offset = tuple[int, int]
-"""Rows and columns: pixel p of the frame is compared with pixel p + offset of the reference."""
+"""Rows, columns: pixel p of the frame is compared with pixel p + offset of the reference."""
 Area = tuple[slice, ...]
 
 SETTLED = 0.98
-"""Share of blocks matched at offset 0 from which no other shift is tried."""
+"""No other shift is tried if at least this share of the blocks matches at offset 0."""
 _PROBED_ROWS = 8
-"""Every eighth row tells which shifts are worth a whole comparison."""
+"""Shifts are first compared on every eighth row, to choose those that are compared completely."""
 _COMPARED = 2
-"""So many of the shifts, the best of the probe, are compared over the whole frame."""
+"""Number of shifts, the best of the first comparison, that are compared over the whole frame."""
 _MOST_UNSEARCHED = 7
-"""Frames after searches in vain that are not searched, at most."""
+"""Maximum number of frames without a search after searches that found nothing."""
 _CORRELATED_PX = 128
-"""The longer side of what is correlated, at most: every second pixel of a frame of 227 px."""
+"""Maximum length of the longer side in the phase correlation: every second pixel of a frame of 227 px."""
 
 _COARSEST_PX = 4
-"""Where offsets are multiples of 8 and more, every fourth pixel tells the motion well enough."""
+"""Maximum sampling distance of the phase correlation; sufficient if offsets are multiples of 8 or more."""
 
 
 class Match(NamedTuple):
-    """What of a frame was found in the reference."""
+    """Blocks of a frame that were found in the reference."""
 
     offset: Offset
     matched: NDArray[np.bool_]
-    """(R, C) of `Blocks`."""
+    """(R, C), by block; True: the block was found."""
 
 
 class BlockMatcher(Protocol):
-    """Finds the blocks of a frame in a reference. May remember the motion of its last frame."""
+    """Finds the blocks of a frame in a reference. May store the motion of its last frame."""
 
     def match(self, frame: Frame, reference: Frame) -> Match:
         """
@@ -62,21 +62,21 @@ class BlockMatcher(Protocol):
         Raises
         ------
         InvalidArgument
-            If the two are not (H, W, 3) of uint8 and of one size.
+            If frame and reference are not (H, W, 3) uint8 of the same size.
         """
         ...
 
 
 class Blocks:
     """
-    The grid of blocks over a frame; not for two threads at once.
+    Grid of blocks over a frame. Not thread-safe, since buffers are reused.
 
-    The last row and the last column are narrower if the frame is not a multiple of the block.
+    Blocks in the last row and column are smaller if the frame's size is not a multiple of the block's.
 
     Parameters
     ----------
     height, width
-        H and W of the frame, px.
+        H and W of the frame [px].
     block_px
         Side of a block.
     """
@@ -95,20 +95,20 @@ class Blocks:
             np.minimum(self._starts[1] + block_px, width),
         )
         self.pixels = np.outer(self._ends[0] - self._starts[0], self._ends[1] - self._starts[1])
-        """(R, C): pixels of each block."""
-        # Whole blocks; what lies beyond the frame stays 0.
+        """(R, C): number of pixels of each block."""
+        # Rounded up to whole blocks; values outside the frame stay 0.
         self._difference = np.zeros((self.rows * block_px, self.columns * block_px, 3), np.uint8)
         self._sums = np.zeros((self.rows, 3 * self.columns * block_px), np.float32)
         self._sampled = np.zeros((self.rows, self.columns * block_px, 3), np.uint8)
 
     @staticmethod
     def of(frame: Frame, reference: Frame, block_px: int, last: Blocks | None) -> Blocks:
-        """The grid over a frame: `last`, if it fits.
+        """Return `last` if it has the frame's size, else a new grid.
 
         Raises
         ------
         InvalidArgument
-            If frame and reference are not (H, W, 3) of uint8 and of one size.
+            If frame and reference are not (H, W, 3) uint8 of the same size.
         """
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             raise InvalidArgument(f"a frame is (H, W, 3) of uint8, got {frame.shape} of {frame.dtype}")
@@ -122,11 +122,11 @@ class Blocks:
         )
 
     def to_pixels(self, row: int, column: int) -> Rectangle:
-        """The pixels of a block."""
+        """Pixels of one block."""
         return self.region(Rectangle(row, column, row + 1, column + 1))
 
     def region(self, blocks: Rectangle) -> Rectangle:
-        """The pixels of a rectangle of blocks."""
+        """Pixels of a rectangle of blocks."""
         return Rectangle(
             blocks.top * self.block_px,
             blocks.left * self.block_px,
@@ -135,7 +135,7 @@ class Blocks:
         )
 
     def meeting(self, regions: Iterable[Rectangle]) -> NDArray[np.bool_]:
-        """(R, C): blocks that have a pixel of one of these rectangles."""
+        """(R, C): blocks that share a pixel with one of these rectangles [pixels]."""
         found, px = np.zeros((self.rows, self.columns), np.bool_), self.block_px
         for top, left, bottom, right in regions:
             if top < bottom and left < right:
@@ -144,11 +144,11 @@ class Blocks:
         return found
 
     def squared_errors(self, frame: Frame, reference: Frame, offset: Offset = (0, 0)) -> NDArray[np.float32]:
-        """(R, C): squared differences summed over each block; infinite where it leaves the reference."""
+        """(R, C): squared differences summed over each block; infinite if it lies outside the reference."""
         here, there = overlap(frame.shape, offset)
         if frame[here].size:
             cv2.absdiff(frame[here], reference[there], dst=self._difference[here])
-        # First one sum per column of pixels: long rows are what the processor adds fastest.
+        # Sum over the rows of a block first: the processor is fastest on long rows.
         self._sums[:] = 0
         flat = self._difference.reshape(self.rows * self.block_px, -1)
         for row in range(self.block_px):
@@ -159,10 +159,10 @@ class Blocks:
         return errors
 
     def glance(self, frame: Frame, reference: Frame) -> NDArray[np.float32]:
-        """(R, C): mean absolute differences of one row of pixels of each block, at offset 0.
+        """(R, C): mean absolute difference of one pixel row of each block, at offset 0.
 
-        It takes a fifth of the time of `squared_errors`. Its square is mostly below the mean square. Blocks
-        of fewer rows count as 0, narrower ones as less.
+        Takes a fifth of the time of `squared_errors`. The square of the result is mostly below the mean
+        squared error. Blocks cut off above the sampled row give 0, narrow blocks a smaller value.
         """
         rows = slice(self.block_px // 2, None, self.block_px)
         one = frame[rows]
@@ -170,15 +170,15 @@ class Blocks:
         return self._by_block(self._sampled) / np.float32(3 * self.block_px)
 
     def _by_block(self, values: NDArray[Any]) -> NDArray[np.float32]:
-        """(R, C): sums of what each row of blocks has of each block."""
+        """(R, C): sums over the values of each block in one row of values per row of blocks."""
         lines = values.reshape(-1, 3 * self.block_px)
         sums = cv2.reduce(lines, 1, cv2.REDUCE_SUM, dtype=cv2.CV_32F)
         return np.asarray(sums, np.float32).reshape(self.rows, self.columns)
 
     def limits(self, threshold_db: float | NDArray[np.floating]) -> NDArray[np.floating]:
-        """(R, C): squared errors at which a block's PSNR is the threshold, a number or one (R, C) per block.
+        """(R, C): squared error at which a block's PSNR equals the threshold, a number or an (R, C) array.
 
-        PSNR = 10 log10(255^2 / MSE), MSE over all values of the block.
+        PSNR = 10 log10(255^2 / MSE), with the MSE over all values of the block.
         """
         return 3 * self.pixels * (255**2 / 10 ** (np.asarray(threshold_db) / 10))
 
@@ -194,19 +194,19 @@ class Blocks:
 
 class ShiftMatcher:
     """
-    Takes, of a few shifts of the whole frame, the one that matches most blocks; see the module.
+    Chooses, among a few shifts of the whole frame, the one that matches most blocks; see the module.
 
     Parameters
     ----------
     block_px
         Side of a block.
     threshold_db
-        T: a block whose PSNR is above it is matched. An (R, C) array has one for each block; it may be
-        replaced between frames.
+        T: a block is matched if its PSNR is above it. An (R, C) array contains one threshold per block.
+        May be replaced between frames.
     stride
-        Offsets are multiples of it: a network's cumulative stride, or 1.
+        Offsets are multiples of it: the network's cumulative stride, or 1.
     gives_up
-        Other offsets than 0 are tried ever less often while they do not match more.
+        Search less often while searches do not find a better offset than 0.
 
     Raises
     ------
@@ -226,7 +226,7 @@ class ShiftMatcher:
             raise InvalidArgument(f"blocks and strides have at least 1 px, got {block_px} and {stride}")
         self.threshold_db = threshold_db
         self.searches = True
-        """Whether other offsets than 0 are tried; may be changed between frames."""
+        """Whether offsets other than 0 are tried; may be changed between frames."""
         self._block_px = block_px
         self._stride = stride
         self._blocks: Blocks | None = None
@@ -235,7 +235,7 @@ class ShiftMatcher:
         self._pause = self._unsearched = 0
 
     def match(self, frame: Frame, reference: Frame) -> Match:
-        """Match a frame; see `BlockMatcher`. A shift must match more blocks than offset 0 does."""
+        """Match a frame; see `BlockMatcher`. Another shift must match more blocks than offset 0."""
         blocks = self._blocks = Blocks.of(frame, reference, self._block_px, self._blocks)
         limits = blocks.limits(self.threshold_db)
         best = Match((0, 0), blocks.squared_errors(frame, reference) < limits)
@@ -252,12 +252,12 @@ class ShiftMatcher:
         return best
 
     def _waits(self) -> bool:
-        """Whether this frame is one of those that are not searched after searches in vain."""
+        """Whether the search is skipped for this frame, since earlier searches found nothing."""
         self._unsearched -= 1
         return self._unsearched >= 0
 
     def _worth_trying(self, frame: Frame, reference: Frame) -> Iterable[Offset]:
-        """The best of a probe: shifts near the correlated motion and near that of the last frame."""
+        """Shifts near the correlated motion and near the last frame's, best first by a partial comparison."""
         precision_px = min(self._stride // 2, _COARSEST_PX)
         near = {*self._near(_motion(frame, reference, precision_px)), *self._near(self._last)} - {(0, 0)}
         near = {at for at in near if abs(at[0]) < frame.shape[0] and abs(at[1]) < frame.shape[1]}
@@ -265,7 +265,7 @@ class ShiftMatcher:
         return sorted(near, key=lambda at: (probed[at], at))[:_COMPARED]
 
     def _near(self, motion: tuple[float, float]) -> list[Offset]:
-        """Multiples of the stride that are next to a motion: within 1 px, or half a stride."""
+        """Multiples of the stride near a motion: within 1 px or half a stride."""
         step, reach = self._stride, max(1.0, self._stride / 2)
         rows, columns = (
             range(step * math.ceil((at - reach) / step), math.floor(at + reach) + 1, step) for at in motion
@@ -274,7 +274,7 @@ class ShiftMatcher:
 
 
 def overlap(shape: tuple[int, ...], offset: Offset) -> tuple[Area, Area]:
-    """The part of a frame of this shape that has counterparts at an offset, and the part that these are."""
+    """Part of a frame of this shape that has counterparts at an offset, and the area of the counterparts."""
     sides = list(zip(shape[:2], offset, strict=True))
     here = tuple(slice(max(-moved, 0), max(min(side - moved, side), 0)) for side, moved in sides)
     there = tuple(slice(max(moved, 0), max(min(side + moved, side), 0)) for side, moved in sides)
@@ -282,14 +282,14 @@ def overlap(shape: tuple[int, ...], offset: Offset) -> tuple[Area, Area]:
 
 
 def _probe(frame: Frame, reference: Frame, offset: Offset) -> float:
-    """Mean absolute difference at an offset, of every eighth row."""
+    """Mean absolute difference at an offset, over every eighth row."""
     here, there = overlap(frame.shape, offset)
     rows, others = frame[here][::_PROBED_ROWS], reference[there][::_PROBED_ROWS]
     return float(cv2.norm(rows, others, cv2.NORM_L1)) / rows.size
 
 
 def _motion(frame: Frame, reference: Frame, precision_px: int) -> tuple[float, float]:
-    """The offset of the whole picture by phase correlation, in pixels."""
+    """Motion of the whole picture by phase correlation [px]: rows, columns."""
     factor = max(math.ceil(max(frame.shape) / _CORRELATED_PX), precision_px)
     if min(frame.shape[:2]) <= factor:
         return 0.0, 0.0

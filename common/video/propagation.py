@@ -1,11 +1,11 @@
-"""Which cells of a feature map change when some cells before it do, and which cells an output reads.
+"""Computes which cells of a feature map change with cells of the input, and which cells an output reads.
 
-What is propagated is the *changed* set, not the reusable one (decision 052). A cell of an output counts as
-changed if the rectangle that its window spans meets a changed cell: an output outside of that has the same
-inputs as before, padding included. Windows are separable: rows and columns are treated apart, and a graph
-becomes a few tables that are indexed at each frame.
+The *changed* set is propagated, not the reusable set (decision 052). A cell of an output counts as changed if
+its window's bounding rectangle contains a changed cell. All other outputs have the same inputs as before,
+padding included. Windows are separable, so rows and columns are computed separately. A graph is thus reduced
+to a few tables, which are indexed for each frame.
 
-Source: DeepCache, section 5 and table 2. The formulas printed there are wrong, its printed example is right.
+Source: DeepCache, section 5 and table 2. The formulas printed there are wrong; the printed example is right.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.video.regions import Rectangle
 
 Pair = tuple[int, int]
-"""Of rows, of columns."""
+"""Rows, columns."""
 _Cells = NDArray[np.int64]
 _Index = TypeVar("_Index", int, _Cells)
 _ROWS, _COLUMNS = 0, 1
@@ -32,24 +32,24 @@ _EMPTY = Rectangle(0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Window:
-    """How the cells of an output map depend on those of an input map.
+    """Dependency of the cells of an output map on the cells of an input map.
 
-    A convolution, a pooling, a padding (kernel 1), an upsampling (kernel 1), a transposed convolution (a
-    convolution of the input with zeros between its cells), or, with all defaults, an element-wise operator.
-    Methods with an axis (0: rows, 1: columns) take and give cells along it.
+    Describes a convolution, a pooling, a padding (kernel 1), an upsampling (kernel 1), a transposed
+    convolution (a convolution of the input with zeros between its cells), or, with all defaults, an
+    element-wise operator. Methods with an axis (0: rows, 1: columns) take and return cells along this axis.
 
     Attributes
     ----------
     kernel, stride, dilation : tuple of int
-        Of rows, of columns. A dilated window counts as all of what it spans.
+        Rows, columns. A dilated window counts as the whole range that it spans.
     pads : tuple of int
         Top, left, bottom, right.
     ceil : bool
-        A last window may reach beyond the padding, as with ONNX's ``ceil_mode``.
+        The last window may extend beyond the padding, as with ONNX's ``ceil_mode``.
     repeats : tuple of int
-        Each cell of the input is repeated so often before the windows are laid over it.
+        Number of repetitions of each input cell before the windows are applied.
     spread : bool
-        Zeros stand for the repetitions of a cell, and none behind the last cell; pads may be negative.
+        Zeros replace the repetitions of a cell, without zeros after the last cell. Pads may be negative.
     """
 
     kernel: Pair = (1, 1)
@@ -61,13 +61,13 @@ class Window:
     spread: bool = False
 
     def shape_out(self, shape: Pair) -> Pair:
-        """Rows and columns of the output for those of the input."""
+        """Rows and columns of the output, given those of the input."""
         return self.size(_ROWS, shape[0]), self.size(_COLUMNS, shape[1])
 
     def reusable(self, rectangle: Rectangle) -> Rectangle:
-        """Outputs that depend on nothing but these inputs: table 2 of the paper, corrected.
+        """Outputs that depend only on these inputs: table 2 of the paper, corrected.
 
-        With x, w of the input, kernel k, stride s, padding p:
+        With input x, w, kernel k, stride s, padding p:
         x' = ceil((x + p) / s), w' = floor((x + w + p - k) / s) - x' + 1.
         """
         top, bottom = self.filled(_ROWS, rectangle.top, rectangle.bottom)
@@ -75,25 +75,25 @@ class Window:
         return Rectangle(top, left, bottom, right)
 
     def size(self, axis: int, cells: int) -> int:
-        """Outputs along an axis."""
+        """Number of outputs along an axis."""
         cells = cells * self.repeats[axis] - self._zeros(axis)
         before, behind = self.pads[axis], self.pads[axis + 2]
         room, step = cells + before + behind - self._span(axis), self.stride[axis]
         outputs = max((-(-room // step) if self.ceil else room // step) + 1, 0)
-        # The last window begins in the map or in the padding before it.
+        # The last window must start inside the map or the padding before it.
         return outputs - (self.ceil and (outputs - 1) * step >= cells + before)
 
     def touched(self, axis: int, start: _Index, stop: _Index) -> tuple[_Index, _Index]:
-        """Outputs, from start to before stop, whose windows meet these inputs; not clipped."""
+        """Outputs [start, stop) whose windows contain at least one of these inputs; not clipped."""
         before, step, repeats = self.pads[axis], self.stride[axis], self.repeats[axis]
         first = -((self._span(axis) - 1 - before - start * repeats) // step)
         return first, (stop * repeats - 1 - self._zeros(axis) + before) // step + 1
 
     def read(self, axis: int, start: _Index, stop: _Index) -> tuple[_Index, _Index]:
-        """Inputs that these outputs read; may reach beyond the map.
+        """Inputs [start, stop) that these outputs read; may extend beyond the map.
 
-        A crop of these inputs yields these outputs. Where zeros are between the cells and few around the map,
-        it takes a cell more at an end than they read.
+        A crop of these inputs yields these outputs. With zeros between cells and little padding, the range
+        may contain one cell more than needed at an end.
         """
         before, step, repeats = self.pads[axis], self.stride[axis], self.repeats[axis]
         zeros, last = self._zeros(axis), (stop - 1) * step - before + self._span(axis) - 1
@@ -101,17 +101,17 @@ class Window:
         return first // repeats, (last + max(zeros - self.pads[axis + 2], 0)) // repeats + 1
 
     def filled(self, axis: int, start: int, stop: int) -> Pair:
-        """Outputs whose windows lie wholly in these inputs; may reach beyond the map."""
+        """Outputs [start, stop) whose windows are inside these inputs; may extend beyond the map."""
         before, step, repeats = self.pads[axis], self.stride[axis], self.repeats[axis]
         first = -(-(start * repeats - self._zeros(axis) + before) // step)
         return first, (stop * repeats + before - self._span(axis)) // step + 1
 
     def pitch(self, axis: int) -> Fraction:
-        """Cells of the input from one output to the next."""
+        """Distance of neighbouring outputs, in cells of the input."""
         return Fraction(self.stride[axis], self.repeats[axis])
 
     def _zeros(self, axis: int) -> int:
-        """Between two cells."""
+        """Number of zeros between two cells."""
         return (self.repeats[axis] - 1) * self.spread
 
     def _span(self, axis: int) -> int:
@@ -119,7 +119,7 @@ class Window:
 
 
 class Node(NamedTuple):
-    """An operator of a graph; what it reads of several maps of one size is united."""
+    """An operator of a graph. If it has several inputs, they have the same size; their cells are united."""
 
     operator: Window
     inputs: tuple[str, ...]
@@ -127,12 +127,12 @@ class Node(NamedTuple):
 
 
 class RegionGraph:
-    """A part of a network from one map to another.
+    """The part of a network from one map to another.
 
     Parameters
     ----------
     nodes : sequence of Node
-        In order of execution. Those that the target does not need are ignored.
+        In order of execution. Nodes that the target does not need are ignored.
     source, target : str
         Names of maps.
     size : tuple of int
@@ -141,16 +141,16 @@ class RegionGraph:
     Attributes
     ----------
     stride : tuple of int
-        Of rows, of columns: offsets and crops of the source must be multiples of it.
+        Rows, columns. Offsets and crops of the source must be multiples of it.
     reduction : tuple of Fraction
-        Cells of the source per cell of the target; another number than ``stride`` only after upsampling.
+        Cells of the source per cell of the target. Differs from ``stride`` only after upsampling.
     shapes : mapping of str to tuple of int
         Rows and columns of each map.
 
     Raises
     ------
     InvalidArgument
-        If the target depends on anything but the source, or if maps of different strides meet.
+        If the target depends on maps other than the source, or maps of different strides are combined.
     """
 
     def __init__(self, nodes: Sequence[Node], source: str, target: str, size: Pair) -> None:
@@ -164,19 +164,19 @@ class RegionGraph:
         self._target = Rectangle(0, 0, *self.shapes[target])
 
     def changed(self, rectangles: Sequence[Rectangle], offset: Pair = (0, 0)) -> tuple[Rectangle, ...]:
-        """Cells of the target that may change if these cells of the source did.
+        """Cells of the target that may change if these cells of the source change.
 
         Parameters
         ----------
         rectangles : sequence of Rectangle
         offset : tuple of int
-            Cell p is compared with, and reused from, cell p + offset. Other offsets than 0 add the border:
-            there padding is read in one of the two places and not in the other.
+            Cell p reuses the value of cell p + offset. With an offset other than 0 the border also changes,
+            because only one of the two positions reads padding.
 
         Raises
         ------
         InvalidArgument
-            If the offset is no multiple of the stride.
+            If the offset is not a multiple of the stride.
         """
         found = []
         for rectangle in rectangles:
@@ -210,20 +210,20 @@ class RegionGraph:
 
 
 class _Line(NamedTuple):
-    """One axis of a map, as the source reaches it."""
+    """One axis of a map: its dependency on the source."""
 
     size: int
     first: _Cells
-    """(n + 1,): the first cell that changes if the source changes from this cell on."""
+    """(n + 1,): first cell that changes if the source changes from cell i on."""
     stop: _Cells
-    """(n + 1,): the cell behind the last one that changes if the source changes up to before this cell."""
+    """(n + 1,): end (exclusive) of the cells that change if the source changes before cell i."""
     inner: Pair
-    """Cells that no padding reaches."""
+    """Cells [start, stop) that do not depend on padding."""
     pitch: Fraction
 
 
 class _AxisTables:
-    """All that is known of one axis of a part of a network."""
+    """Precomputed dependencies along one axis between two maps."""
 
     def __init__(self, path: Sequence[Node], source: str, target: str, size: Pair, axis: int) -> None:
         cells = np.arange(size[axis] + 1)
@@ -239,15 +239,15 @@ class _AxisTables:
         self._low, self._high = _reading(path, source, target, self.sizes, axis)
 
     def touched(self, start: int, stop: int) -> Pair:
-        """Cells of the target that these of the source reach."""
+        """Cells of the target that change if these cells of the source change."""
         return self._first[start], self._stop[stop]
 
     def read(self, start: int, stop: int) -> Pair:
-        """Cells of the source that these of the target depend on."""
+        """Cells of the source that these cells of the target depend on."""
         return self._low[start], self._high[stop]
 
     def kept(self, offset: int) -> Pair:
-        """Cells of the target that no padding reaches, neither here nor at the offset."""
+        """Cells of the target that do not depend on padding, neither here nor at the offset."""
         if offset % self.stride:
             raise InvalidArgument(
                 f"an offset of {offset} cells is no multiple of the stride {self.stride}",
@@ -259,7 +259,7 @@ class _AxisTables:
 
 
 def _path(nodes: Sequence[Node], source: str, target: str) -> list[Node]:
-    """The nodes between two maps, in order."""
+    """Nodes between two maps, in order."""
     wanted, path = {target}, list[Node]()
     for node in reversed(nodes):
         if node.output in wanted and node.output != source:
@@ -273,7 +273,7 @@ def _path(nodes: Sequence[Node], source: str, target: str) -> list[Node]:
 
 
 def _behind(node: Node, lines: Sequence[_Line], axis: int) -> _Line:
-    """What an operator makes of one axis of its inputs."""
+    """Dependency of an operator's output on the source along one axis, given that of its inputs."""
     if len({(line.size, line.pitch) for line in lines}) > 1:
         raise InvalidArgument(f"maps of different sizes or strides meet in {node.output!r}")
     operator, one = node.operator, lines[0]
@@ -296,7 +296,7 @@ def _behind(node: Node, lines: Sequence[_Line], axis: int) -> _Line:
 def _reading(
     path: Sequence[Node], source: str, target: str, sizes: Mapping[str, int], axis: int
 ) -> tuple[list[int], list[int]]:
-    """For each cell of the target: the first cell of the source that it or one behind it reads; the end."""
+    """Per target cell i: first source cell read by cells from i on; end of those read by cells before i."""
     cells = np.arange(sizes[target] + 1)
     ranges = {target: (cells, cells)}
     for node in reversed(path):

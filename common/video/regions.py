@@ -1,7 +1,7 @@
-"""Rectangles of cells, and how a map of true and false cells becomes few of them.
+"""Rectangles of cells, and the decomposition of a boolean mask into few rectangles.
 
-A map has tens of cells a side and is read at every frame, so its lines are held as integers, one bit a cell:
-a whole line is united, intersected or counted in one operation of Python.
+A mask has tens of cells per side and is processed for every frame. Its rows and columns are stored as
+integers, one bit per cell, so that one Python operation unites, intersects or counts a whole line.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class Rectangle(NamedTuple):
 
     @property
     def height(self) -> int:
-        """Rows; 0 if there are none."""
+        """Number of rows; 0 if empty."""
         return max(self.bottom - self.top, 0)
 
     @property
     def width(self) -> int:
-        """Columns; 0 if there are none."""
+        """Number of columns; 0 if empty."""
         return max(self.right - self.left, 0)
 
     @property
     def area(self) -> int:
-        """Cells."""
+        """Number of cells."""
         return self.height * self.width
 
     def intersection(self, other: Rectangle) -> Rectangle:
-        """Cells of both; may be empty."""
+        """Cells in both rectangles; may be empty."""
         return Rectangle(
             max(self.top, other.top),
             max(self.left, other.left),
@@ -48,14 +48,14 @@ class Rectangle(NamedTuple):
         )
 
     def union(self, other: Rectangle) -> Rectangle:
-        """The smallest rectangle that holds both; an empty one adds nothing."""
+        """Smallest rectangle that contains both; empty rectangles are ignored."""
         top, left, bottom, right = self
         up, before, down, behind = other
         if up >= down or before >= behind:
             return self
         if top >= bottom or left >= right:
             return other
-        # Comparisons instead of min and max: this is done for each segment of each frame.
+        # Comparisons are faster than min and max; this runs for each segment of each frame.
         return Rectangle(
             top if top < up else up,
             left if left < before else before,
@@ -65,8 +65,7 @@ class Rectangle(NamedTuple):
 
 
 def largest_rectangles(mask: NDArray[np.bool_]) -> tuple[Rectangle, ...]:
-    """
-    Merge the true cells into rectangles: the largest one, then the largest of what is left, and so on.
+    """Merge the true cells into rectangles: repeatedly the largest one of the remaining cells.
 
     Parameters
     ----------
@@ -75,7 +74,7 @@ def largest_rectangles(mask: NDArray[np.bool_]) -> tuple[Rectangle, ...]:
 
     Returns
     -------
-    Disjoint rectangles that hold exactly the true cells, largest first. DeepCache, section 4, step 5.
+    Disjoint rectangles that contain exactly the true cells, largest first. DeepCache, section 4, step 5.
     """
     rows, found = _lines(mask), list[Rectangle]()
     while (box := _largest(rows)).area:
@@ -87,21 +86,21 @@ def largest_rectangles(mask: NDArray[np.bool_]) -> tuple[Rectangle, ...]:
 
 def covering(mask: NDArray[np.bool_], most: int) -> tuple[Rectangle, ...]:
     """
-    Rectangles that hold every true cell, and few others.
+    Rectangles that contain all true cells and few false ones.
 
-    The bounding box is cut in two, or around its largest hole, where that leaves out most cells; so are its
-    parts, until there are `most`.
+    The bounding box is split in two, or around its largest hole, whichever excludes more false cells. Its
+    parts are split in the same way, largest first, until there are `most` rectangles.
 
     Parameters
     ----------
     mask
         (R, C).
     most
-        How many there may be, at least 1.
+        Maximum number of rectangles, at least 1.
 
     Returns
     -------
-    Disjoint rectangles from top to bottom; none if no cell is true.
+    Disjoint rectangles from top to bottom; empty if no cell is true.
 
     Raises
     ------
@@ -122,14 +121,14 @@ def covering(mask: NDArray[np.bool_], most: int) -> tuple[Rectangle, ...]:
 
 
 class _Grid:
-    """A map as integers: bit c of `rows[r]`, and bit r of `columns[c]`, is the cell (r, c)."""
+    """A mask as integers: cell (r, c) is bit c of `rows[r]`, and bit r of `columns[c]`."""
 
     def __init__(self, rows: list[int], columns: list[int]) -> None:
         self._rows = rows
         self._columns = columns
 
     def tight(self, box: Rectangle) -> Rectangle:
-        """The bounding box of the true cells in `box`; of area 0 if there are none."""
+        """Bounding box of the true cells in `box`; empty if there are none."""
         span = _span(box.left, box.right)
         lines = [bits & span for bits in self._rows[box.top : box.bottom]]
         held = [row for row, bits in enumerate(lines, box.top) if bits]
@@ -139,7 +138,7 @@ class _Grid:
         return Rectangle(held[0], (seen & -seen).bit_length() - 1, held[-1] + 1, seen.bit_length())
 
     def parts(self, box: Rectangle, most: int) -> list[Rectangle]:
-        """Up to `most` boxes instead of `box`, which is tight; itself if no cell would be left out."""
+        """Split `box`, which is tight, into up to `most` boxes, or return it if no cell would be excluded."""
         top, left, bottom, right = box
         across = [bits & _span(left, right) for bits in self._rows[top:bottom]]
         false_cells = box.area - sum(bits.bit_count() for bits in across)
@@ -153,7 +152,7 @@ class _Grid:
         else:
             cut = [box._replace(right=left + column), box._replace(left=left + column)]
         choices = [[box], [self.tight(part) for part in cut]]
-        # A search for the hole takes longer than the rest, and a good cut leaves little to it.
+        # Searching for the hole takes longest, and finds little after a good split.
         if most > 2 and 2 * (box.area - min(row_area, column_area)) < false_cells:
             hole = _largest([bits ^ _span(left, right) for bits in across])
             hole = Rectangle(hole.top + top, hole.left, hole.bottom + top, hole.right)
@@ -183,11 +182,11 @@ def _united(lines: Sequence[int]) -> int:
 
 
 def _largest(lines: Sequence[int]) -> Rectangle:
-    """The largest rectangle of true cells, the topmost if there are several."""
+    """Largest rectangle of true cells; the topmost if there are several."""
     best, area = Rectangle(0, 0, 0, 0), 0
     for top, bits in enumerate(lines):
         for bottom in range(top + 1, len(lines) + 1):
-            bits &= lines[bottom - 1]  # noqa: PLW2901 - narrower with every line
+            bits &= lines[bottom - 1]  # noqa: PLW2901  shrinks with every line
             cells = bits.bit_count()
             if cells * (len(lines) - top) <= area:
                 break
@@ -202,7 +201,7 @@ def _largest(lines: Sequence[int]) -> Rectangle:
 
 
 def _best_cut(lines: Sequence[int]) -> tuple[int, int]:
-    """Least area of two tight boxes, the first of so many lines. The first line and the last have a cell."""
+    """Smallest total area of two bounding boxes, and the first one's lines. End lines are not empty."""
     before, behind = _areas(lines), _areas(lines[::-1])
     choices = [(before[cut - 1] + behind[len(lines) - cut - 1], cut) for cut in range(1, len(lines))]
     return min(choices, default=(before[0], 1))
@@ -220,7 +219,7 @@ def _areas(lines: Sequence[int]) -> list[int]:
 
 
 def _around(box: Rectangle, hole: Rectangle) -> list[Rectangle]:
-    """What is left of `box` without `hole`: whole rows above and below, and what is beside it."""
+    """Parts of `box` outside `hole`: whole rows above and below it, and the areas left and right of it."""
     return [
         box._replace(bottom=hole.top),
         Rectangle(hole.top, box.left, hole.bottom, hole.left),

@@ -1,10 +1,11 @@
-"""Which blocks of a frame are computed now and which later, so that frames keep to a budget of time.
+"""Chooses the blocks of a frame that are computed now, so that frames stay within a time budget.
 
-Without a budget each block that does not match is computed at once, and of N frames one is computed whole.
-Such frames are the slowest. Under a budget blocks expire a part of the frame at a time, so early that each is
-computed before its pixels are N frames old. Where all that changed does not fit, blocks that hardly match
-wait, except in the part of the frame that differs most. So their threshold falls, down to `LOOSEST_DB`. Where
-an application looks it never falls.
+Without a budget every block that is not matched is computed at once, and one of N frames is computed whole.
+These are the slowest frames. Under a budget one part of the frame expires at a time, early enough that each
+block is recomputed before its pixels are N frames old. If the changed blocks do not fit into the budget,
+blocks slightly below the threshold are postponed, except in the part of the frame that differs most. Their
+effective threshold thus falls, down to `LOOSEST_DB`. It never falls where an application requires accuracy
+(``strict``).
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from nearsight.common.video.matching import Blocks, Match, Offset
 from nearsight.common.video.regions import Rectangle, covering
 
 LOOSEST_DB = 14.0
-"""No block waits whose PSNR is below it."""
+"""Blocks whose PSNR is below this limit are never postponed."""
 _PARTS = ((1, 1), (2, 1), (2, 2))
-"""Rows and columns of parts that expire at once. Smaller ones save little: crops need margins, and what
-follows the convolutions is computed for each (decision 057)."""
+"""Divisions (rows, columns) of the frame into parts that expire at once. Smaller parts save little: crops
+need margins, and the layers after the convolutions are computed for each part (decision 057)."""
 
 Part = tuple[slice, slice]
 _NOTHING: Part = (slice(0, 0), slice(0, 0))
 ExpectedMs = Callable[[Sequence[Rectangle], Offset], float]
-"""What a frame takes of which these rectangles changed [pixels], at this offset [ms]."""
+"""Returns the expected time of a frame [ms], given its changed rectangles [pixels] and the offset."""
 
 
 class TimeBudget:
-    """The ages of all blocks, and the choice of those that are computed.
+    """Stores the age of each block, and chooses the blocks to compute.
 
     Parameters
     ----------
@@ -39,12 +40,12 @@ class TimeBudget:
     expiry : int
         N: the pixels of each block are those of one of the last N frames, or equal to them.
     regions : int
-        Rectangles that cover what is computed, at most.
+        Maximum number of rectangles that cover the computed blocks.
 
     Attributes
     ----------
     loosest_db : float
-        No threshold falls below it; may be changed between frames.
+        Lower limit of the effective threshold; may be changed between frames.
     """
 
     def __init__(self, grid: Blocks, expiry: int, regions: int) -> None:
@@ -62,24 +63,24 @@ class TimeBudget:
         budget_ms: float,
         expected_ms: ExpectedMs,
     ) -> tuple[Rectangle, ...]:
-        """Which blocks of the next frame to compute.
+        """Choose the blocks of the next frame to compute.
 
         Parameters
         ----------
         match : Match
-            What matched at the threshold in force.
+            Result at the current threshold.
         errors : ndarray, (R, C)
-            As of `Blocks.squared_errors` at the match's offset.
+            Result of `Blocks.squared_errors` at the match's offset.
         strict : ndarray, (R, C)
-            Blocks that do not wait.
+            Blocks that must not be postponed.
         budget_ms : float
-            For what is computed.
+            Time available for computing them.
         expected_ms : callable
 
         Returns
         -------
-        Disjoint rectangles of blocks, as many as fit. They take longer than the budget where blocks that must
-        not wait do.
+        Disjoint rectangles of blocks, as many as fit into the budget. They exceed it if the blocks that must
+        not be postponed do.
         """
         self._ages = np.where(errors == 0, 0, self._moved(match.offset) + 1)
         late = ~match.matched
@@ -104,11 +105,11 @@ class TimeBudget:
         return least
 
     def note(self, computed: NDArray[np.bool_] | None = None) -> None:
-        """These blocks (R, C) were computed from the newest frame; None: all of it."""
+        """Record that these blocks (R, C) were computed from the newest frame; None: all blocks."""
         self._ages[... if computed is None else computed] = 0
 
     def _due(self, budget_ms: float, expected_ms: ExpectedMs) -> Part:
-        """The part that expires now, as others would be late otherwise, one for each frame; may be empty."""
+        """The part that must expire now, so that none expires too late, one part per frame; may be empty."""
         if not self._parts_ms:
             self._parts_ms = [expected_ms([self._region(parts[0])], (0, 0)) for parts in self._parts]
         fitting = [parts for parts, ms in zip(self._parts, self._parts_ms, strict=True) if ms <= budget_ms]
@@ -129,7 +130,7 @@ class TimeBudget:
         return self._grid.region(Rectangle(down.start, right.start, down.stop, right.stop))
 
     def _moved(self, offset: Offset) -> NDArray[np.int64]:
-        """The ages at an offset: of the oldest of the blocks that a block's pixels come from."""
+        """Ages at an offset. A block's age is the highest of the blocks from which its pixels come."""
         if offset == (0, 0):
             return self._ages
         ages, px = self._ages, self._grid.block_px
@@ -149,9 +150,9 @@ def _choices(
     errors: NDArray[np.float32],
     parted: Sequence[Sequence[Part]],
 ) -> Iterator[NDArray[np.bool_]]:
-    """What may be computed, from the most blocks to the fewest: those that are late in one part of the frame.
+    """Candidate sets, largest first. The smaller ones contain the late blocks of one part only.
 
-    Late blocks that are scattered would take as long as all of them.
+    A set of scattered late blocks would take as long as all of them.
     """
     yield must | late
     waiting = np.where(late & ~must, errors, 0)

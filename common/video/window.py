@@ -1,8 +1,8 @@
-"""The window of a frame that a network is given: it moves with the picture.
+"""The part of a frame that is the network's input: a window that follows the picture's motion.
 
-Cached maps can be shifted only by multiples of a network's stride. Where a margin of the frame is left around
-the network's input, the window moves by the rest, so that what it shows stays in the cells where it was. The
-paper's input is the whole frame; see decision 056.
+Cached maps can be shifted only by multiples of a network's stride. If the frame has a margin around the
+network's input, the window moves by the remainder, so that its content stays in the same cells. In the paper
+the input is the whole frame; see decision 056.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from nearsight.common.video.matching import Blocks, Frame, Match, Offset, ShiftM
 from nearsight.common.video.regions import Rectangle
 
 _SEARCH_MS = 1.0
-"""Looking for motion at every pixel takes about so long, for inputs of 227 px."""
+"""Time of a motion search at every pixel, for inputs of 227 px."""
 _FORGOTTEN, _REGAINED = 0.25, 1.1
-"""Of what searches gained the newest counts so much; after each frame without a search more is hoped for."""
+"""Weight of the newest search in the mean gain; factor of the expected gain per frame without a search."""
 
 
 class Window(NamedTuple):
-    """The network's input in a frame that was scaled so that ``room`` is left [pixels of the input].
+    """The network's input as a part of a scaled frame, which is larger by ``room`` [pixels of the input].
 
     Attributes
     ----------
     height, width : int
-        Of the input.
+        Size of the input.
     room : tuple of int
         Rows and columns by which the scaled frame is larger.
     top, left : int
@@ -42,7 +42,7 @@ class Window(NamedTuple):
 
     @classmethod
     def centred(cls, size: tuple[int, int], margin: float) -> Window:
-        """In the middle of a frame that is larger by `margin`, a share of the input's sides."""
+        """Centre a window in a frame that is larger by `margin`, a share of the input's sides."""
         room = round(margin * size[0]), round(margin * size[1])
         return cls(*size, room, room[0] // 2, room[1] // 2)
 
@@ -59,11 +59,11 @@ class Window(NamedTuple):
         return self.top / rows, self.left / columns, bottom / rows, right / columns
 
     def cut(self, frame: Frame) -> Frame:
-        """(height, width, 3): what the window shows of a frame of `frame_size`; a view."""
+        """(height, width, 3): the window's part of a frame of `frame_size`; a view."""
         return frame[self.top : self.top + self.height, self.left : self.left + self.width]
 
     def seen(self, part: Rectangle, shape: tuple[int, ...]) -> Rectangle:
-        """A part of a frame, (H, W) before it was scaled, as pixels of the window that hold it."""
+        """Convert a rectangle of the unscaled frame, (H, W), to pixels of the window; rounded outwards."""
         down, right = self.frame_size[0] / shape[0], self.frame_size[1] / shape[1]
         return Rectangle(
             int(part.top * down) - self.top,
@@ -73,19 +73,19 @@ class Window(NamedTuple):
         )
 
     def following(self, motion: Offset, stride: int) -> tuple[Window, Offset] | None:
-        """Where the window must be for its content to stay in the cells where it was.
+        """The window at which the picture stays in the same cells, after a motion.
 
         Parameters
         ----------
         motion
-            Pixel p of what the window shows now was at p + motion in what it showed before.
+            Pixel p of the current window content was at p + motion in the previous content.
         stride
-            Of the network. At the frame's edge the window jumps back by multiples of it.
+            Stride of the network. At the frame's edge the window moves back by multiples of it.
 
         Returns
         -------
-        The window, and the offset that is left: multiples of the stride, mostly (0, 0). None if the room is
-        too small.
+        The window, and the remaining offset: multiples of the stride, mostly (0, 0). None if the room is too
+        small.
         """
         sides = zip((self.top, self.left), self.room, motion, strict=True)
         (top, down), (left, right) = (_along(at - moved, room, stride) for at, room, moved in sides)
@@ -96,55 +96,56 @@ class Window(NamedTuple):
 
 class MovingWindow:
     """
-    Follows the picture of one video, where that is expected to save time.
+    Moves the window along with the picture of one video, if this is expected to save time.
 
     Parameters
     ----------
     blocks
-        Of the network's input.
+        Grid over the network's input.
     stride
-        Of the network.
+        Stride of the network.
     margin
-        See `Window.centred`; 0: the window stays.
+        See `Window.centred`. 0: the window does not move.
     whole_ms
-        The network's time. Motion is looked for where that is expected to save more than it takes.
+        Time of a whole execution. Motion is searched if this is expected to save more time than it takes.
 
     Attributes
     ----------
     centred : Window
+        Start position.
     at : Window
-        Now.
+        Current position.
     """
 
     def __init__(self, blocks: Blocks, stride: int, margin: float, whole_ms: float) -> None:
         self._blocks, self._stride, self._whole_ms = blocks, stride, whole_ms
         self._motions = ShiftMatcher(blocks.block_px)
         self._gain = 1.0
-        """Share of the blocks that are not matched which a search is expected to find."""
+        """Expected share of the unmatched blocks that a search would match."""
         self.centred = self.at = Window.centred((blocks.height, blocks.width), margin)
 
     def centre(self) -> None:
-        """Put the window into the middle: before a frame of which nothing is reused."""
+        """Move the window to the centre, before a frame that is computed completely."""
         self.at = self.centred
 
     def follow(self, frame: Frame, reference: Frame, still: Match, threshold_db: float) -> Match:
         """
-        Move the window, if it then shows more of what it showed before.
+        Move the window if it then matches more blocks of the reference.
 
         Parameters
         ----------
         frame
-            Of `Window.frame_size`.
+            Frame of size `Window.frame_size`.
         reference
-            (H, W, 3), as large as the window.
+            (H, W, 3), of the window's size.
         still
-            What was found of the frame in it with the window where it is.
+            Match of the frame at the window's current position.
         threshold_db
             See `ShiftMatcher`.
 
         Returns
         -------
-        What was found of the frame with the window where it is now.
+        Match of the frame at the window's new position.
         """
         if not any(self.at.room):
             return still
@@ -167,7 +168,7 @@ class MovingWindow:
 
 
 def _along(start: int, room: int, stride: int) -> tuple[int, int]:
-    """The start within the room, if there is one, that is next by multiples of the stride, and these."""
+    """Start in [0, room] at the nearest distance in multiples of the stride, and that distance."""
     jump = 0
     if start < 0:
         jump = stride * math.ceil(-start / stride)
