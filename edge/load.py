@@ -79,8 +79,7 @@ class Capacity:
 
     share: float = 1.0
     """Used share of the capacity. 1 as in the dissertation's text; its system used 0.9, which keeps the queue
-    short. At a load of exactly 1 a queue grows without bound.
-    """
+    short. At a load of exactly 1 a queue grows without bound."""
     servers: int = 1
     """Number of requests that the edge processes in parallel."""
 

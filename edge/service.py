@@ -1,7 +1,7 @@
-"""Recognition as the edge serves it: the daemon's driver of the request flow (`common/request/flow.py`).
+"""The Recognition service of the edge: the daemon's driver of the request flow (`common/request/flow.py`).
 
-A worker of the server carries out the effects until the answer is there or the cloud was asked; then it is
-free. The thread that receives the cloud's reply goes on.
+A worker of the server carries out effects until there is an answer, or a request to the cloud. Then the
+worker is free. The thread that receives the cloud's reply carries out the other effects.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import RecognizeRequest, RecognizeResponse
 
 EDGE, CLOUD = "edge", "cloud"
-_EXTRACTION_MS = 10.0  # assumed before a catalogue has a cache that measures it
+_EXTRACTION_MS = 10.0  # assumed before the catalogue has a cache
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A request in the hands of the edge."""
+    """A request in progress."""
 
     query: EdgeQuery
     flow: RequestFlow[EdgeQuery]
@@ -48,7 +48,7 @@ class _Call:
     context: CallContext
     answer: Future[RecognizeResponse] = field(default_factory=Future)
     response: RecognizeResponse | None = None
-    """The cloud's, or that of its first of two."""
+    """Response of the cloud; after a second trip, that of the latest one."""
 
 
 class EdgeRecognitionService(Service):
@@ -57,15 +57,15 @@ class EdgeRecognitionService(Service):
     Parameters
     ----------
     caches : CatalogueCaches
-        The recognition caches.
+        Recognition caches.
     networks : EdgeNetworks
-        They answer for names that no catalogue of objects has.
+        Answer requests for names without a catalogue of objects.
     services : EdgeServices
-        Among them the cloud, which is asked on a miss.
+        Objects that all caches share; among them the client of the cloud, for misses.
     reader : QueryReader
-        Gets features out of images.
+        Reads queries and extracts features.
     standbys : Standbys
-        They answer where the cloud does not.
+        Answer requests when the cloud fails.
     """
 
     descriptor = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
@@ -90,7 +90,7 @@ class EdgeRecognitionService(Service):
     def recognize(
         self, request: RecognizeRequest, context: CallContext
     ) -> RecognizeResponse | Future[RecognizeResponse]:
-        """Say what the image shows."""
+        """Recognise the object on the image."""
         query, name = self._reader.read(request, context), context.catalogue
         if not query.asked_again:
             query.may_work = self._load.may_work()
@@ -102,7 +102,7 @@ class EdgeRecognitionService(Service):
     def _ask_network(
         self, query: EdgeQuery, context: CallContext
     ) -> RecognizeResponse | Future[RecognizeResponse]:
-        """Let a network answer, here or at the cloud. Features say nothing to it; the image may follow."""
+        """Answer with a network, here or at the cloud. It cannot use features; the image may follow."""
         if not query.has_image:
             return RecognizeResponse(answered_by=EDGE, grain=NETWORK)
         query.only_image = True
@@ -129,7 +129,7 @@ class EdgeRecognitionService(Service):
         stages: Sequence[Stage[EdgeQuery]],
         cache: CatalogueCache | None = None,
     ) -> RecognizeResponse | Future[RecognizeResponse]:
-        """Take a query through the flow."""
+        """Process a query in the request flow."""
         now_s = self._clock.monotonic()
         if cache is None:
             query.extraction_ms = _EXTRACTION_MS
@@ -151,13 +151,13 @@ class EdgeRecognitionService(Service):
         if finish is None:
             return call.answer
         response = self._response(call, finish)
-        for stage in finish.learners:  # none where there is one stage
+        for stage in finish.learners:  # none if there is only one stage
             if isinstance(finish.outcome, Answer):
                 stage.learn(call.query, finish.outcome, finish.lesson)
         return response
 
     def _carry_out(self, call: _Call, effect: Effect[EdgeQuery] | None) -> Finish[EdgeQuery] | None:
-        """Carry out one effect after the other; None if the cloud was asked."""
+        """Carry out effects until the flow finishes; None if a request was sent to the cloud."""
         while not isinstance(effect, Finish):
             if effect is None:
                 return None
@@ -175,7 +175,7 @@ class EdgeRecognitionService(Service):
                 if call.cache is not None:
                     call.cache.profiler.observe_extraction(extraction_ms)
                 effect = call.flow.made(now_s)
-                if not isinstance(effect, Look):  # which counts it with its own work
+                if not isinstance(effect, Look):  # otherwise the stage includes it in its compute time
                     self._load.computed(extraction_ms)
         return effect
 
@@ -183,7 +183,7 @@ class EdgeRecognitionService(Service):
         context, sent_s = call.context, self._clock.monotonic()
         request, blobs = call.query.message(step.form, again=step.again)
         if not step.again:
-            # From now on somebody waits for it, and nobody can cancel it.
+            # From now on a thread waits for the answer, and it cannot be cancelled.
             call.answer.set_running_or_notify_cancel()
         reply: Future[Reply] = self._cloud.recognition.recognize.future(
             request,
@@ -206,15 +206,15 @@ class EdgeRecognitionService(Service):
             answer, call.response = answer_of(outcome, CLOUD, sent_bytes)
             effect = call.flow.replied(step.attempt, answer, now_s)
         except NearsightError as error:
-            # Without its frames: they hold the call, which holds the error.
+            # The traceback is removed, because its frames refer to the call, which refers to the error.
             effect = call.flow.failed(step.attempt, error.with_traceback(None), now_s)
-        if isinstance(effect, Extract | Look):  # by the standby; this thread receives the answers of others
+        if isinstance(effect, Extract | Look):  # for the standby; this thread receives other replies
             self._standbys.run(partial(self._go_on, call, effect))
         else:
             self._go_on(call, effect)
 
     def _go_on(self, call: _Call, effect: Effect[EdgeQuery] | None) -> None:
-        """Carry out what follows a reply, to the end if there is one."""
+        """Carry out the effects after a reply, and complete the answer if the flow finishes."""
         now_s = self._clock.monotonic()
         if now_s >= call.flow.deadline_s:
             effect = call.flow.expired(now_s) or effect
@@ -237,7 +237,7 @@ class EdgeRecognitionService(Service):
                 stage.learn(call.query, finish.outcome, finish.lesson)
 
     def _admit(self, call: _Call, finish: Finish[EdgeQuery]) -> None:
-        """Give a catalogue a cache, which learns what the request was for: its first users ask few."""
+        """Create the cache of a catalogue, and count this request in it: the first requests are few."""
         admitted = self._caches.admit(call.context.catalogue)
         found = finish.outcome.found if isinstance(finish.outcome, Answer) else None
         if found is None:
@@ -251,7 +251,7 @@ class EdgeRecognitionService(Service):
         admitted.add_done_callback(tell)
 
     def _response(self, call: _Call, finish: Finish[EdgeQuery]) -> RecognizeResponse:
-        """The message to the device; counts what was recognised, and adds what may be asked for next.
+        """Create the response to the device; count the recognised object, and add predicted objects.
 
         Raises
         ------
@@ -262,7 +262,7 @@ class EdgeRecognitionService(Service):
         if isinstance(outcome, NearsightError):
             error = call.flow.last_error or outcome
             if isinstance(error, Overloaded):
-                call.context.hops.append(Hop(error.tier))  # the device need not ask that tier again
+                call.context.hops.append(Hop(error.tier))  # the device then skips that tier
             raise error
         call.context.hops.extend(outcome.hops)
         response = call.response

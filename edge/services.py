@@ -1,4 +1,4 @@
-"""What the caches of all catalogues share, and the tier behind them."""
+"""Objects that the caches of all catalogues share, and the tier behind them."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from nearsight.edge.state_store import StateStore
 
 CLOUD = "cloud"
 _COMPUTING_MS = MappingProxyType({FEATURES: 20.0, IMAGE: 40.0})
-"""What the cloud is assumed to compute on a photo, until it answers."""
+"""Assumed compute time of a photo at the cloud, before its first answer [ms]."""
 
 _SHARE, _MOST_S = 0.7, 2.0
-"""Where a standby answers if the cloud does not: the cloud's part of the time that is left, and its most."""
+"""Limits of the cloud's time if a standby can answer: share of the time left, and maximum [s]."""
 
 
 def next_tiers(query_features: int) -> NextTiers:
-    """The cloud, which is the only tier that an edge asks."""
+    """The tiers behind an edge: only the cloud."""
     return NextTiers((CLOUD,), AskRules(_SHARE, most_s=_MOST_S), _COMPUTING_MS, query_features)
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeServices:
-    """Parts of the daemon that exist once."""
+    """Objects of the daemon that exist once."""
 
     cloud: CloudClient
     background: BackgroundWorker
     metrics: EdgeMetrics
     clock: Clock
     profile: CacheProfile | None
-    """The one that the settings name."""
+    """Profile from the settings; None if they name no file."""
     load: LoadControl
     next_tiers: NextTiers
-    """Who is asked on a miss, and in which form."""
+    """Choice of tier and form for a miss."""
     store: StateStore | None = None
-    """Keeps what is learnt."""
+    """Store for the learnt state; None if it is not stored."""

@@ -1,4 +1,4 @@
-"""What a person can set about the edge daemon."""
+"""Settings of the edge daemon."""
 
 from __future__ import annotations
 
@@ -24,87 +24,87 @@ Policy = Literal["adaptive", "none", "lfu", "lru", "everything"]
 
 
 class TransitionSettings(SettingsGroup):
-    """What is asked for next: the Markov model of the devices (dissertation, section 4.3)."""
+    """Prediction of the next objects: the Markov model of the devices (dissertation, section 4.3)."""
 
     order: int = Field(default=1, ge=0, le=3)
-    """Objects that predict the next one; 0 is popularity alone."""
+    """Number of last objects that predict the next one; 0 is popularity alone."""
     prior: float = Field(default=5.0, gt=0, lt=math.inf)
-    """Weight, in transitions, of what the next lower order predicts after each object."""
+    """Weight, in transitions, of the prediction of the next lower order after each object."""
     half_life_s: float = Field(default=math.inf, gt=0, allow_inf_nan=True)
-    """Seconds in which a transition loses half of its weight; inf never forgets, as walls seldom move."""
+    """Seconds in which a transition loses half of its weight; inf for no decay, as walls seldom move."""
     devices_max: int = Field(default=10_000, ge=1, le=1_000_000)
-    """Devices whose last objects are remembered; the one silent for longest makes room."""
+    """Maximum number of devices with a history; the longest inactive device is removed first."""
     pause_s: float = Field(default=1800.0, gt=0, allow_inf_nan=True)
-    """A device that was silent for so long begins a new visit."""
+    """A device that was inactive for this time starts a new visit."""
     top: int = Field(default=32, ge=1, le=4096)
-    """Objects that are predicted with each answer."""
+    """Number of objects that are predicted with each answer."""
 
 
 class CacheSettings(SettingsGroup):
     """The adaptive recognition cache of one catalogue (dissertation, chapter 3)."""
 
     policy: Policy = "adaptive"
-    """What the cache holds: what pays (adaptive), nothing, the fixed_size objects asked for most often (lfu)
-    or last (lru), or everything. All but adaptive are there to compare with."""
+    """Content of the cache: objects that pay off (adaptive), none, the fixed_size objects with the most (lfu)
+    or the latest (lru) requests, or everything. All policies except adaptive are for comparison."""
     fixed_size: int = Field(default=50, ge=1, le=1_000_000)
-    """Objects in the cache with policy lfu or lru."""
+    """Number of objects in the cache with policy lfu or lru."""
     k_max: int = Field(default=10_000, ge=0, le=1_000_000)
-    """Most objects that the cache may hold; 0 forwards everything to the cloud."""
+    """Maximum number of objects in the cache; 0 forwards everything to the cloud."""
     profile: UserPath | None = None
-    """Profile of this machine, from `nearsight profile`. Without it the edge measures a quick one."""
+    """Profile of this machine, from `nearsight profile`. Without it the edge measures a quick profile."""
     optimize_every: int = Field(default=10, ge=1)
-    """Requests between two decisions about the cache; a missed object leads to one at once."""
+    """Requests between two decisions about the cache; a missed object leads to a decision at once."""
     prior: float = Field(default=1.0, gt=0)
     """Dirichlet prior of each object of the catalogue, in requests; 1 as in the dissertation."""
     prior_mass: float = Field(default=100.0, gt=0, allow_inf_nan=True)
-    """Most requests that the priors of all objects together stand for; inf as in the dissertation. With one
-    per object, a catalogue of 500 takes hundreds of requests before its cache pays."""
+    """Maximum of the sum of all priors, in requests; inf as in the dissertation. With one request per object,
+    a catalogue of 500 objects needs hundreds of requests until its cache pays off."""
     half_life_s: float = Field(default=3600.0, gt=0, allow_inf_nan=True)
-    """Seconds in which the count of a request loses half of its weight; inf never forgets."""
+    """Seconds in which the count of a request loses half of its weight; inf for no decay."""
     miss_prior_ms: float = Field(default=100.0, ge=0, lt=math.inf)
-    """Assumed round trip to the cloud until the first miss has been measured."""
+    """Assumed round trip to the cloud until the first miss is measured."""
     miss_window: int = Field(default=10, ge=1, le=10_000)
-    """How many of the last misses are averaged."""
+    """Number of recent misses in the mean."""
     least_gain: float = Field(default=0.01, ge=0, le=1)
-    """Share of the expected latency that a change must save, unless an object is newly popular."""
+    """Minimum saving of a change, as a share of the expected latency, unless an object is newly popular."""
     build_share: float = Field(default=0.2, gt=0, le=1)
-    """Most of one core's time that goes into building new snapshots."""
+    """Maximum share of one core's time for building new snapshots."""
     library_mb: int = Field(default=128, ge=0, le=65_536)
-    """Most MiB of models that are here for devices and for later, though they answer nothing now."""
+    """Maximum of spare models in MiB. They are not in the cache, but kept for devices and for later."""
     regret_window: int = Field(default=1000, ge=1, le=100_000)
-    """Requests over which the regret of the chosen sizes is reported."""
+    """Number of recent requests in the regret of the chosen sizes."""
     markov: TransitionSettings = TransitionSettings()
     """Predictions for devices."""
 
 
 class PrefetchSettings(SettingsGroup):
-    """Fetching what present devices may look at next into the cache while nobody asks."""
+    """Prefetching the probable next objects of present devices into the cache while the edge is idle."""
 
     objects: int = Field(default=8, ge=0, le=1000)
-    """Most prefetched objects in the cache of one catalogue; 0 for none."""
+    """Maximum number of prefetched objects in the cache of one catalogue; 0 for none."""
     every_s: float = Field(default=1.0, gt=0, le=3600)
-    """Seconds between two looks at what may come."""
+    """Seconds between two predictions."""
     idle_s: float = Field(default=0.5, ge=0, le=3600)
     """Seconds without a request after which the edge counts as idle."""
     present_s: float = Field(default=300.0, gt=0)
-    """A device that was heard of in the last so many seconds is present."""
+    """A device is present if it was active in this number of seconds."""
     devices: int = Field(default=200, ge=1, le=10_000)
-    """Most devices that are looked at, the latest ones."""
+    """Maximum number of devices in a prediction, the most recently active ones."""
 
 
 class LoadSettings(SettingsGroup):
     """Many users at once (dissertation, section 3.5.1)."""
 
     window: int = Field(default=100, ge=1, le=10_000)
-    """Requests over which times are averaged."""
+    """Number of recent requests in the means of times."""
     share: float = Field(default=0.9, gt=0, le=1)
-    """Part of the edge's time that recognition may take; 1 lets a queue grow without bound."""
+    """Share of the edge's time that recognition may use; with 1 a queue grows without bound."""
     interarrival_seed_ms: float = Field(default=200.0, gt=0)
-    """Assumed time between requests until some came."""
+    """Assumed time between requests before the first ones."""
     compute_seed_ms: float = Field(default=50.0, gt=0)
-    """Assumed work for a request until some were worked on."""
+    """Assumed compute time of a request before the first ones."""
     seed: int = Field(default=1, ge=0)
-    """Of the random numbers that choose between edge and cloud."""
+    """Seed of the random numbers that choose between edge and cloud."""
 
 
 class FetchSettings(SettingsGroup):
@@ -113,11 +113,11 @@ class FetchSettings(SettingsGroup):
     batch: int = Field(default=8, ge=1, le=1000)
     """Models per request."""
     parallel: int = Field(default=2, ge=1, le=16)
-    """Requests in flight, besides one for an object that failed before."""
+    """Number of requests in flight, and one more for objects that failed before."""
     timeout_s: float = Field(default=20.0, gt=0, le=600)
-    """Longest wait for one request."""
+    """Timeout of one request."""
     patience_s: float = Field(default=0.5, ge=0, le=60)
-    """How long models that are here wait, in an answer to a device, for others that are on their way."""
+    """Maximum time that available models, in an answer to a device, wait for other models."""
 
 
 class EdgeSettings(RpcDaemonSettings):
@@ -132,48 +132,48 @@ class EdgeSettings(RpcDaemonSettings):
         }
     )
     server: ServerSettings = ServerSettings(listen=DEFAULT_ENDPOINTS["edge"])
-    """Where devices are served."""
+    """Server for devices."""
     cloud: str = ""
     """Endpoint of the cloud, tcp://host:port."""
     cloud_public_key: str = ""
-    """Public key of the cloud, or a file that holds it; needed if the cloud uses encryption."""
+    """Public key of the cloud, or a file with it; needed if the cloud uses encryption."""
     client_id: str = Field(default="edge", min_length=1, max_length=100)
-    """How this edge calls itself to the cloud."""
+    """Name of this edge in requests to the cloud."""
     forward: Forward = "auto"
-    """What the cloud gets on a miss: the features, the image, or whichever is expected to be answered sooner
-    (measured: bandwidth, sizes, computing times)."""
+    """Input that the cloud receives on a miss: features, image, or (auto) the one with the lower expected
+    latency, from measured bandwidth, sizes and compute times."""
     poll_s: float = Field(default=10.0, gt=0, le=3600)
-    """Seconds between two looks at the cloud's catalogues, for objects that were removed or replaced."""
+    """Interval of polling the cloud's catalogues for objects that were removed or replaced."""
     state: UserPath | None = None
-    """File that keeps what was learnt over restarts, such as edge.db. Without it a restart begins anew."""
+    """File for the learnt state, such as edge.db. Without it, the state is lost on a restart."""
     state_every_s: float = Field(default=2.0, gt=0, le=3600)
-    """Seconds between two writes to it: what a killed edge forgets at most."""
+    """Interval between two writes to it: the maximum that is lost when the edge is killed."""
     catalogues_max: int = Field(default=16, ge=1, le=1000)
-    """Catalogues with a cache at the same time; the one unused for longest makes room."""
+    """Maximum number of catalogues with a cache; the least recently used cache is removed first."""
     memory_mb: int = Field(default=2048, ge=0, le=10_000_000)
-    """MB of memory for all networks and all recognition caches together, divided by the time that they save.
-    models.memory_mb and cache.k_max stay the most for either; 0: only these count."""
+    """Memory for all networks and recognition caches together, in MB, divided by the time that they save.
+    models.memory_mb and cache.k_max remain limits of each part; with 0 there are only these limits."""
     standby_mb: int = Field(default=256, ge=0, le=10_000_000)
-    """MB of memory for the standby: objects that the edge answers for while the cloud is away, 0.2 MB each.
-    A part of memory_mb, at most half of it; 0: no standby."""
+    """Memory for the standby, in MB: objects that the edge recognises during an outage of the cloud, 0.2 MB
+    each. It is a part of memory_mb, at most half of it; 0: no standby."""
     recognition: RecognitionSettings = RecognitionSettings()
-    """The recognition pipeline; as in the cloud, or recall differs."""
+    """Recognition; must be the same as in the cloud, or recall differs."""
     cache: CacheSettings = CacheSettings()
     """The adaptive cache."""
     result_cache: ResultCacheSettings = ResultCacheSettings()
-    """Answers that are used again, before the adaptive cache."""
+    """Cache of answers, in front of the adaptive cache."""
     fetch: FetchSettings = FetchSettings()
     """Model fetching."""
     prefetch: PrefetchSettings = PrefetchSettings()
     """Prefetching while idle."""
     models: ModelSettings = ModelSettings(folder=Path("edge-models"))
-    """Neural networks, which come from the cloud."""
+    """Neural networks, from the cloud."""
     multi_user: MultiUser = "none"
-    """What is done against queues at the edge: nothing, a cache so small that lookups keep up with the
-    requests (bounded), or passing on at once what would queue up (load-balanced)."""
+    """Measure against queues at the edge: none, a cache that is small enough for the request rate (bounded),
+    or passing on the requests that exceed the capacity (load-balanced)."""
     load: LoadSettings = LoadSettings()
-    """How load is measured."""
+    """Measurement of the load."""
 
     def next_tiers(self) -> tuple[NextTier, ...]:
-        """The cloud."""
+        """The cloud, if it is set."""
         return (NextTier("cloud", self.cloud, self.cloud_public_key),) if self.cloud else ()

@@ -1,6 +1,6 @@
-"""The snapshot that answers (the Recognizer of figure 3.5): immutable, and replaced as a whole.
+"""The active snapshot (the Recognizer of figure 3.5): immutable, and replaced as a whole.
 
-`SnapshotHolder` has it; `SnapshotBuilder` builds the next one, and tells metrics and log.
+`SnapshotHolder` holds it. `SnapshotBuilder` builds the next one, and updates metrics and log.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ from nearsight.edge.metrics import EdgeMetrics
 
 
 class SnapshotHolder:
-    """Holds the snapshot that answers now.
+    """Holds the active snapshot.
 
-    A request takes `snapshot` once and uses that one to its end: it always sees a complete model, whether a
-    new one is swapped in meanwhile or not.
+    A request reads `snapshot` once and uses that object to its end. Thus it always sees a complete index,
+    even if a new snapshot is swapped in meanwhile.
 
     Parameters
     ----------
     settings : RecognitionSettings
-        The recognition pipeline.
+        Recognition settings.
 
     Raises
     ------
     ConfigurationError, MissingDependency
-        If the backend does not exist or its library is missing.
+        If the backend does not exist, or its library is missing.
     """
 
     def __init__(self, settings: RecognitionSettings) -> None:
         self._settings = settings
         self.snapshot = self.build(())
-        """What answers now. Binding it is atomic: no lock stands between a request and its snapshot."""
+        """The active snapshot. Assignment is atomic, so that requests need no lock."""
 
     def build(self, models: Iterable[ObjectModel]) -> ObjectRecognizer:
-        """Index these models, beside the snapshot that answers."""
+        """Build an index of these models, beside the active snapshot."""
         return ObjectRecognizer.build(models, self._settings)
 
     def swap(self, snapshot: ObjectRecognizer) -> None:
-        """Answer from this snapshot from now on."""
+        """Make this snapshot the active one."""
         self.snapshot = snapshot
 
 
 class SnapshotBuilder:
-    """Builds the snapshots of one catalogue, one at a time; a share of the time at most goes into that.
+    """Builds the snapshots of one catalogue, one at a time, within a limited share of time.
 
     Parameters
     ----------
     holder : SnapshotHolder
-        Builds them, and holds the one that answers.
+        Builds snapshots, and holds the active one.
     build_share : float
-        Most of the time that may pass in builds, above 0 and at most 1.
+        Maximum share of time for builds, above 0 and at most 1.
     clock : Clock
-        The time.
+        Source of time.
     metrics : EdgeMetrics
-        Told of each build.
+        Receives the duration of each build.
     catalogue : str
-        Whose.
+        Name of the catalogue.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class SnapshotBuilder:
         self._next_s = -math.inf
 
     def pause_s(self) -> float:
-        """How long to wait for the next build; 0 if it may be now."""
+        """Remaining pause before the next build [s]; 0 if it may start now."""
         return max(0.0, self._next_s - self._clock.monotonic())
 
     def end_pause(self) -> None:
-        """The next build may be now: what is outdated goes at once."""
+        """Permit the next build now, because outdated objects must be removed at once."""
         self._next_s = -math.inf
 
     def build(self, models: Iterable[ObjectModel], why: str) -> ObjectRecognizer:

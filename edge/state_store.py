@@ -1,14 +1,15 @@
-"""What the edge has learnt, in one SQLite file: the next start begins where this one ends (section 3.5.2).
+"""The learnt state of the edge in one SQLite file: the next start continues with it (section 3.5.2).
 
-Every few seconds the background thread writes what changed. A commit is with the operating system then: a
-killed daemon loses the last seconds, a power cut perhaps some more, and neither damages the file.
+The background thread writes the changes every few seconds. After a commit the data are with the operating
+system: a killed daemon loses the last seconds, a power cut perhaps more. Neither damages the file.
 
-A file that is damaged is set aside under another name, and a new one begun: an edge can learn again
-(decision 035). On a disk that is full or read-only an edge serves all the same. What it learns is then in
-memory, and is written as soon as the disk allows it.
+A damaged file is set aside under another name and replaced by an empty one, because an edge can learn again
+(decision 035). With a full or read-only disk an edge still serves requests. It keeps the learnt state in
+memory, and writes it as soon as the disk permits.
 
-Ages count the edge's time in operation. No clock of the machine is asked: it may be wrong, and be set right
-in between. And what was popular last evening is the best guess for this morning, however long the night.
+Ages are measured in the edge's time of operation. The machine's clock is not used, because it may be wrong
+and be corrected meanwhile. Moreover, the popularity of last evening is the best estimate for the next
+morning, however long the night.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ CREATE TABLE measured (
 FORMAT = renewable_format(0x4E53_4553, (_VERSION_1,), "edge.db")  # "NSES"
 
 
-_CHUNK = 10_000  # rows that are read at once: millions of transitions must not all be in memory twice
+_CHUNK = 10_000  # rows per read, so that millions of transitions are not in memory twice
 
 _NONSENSE = (
     """SELECT catalogue FROM popularity
@@ -71,9 +72,9 @@ _NONSENSE = (
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What an earlier run learnt about one catalogue; ages in seconds of operation.
+    """State of one catalogue from an earlier run; ages in seconds of operation.
 
-    ``transitions`` can be gone through once.
+    ``transitions`` can be iterated only once.
     """
 
     popularity: Iterable[StoredCount] = ()
@@ -83,7 +84,7 @@ class Learnt:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one catalogue learnt since it was last written."""
+    """Changes of one catalogue's state since the last write."""
 
     popularity: PopularityChanges = field(default_factory=PopularityChanges)
     transitions: MarkovChanges = field(default_factory=MarkovChanges)
@@ -94,31 +95,31 @@ class Changes:
 
 
 class StateStore(DatabaseFile):
-    """The file; for one process, and all of its threads.
+    """The file; for one process, and thread-safe.
 
     Parameters
     ----------
     path : Path
         Created if it does not exist.
     clock : Clock
-        For the time in operation.
+        Source of the time of operation.
 
     Raises
     ------
     CorruptStore
-        If the file is damaged; `ForeignStore` if it is none of an edge, or of a newer version. It is not
-        modified.
+        If the file is damaged; `ForeignStore` if it does not belong to an edge, or has a newer format. The
+        file is not modified.
     Overloaded
-        If another edge uses it.
+        If another edge uses the file.
     ConfigurationError
-        If there is no such folder. A disk that is full or read-only is no error: see `read_only`.
+        If the folder does not exist. A full or read-only disk is not an error: see `read_only`.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
         super().__init__(path, FORMAT, create=True, or_read_only=True, or_empty=True)
         self._clock = clock
         self.damaged: Path | None = None
-        """Where the file is now that was found damaged in its place; None if none was."""
+        """New path of a damaged file that was replaced; None if there was none."""
         try:
             with self.transaction("DEFERRED"):
                 self._refuse_nonsense()
@@ -130,24 +131,24 @@ class StateStore(DatabaseFile):
 
     @classmethod
     def open_or_begin_anew(cls, path: Path, clock: Clock) -> StateStore:
-        """Open the file; one that is damaged is set aside, and a new one begun.
+        """Open the file; a damaged file is set aside and replaced by an empty one.
 
         Raises
         ------
         ForeignStore, Overloaded, ConfigurationError
-            As the constructor.
+            As in the constructor.
         """
         store, damaged = open_or_begin_anew(path, lambda place: cls(place, clock))
         store.damaged = damaged
         return store
 
     def catalogues(self) -> tuple[str, ...]:
-        """Catalogues about which something is known."""
+        """Catalogues with stored counts."""
         query = "SELECT catalogue FROM popularity UNION SELECT catalogue FROM transitions ORDER BY 1"
         return tuple(name for (name,) in self.rows(query))
 
     def load(self, catalogue: str) -> Learnt:
-        """What is known about a catalogue."""
+        """The stored state of a catalogue."""
         now_s = self._operated_s()
         counts = self._chunks(
             "SELECT object_id, count, operated_s FROM popularity WHERE catalogue = ?", catalogue
@@ -178,7 +179,7 @@ class StateStore(DatabaseFile):
             yield from rows
 
     def _refuse_nonsense(self) -> None:
-        """Raise if a row makes no sense: looked at once, at the start, so that later reads can trust it."""
+        """Raise an error if a row is invalid. Checked only at the start; later reads need no check."""
         for statement in _NONSENSE:
             row = self._execute(f"{statement} LIMIT 1").fetchone()
             if row is not None:
@@ -193,12 +194,12 @@ class StateStore(DatabaseFile):
         return self.corrupt(f"what it says of {catalogue!r} makes no sense")
 
     def write(self, changes: Mapping[str, Changes]) -> None:
-        """Write what all catalogues learnt, all of it or nothing.
+        """Write the changes of all catalogues in one transaction.
 
         Raises
         ------
         Unavailable, CorruptStore, Overloaded
-            If the file cannot be written.
+            If the file is not writable.
         """
         now_s = self._operated_s()
         with self.transaction():
@@ -245,7 +246,7 @@ class StateStore(DatabaseFile):
         )
 
     def _operated_s(self) -> float:
-        """Seconds that edges have worked on this file."""
+        """Total time of operation with this file [s]."""
         return self._clock.monotonic() - self._began_s
 
     def _execute(self, statement: str, *values: object) -> Any:

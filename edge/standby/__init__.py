@@ -1,4 +1,4 @@
-"""The standby: models that answer alone while the cloud is away, and cost photos nothing while it answers.
+"""The standby: object models that answer requests during an outage of the cloud, and only then.
 
-May import common, and the modules of the edge that it serves; see `standby` and `standbys`.
+May import `common`, and modules of the edge that it uses; start with `standby` and `standbys`.
 """

@@ -1,6 +1,6 @@
-"""Which models belong into a standby, how fast they are fetched, and when an index of them is worth building.
+"""Decisions about a standby: which models it holds, how fast they are fetched, and when an index is built.
 
-Pure: no clock, thread or socket in here.
+The functions are pure: no clock, thread or socket.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ import numpy as np
 from nearsight.edge.request_distribution import Ranking
 
 FAVOUR = 2.0
-"""What is here makes room only for what is asked for so many times as often: a change is a model to fetch."""
+"""A held object is replaced only by one with this many times its requests, as each change is a fetch."""
 _GROWTH = 2.0
-"""While models come, an index is worth building when there are so many times more of them."""
+"""While models arrive, an index is built when their number has grown by this factor."""
 
 _MOST_BATCH = 8
 _SHORT_S, _LONG_S = 0.06, 0.12
-"""A request for models that took less asks for more the next time; one that took longer for fewer."""
+"""If a fetch took less than the first, the next batch is larger; if more than the second, smaller [s]."""
 _LEAST_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyChoice:
-    """What belongs into a standby."""
+    """Objects that a standby should hold."""
 
     keep: frozenset[str]
-    """Of what is here."""
+    """Objects that are held already."""
     missing: tuple[str, ...]
-    """What is not here, the most wanted first."""
+    """Objects to fetch, the most popular first."""
 
 
 def choose(
     ranking: Ranking, held_bytes: Mapping[str, int], budget_bytes: float, typical_bytes: float
 ) -> StandbyChoice:
-    """The objects that are asked for most, then the rest of the catalogue, as far as they fit.
+    """Choose the most popular objects, then the rest of the catalogue, within the budget.
 
     Parameters
     ----------
     ranking : Ranking
-        The estimated request distribution.
+        Estimated request distribution.
     held_bytes : mapping of str to int
-        Bytes of each object that is here, with its part of the index.
+        Size of each held object, with its part of the index [bytes].
     budget_bytes : float
-        For all.
+        Budget of all objects.
     typical_bytes : float
-        Of an object that is not here.
+        Assumed size of an object that is not held.
     """
     names = ranking.top(len(ranking))
     favour = np.array([FAVOUR if name in held_bytes else 1.0 for name in names])
@@ -68,16 +68,16 @@ def choose(
 
 @dataclass(slots=True)
 class FetchPace:
-    """How many models are asked for at once, and the pause: a third of the time nothing is fetched.
+    """Batch size and pause of fetches; a third of the time is pause.
 
-    A few models travel while a photo is on its way and recognised: its answer then finds the link free.
+    A batch is small, so that it is fetched while a photo is sent and recognised, and the link is then free.
     """
 
     batch: int = field(default=1, init=False)
-    """Models to ask for next."""
+    """Number of models in the next batch."""
 
     def fetched(self, took_s: float) -> float:
-        """A batch came after this time; returns the seconds until the next one may be asked for."""
+        """Record the time of a batch [s]; return the pause before the next one [s]."""
         if took_s < _SHORT_S:
             self.batch = min(_MOST_BATCH, 2 * self.batch)
         elif took_s > _LONG_S:
@@ -86,15 +86,15 @@ class FetchPace:
 
 
 def worth_building(held: int, indexed: int, *, changed: bool, more_come: bool) -> bool:
-    """Whether to build an index of ``held`` models now, where there is one of ``indexed``.
+    """Whether to build an index of ``held`` models now, if the present index has ``indexed`` objects.
 
     Parameters
     ----------
     held, indexed : int
-        Models here, and objects in the index.
+        Number of models, and of objects in the index.
     changed : bool
-        Whether the two differ at all.
+        Whether they differ.
     more_come : bool
-        Whether further models are on their way: then a build for each of them would be too many.
+        Whether models are being fetched; then a build for each of them would be too expensive.
     """
     return changed and (not more_come or held >= _GROWTH * indexed + 1)

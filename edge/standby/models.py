@@ -1,4 +1,4 @@
-"""The models of a standby, apart from those that the cache keeps; for all threads."""
+"""The models of a standby, separate from those of the cache; thread-safe."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from nearsight.common.recognition.models import ObjectModel
 
 
 class StandbyModels:
-    """Models by object, and which are wanted.
+    """Models by object, and the set of objects that are being fetched.
 
     Attributes
     ----------
     changed : callable
-        Called, in any thread, after models came or could not be had.
+        Called in any thread, after models arrived or their fetch failed.
     """
 
     def __init__(self) -> None:
@@ -25,32 +25,32 @@ class StandbyModels:
         self.changed: Callable[[], None] = lambda: None
 
     def get(self, object_id: str) -> ObjectModel | None:
-        """The model of an object, of whatever version; None if it is not here."""
+        """The model of an object, of any version; None if there is none."""
         return self._models.get(object_id)
 
     def all(self) -> Mapping[str, ObjectModel]:
-        """All of them, as of now."""
+        """A copy of the present models."""
         with self._lock:
             return dict(self._models)
 
     def put(self, models: Iterable[ObjectModel]) -> None:
-        """Keep these, in place of other versions."""
+        """Store models; they replace other versions."""
         with self._lock:
             self._models.update((model.object_id, model) for model in models)
 
     def remove(self, object_ids: Iterable[str]) -> None:
-        """Keep these no longer."""
+        """Remove models."""
         with self._lock:
             for name in object_ids:
                 self._models.pop(name, None)
 
     def want(self, object_ids: Collection[str]) -> None:
-        """From now on these are on their way, and no others."""
+        """Set the objects that are being fetched."""
         with self._lock:
             self._wanted, self._failed = frozenset(object_ids), set()
 
     def offer(self, models: Iterable[ObjectModel]) -> frozenset[str]:
-        """Keep those that are wanted, which came; returns which."""
+        """Store those of the arrived models that are being fetched; return their ids."""
         with self._lock:
             taken = {model.object_id: model for model in models if model.object_id in self._wanted}
             self._models.update(taken)
@@ -59,7 +59,7 @@ class StandbyModels:
         return frozenset(taken)
 
     def failed(self, object_ids: Collection[str]) -> None:
-        """These did not come."""
+        """Record that fetches failed."""
         with self._lock:
             self._failed |= self._wanted.intersection(object_ids)
             failed = bool(self._failed)
@@ -67,15 +67,15 @@ class StandbyModels:
             self.changed()
 
     def wants_any(self) -> bool:
-        """Whether something was wanted last."""
+        """Whether the last call of `want` had objects."""
         return bool(self._wanted)
 
     def on_their_way(self) -> frozenset[str]:
-        """Wanted, and neither here nor failed."""
+        """Objects that are being fetched, without arrived and failed ones."""
         with self._lock:
             return self._wanted - self._failed - self._models.keys()
 
     def not_to_be_had(self) -> frozenset[str]:
-        """Wanted, and failed."""
+        """Objects whose fetch failed."""
         with self._lock:
             return frozenset(self._failed)

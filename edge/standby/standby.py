@@ -1,11 +1,11 @@
-"""The standby of one catalogue: a stage of the request flow that looks only while no tier answers.
+"""The standby of one catalogue: a stage of the request flow, used only while no tier answers.
 
-Its index is kept built, with two hash tables instead of eight: to build one when the cloud goes would keep
-photos waiting for a second per 500 objects, and for a minute where there are many (decision 060). Models come
-a few at a time, behind everything else. What leaves the catalogue is not found from that moment on, and
-leaves the index with its next build.
+Its index is always built, with two hash tables instead of eight. A build at the start of an outage would
+delay photos by a second per 500 objects, and by a minute for large catalogues (decision 060). Models are
+fetched in small batches, with the lowest priority. Objects that leave the catalogue are no longer found from
+then on, and leave the index with its next build.
 
-All but `look` runs in the thread of the standbys.
+All methods except `look` run in the thread of the standbys.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from nearsight.edge.standby.store import StandbyStore
 
 BACKEND = "smallhash"
 _FEATURE_BYTES = 44
-"""Of an object model."""
+"""Size of a feature in an object model [bytes]."""
 _ENTRY_BYTES = _FEATURE_BYTES + bytes_per_descriptor(BACKEND)
 _BUILD_SHARE = 0.2
-"""Most of one core's time that goes into builds after the first one."""
+"""Maximum share of one core's time for builds after the first one."""
 _PLAN_EVERY_S = 1.0
-"""To rank a catalogue of 10,000 objects takes some 10 ms: not for each batch of models."""
+"""Interval of plans [s]: ranking 10,000 objects takes about 10 ms, too much for each batch of models."""
 _AGAIN_AFTER_S = 60.0
-"""An object without a model is asked for again after this time."""
+"""Pause before a failed fetch of an object is retried."""
 _ANSWER_WITHIN_S = 60.0
-"""Models that did not come by then are given up."""
+"""Timeout of a fetch of models."""
 
 
 class Standby:
@@ -52,15 +52,15 @@ class Standby:
     Parameters
     ----------
     cache : CatalogueCache
-        Says what the catalogue has and what is asked for, and brings models.
+        Provides the listing, the popularity of objects, and models.
     settings : RecognitionSettings
-        The recognition pipeline.
+        Recognition settings.
     extractor : FeatureExtractor
-        For a second look.
+        Extracts features for a second look.
     services : EdgeServices
-        Shared parts.
+        Objects that all caches share.
     store : StandbyStore, optional
-        Keeps the models over restarts.
+        Stores the models for a restart.
     """
 
     grain = OBJECT
@@ -78,7 +78,7 @@ class Standby:
         self._stored = store.versions(cache.name) if store is not None else {}
         self._stored_revision = -1
         self.problem = ""
-        """Why models cannot be stored; empty if they can, or are not to be."""
+        """Why models cannot be stored; empty if all is well, or without a store."""
         self.models = cache.supply.standby
         self._settings = settings.model_copy(update={"backend": BACKEND})
         self._extractor = extractor
@@ -97,53 +97,53 @@ class Standby:
         self._absent_until_s: dict[str, float] = {}
         self._counter = threading.Lock()
         self.answered = 0
-        """Photos that it answered."""
+        """Number of photos that the standby answered."""
 
     def __len__(self) -> int:
-        """Objects that it can answer for."""
+        """Number of objects in the index."""
         return len(self._indexed)
 
     @property
     def complete(self) -> bool:
-        """Whether it has the whole catalogue, as the cloud had when it was there."""
+        """Whether the index has all objects of the cloud's last listing."""
         return self.cache.listing.versions.items() <= self._indexed.items()
 
     @property
     def size_bytes(self) -> int:
-        """Models and index."""
+        """Size of models and index [bytes]."""
         return sum(self._bytes_of(self.models.all().values()).values())
 
     @property
     def why(self) -> str:
-        """In one line, for a person."""
+        """State in one line, as text for the user."""
         of = f"{len(self)} of {len(self.cache.listing.versions)} objects"
         stored = f"; not stored: {self.problem}" if self.problem else ""
         return f"{of}, {self.size_bytes / 1e6:.1f} MB; asked only while the cloud is away{stored}"
 
     def why_away(self, away_s: float) -> str:
-        """The same while the cloud is away for so long."""
+        """State during an outage of this duration, as text for the user."""
         of, away = f"{len(self)} of {len(self.cache.listing.versions)} objects", format_duration(away_s)
         return f"answers for {of}, as the cloud has been away for {away}; answered so far: {self.answered}"
 
     @property
     def needs_bytes(self) -> float:
-        """With the whole catalogue."""
+        """Size with the whole catalogue [bytes]."""
         return len(self.cache.listing.versions) * self._typical_bytes
 
-    # A stage of the request flow
+    # Methods of a stage of the request flow
 
     def features_wanted(self, query: EdgeQuery) -> int | None:
-        """Features for the first look; none if that was taken before."""
+        """Number of features for the first look; 0 if the edge has already looked."""
         return 0 if query.asked_again else self._settings.query_features
 
     def look(self, query: EdgeQuery) -> RecognizedObject | None:
-        """Look as the cloud would, twice at an unknown image."""
+        """Look up the photo as the cloud would, with a second look at an unknown image."""
         began_s, index = self._clock.monotonic(), self._index
         found = index.recognize(query.features).found if query.features is not None else None
         if found is None and query.image is not None and self._settings.look_again and not query.one_look:
             found = look_again(query.image, index, self._extractor).found
         if found is not None and self.cache.listing.versions.get(found.object_id) != found.version:
-            found = None  # it left the catalogue
+            found = None  # the object left the catalogue
         self._services.load.computed((self._clock.monotonic() - began_s) * 1e3)
         if found is not None or self.complete:
             self._services.metrics.standby_answers.labels(self.cache.name).inc()
@@ -152,18 +152,18 @@ class Standby:
         return found
 
     def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
-        """Nothing: it has what the cloud sends."""
+        """Do nothing: models come from the cloud."""
 
-    # In the thread of the standbys
+    # Methods of the thread of the standbys
 
     def restore(self) -> None:
-        """Begin with the models that an earlier run stored."""
+        """Load the models of an earlier run."""
         if self._store is not None:
             self.models.put(self._store.models(self.cache.name, self.cache.listing))
             self._log.info("restored", objects=len(self.models.all()))
 
     def work(self, budget_bytes: float, *, cloud_lost: bool) -> float:
-        """Do what is due: drop, fetch, build. Returns the seconds after which there may be more to do."""
+        """Remove, fetch and build as necessary; return the time until the next call is useful [s]."""
         now_s, listing = self._clock.monotonic(), self.cache.listing
         if now_s >= self._next_plan_s and not self._fits(listing, budget_bytes):
             self._plan(listing, budget_bytes)
@@ -180,11 +180,11 @@ class Standby:
         return min(wait_s, self._build(listing, models, more_come=bool(missing), at_once=cloud_lost))
 
     def _fits(self, listing: Listing, budget_bytes: float) -> bool:
-        """Whether the last plan found all of this listing here, and room for it: then no ranking matters."""
+        """Whether the last plan found all models of this listing, and they fit: no ranking is necessary."""
         return self._fitting is listing and self._fitting_bytes <= budget_bytes
 
     def _plan(self, listing: Listing, budget_bytes: float) -> None:
-        """Drop what does not belong here now, take what is here for others, note what must be fetched."""
+        """Remove unwanted models, copy wanted ones from the supply, and list those to fetch."""
         supply, held = self.cache.supply, self.models.all()
         self.models.remove(name for name, model in held.items() if not supply.current(model))
         sizes = self._bytes_of(self.models.all().values())
@@ -200,7 +200,7 @@ class Standby:
         self._fitting_bytes = sum(sizes.values())
 
     def _settle(self, now_s: float) -> bool:
-        """See what came of the last request for models; whether it is still open."""
+        """Process the results of the last fetch; return whether it is still in progress."""
         if math.isnan(self._asked_s):
             return False
         open_ones = self.models.on_their_way()
@@ -213,7 +213,7 @@ class Standby:
         return False
 
     def _fetch(self, missing: list[str], now_s: float) -> float:
-        """Ask for the next models; returns the seconds after which there may be more to do."""
+        """Fetch the next models; return the time until the next call is useful [s]."""
         if missing and now_s < self._next_fetch_s:
             return self._next_fetch_s - now_s
         batch = missing[: self._pace.batch]
@@ -224,7 +224,7 @@ class Standby:
         return math.inf
 
     def _keep(self, listing: Listing, models: Mapping[str, ObjectModel]) -> None:
-        """Store what changed; what cannot be written now comes again."""
+        """Store the changes; after a failed write, the next call includes them again."""
         if self._store is None:
             return
         put = {name: model for name, model in models.items() if self._stored.get(name) != model.version}

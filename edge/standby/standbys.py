@@ -1,10 +1,10 @@
-"""The standbys of all catalogues: their thread, their memory, their file.
+"""The standbys of all catalogues: their thread, memory and file.
 
 ::
 
-    once a second, and when models came ──> Standby.work: drop, fetch, build ──> StandbyStore
+    once a second, and when models arrived ──> Standby.work: remove, fetch, build ──> StandbyStore
     a restart ──> StandbyStore ──> CatalogueCaches.adopt: a cache without the cloud
-    a question to the cloud failed ──> `run`: a thread of its own looks, not the one that receives
+    a request to the cloud failed ──> `run`: look up in a separate thread, so that replies can be received
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _MB = 10**6
 
 
 class Standbys:
-    """Finds, fills and drops the standbys; none if the settings give them no memory.
+    """Creates, fills and removes the standbys; there are none if the settings give them no memory.
 
     Parameters
     ----------
     settings : EdgeSettings
-        Of the daemon.
+        Settings of the daemon.
     caches : CatalogueCaches
-        One standby for each.
+        Caches; each has one standby.
     services : EdgeServices
-        Shared parts.
+        Objects that all caches share.
     extractor : FeatureExtractor
-        For second looks.
+        Extracts features for second looks.
 
     Raises
     ------
     ForeignStore, Overloaded, ConfigurationError
-        As `StandbyStore.beside`, if the settings name a file for the state.
+        As in `StandbyStore.beside`, if the settings name a state file.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Standbys:
     ) -> None:
         most_mb = settings.memory_mb / 2 if settings.memory_mb else math.inf
         self.budget_bytes = min(settings.standby_mb, most_mb) * _MB
-        """Bytes of all together."""
+        """Limit of the memory of all standbys [bytes]."""
         self._settings = settings.recognition
         self._caches = caches
         self._services = services
@@ -66,52 +66,52 @@ class Standbys:
         self._worker = BackgroundWorker(services.clock, "nearsight-standby")
         self._lookers = ThreadPoolExecutor(settings.server.workers, "edge-standby")
         self._standbys: dict[str, Standby] = {}
-        self._known: set[str] = set()  # catalogues that have a standby, in memory or in the file
+        self._known: set[str] = set()  # catalogues with a standby in memory or in the file
         state = settings.state if self.budget_bytes else None
         self._store = StandbyStore.beside(state) if state is not None else None
 
     def start(self) -> None:
-        """Begin to fill them."""
+        """Start filling the standbys."""
         if self.budget_bytes:
             self._worker.start()
             self._worker.submit(self._restore)
             self._worker.submit(self._round, name="round")
 
     def stop(self, grace_s: float) -> None:
-        """Stop. Looks in progress end; those that have not begun do not, as the server stopped before."""
+        """Stop. Lookups in progress finish; queued ones are dropped, as the server has stopped before."""
         self._worker.stop(grace_s)
         self._lookers.shutdown(cancel_futures=True)
         if self._store is not None:
             self._store.close()
 
     def run(self, look: Callable[[], None]) -> None:
-        """Carry out a look that must not keep the caller's thread."""
+        """Run a lookup in a separate thread, so that the caller's thread stays free."""
         self._lookers.submit(look)
 
     def get(self, catalogue: str) -> Standby | None:
-        """The standby of a catalogue, None if it has none yet."""
+        """The standby of a catalogue; None if it has none."""
         return self._standbys.get(catalogue)
 
     def size(self, catalogue: str) -> int:
-        """Objects that the standby of a catalogue can answer for."""
+        """Number of objects in the standby of a catalogue."""
         standby = self._standbys.get(catalogue)
         return len(standby) if standby is not None else 0
 
     def any_answers(self) -> bool:
-        """Whether a catalogue has a standby that can answer."""
+        """Whether any standby has an index with objects."""
         return any(map(len, tuple(self._standbys.values())))
 
     @property
     def size_bytes(self) -> int:
-        """Memory of all."""
+        """Memory of all standbys [bytes]."""
         return sum(standby.size_bytes for standby in tuple(self._standbys.values()))
 
     def facts(self) -> Sequence[tuple[str, str]]:
-        """Of each catalogue, for a person."""
+        """One line for the status per catalogue."""
         return [(f"{name}: standby", self.why(name)) for name in tuple(self._standbys)]
 
     def why(self, catalogue: str) -> str:
-        """What a catalogue's standby has and does, in one line."""
+        """State of a catalogue's standby in one line."""
         standby = self._standbys.get(catalogue)
         if standby is None:
             return "none, as standby_mb is 0" if not self.budget_bytes else "none yet"
@@ -119,7 +119,7 @@ class Standbys:
         return standby.why if away_s is None else standby.why_away(away_s)
 
     def _restore(self) -> None:
-        """Give the catalogues of an earlier run their caches, whether the cloud is there or not."""
+        """Create the caches of catalogues from an earlier run, even during an outage of the cloud."""
         listings = self._store.listings() if self._store is not None else {}
         for name, listing in listings.items():
             self._services.background.submit(partial(self._adopt, name, listing))
@@ -129,9 +129,9 @@ class Standbys:
         self._known.add(catalogue)
 
     def _round(self) -> None:
-        """Look after each standby, and come back."""
+        """Create, remove and update standbys, and schedule the next round."""
         self._worker.submit(self._round, name="round", after_s=_EVERY_S)
-        known = frozenset(self._known)  # before the caches: what is adopted meanwhile has not gone
+        known = frozenset(self._known)  # read before the caches, so that catalogues adopted meanwhile stay
         caches = {cache.name: cache for cache in self._caches.all()}
         for name in known - caches.keys():
             self._known.discard(name)
@@ -161,7 +161,7 @@ class Standbys:
             self._worker.submit(work, name=f"work {name}", after_s=max(_LEAST_S, wait_s))
 
     def _budget_of(self, catalogue: str) -> float:
-        """The same for each catalogue, and what others leave over."""
+        """Equal shares of the budget; shares that a catalogue does not need are divided among the others."""
         left, needs = self.budget_bytes, {name: one.needs_bytes for name, one in self._standbys.items()}
         share = 0.0
         for number, name in enumerate(sorted(needs, key=lambda one: needs[one])):

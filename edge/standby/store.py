@@ -1,7 +1,8 @@
-"""The file of the standbys: an edge that starts while its cloud is away answers from it.
+"""The file of the standbys: an edge that starts during an outage of the cloud answers from this file.
 
-It is apart from what the edge has learnt: it is a thousand times as large, and to lose it costs a download.
-So a damaged one is set aside and begun anew, and what cannot be written is kept in memory alone.
+It is separate from the learnt state, because it is a thousand times as large, and its loss only costs a
+download. Therefore a damaged file is set aside and replaced by an empty one, and models that cannot be
+written are kept only in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FORMAT = renewable_format(0x4E53_5342, (_VERSION_1,), "edge-standby.db")  # "NSS
 
 
 class StandbyStore(DatabaseFile):
-    """The file; for one process, and all of its threads.
+    """The file; for one process, and thread-safe.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ class StandbyStore(DatabaseFile):
     Raises
     ------
     CorruptStore, ForeignStore, Overloaded, ConfigurationError
-        As `StateStore`.
+        As in `StateStore`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,12 +58,12 @@ class StandbyStore(DatabaseFile):
 
     @classmethod
     def beside(cls, state: Path) -> Self:
-        """The file beside that of the state; a damaged one is set aside, and a new one begun."""
+        """The file beside the state file; a damaged one is set aside and replaced by an empty one."""
         path = state.with_name(f"{state.stem}-standby{state.suffix}")
         return open_or_begin_anew(path, cls)[0]
 
     def listings(self) -> dict[str, Listing]:
-        """The catalogues, each as it was listed last; one that is damaged is left out."""
+        """Last listing of each catalogue; damaged listings are omitted."""
         found = {}
         for catalogue, content in self.rows("SELECT catalogue, listing FROM listings"):
             try:
@@ -74,11 +75,11 @@ class StandbyStore(DatabaseFile):
         return found
 
     def versions(self, catalogue: str) -> dict[str, int]:
-        """The models that are in the file."""
+        """Versions of the stored models, by object."""
         return dict(self.rows("SELECT object_id, version FROM models WHERE catalogue = ?", catalogue))
 
     def models(self, catalogue: str, listing: Listing) -> Iterator[ObjectModel]:
-        """The models that this listing has, just as it has them; what is damaged is left out."""
+        """Stored models with the same digest as in this listing; damaged models are omitted."""
         digests = listing.digests
         for (content,) in self.rows("SELECT model FROM models WHERE catalogue = ?", catalogue):
             try:
@@ -92,12 +93,12 @@ class StandbyStore(DatabaseFile):
     def write(
         self, catalogue: str, listing: Listing, put: Iterable[ObjectModel], removed: Collection[str]
     ) -> None:
-        """Write the listing and what changed, all of it or nothing.
+        """Write the listing and the changes in one transaction.
 
         Raises
         ------
         Unavailable, CorruptStore, Overloaded
-            If the file cannot be written.
+            If the file is not writable.
         """
         content = ListObjectsResponse(objects=listing.entries, revision=listing.revision)
         with self.transaction() as connection:
@@ -114,12 +115,12 @@ class StandbyStore(DatabaseFile):
             )
 
     def forget(self, catalogue: str) -> None:
-        """Delete all of a catalogue.
+        """Delete all data of a catalogue.
 
         Raises
         ------
         Unavailable, CorruptStore, Overloaded
-            If the file cannot be written.
+            If the file is not writable.
         """
         with self.transaction() as connection:
             for table in ("listings", "models"):
