@@ -1,14 +1,14 @@
-"""What a smaller tier answers, the cloud would answer, too (beyond the dissertation's 3.3.1).
+"""Answers of a small cache that the whole catalogue would not give (beyond the dissertation's 3.3.1).
 
-A catalogue is taught as the cloud teaches it, so objects that look alike know of each other. It is then cut
-at random into caches of one size. Each photo is asked in one cache that has its object, for recall, and in
-one that lacks it, where every answer is wrong. Photos of objects with rivals are also asked in caches that
-hold nothing but these rivals: the worst that can happen. Every lookup is made twice, with rivals ignored and
-respected (`RecognitionSettings.rival_margin`). The answer of the whole catalogue, with the cloud's second
-look, is the law for both.
+A catalogue is trained as in the cloud, so similar objects are recorded as rivals of each other. It is then
+divided at random into caches of one size. Each photo is looked up in a cache that has its object, for recall,
+and in a cache that lacks it, where every answer is wrong. Photos of objects with rivals are also looked up in
+caches that hold only these rivals, which is the worst case. Every lookup is made twice, with rivals ignored
+and respected (`RecognitionSettings.rival_margin`). The answer of the whole catalogue, with the cloud's second
+look, is the reference for both.
 
-Without ``--data`` the photos are those of a generated museum; with it real photos join them, references and
-all, in one catalogue. Times are CPU times of one thread.
+Without ``--data`` the photos are those of a generated museum. With ``--data``, real references and photos are
+added to the same catalogue. Times are CPU times of one thread.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ T = TypeVar("T")
 
 SIZES, _SMOKE_SIZES = (1, 5, 20, 60), (1, 5)
 _DRAWS = 3
-"""Times that the catalogue is cut into caches of a size."""
+"""Number of random divisions of the catalogue into caches of a size."""
 WITH, WITHOUT, RIVALS, CATALOGUE, TEACHING = "with", "without", "rivals", "catalogue", "teaching"
-"""Kinds of rows: the cache has the photo's object, lacks it, holds only its rivals; the whole; one object."""
+"""Kinds of rows: the cache has the photo's object; lacks it; holds only its rivals; is the whole catalogue;
+training of one object."""
 _GENERATED, _REAL = "generated", "real"
 _MOST_WRONG = 1 / 20_000
 _MOST_RECALL_LOST = 0.005
@@ -87,12 +88,12 @@ class _Photo:
 
 
 class _Cache:
-    """Some objects of the catalogue, looked up with rivals ignored and respected."""
+    """Some objects of the catalogue, with lookups that ignore and that respect rivals."""
 
     def __init__(self, models: Sequence[ObjectModel], settings: RecognitionSettings) -> None:
         self.names = frozenset(model.object_id for model in models)
         self._careful = ObjectRecognizer.build(models, settings)
-        # Where no object has a rival elsewhere, both are the same.
+        # If no object has a rival outside the cache, both lookups are the same.
         alike = all(self.names.issuperset(model.rivals) for model in models)
         trusting = settings.model_copy(update={"rival_margin": 0.0})
         self._trusting = self._careful if alike else ObjectRecognizer.build(models, trusting)
@@ -121,13 +122,13 @@ class Figure(Experiment):
         self._teaching: list[Row] = []
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """The whole catalogue, then each cut into caches."""
+        """The whole catalogue, then each division into caches."""
         sizes, draws = (_SMOKE_SIZES, 1) if options.smoke else (SIZES, _DRAWS)
         whole = Cell(CATALOGUE, {"size": 0, "draw": 0})
         return (whole, *cells_of("{size:02d}-{draw}", size=sizes, draw=range(draws)))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """One row per photo and cache; of the whole catalogue, also one per object that was taught."""
+        """One row per photo and cache; for the whole catalogue, also one per trained object."""
         if not self._models:
             self._prepare(options)
         if cell.key == CATALOGUE:
@@ -177,7 +178,7 @@ class Figure(Experiment):
                 )
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """Wrong answers and recall by size; confidence by origin; what teaching costs."""
+        """Wrong answers and recall by size; confidence by origin; costs of training."""
         kinds = numbers.grouped(rows, "kind")
         whole = {row["photo"]: row["respected"] for row in kinds[CATALOGUE]}
         pairs = [row for row in rows if row["kind"] in {WITH, WITHOUT}]
@@ -203,7 +204,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """The law, and its price."""
+        """Limits of wrong answers, and of the recall that is lost for them."""
         found, worst = summary["all"], summary["rivals"]
         share = found["wrong_respected"] / max(1, found["pairs"])
         lost = found["recall_ignored"] - found["recall_respected"]
@@ -230,7 +231,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per size of caches, and for caches of rivals alone."""
+        """One line per size of caches, and one for caches of rivals only."""
         parts = {**summary["sizes"], "all": summary["all"], "rivals alone": summary["rivals"]}
         columns = (
             "objects",
@@ -255,7 +256,7 @@ class Figure(Experiment):
         ]
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Wrong answers and recall over the size of caches."""
+        """Draw wrong answers and recall over the size of caches."""
         found = results.metrics
         picture = drawing.new_picture(9.0, 3.8)
         wrong, recall = picture.subplots(1, 2)
@@ -291,9 +292,9 @@ def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 def _taught(
     references: Sequence[Reference], settings: RecognitionSettings
 ) -> tuple[list[ObjectModel], list[Row]]:
-    """The catalogue as a cloud would have it, and for each object what teaching it took.
+    """Train the catalogue as a cloud does; return its models, and a row of training times per object.
 
-    Training is timed once more alone: what is left of an ingestion is comparing and storing.
+    Training is timed once more on its own. The rest of an ingestion's time is comparison and storage.
     """
     trainer = ObjectTrainer(settings)
     spent: dict[str, tuple[float, float]] = {}
@@ -364,7 +365,7 @@ def _photo_row(
 
 
 def _numbers(rows: Sequence[StoredRow], whole: Mapping[str, str]) -> dict[str, Any]:
-    """Wrong answers that the whole catalogue would not give, and recall, in both ways."""
+    """Recall, and wrong answers that the whole catalogue would not give, with both kinds of lookups."""
     relevant = [row for row in rows if row["kind"] == WITH]
     found: dict[str, Any] = {"pairs": len(rows)}
     for name in ("ignored", "respected"):
@@ -379,7 +380,7 @@ def _numbers(rows: Sequence[StoredRow], whole: Mapping[str, str]) -> dict[str, A
 
 
 def _confidence(rows: Sequence[StoredRow]) -> dict[str, dict[str, int]]:
-    """Answers and right ones by their confidence."""
+    """Number of answers and of right answers, by confidence."""
     answered = [row for row in rows if row["respected"]]
     found: dict[str, dict[str, int]] = {}
     for least, below in pairwise(_CONFIDENCES):

@@ -1,10 +1,10 @@
-"""Fewer features per photo: faster, but found less often (dissertation, 4.5.2); figure 4.4 and table 4.1.
+"""Fewer features per photo: faster, but with less recall (dissertation, 4.5.2); figure 4.4 and table 4.1.
 
-As the offline analysis of the edge, with the default backend, for each number of features that is extracted
-from a photo; the models stay the same, and all numbers of features get the same subsets and photos.
-f_D(k) is the whole time on a device: decoding and extraction, match and verification, as CPU time of one
-thread of this machine. The paper measured on a Nexus 7: ratios compare, times do not. So the picture of the
-table shows times as multiples of those with 800 features and one object.
+The method is that of the edge's offline analysis, with the default backend, for each number of features that
+is extracted from a photo. The models stay the same, and all numbers of features use the same subsets and
+photos. f_D(k) is the whole time on a device: decoding and extraction, matching and verification, as CPU time
+of one thread of this machine. The paper measured on a Nexus 7, so ratios can be compared and times cannot.
+Therefore the picture of the table shows times as multiples of those with 800 features and one object.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _LOOKS = dict(zip(FEATURE_COUNTS, zip(drawing.SEQUENCE, ("s", "D", "^", "o"), st
 _SMOKE_FEATURE_COUNTS = (200, 800)
 _TIMED_PHOTOS = 60
 _SIZES = (1, 5, 10, 20, 40, 60, 80, 100)
-"""A device prefetches tens of objects, not hundreds."""
+"""Cache sizes; a device prefetches tens of objects, not hundreds."""
 PAPER = {
     200: ((170.34, 0.70), (0.81, -0.00619)),
     400: ((221.24, 1.13), (0.87, -0.00324)),
     600: ((265.01, 1.74), (0.88, -0.00119)),
     800: ((310.99, 2.05), (0.87, -0.00146)),
 }
-"""By number of features: a and b of f_D in ms, and of recall_D."""
+"""By number of features: (a, b) of f_D [ms], and (a, b) of recall_D."""
 
 
 class FeatureTradeoff(Experiment):
@@ -76,12 +76,12 @@ class FeatureTradeoff(Experiment):
         self._prepared: dict[int, PreparedData] = {}
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per subset and number of features."""
+        """One cell per subset and number of features."""
         counts = _SMOKE_FEATURE_COUNTS if options.smoke else FEATURE_COUNTS
         return cells_of("{subset:02d}-{features}", subset=range(subsets_of(options)), features=counts)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """One number of features on a random subset of each size; one row per size."""
+        """Measure one number of features on a random subset of each size; one row per size."""
         features, subset = cell.parameters["features"], cell.parameters["subset"]
         settings = quick_pipeline(RecognitionSettings(), features)
         dataset = dataset_of(options, museum_of(options))
@@ -97,7 +97,7 @@ class FeatureTradeoff(Experiment):
         return rows
 
     def _data(self, dataset: Dataset, features: int) -> PreparedData:
-        """Models are trained once, photos read once per number of features."""
+        """Prepare a data set; models are trained once, photos are read once per number of features."""
         if features not in self._prepared:
             settings = RecognitionSettings()
             before = next(iter(self._prepared.values()), None) or prepare(dataset, settings, no_progress)
@@ -112,7 +112,7 @@ class FeatureTradeoff(Experiment):
         return {"objects": int(rows[0]["objects"]), "features": found}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """The shape of the paper's curves: the fewest features are the fastest, the most find the most."""
+        """The shape of the paper's curves: more features take longer and have a higher recall."""
         ordered = sorted(summary["features"], key=int)
         fewest, most = (summary["features"][one]["points"][-1] for one in (ordered[0], ordered[-1]))
         faster = fewest["device_ms"] / most["device_ms"]
@@ -128,13 +128,13 @@ class FeatureTradeoff(Experiment):
 
 
 def _photos(dataset: Dataset, subset: int, options: RunOptions) -> list[Path]:
-    """Some photos, the same for every number of features."""
+    """Choose some photos, the same for every number of features."""
     order = options.rng("extraction", subset).permutation(len(dataset.queries))
     return [dataset.queries[index].path for index in order[:_TIMED_PHOTOS].tolist()]
 
 
 def _trade_off(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    # f_D takes the place of the lookup time: the whole time counts on a device.
+    # f_D replaces the lookup time, because on a device the whole time counts.
     measured = [replace(subset_row(row), lookup_ms=float(row["device_ms"])) for row in rows]
     points = [point.model_dump() for point in summarize(measured)]
     for point in points:
@@ -156,7 +156,7 @@ class Figure4x4(FeatureTradeoff):
     source: ClassVar[str] = "Cachier dissertation, 4.5.2"
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per number of features and size."""
+        """One line per number of features and size."""
         rows = [
             row
             for features, found in summary["features"].items()
@@ -165,7 +165,7 @@ class Figure4x4(FeatureTradeoff):
         return ("features", "k", "f_D(k) [ms]", "recall", "precision"), rows
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Latency, recall and precision over k."""
+        """Draw latency, recall and precision over k."""
         series = [
             Series(f"{features} features", *_LOOKS[int(features)], one["points"])
             for features, one in results.metrics["features"].items()
@@ -186,7 +186,7 @@ class Table4x1(FeatureTradeoff):
     same_rows_as: ClassVar[str] = "fig4.4"
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per number of features, with those of the paper."""
+        """One line per number of features, with those of the paper."""
         most = summary["features"][max(summary["features"], key=int)]["device_ms"]["a"]
         rows = []
         for features, found in summary["features"].items():
@@ -207,7 +207,7 @@ class Table4x1(FeatureTradeoff):
         return (*columns, "f_D(0) of most's", "paper", "recall_D(k)", "paper"), rows
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Measured points, fitted lines, and the lines of the paper."""
+        """Draw measured points, fitted lines, and the lines of the paper."""
         found = results.metrics["features"]
         picture = drawing.new_picture(9.0, 4.2)
         times, recalls = picture.subplots(1, 2)

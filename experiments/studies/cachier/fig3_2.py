@@ -1,13 +1,13 @@
 """Figure 3.2: latency and hit ratio of an edge cache over its size (dissertation, 3.2).
 
-Requests for 400 objects follow Zipf's law with exponent 0.8, one at a time. Static caches are full of the
-most frequent objects; the adaptive edge has heard the same earlier requests and chooses by itself. All are
-real daemons behind one shaped link; the paper's network first, then those of table 6.3. With the paper's
-classifier (LSH of FLANN) a large cache takes longer to search than it saves; our default hardly grows with
-its size.
+Requests for 400 objects follow Zipf's law with exponent 0.8, one at a time. Static caches hold the most
+frequent objects. The adaptive edge received the same earlier requests and chooses its size. All are real
+daemons behind one shaped link. The paper's network comes first, then those of table 6.3. With the paper's
+classifier (LSH of FLANN), searching a large cache takes longer than the cache saves. With our default, the
+search time hardly grows with the size.
 
-A cell is one repetition of one classifier: daemons started anew, warmed over a link without limits, then
-measured in one network after the other. The offline analysis that the adaptive edge rests on is made before.
+A cell is one repetition of one classifier: new daemons, warmed up over a link without limits, then measured
+in one network after the other. The offline analysis for the adaptive edge is made before.
 """
 
 from __future__ import annotations
@@ -44,38 +44,39 @@ BACKENDS = (LSH, OURS)
 PAPER = "figure 3.2"
 NETWORKS = {PAPER: FIGURE_3_2, **TABLE_6_3}
 WITHIN = 0.05
-"""How much worse than the best static size the adaptive edge may be."""
+"""Tolerance of the adaptive edge's latency over that of the best static size."""
 _COLOURS = {LSH: "#c2571a", OURS: "#1f6f8b"}
 _HITS = "#8a8a8a"
 _TICKS = frozenset({5, 20, 80})
 _FEW_TICKS = frozenset({5, 20, 30, 80, 120})
-"""Sizes that get no label: there is no room for all."""
+"""Sizes without a label, for lack of space."""
 _IN_A_ROW = 4
-"""Photos to one edge before the next is asked."""
+"""Number of photos to one edge before the next edge is asked."""
 _SPREAD = 3
-"""How far the order of the edges is turned each time; no edge always follows the same busy moment."""
+"""Rotation of the order of edges between rounds, so that no edge is always measured after the same one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """Size of the measurement."""
 
     sizes: tuple[int, ...]
-    """Static caches."""
+    """Sizes of the static caches."""
     repetitions: int
-    """Of everything, with daemons started anew."""
+    """Number of repetitions, each with new daemons."""
     earlier: int
-    """Requests that all edges have heard of before."""
+    """Number of earlier requests that all edges received."""
     networks: tuple[str, ...]
-    """Of `NETWORKS`."""
+    """Keys of `NETWORKS`."""
     settling: int
     rehearsed: int
-    """Requests per network: to the adaptive edge so that it sees the network, and to each edge before it is
-    measured."""
+    """Requests per network: ``settling`` to the adaptive edge so that it adapts to the network, and
+    ``rehearsed`` to each edge before the measurement."""
     photos: Mapping[str, int]
-    """Measured requests per network and edge, by backend: of fast lookups noise is a larger part."""
+    """Measured requests per network and edge, by backend; fast lookups need more, as noise is a larger
+    part."""
     profile: ProfileAmount
-    """The offline analysis."""
+    """Size of the offline analysis."""
 
 
 FULL = Plan(
@@ -110,12 +111,12 @@ class Figure(Experiment):
         self._profiles = EdgeProfiles()
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per repetition and classifier."""
+        """One cell per repetition and classifier."""
         repetitions = range((SMOKE if options.smoke else FULL).repetitions)
         return cells_of("{repetition}-{backend}", repetition=repetitions, backend=BACKENDS)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Start the daemons, warm them, and ask; one row per photo and edge."""
+        """Start the daemons, warm them up, and send requests; one row per photo and edge."""
         backend, number = cell.parameters["backend"], cell.parameters["repetition"]
         plan, museum = SMOKE if options.smoke else FULL, TaughtMuseum(options, museum_of(options))
         visitors = ZipfVisitors(museum.dataset, options.rng(self.name, "ranks"))
@@ -143,11 +144,11 @@ class Figure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """Per backend and network: every edge's latency, hit ratio and size; the best static one."""
+        """Per backend and network: every edge's latency, hit ratio and size; the best static size."""
         return {"backends": numbers.nested(rows, ("backend", "network"), _curve)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """The curve of LSH falls and rises; the adaptive edge is near the best static size."""
+        """The curve of LSH falls and rises; the adaptive edge is close to the best static size."""
         paper = summary["backends"][LSH][PAPER]
         latency = {size: one["latency_ms"]["median"] for size, one in paper["static"].items()}
         largest = max(latency, key=int)
@@ -168,7 +169,7 @@ class Figure(Experiment):
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per classifier, network and edge."""
+        """One line per classifier, network and edge."""
         return table_of(
             {
                 "backend": backend,
@@ -184,7 +185,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """The paper's network for both classifiers; below, the other networks."""
+        """Draw the paper's network for both classifiers, and the other networks below."""
         found = results.metrics["backends"]
         networks = [network for network in found[LSH] if network != PAPER]
         picture = drawing.new_picture(11, 7.4 if networks else 4.2)
@@ -227,13 +228,13 @@ def _row(ask: Ask, answer: Answer, cached: int) -> Row:
 
 
 def _curve(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """One backend in one network."""
+    """Curve of one backend in one network."""
     by_size = numbers.grouped(rows, "size")
     edges = {size: _edge(group) for size, group in by_size.items()}
     adaptive = edges.pop(ADAPTIVE)
     static = dict(sorted(edges.items(), key=lambda item: int(item[0])))
     best = min(static, key=lambda size: float(static[size]["latency_ms"]["median"]))
-    # Repetition by repetition: within one, all edges got the same photos at the same moments.
+    # Ratio per repetition: within one, all edges received the same photos at the same moments.
     ratios = _by_repetition(by_size[ADAPTIVE]) / _by_repetition(by_size[best])
     return {
         "static": static,
@@ -245,7 +246,7 @@ def _curve(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _edge(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """One edge over all repetitions, and the least and most of any."""
+    """Numbers of one edge over all repetitions, with the range over repetitions."""
     relevant = [row for row in rows if row["expected"]]
     return {
         "latency_ms": numbers.median_and_range(_by_repetition(rows).tolist()),
@@ -265,10 +266,10 @@ def _by_repetition(rows: Sequence[StoredRow]) -> NDArray[np.float64]:
 
 
 def typical_mean_ms(rows: Sequence[StoredRow]) -> float:
-    """Mean latency, the requests that a tier answered taken at their median [ms].
+    """Mean latency, with each tier's answers counted at their median [ms].
 
-    Hits and misses differ by a factor, so a median of all says nothing of the mean; but one request that met
-    a busy machine should not decide between cache sizes.
+    Hits and misses differ by a factor, so a median over all requests does not represent the mean. With a
+    plain mean, one request at a busy moment could decide between cache sizes.
     """
     tiers = [numbers.values(group, "latency_ms") for group in numbers.grouped(rows, "answered_by").values()]
     return sum(len(values) * float(np.median(values)) for values in tiers) / len(rows)

@@ -1,9 +1,9 @@
 """Figure 3.4, tables 3.1 and 3.2: recognition over the number of objects (dissertation, 3.3.1).
 
-The paper compares LSH with brute force on two data sets; here also FAISS's exact search and the default
-backend. The tables are straight lines fitted to the figure's rows, beside those of the paper. The paper's
-times are of a PC of its time, ours of one thread of this machine: slopes of one run compare with each other,
-not with the paper's.
+The paper compares LSH with brute force on two data sets. Here FAISS's exact search and the default backend
+are added. The tables are straight lines fitted to the figure's rows, beside those of the paper. The paper's
+times were measured on a PC of its time, ours on one thread of this machine. Slopes can be compared within a
+run, not with the paper's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOOKS = {
 _WIDEST = 3.8
 
 Line = tuple[float, float]
-"""a and b of a + b k."""
+"""(a, b) of a + b k."""
 
 
 class Figure(OfflineAnalysis):
@@ -51,11 +51,11 @@ class Figure(OfflineAnalysis):
     source: ClassVar[str] = "Cachier dissertation, 3.3.1"
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Speed against LSH, and precision."""
+        """Speed relative to LSH, and precision."""
         return (slope_target(summary), precision_target(summary))
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per algorithm and size."""
+        """One line per algorithm and size."""
         rows = [
             row
             for algorithm, found in summary["algorithms"].items()
@@ -64,7 +64,7 @@ class Figure(OfflineAnalysis):
         return ("algorithm", "k", "f(k) [ms]", "recall", "precision"), rows
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Latency, recall and precision over k."""
+        """Draw latency, recall and precision over k."""
         found = results.metrics["algorithms"]
         series = [
             Series(TITLES[name], *LOOKS[name], found[name]["points"]) for name in BACKENDS if name in found
@@ -77,13 +77,13 @@ class Figure(OfflineAnalysis):
 
 
 def slope_target(summary: Mapping[str, Any]) -> Target:
-    """What the default backend must be better at than FLANN's LSH."""
+    """Target for the slope of the default backend over that of FLANN's LSH."""
     ratio = slope_ratio(summary)
     return Target.at_most("f's slope per object, default over LSH: at most 0.1", ratio, MOST_OF_LSH)
 
 
 def precision_target(summary: Mapping[str, Any]) -> Target:
-    """The paper: "precision is constantly high (>90%) across cache sizes"."""
+    """The paper's statement: "precision is constantly high (>90%) across cache sizes"."""
     lowest = min(point["precision"] for point in summary["algorithms"][OURS]["points"])
     return Target("default, lowest mean precision of any k: over 0.90", lowest, lowest > LEAST_PRECISION)
 
@@ -93,16 +93,16 @@ class FittedTable(OfflineAnalysis):
 
     same_rows_as: ClassVar[str] = "fig3.4"
     quantity: ClassVar[str]
-    """Which."""
+    """Column of the quantity in the rows."""
     what: ClassVar[str]
     """Its name, with the unit."""
     digits: ClassVar[int]
-    """Of the slope."""
+    """Decimals of the slope."""
     paper: ClassVar[Mapping[str, Mapping[str, Line]]]
-    """By algorithm, by data set: the paper's lines."""
+    """The paper's lines, by algorithm and data set."""
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per algorithm, with the lines of the paper."""
+        """One line per algorithm, with the lines of the paper."""
         sets = list(dict.fromkeys(name for lines in self.paper.values() for name in lines))
         rows = []
         for algorithm, found in summary["algorithms"].items():
@@ -121,7 +121,7 @@ class FittedTable(OfflineAnalysis):
         return ("algorithm", "k up to", self.what, "between subsets", *papers), rows
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Measurements of every subset, the fitted lines, and the lines of the paper."""
+        """Draw measurements of every subset, the fitted lines, and the lines of the paper."""
         rows, found = results.rows, results.metrics
         picture = drawing.new_picture(8.4, 4.2)
         axes = picture.subplots()
@@ -136,7 +136,7 @@ class FittedTable(OfflineAnalysis):
             inside = k[k <= x.max()]
             limit = f", k ≤ {x.max()}" if x.max() < found["objects"] else ""
             label = f"{TITLES[algorithm]}: {line(fit, self.digits)}{limit}"
-            width = _WIDEST - 0.7 * place  # a line that another one covers still shows at its sides
+            width = _WIDEST - 0.7 * place  # wider lines first, so that overlapping lines stay visible
             axes.plot(inside, fit["a"] + fit["b"] * inside, color=colour, linewidth=width, label=label)
             self._draw_paper(axes, algorithm, k, colour)
         self._finish(axes)
@@ -152,7 +152,7 @@ class FittedTable(OfflineAnalysis):
             axes.plot(k, a + b * k, linestyle=style, color=colour, linewidth=1.0, alpha=0.8, label=label)
 
     def _finish(self, axes: Any) -> None:
-        """Scales and limits of the quantity."""
+        """Set scales and limits for the quantity; nothing by default."""
 
     def _published(self, values: Line | None) -> str:
         return "" if values is None else line({"a": values[0], "b": values[1]}, self.digits)
@@ -172,7 +172,7 @@ class Table3x1(FittedTable):
     }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Recall against that of LSH, and precision."""
+        """Recall relative to that of LSH, and precision."""
         at_all = {name: one["points"][-1]["recall"] for name, one in summary["algorithms"].items()}
         ahead = at_all[OURS] - at_all[LSH]
         text = "all objects: recall of the default minus that of LSH, at least -0.02"
@@ -196,7 +196,7 @@ class Table3x2(FittedTable):
     }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Speed against LSH."""
+        """Speed relative to LSH."""
         return (slope_target(summary),)
 
     def _finish(self, axes: Any) -> None:

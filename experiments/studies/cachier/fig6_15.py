@@ -1,20 +1,22 @@
-"""Figure 6.15: how long a get takes in our key-value store, and in Kademlia (dissertation, 6.8).
+"""Figure 6.15: latency of gets in our key-value store and in Kademlia (dissertation, 6.8).
 
 Both stores run on the same nodes, with the same keys, requests and links, one after the other. Kademlia is
-the package of that name, as published, and finds its first neighbours through our discovery.
+the published package of that name; it finds its first neighbours through our discovery.
 
-With k = 20 among 20 nodes, as the dissertation's text has it, the package stores every value on every node,
-and a get reads the own storage without a message. So every setting is read twice: over all gets, and over
-those alone that went over the network, on either side.
+With k = 20 among 20 nodes, as stated in the dissertation, the package stores every value on every node. A get
+then reads the node's own storage without a message. Therefore every setting is evaluated twice: over all
+gets, and over those that used the network, for each store.
 
-The dissertation's devices shared a wireless channel, which its explanation of the figure is about (6.8.2). So
-the first setting, whose latencies are held against the targets, has such a channel, emulated, that loses 1 %
-of the frames once all devices have met; its k; as many copies in our store (r = 20); and devices that ask for
-what others stored. Beside it stand our usual r = 2 on the same channel: with buckets of 20, by which every
-node knows all others, which is all that the text says of k (6.8.1), but two copies on both sides; and with
-more nodes than k. And without wireless effects, on a switch that loses nothing: r = 2 or 20 against k = 20;
-two copies on both sides (alpha = 1, as the dissertation's program ran); more nodes than k; and devices that
-come after the keys were stored, as visitors do.
+The dissertation's devices shared a wireless channel, on which its explanation of the figure is based (6.8.2).
+The first setting, whose latencies are compared with the targets, therefore emulates such a channel. The
+channel loses 1 % of the frames after all devices have discovered each other. This setting uses the
+dissertation's k and as many replicas in our store (r = 20), and devices request keys that others stored.
+
+Two further settings use the default r = 2 on the same channel. One has buckets of 20, so that every node
+knows all others, which is all that the text states about k (6.8.1), but two copies in both stores. The other
+has more nodes than k. The remaining settings have no wireless effects but a switch without loss: r = 2 or 20
+against k = 20; two copies in both stores (alpha = 1, as in the dissertation's program); more nodes than k;
+and devices that join after the keys were stored, as visitors do.
 """
 
 from __future__ import annotations
@@ -67,10 +69,10 @@ CHANNEL_LOSS = 0.01
 MAIN = "20-nodes"
 THIRD, TENTH = 1 / 3, 0.1
 MOST_BEACON_BYTES_S = 255.0
-"""Of each of 20 devices that send a beacon every 5 s (5.3.2)."""
+"""Limit for each of 20 devices that send a beacon every 5 s (5.3.2) [bytes/s]."""
 LATEST_GONE_S = 2.0
 LEAST_GETS = 30
-"""Of either store: fewer are shown, but nothing is claimed about them."""
+"""Smallest number of gets of either store that is judged; smaller samples are only shown."""
 
 SETTINGS = (
     Setting(
@@ -123,7 +125,7 @@ FULL = LookupPlan(
     settle_s=5.0,
 )
 ON_RADIO = replace(FULL, put_rate=8.0)
-"""Fewer puts, as one of k = 20 is eighty frames on the shared channel."""
+"""Fewer puts, because a put with k = 20 takes eighty frames on the shared channel."""
 SMOKE = LookupPlan(
     period_s=0.4,
     departure_s=0.8,
@@ -138,20 +140,20 @@ _COLOURS = {NEARSIGHT: "#1f6f8b", KADEMLIA: "#c2571a"}
 _MARKERS = {NEARSIGHT: "o", KADEMLIA: "s"}
 _SHIFT = {NEARSIGHT: -0.15, KADEMLIA: 0.15}
 _PANELS = 2
-"""Side by side."""
+"""Panels side by side."""
 _LEAST_MS = 0.01
-"""The axis is logarithmic: a deviation as large as the mean ends at its edge."""
+"""Lower end of the logarithmic axis; an error bar as long as the mean ends there."""
 _ROOM = 20.0
 
 
 class Figure(Experiment):
-    """Presence of 20 devices, and how long a get takes in their store and in Kademlia."""
+    """Presence of 20 devices, and latency of gets in their store and in Kademlia."""
 
     name: ClassVar[str] = "fig6.15"
     source: ClassVar[str] = "Cachier dissertation, 6.8"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per setting and repetition."""
+        """One cell per setting and repetition."""
         return tuple(
             Cell(f"{setting.name}-{number}", {"setting": setting.name, "repetition": number})
             for setting in (SMOKE_SETTINGS if options.smoke else SETTINGS)
@@ -159,7 +161,7 @@ class Figure(Experiment):
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Measure both stores; a row per put, get, phase and observation of presence."""
+        """Measure both stores; one row per put, get, phase and observation of presence."""
         require_experiments(f"experiment run {self.name}", ("kademlia",))
         number = cell.parameters["repetition"]
         setting = next(one for one in (*SETTINGS, *SMOKE_SETTINGS) if one.name == cell.parameters["setting"])
@@ -192,19 +194,19 @@ class Figure(Experiment):
         return [{**head, **row} for row in measured]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``settings.<name>.<system>`` for lookups, ``presence`` for the rest."""
+        """``settings.<name>.<system>`` for lookups; ``presence`` for discovery and beacons."""
         return {
             "presence": presence_numbers(rows),
             "settings": numbers.nested(rows, ("setting",), setting_numbers),
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Presence, failed gets, and latencies over those of Kademlia."""
+        """Presence, failed gets, and latencies relative to those of Kademlia."""
         presence = summary["presence"]
         return (*(_presence_targets(presence) if presence else ()), *_lookup_targets(summary["settings"]))
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per setting and store."""
+        """One line per setting and store."""
         return table_of(
             {
                 "setting": setting["title"],
@@ -222,7 +224,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """The mean latency of each node's gets with its deviation, one panel per setting."""
+        """Draw the mean latency of each node's gets with its deviation, one panel per setting."""
         rows, settings = results.rows, results.metrics["settings"]
         by_setting = numbers.grouped(rows, "setting")
         lines = -(-len(settings) // _PANELS)
@@ -231,7 +233,7 @@ class Figure(Experiment):
         for axes, (setting, found) in zip(panels, settings.items(), strict=False):
             _draw_setting(axes, by_setting[setting], found)
         highest_ms = max(axes.dataLim.ymax for axes in panels[: len(settings)])
-        panels[0].set_ylim(_LEAST_MS, _ROOM * highest_ms)  # of all: they share the axis
+        panels[0].set_ylim(_LEAST_MS, _ROOM * highest_ms)  # applies to all panels, which share the axis
         for axes in panels[len(settings) :]:
             axes.set_visible(False)
         for axes in panels[::_PANELS]:

@@ -1,14 +1,15 @@
-"""Figure 6.3: which order of Markov model predicts a museum visitor's next exhibit (dissertation, 6.2.5.2).
+"""Figure 6.3: order of the Markov model that best predicts the next exhibit (dissertation, 6.2.5.2).
 
-80 % of the visitors teach the model, 20 % test it; consecutive duplicates are collapsed. At every step of a
-test visitor the model names the most probable next exhibits, and the real next one is among them or not.
-The model is the one of the edge: bare, as in the paper, where a history that nobody had predicts nothing;
-and with its prior on the lower orders, as the edge runs it.
+80 % of the visitors train the model, 20 % test it; consecutive duplicates are merged. At every step of a test
+visitor, the model predicts the most probable next exhibits. The step is a hit if the actual next exhibit is
+among them. The model is that of the edge in two variants: bare, as in the paper, where an unseen history
+predicts nothing; and with its prior from the lower orders, as used by the edge.
 
-Generated visitors are drawn anew for every repetition. They choose the next exhibit by where they stand, so
-that the first order predicts them best by construction: that says nothing about museums, and is no target.
-Real visitors (``--visits``) are. They are divided into fifths, again and again, and each fifth tests once;
-their logs are read raw, and without the flicker of sensors between neighbouring exhibits.
+Generated visitors are drawn anew for every repetition. They choose the next exhibit by their current
+position, so the first order predicts them best by construction. This result says nothing about museums and is
+no target. Targets apply to real visitors (``--visits``). These are divided into fifths several times, and
+each fifth is the test set once. Their logs are evaluated raw, and without the flicker of sensors between
+neighbouring exhibits.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.visits import read_visits_csv, sequences
 
 _LEAST_FLICKER = 4
-"""Entries of an alternation A B A B …; going back once, A B A, is what visitors do."""
+"""Shortest alternation A B A B … that counts as flicker; visitors do go back once, A B A."""
 GENERATED, RAW, STEADY = "generated", "real, raw", "real, without flicker"
 BARE, BACKOFF = "bare", "backoff"
 TOPS = (1, 3, 5, 8)
@@ -50,20 +51,20 @@ Walks = Sequence[Sequence[str]]
 
 
 class Figure(Experiment):
-    """How well Markov models of order 0 to 3 predict a visitor's next exhibit."""
+    """Accuracy of Markov models of order 0 to 3 in predicting a visitor's next exhibit."""
 
     name: ClassVar[str] = "fig6.3"
     source: ClassVar[str] = "Cachier dissertation, 6.2.5.2"
     takes_visits: ClassVar[bool] = True
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per kind of visitors and repetition."""
+        """One cell per kind of visitors and repetition."""
         repetitions = _SMOKE_REPETITIONS if options.smoke else _REPETITIONS
         traces = [GENERATED] if options.visits is None else [GENERATED, RAW, STEADY]
         return cells_of("{trace}-{number:02d}", trace=traces, number=range(repetitions))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Teach and test every model; one row per order, prior and m."""
+        """Train and test every model; one row per order, prior and m."""
         trace, number = cell.parameters["trace"], cell.parameters["number"]
         walks = _walks(trace, options, options.rng(self.name, "visitors", number))
         training, test = _split(walks, number % _FOLDS, options.rng(self.name, "split", number // _FOLDS))
@@ -81,7 +82,7 @@ class Figure(Experiment):
         return {"accuracy": numbers.nested(counted, ("trace", "prior", "order", "top"), _accuracy)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """The paper's findings on real visitors: the first order is best, and good; none without them."""
+        """The paper's findings on real visitors: the first order is best, and accurate; none without them."""
         found = summary["accuracy"]
         targets = [
             _first_order_is_best(trace, found[trace][BARE], top)
@@ -95,7 +96,7 @@ class Figure(Experiment):
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per kind of visitors, order and prior."""
+        """One line per kind of visitors, order and prior."""
         rows = [
             (
                 trace,
@@ -110,7 +111,7 @@ class Figure(Experiment):
         return ("visitors", "order", "prior", *(f"top {top}" for top in TOPS)), rows
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Bars for the bare model, marks for the one with a prior."""
+        """Draw bars for the bare model, and marks for the model with a prior."""
         found = results.metrics["accuracy"]
         tops = {GENERATED: (5, 8), RAW: TOPS, STEADY: TOPS}
         picture = drawing.new_picture(1.4 + 3.2 * len(found), 4.0)
@@ -143,7 +144,7 @@ _TITLES = {
 
 
 def accuracy(training: Walks, test: Walks, settings: MarkovSettings) -> tuple[int, dict[int, int]]:
-    """Steps of the test walks, and how many of them were among the first m predictions, by m."""
+    """Number of steps in the test walks, and number of hits among the first m predictions, by m."""
     objects = sorted({exhibit for walk in (*training, *test) for exhibit in walk})
     model = MarkovModel(objects, settings)
     for visitor, walk in enumerate(training):
@@ -172,12 +173,14 @@ def _walks(trace: str, options: RunOptions, rng: np.random.Generator) -> Walks:
 
 
 def without_flicker(walk: Sequence[str]) -> tuple[str, ...]:
-    """Replace every alternation A B A B … by A B: sensors of neighbouring exhibits, and a visitor who stands.
+    """Replace every alternation A B A B … by A B.
+
+    Such alternations come from sensors of neighbouring exhibits while a visitor stands between them.
 
     Parameters
     ----------
     walk : sequence of str
-        Exhibits in order, no two equal ones in a row.
+        Exhibits in order, without consecutive duplicates.
     """
     steady: list[str] = []
     at = 0
@@ -193,7 +196,7 @@ def without_flicker(walk: Sequence[str]) -> tuple[str, ...]:
 
 
 def _end_of_alternation(walk: Sequence[str], start: int) -> int:
-    """Index after the last entry that equals the one two before it, from ``start`` on."""
+    """Index after the last entry, from ``start`` on, that equals the entry two before it."""
     end = min(start + 2, len(walk))
     while end < len(walk) and walk[end] == walk[end - 2]:
         end += 1
@@ -201,7 +204,7 @@ def _end_of_alternation(walk: Sequence[str], start: int) -> int:
 
 
 def _split(walks: Walks, fold: int, rng: np.random.Generator) -> tuple[Walks, Walks]:
-    """Training and test: by visitor, 80 % and 20 %; the folds of one shuffle test every visitor once."""
+    """Training and test visitors, 80 % and 20 %; the folds of one shuffle test every visitor once."""
     shuffled = rng.permutation(len(walks)).tolist()
     test = frozenset(shuffled[fold::_FOLDS])
     training = [walk for index, walk in enumerate(walks) if index not in test]

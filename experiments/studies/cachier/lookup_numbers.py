@@ -26,7 +26,7 @@ ALL_GETS, OVER_NETWORK = "all gets", "over the network"
 
 
 def mean_per_node(rows: Iterable[StoredRow]) -> dict[str, tuple[float, float, int]]:
-    """Mean and deviation of the latency of each node's gets [ms], and their number, by node."""
+    """Mean and standard deviation of the latency of each node's gets [ms], and their number, by node."""
     groups = numbers.grouped((row for row in rows if row["kind"] == GET and row["outcome"] == OK), "node")
     found = {}
     for node in sorted(groups):
@@ -37,7 +37,7 @@ def mean_per_node(rows: Iterable[StoredRow]) -> dict[str, tuple[float, float, in
 
 
 def setting_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """Both stores in one setting, and how they compare in each repetition."""
+    """Numbers of both stores in one setting, and their ratios in each repetition."""
     systems = numbers.grouped(rows, "system")
     return {
         "title": rows[0]["title"],
@@ -57,7 +57,7 @@ def _read(rows: Iterable[StoredRow], reading: str = ALL_GETS) -> list[StoredRow]
 
 
 def _ratios(rows: Sequence[StoredRow], reading: str) -> list[dict[str, float]]:
-    """Our latencies over Kademlia's, of each repetition in which both answered some."""
+    """Our latencies over Kademlia's, for each repetition in which both have some."""
     found = []
     for one in numbers.nested(_read(rows, reading), ("repetition", "system"), _latencies).values():
         if all(name in one for name in SYSTEMS):
@@ -93,7 +93,7 @@ def _system(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _latencies(rows: Sequence[StoredRow]) -> dict[str, float]:
-    """Of what was asked, failed or not: a get that failed took its time as well."""
+    """Latencies of all requests; a failed get counts with the time until it failed."""
     values = numbers.values(rows, "ms")
     if not values:
         return {"count": 0}
@@ -106,7 +106,7 @@ def _latencies(rows: Sequence[StoredRow]) -> dict[str, float]:
 
 
 def _traffic(phase: Sequence[StoredRow], operations: int) -> dict[str, float]:
-    """Frames that all nodes sent in a phase, over its operations; beacons are among them."""
+    """Frames that all nodes sent in a phase, per operation; beacons are included."""
     return {
         "packets_each": round(sum(numbers.values(phase, "packets")) / max(1, operations), 2),
         "bytes_each": round(sum(numbers.values(phase, "bytes")) / max(1, operations), 1),
@@ -114,7 +114,7 @@ def _traffic(phase: Sequence[StoredRow], operations: int) -> dict[str, float]:
 
 
 def presence_numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """Of the settings in which it was measured."""
+    """Presence in the settings in which it was measured; empty if there is none."""
     measured = {row["setting"] for row in _of(rows, GONE)}
     chosen = [row for row in rows if row["setting"] in measured]
     if not chosen:

@@ -1,9 +1,9 @@
-"""Presence and lookups of many small devices: one measurement of figure 6.15, from first beacon to last get.
+"""Presence and lookups of many small devices: one measurement of figure 6.15, from start to last get.
 
-As in the dissertation (6.8) all devices discover each other and settle, store the keys of their traces, and
-then get the keys of their traces, each device its own one after another. The two stores are measured one
-after the other with the same nodes, keys, times and links, but processes of their own: with k = 2 pings of
-Kademlia may go on although nobody asks for anything, and must not disturb the other store.
+As in the dissertation (6.8), all devices first discover each other and settle. They store the keys of their
+traces, and then get the keys of their traces, each device one after another. The two stores are measured one
+after the other with the same nodes, keys, times and links, but in separate processes. With k = 2, Kademlia
+may continue to send pings without any requests, and these must not disturb the other store.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PUT_PHASE, GET_PHASE, CHANNEL = "put phase", "get phase", "channel"
 _START_MARGIN_S = 0.5
 _PRESENCE_TIMEOUT_PERIODS = 12.0
 _AT_ONCE = 20
-"""Nodes that are started at the same moment: more would compete for the cores of one machine."""
+"""Number of nodes that are started at the same time; more would compete for the cores of one machine."""
 _AT_ONCE_ON_RADIO = 5
-"""There every two of them share the time in which all connect with each other."""
+"""Fewer on the radio channel, which all pairs of nodes share while they connect to each other."""
 _TRACE_MARGIN_S = 120.0
 _COLUMNS: Mapping[str, str | int | float] = {
     "system": "",
@@ -50,68 +50,69 @@ _COLUMNS: Mapping[str, str | int | float] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is compared."""
+    """One setting of the comparison."""
 
     name: str
-    """Of its cells."""
+    """Name of its cells."""
     title: str
-    """For people."""
+    """Title in tables and pictures."""
     nodes: int
-    """Devices."""
+    """Number of devices."""
     kademlia: KademliaSettings
     """k and alpha."""
     replicas: int = 2
-    """Of each key in our store."""
+    """Number of replicas of each key in our store."""
     late: int = 0
-    """So many of them come after all keys were stored."""
+    """Number of devices that join after all keys were stored."""
     presence: bool = False
-    """Measure presence, too: silence, its traffic, and a killed node."""
+    """Whether to measure presence too: idle traffic, and detection of a killed node."""
     radio: RadioSettings | None = None
-    """Of the wireless channel that all share, instead of a switch; it loses frames, as set there, once all
-    devices have met."""
+    """Wireless channel that all devices share; None: a switch. The channel loses frames, as set here, only
+    after all devices have discovered each other."""
     others_keys: bool = False
-    """Every key is stored by one device, and asked for by others: as a device does that asks for what it
-    does not have."""
+    """Whether every key is stored by one device and requested by others, like devices that request what they
+    do not have."""
     repetitions: int = 1
-    """How often it is measured, each time with new requests."""
+    """Number of repetitions, each with new requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupPlan:
-    """How much is measured."""
+    """Size of the measurement."""
 
     period_s: float
     departure_s: float
-    """Of the beacons; and the dissertation's T."""
+    """Period of the beacons, and the dissertation's departure timeout T."""
     keys: int
-    """Objects that devices may ask for."""
+    """Number of objects that devices may request."""
     requests: int
-    """Gets of each device; popular keys may come again."""
+    """Gets of each device; popular keys may repeat."""
     put_rate: float
     get_rate: float
     """Puts, and gets, per second of all devices together."""
     idle_s: float
-    """How long nothing is done, to measure beacons alone."""
+    """Length of the idle phase, which measures beacons alone."""
     settle_s: float
-    """After devices came."""
+    """Waiting time after devices joined."""
 
 
 EXPONENT = 0.8
-"""Of Zipf's law, by which keys are asked for."""
+"""Exponent of Zipf's law, by which keys are requested."""
 VALUE_BYTES = 1024
 RATE_MBPS = 54.0
-"""Of each device's link."""
+"""Rate of each device's link."""
 Trace = Sequence[tuple[float, str]]
 
 
 def make_traces(
     plan: LookupPlan, nodes: int, rng: np.random.Generator, *, others_keys: bool = False
 ) -> tuple[list[Trace], list[Trace]]:
-    """What each device stores and gets: (second, key) each.
+    """Generate the traces of puts and gets of each device: (second, key) each.
 
     A device stores every key of its trace once, then gets them in the order of its trace. With
-    ``others_keys`` every key is stored once, and no device asks for a key that it stored. Devices are spread
-    over the seconds, and the rates are those of all together, so that more devices ask less often.
+    ``others_keys`` every key is stored once, and no device requests a key that it stored. Devices are spread
+    evenly over time. The rates are totals over all devices, so each device sends fewer requests if there are
+    more devices.
     """
     names = [f"object/{number:04d}" for number in range(plan.keys)]
     weights = np.arange(1, plan.keys + 1, dtype=float) ** -EXPONENT
@@ -127,7 +128,7 @@ def make_traces(
 
 
 def _spread(keys: Sequence[str], gap_s: float, rng: np.random.Generator) -> Trace:
-    """One key per gap, at a moment of it that is the device's own."""
+    """One key per gap, at a random phase that is fixed for the device."""
     phase_s = float(rng.random()) * gap_s
     return [(round(phase_s + number * gap_s, 4), key) for number, key in enumerate(keys)]
 
@@ -138,15 +139,15 @@ class LookupMeasurement:
     Parameters
     ----------
     folder : Path
-        For logs.
+        Folder for logs.
     setting : Setting
-        Who is there.
+        The devices and stores.
     plan : LookupPlan
-        How much is measured.
+        Size of the measurement.
     rng : numpy.random.Generator
         Draws the traces.
     seed : int
-        Of node ids.
+        Seed of the node ids.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class LookupMeasurement:
         return self._rows
 
     def _measure(self, system: str) -> None:
-        """One store, from the first beacon on; nothing of the other runs meanwhile."""
+        """Measure one store from the first beacon on; the other store is not running."""
         plan, setting = self._plan, self._setting
         presence = setting.presence and system == NEARSIGHT
         peers = PeerSettings(period_s=plan.period_s, departure_s=plan.departure_s, replicas=setting.replicas)
@@ -181,7 +182,7 @@ class LookupMeasurement:
             for start in range(0, len(early), step):
                 self._discover(system, group, early[start : start + step], early[: start + step])
             if presence:
-                time.sleep(plan.settle_s)  # connections are made, and it is agreed that nobody lacks anything
+                time.sleep(plan.settle_s)  # until all connections exist and replicas are synchronised
                 self._idle(group)
             self._settle(system, early)
             if group.radio is not None and setting.radio is not None:
@@ -204,7 +205,7 @@ class LookupMeasurement:
         time.sleep(self._plan.settle_s)
 
     def puts_of_early(self) -> list[Trace]:
-        """What those store who are there from the beginning, also for those who come late."""
+        """Puts of the devices that are present from the start, including those of later devices."""
         nodes = self._setting.nodes
         early, gap_s = nodes - self._setting.late, nodes / self._plan.put_rate
         stored: list[Trace] = []
@@ -225,7 +226,7 @@ class LookupMeasurement:
             self._note(system=system, kind=SEES_ALL, node=node.name, ms=round(1000 * (at_s - began_s), 3))
 
     def _idle(self, group: PeerGroup) -> None:
-        """Nothing but presence."""
+        """Measure the traffic of presence alone."""
         before = ask_all(group.nodes, {"do": "counters"})
         time.sleep(self._plan.idle_s)
         after = ask_all(group.nodes, {"do": "counters"})
@@ -242,7 +243,7 @@ class LookupMeasurement:
                 )
 
     def _phase(self, system: str, kind: str, nodes: Sequence[PeerHandle], traces: Sequence[Trace]) -> None:
-        """All devices put or get the keys of their traces."""
+        """Let all devices put or get the keys of their traces."""
         before = ask_all(nodes, {"do": "counters"})
         begin_s = time.monotonic() + _START_MARGIN_S
 
@@ -285,5 +286,5 @@ class LookupMeasurement:
 
 
 def _grown(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> dict[str, int]:
-    """By how much these counters grew."""
+    """Increase of the counters."""
     return {counter: after[name][counter] - count for counter, count in before[name].items()}

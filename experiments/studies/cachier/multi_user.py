@@ -1,13 +1,13 @@
-"""What bounded compute time and load balancing are worth when many ask one edge (dissertation, 3.5.1).
+"""Benefit of bounded compute time and load balancing for an edge with many users (dissertation, 3.5.1).
 
-One edge with one worker and the paper's classifier, a cloud 80 ms away over a link that is never full.
-Visitors show photos of 120 objects, each as likely as the others, at a steady rate that grows from stream to
-stream. With all 120 in its cache the edge is quick for one visitor, and too slow for many: they queue.
-``bounded`` keeps the cache so small that lookups keep up; ``load-balanced`` passes on at once what would have
-to wait.
+There are one edge with one worker and the paper's classifier, and a cloud 80 ms away over a link that is
+never saturated. Visitors show photos of 120 objects with equal probability, at a constant rate that increases
+from stream to stream. With all 120 objects in its cache the edge is fast for one visitor, but too slow for
+many, whose requests queue. ``bounded`` keeps the cache so small that lookups keep up. ``load-balanced``
+immediately forwards requests that would have to wait.
 
-Features are sent, so that the sender costs little. The first half of a stream lets the edge see the load; the
-second is measured.
+Features are sent, so that the sender needs little computation. The edge adapts to the load during the first
+half of a stream; the second half is measured.
 """
 
 from __future__ import annotations
@@ -53,32 +53,32 @@ NONE, BOUNDED, BALANCED = "none", "bounded", "load-balanced"
 METHODS = (NONE, BOUNDED, BALANCED)
 NETWORK = LinkShape(rtt_ms=80.0)
 LIGHT_LOAD = 0.1
-"""How much slower than without it a method may be where nobody queues."""
+"""Largest relative increase in latency by a method at light load, where no requests queue."""
 _TIMEOUT_S = 5.0
 _ASKS = RecognizerSettings(timeout_s=_TIMEOUT_S, max_pending=4096, prefetch=PrefetchSettings(enabled=False))
 _EDGE = "busy"
 Stream = tuple[Sequence[PlannedPhoto], Mapping[Path, Features]]
-"""When which photo is sent, and what was extracted from the photos."""
+"""Planned photos with their times, and the features that were extracted from each photo."""
 _COLOURS = {NONE: "#c2571a", BOUNDED: "#e0a33a", BALANCED: "#1f6f8b"}
 _NAMES = {NONE: "no method", BOUNDED: "bounded compute time", BALANCED: "load balancing"}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """Size of the measurement."""
 
     objects: int
-    """That visitors ask for."""
+    """Number of objects that visitors request."""
     rates: tuple[float, ...]
-    """Photos per second, rising."""
+    """Rates of the streams, ascending [photos/s]."""
     seconds: float
-    """Of each stream; the first half is not counted."""
+    """Length of each stream [s]; the first half is not counted."""
     repetitions: int
-    """With daemons started anew."""
+    """Number of repetitions, each with new daemons."""
     reports: int
-    """Requests per object that the edge has heard of before."""
+    """Number of earlier requests per object that the edge received."""
     profile: ProfileAmount
-    """The offline analysis."""
+    """Size of the offline analysis."""
 
 
 FULL = Plan(
@@ -109,12 +109,12 @@ class Figure(Experiment):
         self._profiles = EdgeProfiles()
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per repetition and method."""
+        """One cell per repetition and method."""
         repetitions = range((SMOKE if options.smoke else FULL).repetitions)
         return cells_of("{repetition}-{method}", repetition=repetitions, method=METHODS)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Send the streams, one after the other; one row per counted photo."""
+        """Send the streams one after the other; one row per counted photo."""
         plan = SMOKE if options.smoke else FULL
         method, number = cell.parameters["method"], cell.parameters["repetition"]
         museum = TaughtMuseum(options, museum_of(options))
@@ -157,7 +157,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Each method is worth it under load, and costs little where nobody queues."""
+        """Each method reduces latency under load, and costs little at light load."""
         methods = summary["methods"]
         lightest, heaviest = (pick(methods[NONE], key=float) for pick in (min, max))
         targets = []
@@ -176,7 +176,7 @@ class Figure(Experiment):
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per rate and method."""
+        """One line per rate and method."""
         return table_of(
             {
                 "photos/s": rate,
@@ -194,7 +194,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Latency, and what the edge answered, over the rate."""
+        """Draw latency, and share of the edge's answers, over the rate."""
         methods = results.metrics["methods"]
         picture = drawing.new_picture(10.5, 3.8)
         latency, by_edge = picture.subplots(1, 2, width_ratios=[1.4, 1])
@@ -221,7 +221,7 @@ class Figure(Experiment):
 
 
 def _measure(device: Recognizer, edge: WarmUp, stream: Stream, from_s: float) -> list[Row]:
-    """Send a stream; rows of the photos from a time on."""
+    """Send a stream; return rows of the photos from time ``from_s`` on."""
     plan, photos = stream
     sent = replay(plan, photos, device, Ledger(_EDGE, _EDGE), timeout_s=_TIMEOUT_S)
     cached = edge.cached_objects() or 0
@@ -231,7 +231,7 @@ def _measure(device: Recognizer, edge: WarmUp, stream: Stream, from_s: float) ->
 def _stream(
     photos: Mapping[str, Sequence[str]], rate: float, seconds: float, rng: np.random.Generator
 ) -> Stream:
-    """Photos of objects, all as likely, evenly spaced; extracted before: the sender shares the machine."""
+    """Photos of random objects at equal intervals; extracted before, as the sender shares the machine."""
     settings = RecognitionSettings()
     extractor = OrbExtractor(settings.fast_threshold)
     names, plan, extracted = list(photos), [], {}
@@ -245,7 +245,7 @@ def _stream(
 
 
 def _numbers(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    # Of all photos: those that failed count with the time until they did.
+    # Failed photos are included with the time until they failed.
     repetitions = numbers.grouped(rows, "repetition").values()
     return {
         **median_and_tail(numbers.values(group, "latency_ms") for group in repetitions),

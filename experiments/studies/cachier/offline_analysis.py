@@ -1,8 +1,8 @@
-"""The offline analysis of algorithms (dissertation, 3.3.1): measuring, numbers and panels.
+"""The offline analysis of algorithms (dissertation, 3.3.1): measurement, numbers and panels.
 
-All algorithms go through the same pipeline (ratio test, votes, verification) and differ in the search for
-nearest neighbours alone. They get the same random subsets and the same photos. Times are CPU times of one
-thread, after extraction. `fig3_4` shows it; `feature_tradeoff` measures devices in the same way.
+All algorithms use the same pipeline (ratio test, votes, verification) and differ only in the search for
+nearest neighbours. They get the same random subsets and the same photos. Times are CPU times of one thread,
+after extraction. `fig3_4` shows the results; `feature_tradeoff` measures devices in the same way.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ TITLES = {
     EXACT: "exact (FAISS)",
     OURS: "default (multihash)",
 }
-"""How the algorithms are called in pictures and tables."""
+"""Names of the algorithms in pictures and tables."""
 
 QUANTITIES = ("lookup_ms", "recall", "precision")
 _SUBSETS, _SMOKE_SUBSETS = 8, 2
 _RELEVANT, _NOISE, _SMOKE_QUERIES = 20, 100, 4
 _PARTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
 _BRUTE_FORCE_UP_TO = 50
-"""Beyond, brute force alone would take longer than all the others; its f(k) is a straight line."""
+"""Largest size for brute force; beyond, it would take longer than all others, and its f(k) is a straight
+line."""
 
 
 _TINY = 1e-9
 _APART = 0.006
-"""How far curves of recall and precision are set apart, in widths of a panel: several often agree."""
+"""Horizontal distance between curves of recall and precision, in panel widths; several often coincide."""
 _LOWEST = 0.5
 
 
@@ -63,11 +64,11 @@ class OfflineAnalysis(Experiment):
         self._prepared: PreparedData | None = None
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """Subset by subset: a machine that is busy for a while slows all algorithms alike."""
+        """One cell per subset and algorithm, subset by subset: a busy period slows all algorithms equally."""
         return cells_of("{subset:02d}-{backend}", subset=range(subsets_of(options)), backend=BACKENDS)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """One algorithm on a random subset of each size; one row per size."""
+        """Measure one algorithm on a random subset of each size; one row per size."""
         backend, subset = cell.parameters["backend"], cell.parameters["subset"]
         settings = RecognitionSettings(backend=backend)
         if self._prepared is None:
@@ -85,24 +86,27 @@ class OfflineAnalysis(Experiment):
 
 
 def slope_ratio(summary: Mapping[str, Any]) -> float:
-    """Slope of f per object of the default, over that of FLANN's LSH."""
+    """Slope of f per object of the default backend, over that of FLANN's LSH."""
     slopes = {name: one["lookup_ms"]["b"] for name, one in summary["algorithms"].items()}
     return float(slopes[OURS] / max(slopes[LSH], _TINY))
 
 
 def line(fit: Mapping[str, float], digits: int) -> str:
-    """The line a + b k, for a person."""
+    """Format the line a + b k."""
     sign = "-" if fit["b"] < 0 else "+"
     return f"{fit['a']:.2f} {sign} {abs(fit['b']):.{digits}f} k"
 
 
 def subsets_of(options: RunOptions) -> int:
-    """Random subsets per cache size; 8 as in the dissertation."""
+    """Number of random subsets per cache size; 8 as in the dissertation."""
     return _SMOKE_SUBSETS if options.smoke else _SUBSETS
 
 
 def subset_plan(options: RunOptions, purpose: str, subset: int, sizes: Sequence[int]) -> ProfilingPlan:
-    """One random subset of each size; the same objects and photos for all that share purpose and subset."""
+    """Plan one random subset of each size.
+
+    The objects and photos are the same for all plans with equal ``purpose`` and ``subset``.
+    """
     return ProfilingPlan(
         tuple(sizes),
         subsets=1,
@@ -120,7 +124,7 @@ def _sizes(objects: int, backend: str) -> tuple[int, ...]:
 
 
 def subset_row(row: StoredRow) -> SubsetRow:
-    """A row as it was measured."""
+    """Parse a stored row."""
     return SubsetRow(
         k=int(row["k"]),
         subset=int(row["subset"]),
@@ -140,12 +144,12 @@ def _algorithm(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def straight_line(rows: Sequence[SubsetRow], name: str) -> dict[str, float]:
-    """The line a + b k over all rows, b's spread between subsets, and the degree that validation picks.
+    """Fit a + b k to all rows, with b's spread between subsets and the degree chosen by validation.
 
     Parameters
     ----------
     rows : sequence of SubsetRow
-        Of one algorithm.
+        Rows of one algorithm.
     name : str
         One of `QUANTITIES`.
     """
@@ -182,7 +186,7 @@ class Series:
     label: str
     colour: str
     marker: str
-    """How it looks, the same in all pictures."""
+    """Its style, the same in all pictures."""
     points: Sequence[Mapping[str, float]]
     """``k``, and mean and deviation of each quantity: ``recall``, ``recall_std`` and so on."""
 
@@ -190,18 +194,18 @@ class Series:
 def draw_analysis(
     series: Sequence[Series], time: str, label: str, text: str, *, logarithmic: bool
 ) -> drawing.Picture:
-    """Time, recall and precision over k, with a caption.
+    """Draw time, recall and precision over k, with a caption.
 
     Parameters
     ----------
     series : sequence of Series
         The curves.
     time, label : str
-        Name of the time in the points, and of its axis.
+        Name of the time in the points, and label of its axis.
     text : str
-        How it was measured.
+        Description of the measurement, for the caption.
     logarithmic : bool
-        Of the time: where times differ by orders of magnitude.
+        Whether the axis of the time is logarithmic, for times that differ by orders of magnitude.
     """
     picture = drawing.new_picture(10.5, 3.9)
     latency, recall, precision = picture.subplots(1, 3)
@@ -222,7 +226,7 @@ def draw_analysis(
 
 
 def _draw(axes: Axes, series: Sequence[Series], quantity: str) -> None:
-    """Mean and deviation over the subsets of each size; no share is drawn above 1."""
+    """Draw mean and deviation over the subsets of each size; error bars of shares end at 1."""
     widest = max(point["k"] for one in series for point in one.points)
     for place, one in enumerate(series):
         is_share = quantity in {"recall", "precision"}

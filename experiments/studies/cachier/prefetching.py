@@ -1,13 +1,13 @@
-"""Device prefetching and adaptive feature extraction against edge cache and cloud (dissertation, chapter 6).
+"""Device prefetching and adaptive extraction against edge cache and cloud (dissertation, chapter 6).
 
-Visitors walk, every device sends one photo per second while its visitor looks at something, and all requests
-of a repetition are the same for all configurations: only cloud; edge cache; prefetching with 600 features per
-photo; prefetching that chooses the number of features. The building reaches the cloud over the Medium network
-of table 6.3; devices reach the edge directly.
+Visitors walk through a museum. Every device sends one photo per second while its visitor looks at an exhibit.
+All requests of a repetition are the same for all configurations: only cloud; edge cache; prefetching with 600
+features per photo; prefetching with an adaptive number of features. The building reaches the cloud over the
+Medium network of table 6.3. Devices reach the edge directly.
 
-As in the paper (6.2.7) the edge knows the visitors of before: four fifths of them teach it, over its own
-Prediction service and before time counts, and devices follow some of the others. Devices know the offline
-analysis of this machine; they start with nothing.
+As in the paper (6.2.7), the edge has the history of earlier visitors: four fifths of the visitors teach it
+through its Prediction service before the measurement. Some of the others have devices. Devices have the
+offline analysis of this machine, and start with an empty cache.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ FIXED_FEATURES = 600
 ON_DEVICE = 0.6
 TENTH = 0.1
 TOGETHER = "+"
-"""A smoke run plays all configurations side by side."""
+"""Separator of configurations that are played at the same time, as in a smoke run."""
 _REAL_EXHIBITS = 60
-"""Enough for a smoke run with the museums whose visitors were logged."""
+"""Number of exhibits, sufficient for a smoke run with the museums whose visitors were logged."""
 _NAMES = {
     ONLY_CLOUD: "only cloud",
     EDGE_CACHE: "edge cache",
@@ -82,20 +82,20 @@ _LEAST_LABEL = 3.5
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """Size of the measurement."""
 
     museum: MuseumSettings
-    """The cloud's catalogue, and photos."""
+    """Museum of the cloud's catalogue and the photos."""
     walks: Walks
     """Generated visits."""
     following: Following
-    """The devices."""
+    """Number of devices, length of the replay, and share of unknown photos."""
     repetitions: int
-    """Each with other visitors."""
+    """Number of repetitions, each with other visitors."""
     feature_counts: tuple[int, ...]
-    """That devices choose from."""
+    """Numbers of features that devices choose from."""
     profile: ProfileAmount
-    """The offline analyses."""
+    """Size of the offline analyses."""
 
     @classmethod
     def of(cls, options: RunOptions) -> Plan:
@@ -106,7 +106,7 @@ class Plan:
         return replace(plan, museum=replace(plan.museum, seed=options.seed))
 
     def profiles(self, museum: TaughtMuseum, name: str) -> Profiles:
-        """The offline analyses of this machine, for the experiment of this name."""
+        """Make the offline analyses of this machine for the experiment of this name."""
         folder = museum.testbed(name)
         return measure_profiles(museum.dataset, self.feature_counts, self.profile, self.museum.seed, folder)
 
@@ -141,7 +141,7 @@ class Figure(Experiment):
         self._profiles: Profiles | None = None
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per repetition, kind of visitors and configuration."""
+        """One cell per repetition, kind of visitors and configuration."""
         traces = [GENERATED] if options.visits is None else [GENERATED, REAL]
         together = [TOGETHER.join(CONFIGURATIONS)]
         return tuple(
@@ -175,13 +175,13 @@ class Figure(Experiment):
         return {"traces": numbers.nested(rows, ("trace", "tiers"), _configuration)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Prefetching against only-cloud, and adaptive against fixed extraction."""
+        """Prefetching relative to only cloud, and adaptive relative to fixed extraction."""
         return tuple(
             target for trace, found in summary["traces"].items() for target in _targets(trace, found)
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per kind of visitors and configuration."""
+        """One line per kind of visitors and configuration."""
         return table_of(
             {
                 "visitors": trace,
@@ -198,7 +198,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Latencies and who answered, a row of panels per kind of visitors."""
+        """Draw latencies and shares of the answering tiers, one row of panels per kind of visitors."""
         found = results.metrics["traces"]
         latencies = numbers.nested(results.rows, ("trace", "tiers"), latencies_ms)
         picture = drawing.new_picture(10.5, 0.6 + 3.6 * len(found))

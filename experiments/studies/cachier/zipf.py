@@ -1,4 +1,4 @@
-"""Requests that follow Zipf's law over a catalogue with as little chance as possible."""
+"""Requests that follow Zipf's law over a catalogue with minimal random variation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _EARLIER_DEVICES = 64
 
 
 def systematic_ranks(shares: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Ranks, from 0, of so many requests in random order, (count,).
+    """Draw ranks, from 0, of ``count`` requests in random order, (count,).
 
-    Sampled systematically: the number of requests for the first k objects is that of the distribution to
-    within one, for every k. Independent draws of as many requests would make hit ratios wander by chance.
+    Systematic sampling: for every k, the number of requests for the first k objects differs from its expected
+    value by at most one. With independent draws, hit ratios would vary by chance.
     """
     quantiles = (np.arange(count) + rng.random()) / count
     ranks = np.searchsorted(np.cumsum(shares), quantiles).clip(max=len(shares) - 1)
@@ -28,12 +28,12 @@ def systematic_ranks(shares: NDArray[np.float64], count: int, rng: np.random.Gen
 
 
 class ZipfVisitors:
-    """Visitors whose requests follow Zipf's law; which object has which rank is chance.
+    """Visitors whose requests follow Zipf's law; objects are assigned to ranks at random.
 
     Parameters
     ----------
     dataset : Dataset
-        Objects and photos of them.
+        Objects and their photos.
     rng : Generator
         Draws the ranks.
     """
@@ -51,7 +51,7 @@ class ZipfVisitors:
         ]
 
     def asks(self, count: int, rng: np.random.Generator) -> list[Ask]:
-        """Photos to show now."""
+        """Draw photos for new requests."""
         asks = []
         for rank in systematic_ranks(self._shares, count, rng):
             object_id = self._objects[rank]

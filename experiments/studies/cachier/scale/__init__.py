@@ -1,4 +1,4 @@
-"""The evaluation of scale (dissertation, chapter 6): operating points, sessions there, their numbers.
+"""The evaluation of scale (dissertation, chapter 6): operating points, sessions and their metrics.
 
 May import twin, testbed, rig and what these may import.
 """

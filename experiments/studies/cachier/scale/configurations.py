@@ -41,4 +41,4 @@ COLOURS: Mapping[str, str] = MappingProxyType(
     }
 )
 ORDER = tuple(name for name in NAMES if name in CONFIGURATIONS)
-"""Each adds something to the one before."""
+"""Each configuration adds a feature to the one before."""

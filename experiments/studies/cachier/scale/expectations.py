@@ -1,12 +1,12 @@
-"""Table 6.4 as targets: what grows with which variable, and what stays flat.
+"""Table 6.4 as targets: which latency grows with which variable, and which stays flat.
 
 *Grows*: the median p50 at the heavy end of the variable is at least 1.5 times that at its light end. *Flat*:
-the largest median p50 over the variable is at most 1.3 times the least, and where there is an edge at most
-1 % of the photos are without an answer at any value. In the world of the dissertation's own costs, its bounds
-in milliseconds are targets, too, but for two that tell how fast its cloud is: see `cost_model.paper_costs`.
+the largest median p50 over the variable is at most 1.3 times the smallest; where there is an edge, at most 1
+% of the photos may be without an answer at any value. With the dissertation's own costs, its bounds in
+milliseconds are targets too, except two that depend on the speed of its cloud: see `cost_model.paper_costs`.
 
-Where a target is missed, the reason stands beside it: found out by looking at the rows, and shown by the
-numbers after it.
+Where a target is missed, the note gives the reason, which was found by analysing the rows, and the numbers
+that show it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GROWS_FROM, FLAT_TO = 1.5, 1.3
 MOST_UNANSWERED = 0.01
 GROWS, FLAT = "grows", "flat"
 COLUMNS = (ONLY_CLOUD, EDGE, FULL)
-"""Of table 6.4: only cloud, edge cache, device cache."""
+"""Columns of table 6.4: only cloud, edge cache, device cache."""
 
 EXPECTED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -83,7 +83,7 @@ _BOUNDS = (
 
 
 _CLOUD_TAKES_MS = 5_000.0
-"""Only cloud, on every network."""
+"""Smallest p50 of only cloud, on every network [ms]."""
 
 _AS_THE_EDGE = (
     "a Nexus 7 computes six times as long as the edge, so that the full system leaves nearly all photos to "
@@ -130,13 +130,14 @@ _REASONS: Mapping[tuple[str, str, str], str] = MappingProxyType(
         ): "where misses cost more, the edge holds more objects and searches them longer",
     }
 )
-"""By costs or, where daemons are real, the testbed; variable; and configuration."""
+"""Reasons by costs (or the testbed, where daemons are real), variable and configuration."""
 
 
 def targets_of(summary: Mapping[str, Any]) -> tuple[Target, ...]:
     """Targets of one variable, from `ScaleFigure.metrics`.
 
-    Why one is missed is known of whole runs; of a smoke run only where its time goes.
+    Reasons for missed targets are known for full runs. For a smoke run, the note has only the parts of the
+    latency.
     """
     variable, values = summary["variable"], summary["values"]
     world = "" if summary["smoke"] else summary["costs"] or summary["on"]
@@ -162,7 +163,7 @@ def growth(variable: str, tiers: str, values: Mapping[str, Any]) -> float:
 
 
 def spread(tiers: str, values: Mapping[str, Any]) -> float:
-    """Largest p50 over a variable, over the least."""
+    """Largest p50 over a variable, divided by the smallest."""
     medians = _medians(tiers, values)
     return max(medians) / min(medians)
 
@@ -223,7 +224,7 @@ def _medians(tiers: str, values: Mapping[str, Any]) -> list[float]:
 
 
 def _note(variable: str, tiers: str, values: Mapping[str, Any]) -> str:
-    """Where the time goes at both ends of a variable, and how busy the machines are: that explains a miss."""
+    """Parts of the latency at both ends of a variable, and utilisation of the machines."""
     ends = dict.fromkeys([*values][:1] + [*values][-1:])
     return "; ".join(_at(variable, value, values[value][tiers]) for value in ends)
 

@@ -1,8 +1,9 @@
-"""The machines of a twin: what everything costs there, how many cores they have, what photos are like.
+"""The machines of a twin: costs, number of cores, and properties of the photos.
 
-Three worlds. *measured*: the costs of this machine, fitted to its testbed by ``twin-validation``; edge and
-cloud are as fast as this machine and have the cores of table 6.1, devices are Nexus 7. *testbed*: the same
-costs, and all processes on this one machine, as on the testbed. *paper*: the dissertation's own polynomials.
+There are three sets. *measured*: the costs of this machine, fitted to its testbed by ``twin-validation``;
+edge and cloud are as fast as this machine and have the cores of table 6.1, devices are Nexus 7. *testbed*:
+the same costs with all processes on one machine, as on the testbed. *paper*: the dissertation's own
+polynomials.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ if TYPE_CHECKING:
     from nearsight.experiments.datasets.dataset import Dataset
 
 NEXUS_7 = 311 / 51.14
-"""How much longer a Nexus 7 takes than the dissertation's PC: both extract features (tables 4.1 and 3.2)."""
+"""Time of a Nexus 7 over that of the dissertation's PC, for feature extraction (tables 4.1 and 3.2)."""
 HARDWARE = Hardware(device_slowness=NEXUS_7)
 """Table 6.1."""
 _EDGE_WORKERS = 2
 """The daemon's default."""
 _PAPER_QUEUE_S = 5.0
-"""The dissertation drops what was queued for longer (6.3). It names no deadline of devices: twice that is as
-good as none."""
+"""The dissertation drops requests that were queued for longer (6.3). It states no timeout of devices; twice
+this value has the same effect as none."""
 
 _AMOUNT = ProfileAmount((1, 8, 33, 66, 132, 264, 400), subsets=4, queries=12)
 
@@ -60,33 +61,33 @@ M = TypeVar("M", CostModel, PhotoKind)
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Machines, what everything costs on them, and photos."""
+    """Machines, their costs, and photos."""
 
     costs: CostModel
     hardware: Hardware
     photos: PhotoKind
     origin: str
-    """Where the costs are from, in words."""
+    """Origin of the costs, in words."""
     queue_timeout_s: float = ServerSettings().queue_timeout_s
-    """How long requests may wait at a tier."""
+    """Queue timeout of the tiers [s]."""
     timeout_s: float = RecognizerSettings().timeout_s
-    """How long devices wait for an answer."""
+    """Timeout of the devices [s]."""
 
     @property
     def mark(self) -> str:
-        """Identifies the costs: results with different costs are never mixed."""
+        """Identifies the costs, so that results with different costs are not mixed."""
         waits = f"{self.queue_timeout_s} {self.timeout_s}"
         world = f"{self.costs.model_dump_json()} {self.hardware} {self.photos.model_dump_json()} {waits}"
         return xxhash.xxh64_hexdigest(world.encode())
 
 
 def machines_of(options: RunOptions) -> Machines:
-    """The machines of a run.
+    """Return the machines of a run.
 
     Raises
     ------
     NotFound
-        If costs of this machine are wanted, and were not measured; see `measure_machines`.
+        If costs of this machine are requested and were not measured; see `measure_machines`.
     """
     if options.costs == PAPER:
         return paper_machines()
@@ -101,11 +102,12 @@ def machines_of(options: RunOptions) -> Machines:
 
 
 def paper_machines() -> Machines:
-    """The dissertation's machines.
+    """Return the dissertation's machines.
 
-    Its photos differ in recall and size, but all are looked up in the times of its tables. It prints no
-    spread, and that of our photos does not apply: our lookups verify candidates, few for a clear photo and
-    all for one that is not there, while its classifier compares with the descriptors of all objects.
+    Its photos differ only in recall and size; all lookups take the times of its tables. The dissertation
+    prints no spread of these times, and the spread of our photos does not apply. Our lookups verify
+    candidates: few for a clear photo, all for an absent object. Its classifier compares with the descriptors
+    of all objects.
     """
     costs = paper_costs()
     kind = PhotoKind.of(costs)
@@ -131,14 +133,14 @@ def paper_machines() -> Machines:
 
 
 def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
-    """Measure what `machines_of` needs and does not find.
+    """Measure what `machines_of` needs if it was not measured before.
 
     Parameters
     ----------
     options : RunOptions
-        Where museums and measurements are kept.
+        Folder of museums and measurements, and seed.
     say : callable
-        Called with what is measured now: it takes minutes.
+        Called with a description of the current measurement, which takes minutes.
     """
     if options.costs == PAPER or options.smoke:
         return
@@ -153,7 +155,7 @@ def measure_machines(options: RunOptions, say: Callable[[str], None]) -> None:
 
 
 def _read(kind: type[M], path: Path) -> M | None:
-    """A measurement; None if there is none, or none that this version can use: it is measured anew then."""
+    """Load a measurement; None if it is absent or unusable in this version, so that it must be repeated."""
     try:
         return kind.load(path)
     except (NotFound, CorruptStore):
@@ -161,10 +163,11 @@ def _read(kind: type[M], path: Path) -> M | None:
 
 
 def widened(fitted: CostModel, wide: CacheProfile) -> CostModel:
-    """Costs that are fitted where few objects were profiled, with a profile of many.
+    """Extend costs that were fitted with profiles of few objects by a profile of many objects.
 
-    The fit says what a lookup takes among the objects of an edge and of the whole catalogue; the profile says
-    how it grows between them and beyond. So the edge's f(132) and the cloud's f(400) stay what they were.
+    The fit gives the time of a lookup among the objects of an edge and of the whole catalogue. The profile
+    gives its growth between these and beyond. The edge's f(132) and the cloud's f(400) therefore stay
+    unchanged.
     """
     if fitted.edge.largest_k >= wide.largest_k:
         return fitted
@@ -199,7 +202,7 @@ class _Measuring:
         return dataset_of(self._options, replace(MUSEUM, seed=self._options.seed))
 
     def costs(self, fitted: Path) -> CostModel:
-        """As twin-validation fitted them, if it was run here; else from profiles alone."""
+        """Costs fitted by twin-validation, if it was run on this machine; else from profiles alone."""
         try:
             costs = CostModel.load(fitted)
         except (NotFound, CorruptStore) as error:
@@ -224,7 +227,7 @@ class _Measuring:
         )
 
     def photos(self, costs: CostModel) -> PhotoKind:
-        """A sample of the museum's photos."""
+        """Measure a sample of the museum's photos."""
         return measure_kind(self._dataset, costs, self._options.seed, self._say)
 
 

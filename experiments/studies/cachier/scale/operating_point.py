@@ -1,8 +1,8 @@
-"""Where the system is measured, and how long: the four variables of section 6.2.1 around the baseline.
+"""Operating points and length of the measurements: the four variables of section 6.2.1 and the baseline.
 
 One variable changes at a time; the others stay at the baseline. The dissertation's figures do not print the
-values that it took; those here span the bounds of its table 6.4, and go on beyond them where our faster
-classifier only then comes to its limits.
+values of their axes. The values here span the bounds of its table 6.4, and exceed them where our faster
+classifier reaches its limits only later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BASELINE_NETWORK = "baseline"
 NETWORKS: Mapping[str, LinkShape] = MappingProxyType(
     {**TABLE_6_3, BASELINE_NETWORK: LinkShape(rtt_ms=30.0, up_mbps=15.0, down_mbps=15.0)}
 )
-"""Table 6.3, slowest first, and the network of table 6.2."""
+"""Networks of table 6.3, slowest first, and the network of table 6.2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class OperatingPoint:
     """One setting of all variables."""
 
     visitors: int = 5
-    """Devices, each of which sends a photo per second while its visitor looks at something."""
+    """Number of devices; each sends a photo per second while its visitor looks at an exhibit."""
     sections: int = 3
-    """Rooms of 44 exhibits that one edge serves (6.2.5.1)."""
+    """Number of rooms with 44 exhibits that one edge serves (6.2.5.1)."""
     classes: int = 500
-    """Objects in the cloud's catalogue; at least those of the sections."""
+    """Number of objects in the cloud's catalogue; at least those of the sections."""
     network: str = BASELINE_NETWORK
-    """Between edge and cloud, a name in `NETWORKS`."""
+    """Link between edge and cloud, a key of `NETWORKS`."""
 
     def __post_init__(self) -> None:
         if min(self.visitors, self.sections) < 1:
@@ -58,7 +58,7 @@ class OperatingPoint:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """The point of a cell's parameters or of a stored row."""
+        """Return the point of a cell's parameters or of a stored row."""
         visitors, sections, classes = (int(values[name]) for name in (VISITORS, SECTIONS, CLASSES))
         return cls(visitors, sections, classes, str(values[NETWORK]))
 
@@ -68,17 +68,17 @@ class OperatingPoint:
 
     @property
     def objects(self) -> int:
-        """Exhibits in the area of the edge."""
+        """Number of exhibits in the area of the edge."""
         return self.sections * EXHIBITS_PER_SECTION
 
     @property
     def link(self) -> LinkShape:
-        """The network between edge and cloud."""
+        """Link between edge and cloud."""
         return NETWORKS[self.network]
 
     @property
     def key(self) -> str:
-        """Names it in file names, such as "v5-s3-c500-baseline"."""
+        """Name of the point for file names, such as "v5-s3-c500-baseline"."""
         return f"v{self.visitors}-s{self.sections}-c{self.classes}-{self.network}"
 
 
@@ -100,16 +100,16 @@ VARIABLES: Mapping[str, tuple[OperatingPoint, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much is measured."""
+    """Size of the measurement."""
 
     runs: int
-    """Each with other traces."""
+    """Number of runs, each with other traces."""
     seconds: float
-    """How long visitors are followed."""
+    """Length of the replay [s]."""
     processes: int = 1
-    """Cells at a time."""
+    """Number of cells that run at a time."""
     crowd: int = 180
-    """Visitors that there are walks of; as of the real traces (6.2.5)."""
+    """Number of visitors with generated walks; as in the real traces (6.2.5)."""
 
 
 _RUNS = 4
@@ -121,16 +121,16 @@ _ON_TESTBED = {
     CLASSES: (150, 500, 1000),
     NETWORK: ("Slow", "baseline", "SuperFast"),
 }
-"""Everything runs in real time there, and all processes share one machine."""
+"""Fewer points on the testbed: it runs in real time, and all processes share one machine."""
 _PAPER_DEVICES, _PAPER_OBJECTS = 10, 800
-"""The dissertation had no more (6.2.6; 3.3.1), and with its costs everything breaks down beyond."""
+"""Limits of the dissertation's evaluation (6.2.6; 3.3.1); with its costs, larger systems are overloaded."""
 _SMOKE_CROWD = 40
 _SMOKE = replace(BASELINE, visitors=2, sections=1, classes=50)
 _SMOKE_VALUES = {VISITORS: (1, 2), SECTIONS: (1,), CLASSES: (50,), NETWORK: ("Slow", "SuperFast")}
 
 
 def amount_of(options: RunOptions) -> Amount:
-    """Of a run."""
+    """Size of the measurement of a run."""
     if options.smoke:
         return Amount(1, 6.0, crowd=_SMOKE_CROWD)
     runs = options.runs or _RUNS

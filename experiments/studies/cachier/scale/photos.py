@@ -1,13 +1,13 @@
-"""The visitors' photos: how hard they are to recognise, how large, how long a look takes.
+"""The visitors' photos: recognition difficulty, size, and duration of lookups.
 
-Measured photos are a sample, from which whole photos are drawn. Where there is none, in the dissertation's
-world and in smoke runs, photos differ in recall and size alone.
+Measured photos form a sample from which whole photos are drawn. Without a sample, that is with the
+dissertation's costs and in smoke runs, photos differ only in recall and size.
 
-The sample is measured on the photos of a museum. All are looked at once, among all objects: that is enough to
-know what share is recognised. How long looks take is measured several times over, among the objects that an
-edge and its devices would hold, on photos of one exhibition: of each class of hardness some, with weights
-that give each class its share among all. Without the weights, the few photos that nobody recognises would be
-too few, or too many, and they make the 95th percentile.
+The sample is measured on the photos of a museum. Each photo is looked up once among all objects, which is
+enough to determine recall. The duration of lookups is measured several times, among the objects that an edge
+and its devices would hold, with photos of one exhibition. Some photos of each difficulty class are measured;
+weights give each class its share of all photos. Without the weights, the few photos that no tier recognises
+would be under- or overrepresented, and these determine the 95th percentile.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from nearsight.experiments.twin.photo_book import Usual
 
 PHOTOS_VERSION = 3
-"""1 had no sample; in 2, efforts were over the polynomials of profiles."""
+"""Version 1 had no sample; in version 2, efforts were relative to the polynomials of profiles."""
 _PROFILED_AT = 16
 _SECOND_LOOK = 0.995
 _MUSEUM_BYTES = (27_000.0, 0.4)
 EDGE_OBJECTS = 132
-"""In the edge's cache at the baseline (table 6.2)."""
+"""Number of objects in the edge's cache at the baseline (table 6.2)."""
 _MOST_OF_A_CLASS = 80
 _STRANGERS = 20
-"""Photos of what is in no catalogue."""
+"""Number of photos of objects that are in no catalogue."""
 
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class PhotoKind(VersionedFile):
-    """How hard the visitors' photos are to recognise, and how large they are."""
+    """Recognition difficulty and sizes of the visitors' photos."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
@@ -53,21 +53,21 @@ class PhotoKind(VersionedFile):
 
     version: int = PHOTOS_VERSION
     recall: tuple[tuple[int, float], ...]
-    """(features, recall) at first look, the fewest first; the last: what edges and clouds extract."""
+    """(features, recall) at the first look, ascending; the last entry is what edges and clouds extract."""
     second_look: float
     """Recall of the cloud."""
     median_bytes: float
-    """Size of a file."""
+    """Median size of a file [bytes]."""
     spread: float
     """Standard deviation of the logarithm of sizes."""
     sample: tuple[tuple[Weight, TwinPhoto], ...] = ()
-    """(weight, photo), measured and drawn as they are; empty: photos follow from the numbers above."""
+    """(weight, photo): measured photos to draw from; empty: photos are generated from the numbers above."""
     measured_over: str = ""
-    """Over which costs the efforts in ``sample`` are; see `mark_of`."""
+    """Identifies the costs to which the efforts in ``sample`` are relative; see `mark_of`."""
 
     @classmethod
     def of(cls, costs: CostModel) -> Self:
-        """As the profiles say; sizes and the second look are those of the generated museum."""
+        """Derive recall from the profiles; sizes and the second look are those of the generated museum."""
         found = [
             (profile.query_features, float(profile.curves(_PROFILED_AT).recall[-1]))
             for profile in costs.device.profiles
@@ -83,31 +83,31 @@ class PhotoKind(VersionedFile):
         )
 
     def source(self, rng: np.random.Generator) -> PhotoSource:
-        """Draws such photos."""
+        """Return a source that draws such photos."""
         if self.sample:
             return SampledPhotos(self.sample, rng)
         return PhotoMaker(self.recall, self.second_look, (self.median_bytes, self.spread), rng)
 
 
 def mark_of(costs: CostModel) -> str:
-    """Identifies the profiles that efforts are relative to."""
+    """Identify the profiles to which efforts are relative."""
     profiles = costs.edge.model_dump_json() + costs.device.model_dump_json()
     return xxhash.xxh64_hexdigest(profiles.encode())
 
 
 def measure_kind(dataset: Dataset, costs: CostModel, seed: int, say: Callable[[str], None]) -> PhotoKind:
-    """How hard the photos of a data set are, looked at with the real pipeline.
+    """Measure the difficulty of a data set's photos with the real recognition pipeline.
 
     Parameters
     ----------
     dataset : Dataset
-        Models are trained from its references, its queries are the photos.
+        Models are trained from its references; its queries are the photos.
     costs : CostModel
-        What looks usually take; efforts are over that.
+        Usual durations of lookups; efforts are relative to them.
     seed : int
-        Of the exhibition.
+        Seed of the choice of the exhibition.
     say : callable
-        Called with what is measured now: it takes minutes.
+        Called with a description of the current measurement, which takes minutes.
     """
     from nearsight.common.recognition.settings import RecognitionSettings  # noqa: PLC0415
     from nearsight.experiments.datasets.training import train_all  # noqa: PLC0415
@@ -145,7 +145,7 @@ def measure_kind(dataset: Dataset, costs: CostModel, seed: int, say: Callable[[s
 
 
 def chosen_of(seen: Mapping[Path, TwinPhoto], rng: np.random.Generator) -> list[Path]:
-    """Of each class of hardness all photos, or some if there are many."""
+    """Choose all photos of each difficulty class, or a random subset of a large class."""
     chosen: list[Path] = []
     for hardness in dict.fromkeys(map(_hardness, seen.values())):
         paths = [path for path, photo in seen.items() if _hardness(photo) == hardness]
@@ -155,7 +155,7 @@ def chosen_of(seen: Mapping[Path, TwinPhoto], rng: np.random.Generator) -> list[
 
 
 def weights_of(sample: Sequence[Path], seen: Mapping[Path, TwinPhoto]) -> dict[Path, float]:
-    """How many of all photos each in the sample stands for: together those of its class."""
+    """Weights of the sample: number of all photos in a class, divided by the class's number in the sample."""
     of_all = Counter(_hardness(photo) for photo in seen.values())
     of_sample = Counter(_hardness(seen[path]) for path in sample)
     return {path: of_all[_hardness(seen[path])] / of_sample[_hardness(seen[path])] for path in sample}
@@ -166,7 +166,7 @@ def _hardness(photo: TwinPhoto) -> Hashable:
 
 
 def _usual(costs: CostModel, cached: tuple[str, ...], exhibited: Mapping[Path, str]) -> Usual:
-    """An exhibition whose devices hold a part of it each, as large as they profiled."""
+    """An exhibition that is divided among devices; each holds as many objects as were profiled."""
     from nearsight.experiments.twin.photo_book import Usual, pace_photos  # noqa: PLC0415
 
     size = max(one.largest_k for one in costs.device.profiles)

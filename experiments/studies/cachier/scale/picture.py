@@ -1,7 +1,7 @@
 """Pictures of figures 6.4 to 6.14 and table 6.4: each metric over the variable, a line per configuration.
 
-What the mean latency is made of, and who answers, are bars, at both ends of the variable. The picture of the
-table has p50 of three systems over each variable, with the dissertation's words.
+The parts of the mean latency and the shares of the answering tiers are bars, at both ends of the variable.
+The picture of the table shows p50 of three systems over each variable, with the dissertation's statements.
 """
 
 from __future__ import annotations
@@ -65,15 +65,16 @@ _SHARES = frozenset(("edge_cpu", "cloud_cpu"))
 _LOGARITHMIC = frozenset(("p50_ms", "traffic_kbps", *_SHARES))
 _PROBABILITIES = frozenset(("recall", "precision"))
 _DRAWN_FOR = {"up_kbps": "traffic_kbps"}
-"""Tables show both ways, the picture their sum."""
+"""Tables show both directions, the picture their sum."""
 _LEAST = {"traffic_kbps": 1.0, "edge_cpu": 1e-3, "cloud_cpu": 1e-3}
 _ABSENT_IF_ZERO = frozenset(("p50_ms", "edge_cpu"))
-"""Nothing was answered, or there is no edge. An idle cloud or link is drawn at the least."""
+"""Metrics whose zeros are not drawn: nothing was answered, or there is no edge. An idle cloud or link is
+drawn at the value in `_LEAST`."""
 _BAR = 0.75
 _UNDER = 4.0
-"""Where the full system does as the edge does, the edge's line is seen under it."""
+"""Width of the edge's line; it stays visible below that of the full system where both are equal."""
 _CLIPPED_FROM = 4.0
-"""Bars that are so many times longer than the middle one are cut off, and say how long they are."""
+"""Bars longer than this multiple of the median bar are cut off and labelled with their length."""
 
 
 def draw(found: Mapping[str, Any], shown: Sequence[str]) -> drawing.Picture:
@@ -99,7 +100,7 @@ def draw(found: Mapping[str, Any], shown: Sequence[str]) -> drawing.Picture:
 
 
 def world_in_words(found: Mapping[str, Any]) -> str:
-    """Where it was measured, for a caption."""
+    """Describe machines and costs of the measurement, for a caption."""
     if found["on"] == TESTBED:
         world = f"Testbed: real daemons, all on one machine{_quality(found.get('worst', {}))}"
     elif found.get("smoke") and found["costs"] != PAPER:
@@ -110,7 +111,7 @@ def world_in_words(found: Mapping[str, Any]) -> str:
 
 
 def _quality(worst: Mapping[str, float]) -> str:
-    """How good the testbed was, if that is known."""
+    """Describe the accuracy of the testbed, if known."""
     said = []
     if "link_off_ms" in worst:
         said.append(
@@ -122,7 +123,7 @@ def _quality(worst: Mapping[str, float]) -> str:
 
 
 def draw_lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
-    """Draw a metric over the variable, a line per configuration."""
+    """Draw a metric over the variable, one line per configuration."""
     values = found["values"]
     title, unit = _PANELS[metric]
     factor = 100.0 if metric in _SHARES else 1.0
@@ -167,9 +168,9 @@ def _label(variable: str, value: str) -> str:
 def _stacked(
     axes: Axes, found: Mapping[str, Any], parts: Mapping[str, tuple[str, str]], factor: float = 1.0
 ) -> tuple[list[int], list[float]]:
-    """Draw a bar per configuration at both ends of the variable; returns where, and how long they are.
+    """Draw a bar per configuration at both ends of the variable; return positions and lengths of the bars.
 
-    ``parts`` are metrics, with a colour and a word each.
+    ``parts`` are metrics with their colours and labels.
     """
     values = found["values"]
     ends = list(dict.fromkeys((next(iter(values)), next(reversed(values)))))
@@ -188,7 +189,7 @@ def _stacked(
 
 
 def draw_answers(axes: Axes, found: Mapping[str, Any]) -> None:
-    """Which tier answers, at both ends of the variable."""
+    """Draw the shares of the answering tiers at both ends of the variable."""
     _stacked(axes, found, _ANSWERS, 100.0)
     axes.set(title="Who answers", xlabel="% of photos, medians of the runs; the rest had no answer")
     axes.set_xlim(0, 104)
@@ -196,7 +197,7 @@ def draw_answers(axes: Axes, found: Mapping[str, Any]) -> None:
 
 
 def _latency_parts(axes: Axes, found: Mapping[str, Any]) -> None:
-    """What the mean latency is made of, at both ends of the variable."""
+    """Draw the parts of the mean latency at both ends of the variable."""
     places, lefts = _stacked(axes, found, _PARTS)
     axes.set(title="What the mean is made of", xlabel="ms, of answered photos")
     most = _CLIPPED_FROM * sorted(lefts)[len(lefts) // 2]
@@ -228,7 +229,7 @@ def draw_table(found: Mapping[str, Any]) -> drawing.Picture:
 
 
 def _panel(axes: Axes, variable: str, values: Mapping[str, Any]) -> None:
-    """The three systems over one variable."""
+    """Draw the three systems over one variable."""
     for tiers in COLUMNS:
         p50 = [one[tiers]["p50_ms"] for one in values.values()]
         axes.plot(

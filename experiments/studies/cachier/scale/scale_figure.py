@@ -1,7 +1,7 @@
-"""A figure of sections 6.3 to 6.6: one variable, six configurations, four runs with other traces each.
+"""Figures of sections 6.3 to 6.6: one variable, six configurations, four runs with other traces each.
 
-Figures of one variable have the same rows and show other metrics of them. Figures of different variables have
-the baseline in common; who measures it first measures it for all.
+Figures of one variable share their rows and show different metrics. Figures of different variables share the
+cells of the baseline, which are measured only once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from nearsight.experiments.studies.cachier.scale.sessions import play_on_testbed
 LATENCY = ("p50_ms", "p95_ms", "mean_ms", "device_ms", "edge_ms", "cloud_ms", "queue_ms", "link_ms")
 BANDWIDTH = ("up_kbps", "down_kbps")
 TRAFFIC = "traffic_kbps"
-"""Both ways together: models that edges fetch are no less a load than photos."""
+"""Sum of both directions: models that edges fetch are a load in the same way as photos."""
 CPU = ("edge_cpu", "cloud_cpu")
 ACCURACY = ("recall", "precision")
 ANSWERS = ("by_device", "by_edge", "by_cloud")
@@ -78,11 +78,11 @@ class OnMachines(Experiment):
     shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12", "table6.4")
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-        """The machines of the run are measured if need be."""
+        """Fill in the options of a run; costs of the machines are measured if necessary."""
         return with_machines(options, say)
 
     def cell_of(self, row: StoredRow) -> str:
-        """By point, run and share of unknown photos."""
+        """Key of the cell: point, run and share of unknown photos."""
         return _key(OperatingPoint.of(row), int(row["run"]), float(row["unknown_share"]))
 
     def processes(self, options: RunOptions) -> int:
@@ -90,12 +90,12 @@ class OnMachines(Experiment):
         return amount_of(options).processes
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """All configurations at a point, with the traces of a run."""
+        """Play all configurations at a point, with the traces of a run."""
         point, run = OperatingPoint.of(cell.parameters), int(cell.parameters["run"])
         unknown_share, amount = float(cell.parameters["unknown_share"]), amount_of(options)
         if options.on == TESTBED:
             return play_on_testbed(point, ORDER, run, options, amount, unknown_share)
-        configure_logging(level="CRITICAL")  # what simulated daemons complain of is part of the simulation
+        configure_logging(level="CRITICAL")  # messages of simulated daemons are part of the simulation
         return play_on_twin(point, ORDER, run, machines_of(options), options.seed, amount, unknown_share)
 
 
@@ -103,7 +103,7 @@ class ScaleFigure(OnMachines):
     """One figure."""
 
     variable: ClassVar[str]
-    """What changes."""
+    """The variable that changes."""
     shown: ClassVar[tuple[str, ...]]
     """Metrics in table and picture."""
 
@@ -116,11 +116,11 @@ class ScaleFigure(OnMachines):
         return {"variable": self.variable, **world_of(rows), "values": by_value(rows, self.variable)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Those of table 6.4 for the variable."""
+        """Targets of table 6.4 for the variable."""
         return targets_of(summary)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A row per value of the variable and configuration."""
+        """One row per value of the variable and configuration."""
         rows = [
             (value, NAMES[tiers], *(shown(name, one[name]) for name in self.shown), one["failed"])
             for value, configurations in summary["values"].items()
@@ -130,12 +130,12 @@ class ScaleFigure(OnMachines):
         return (self.variable, "configuration", *headings, "no answer"), rows
 
     def draw(self, results: Results) -> Picture:
-        """A panel per metric."""
+        """Draw one panel per metric."""
         return draw(results.metrics, self.shown)
 
 
 def with_machines(options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-    """The options of a run on twin or testbed, with costs that are measured if need be.
+    """Fill in the options of a run on twin or testbed; costs are measured if necessary.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def with_machines(options: RunOptions, say: Callable[[str], None]) -> RunOptions
 def cells_at(
     points: Sequence[OperatingPoint], runs: int, unknown_share: float = UNKNOWN_SHARE
 ) -> tuple[Cell, ...]:
-    """One per point and run."""
+    """One cell per point and run."""
     return tuple(
         Cell(
             _key(point, run, unknown_share),
@@ -175,9 +175,9 @@ def _key(point: OperatingPoint, run: int, unknown_share: float) -> str:
 
 
 def world_of(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """Where rows were measured, by their provenance: ``on``, ``costs``, ``smoke``; how well, by themselves.
+    """Conditions of the rows from their provenance: ``on``, ``costs``, ``smoke``; and their accuracy.
 
-    ``worst`` has the largest error of a link, and how late photos were sent; on the testbed alone.
+    ``worst`` is given for the testbed only: the largest errors of the link, and the largest delay of photos.
     """
     configuration = json.loads(rows[0].get("configuration") or "{}")
     told = {name: configuration.get(name, "") for name in ("on", "costs")}
@@ -220,7 +220,7 @@ def _range(values: Sequence[float]) -> dict[str, Any]:
 
 
 def shown(name: str, value: Mapping[str, Any]) -> str:
-    """A median for a table."""
+    """Format a median for a table."""
     median = value["median"]
     if median is None:
         return "-"
@@ -248,7 +248,7 @@ class Figure6x5(Figure6x4):
 
 
 class Figure6x6(Figure6x4):
-    """Over the number of visitors: recall, precision, and who answers; uses the rows of fig6.4."""
+    """Over the number of visitors: recall, precision, and answering tiers; uses the rows of fig6.4."""
 
     name: ClassVar[str] = "fig6.6"
     source: ClassVar[str] = "Cachier dissertation, 6.3"
@@ -275,7 +275,7 @@ class Figure6x8(Figure6x7):
 
 
 class Figure6x9(Figure6x7):
-    """Over the number of sections: recall, precision, and who answers; uses the rows of fig6.7."""
+    """Over the number of sections: recall, precision, and answering tiers; uses the rows of fig6.7."""
 
     name: ClassVar[str] = "fig6.9"
     source: ClassVar[str] = "Cachier dissertation, 6.4"
@@ -320,7 +320,7 @@ class Figure6x13(Figure6x12):
 
 
 class Figure6x14(Figure6x12):
-    """Over networks to the cloud: recall, precision, and who answers; uses the rows of fig6.12."""
+    """Over networks to the cloud: recall, precision, and answering tiers; uses the rows of fig6.12."""
 
     name: ClassVar[str] = "fig6.14"
     source: ClassVar[str] = "Cachier dissertation, 6.6"

@@ -1,8 +1,9 @@
-"""The metrics of section 6.2.2, of one configuration in one session: pure functions of its requests.
+"""The metrics of section 6.2.2 for one configuration in one session: pure functions of its requests.
 
-Latencies count every request, those without an answer as `UNANSWERED_MS` at least: a system that drops what
-is late, or refuses it at once, must not look fast. The mean latency is split among requests that were
-answered; what no tier accounts for is the device's own computing and the way to the tier that it asked.
+Latencies include every request. Requests without an answer count with at least `UNANSWERED_MS`, so that a
+system that drops late requests or refuses them at once does not appear fast. The mean latency of answered
+requests is divided into parts. The time that no tier reports is the device's own computation and the transfer
+to the tier that it asked.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from nearsight.experiments.studies.answers import TIERS
 from nearsight.experiments.studies.cachier.scale.operating_point import OperatingPoint
 
 UNANSWERED_MS = 5_000.0
-"""What the dissertation's cloud waits before it drops a request (6.3), and the deadline of our devices."""
+"""Timeout of the dissertation's cloud before it drops a request (6.3), and timeout of our devices [ms]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What infrastructure a session used while devices were served."""
+    """Resources of the infrastructure that a session used while devices were served."""
 
     seconds: float
-    """How long they were."""
+    """Length of the session [s]."""
     cpu_s: Mapping[str, float] = field(default_factory=dict)
-    """Core seconds of "edge" and "cloud"; a tier that there is not, not."""
+    """Core seconds of "edge" and "cloud"; only tiers that exist."""
     cores: Mapping[str, int] = field(default_factory=dict)
-    """Of each tier: what 100 % of its CPU are."""
+    """Number of cores of each tier, which correspond to 100 % CPU."""
     up_bytes: int = 0
     down_bytes: int = 0
-    """Between building and cloud, models included."""
+    """Traffic between building and cloud, including models."""
 
     def cpu_share(self, tier: str) -> float:
-        """Part of a tier's cores that was busy."""
+        """Utilisation of a tier's cores, 0 to 1."""
         return self.cpu_s.get(tier, 0.0) / (self.seconds * self.cores.get(tier, 1))
 
 
@@ -49,7 +50,7 @@ def session_row(
     usage: Usage,
     unknown_share: float = 0.0,
 ) -> Row:
-    """All metrics of one configuration; ready for CSV. Numbers that do not exist are empty."""
+    """All metrics of one configuration, ready for CSV; undefined numbers are empty."""
     return {
         **point.parameters(),
         "run": run,
@@ -73,7 +74,7 @@ def session_row(
 
 
 def link_errors(calibration: Mapping[str, Any]) -> Row:
-    """How far the link to the cloud was from what was asked, when it was calibrated."""
+    """Deviation of the link to the cloud from its specification, measured at its calibration."""
     rates = (calibration["up_error_percent"], calibration["down_error_percent"])
     return {
         "link_off_ms": abs(calibration["rtt_error_ms"]),
@@ -100,9 +101,9 @@ def split(rows: Sequence[RequestRow]) -> dict[str, float]:
     Returns
     -------
     dict
-        "device": until a tier has the question, and back from it (computing on the device; the way to the
-        edge, which has no limits; 0 where devices ask the cloud and compute nothing). "edge", "cloud": their
-        computing. "queue": waiting at both. "link": between building and cloud.
+        "device": time until a tier has the request, and from the tier back (computation on the device, and
+        transfer to the edge, which is not limited; 0 where devices ask the cloud and compute nothing).
+        "edge", "cloud": their computation. "queue": waiting time at both. "link": between building and cloud.
     """
     answered = [row for row in rows if row.is_answered]
     if not answered:

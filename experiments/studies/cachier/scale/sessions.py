@@ -1,10 +1,10 @@
-"""Sessions at an operating point, in the twin and on the testbed: one row of numbers per configuration.
+"""Sessions at an operating point, in the twin and on the testbed: one row of metrics per configuration.
 
-Visitors walk as in section 6.2.5: four fifths of them taught the edge before, and some of the others are
-followed. The same run number gives the same visitors and photos to all configurations.
+Visitors walk as in section 6.2.5: four fifths of them taught the edge before, and some of the others have
+devices. The same run number gives the same visitors and photos to all configurations.
 
-On the testbed all processes share this machine, so that devices are as fast as the edge, unlike in table 6.1:
-compare configurations there, and times with the twin where it shares a machine, too.
+On the testbed all processes share this machine, so devices are as fast as the edge, unlike in table 6.1.
+Compare configurations there, and compare times only with a twin that shares one machine as well.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ def play_on_twin(
     Parameters
     ----------
     point : OperatingPoint
-        Where.
+        The operating point.
     configurations : sequence of str
         Names in `twin.session.CONFIGURATIONS`.
     run : int
-        Which traces.
+        Number of the run; determines the traces.
     machines : Machines
-        The tiers' machines, what everything costs there, and the photos.
+        The tiers' machines, their costs, and the photos.
     seed : int
-        Everything random follows from it and the run.
+        Seed of all random numbers, together with the run.
     amount : Amount
-        How long visitors are followed, and how many there are walks of; four fifths of them teach the edge.
+        Length of the replay, and number of visitors with walks; four fifths of them teach the edge.
     unknown_share : float
-        Share of the photos that show what is in no catalogue.
+        Share of the photos that show objects in no catalogue.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def play_on_twin(
 def twin_session(
     point: OperatingPoint, run: int, machines: Machines, seed: int, following: Following, crowd: int
 ) -> TwinSession:
-    """What is the same for all configurations of a run."""
+    """Create the session that all configurations of a run share."""
     rng = np.random.default_rng([seed, xxhash.xxh32_intdigest(b"scale"), run])
     object_ids = [f"{number + 1:04d}" for number in range(point.classes)]
     visitors, transitions = generated(
@@ -102,7 +102,7 @@ def twin_session(
 
 
 def _on(hardware: Hardware, tiers: TwinTiers) -> TwinTiers:
-    """An edge whose workers are as many as its cores, as the cloud's are."""
+    """Give the edge as many workers as it has cores, like the cloud."""
     if tiers.edge is None:
         return tiers
     server = tiers.edge.server.model_copy(update={"workers": hardware.edge})
@@ -119,8 +119,8 @@ def play_on_testbed(
 ) -> list[Row]:
     """Play configurations on the same traces with real daemons and devices, one after the other.
 
-    As `play_on_twin`; the configurations are names in `testbed.campaign.BUILT_IN`, and ``options`` say
-    where museums are kept.
+    As `play_on_twin`; the configurations are names in `testbed.campaign.BUILT_IN`, and ``options`` have the
+    folder of the museums.
     """
     museum = TaughtMuseum(options, replace(_SMOKE_MUSEUM if options.smoke else _MUSEUM, seed=options.seed))
     folder = museum.testbed("scale-smoke" if options.smoke else "scale")

@@ -1,8 +1,8 @@
-"""Table 6.4, measured: for which visitors, objects, classes and networks each part of the system suffices.
+"""Table 6.4, measured: numbers of visitors, objects and classes, and networks, that each system can serve.
 
-It needs the rows of all four variables; those that figures 6.4, 6.7, 6.10 and 6.12 left are used. Besides,
-the full system is compared with only-cloud at the baseline with 10 visitors, with photos as in the
-dissertation (all show an exhibit of the sections) and with 5 % photos of what nobody knows.
+It needs the rows of all four variables; existing rows of figures 6.4, 6.7, 6.10 and 6.12 are used. In
+addition, the full system is compared with only cloud at the baseline with 10 visitors: with photos as in the
+dissertation (all show an exhibit of the sections), and with 5 % photos of unknown objects.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from nearsight.experiments.studies.cachier.scale.scale_figure import (
 from nearsight.experiments.twin.session import ONLY_CLOUD
 
 STRANGERS = 0.05
-"""Share of photos that show nothing that anybody knows, in the second comparison."""
+"""Share of photos of unknown objects in the second comparison."""
 TENTH = 0.1
 _COMPARED = {"p50_ms": "p50", TRAFFIC: "bytes to and from the cloud", "cloud_cpu": "CPU of the cloud"}
 _MANY = 10
@@ -49,14 +49,14 @@ _DEARER = 1.5
 
 
 class Figure(OnMachines):
-    """What grows with which variable, and the full system against only-cloud; uses figures' rows."""
+    """Growth with each variable, and the full system against only cloud; uses figures' rows."""
 
     name: ClassVar[str] = "table6.4"
     source: ClassVar[str] = "Cachier dissertation, 6.7"
     shares_cells_with: ClassVar[tuple[str, ...]] = ("fig6.4", "fig6.7", "fig6.10", "fig6.12")
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """Those of all variables, and many visitors with unknown photos."""
+        """The cells of all variables, and those with many visitors and unknown photos."""
         runs = amount_of(options).runs
         points = dict.fromkeys(point for variable in VARIABLES for point in points_of(variable, options))
         many = _many(options)
@@ -66,7 +66,7 @@ class Figure(OnMachines):
         )
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``variables.<variable>``: as of its figures; ``compared``: both systems with many visitors."""
+        """``variables.<variable>``: as in its figures; ``compared``: both systems with many visitors."""
         known = [row for row in rows if not float(row["unknown_share"])]
         strange = [row for row in rows if float(row["unknown_share"])]
         at = [row for row in known if OperatingPoint.of(row) == OperatingPoint.of(strange[0])]
@@ -84,7 +84,7 @@ class Figure(OnMachines):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Those of all variables, and a tenth of what only-cloud takes."""
+        """The targets of all variables, and a tenth of the values of only cloud."""
         world = {name: summary[name] for name in ("on", "costs", "smoke")}
         shapes = [
             target
@@ -94,7 +94,7 @@ class Figure(OnMachines):
         return (*shapes, *_tenths(summary))
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A row per variable and system of table 6.4."""
+        """One row per variable and system of table 6.4."""
         rows = []
         for variable, values in summary["variables"].items():
             first, last = next(iter(values)), next(reversed(values))
@@ -116,19 +116,19 @@ class Figure(OnMachines):
         return (*columns, "heavy / light", "most / least", "dissertation", "its table 6.4"), rows
 
     def draw(self, results: Results) -> Picture:
-        """A panel per variable."""
+        """Draw one panel per variable."""
         return draw_table(results.metrics)
 
 
 def _many(options: RunOptions) -> OperatingPoint:
-    """Where the full system is compared with only-cloud."""
+    """The point at which the full system is compared with only cloud."""
     if options.smoke:
         return points_of("visitors", options)[-1]
     return replace(BASELINE, visitors=_MANY)
 
 
 def _along(rows: Sequence[StoredRow], variable: str) -> list[StoredRow]:
-    """The rows at which all other variables are as at most points: the baseline."""
+    """The rows at which all other variables have their most frequent value: the baseline."""
     others = [name for name in VARIABLES if name != variable]
     usual = {name: _commonest([row[name] for row in rows]) for name in others}
     return [row for row in rows if all(row[name] == usual[name] for name in others)]
@@ -159,7 +159,7 @@ def _tenths(summary: Mapping[str, Any]) -> list[Target]:
 
 
 def _why(metric: str, full: Mapping[str, Any], cloud: Mapping[str, Any]) -> str:
-    """What sets the ratio, in numbers of both."""
+    """Explain the ratio with numbers of both systems."""
     if metric == "p50_ms":
         parts = ", ".join(
             f"{part} {full[f'{part}_ms']['median']:.1f}" for part in ("device", "edge", "queue")
