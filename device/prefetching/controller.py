@@ -1,16 +1,16 @@
-"""The Optimizer of figure 4.5: after each answer it decides what to hold ready, fetches that and swaps it in.
+"""The Optimizer of figure 4.5: after each answer it decides which models to cache, fetches and swaps them in.
 
-Requests call `note`, from any thread; it waits for nothing. What it notes leads to jobs in one background
-thread::
+Request threads call `note`, which does not block. Notes are processed by one background thread::
 
-    an object was recognised ──> follow: take up its snapshot (LRU) and what was predicted for it
+    an object was recognised ──> follow: reuse its snapshot (LRU) and the last prediction for it
             │                        │
             │ by the device          ▼
             └──> ask the edge ──> decide (k, features) ──> ModelFetcher ──> models arrive ──> assemble, swap
-                                        a new revision ──> sync: list the objects, drop what is outdated
+                                        a new revision ──> sync: list the objects, drop outdated models
 
-Until all models of a decision are here, or failed, what answers goes on answering (section 4.7.1). While the
-edge is away, remembered predictions serve, or those of the devices nearby, and all that is held answers.
+Until all models of a decision have arrived or failed, the current models continue to answer (section 4.7.1).
+While the edge does not answer, stored predictions or those of devices nearby are used, and all models in
+memory answer.
 """
 
 from __future__ import annotations
@@ -52,63 +52,63 @@ from nearsight.device.recognizer_settings import PrefetchSettings
 _MOST_NOTES = 64
 _MOST_ABSENT = 1000
 _TOLERANCE = 0.15
-"""A decision stands until what it rests on has changed by more than this share."""
+"""Relative change of the inputs of a decision up to which the decision is kept."""
 _GATHER_S = 0.05
-"""Models that arrive within this time of each other are built into one snapshot."""
+"""Time in which arriving models are collected before a snapshot is built [s]."""
 
 
 class Neighbourhood(Protocol):
-    """Told what devices nearby may learn of this one; called in the background thread, must not wait."""
+    """Receives events for cooperation with devices nearby, in the background thread; must not block."""
 
     def followed(self, previous: str, found: RecognizedObject, features: Features | None) -> None:
-        """An object was recognised, after another one ("": none); ``features``: of the photo, if known."""
+        """``found`` was recognised after ``previous`` ("": none) in a photo with ``features``, if known."""
 
     def listed(self, listing: Listing) -> None:
-        """The catalogue is this."""
+        """A tier sent this listing of the catalogue."""
 
     def serving(self, models: Sequence[ObjectModel]) -> None:
-        """The device answers with these models."""
+        """The device now answers with these models."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchSources:
-    """Where models, listings and predictions come from."""
+    """Sources of models, listings and predictions."""
 
     models: ModelSource | ReadModelSource
-    """Gives models."""
+    """The source of models."""
     lister: ObjectLister
-    """Lists the catalogue."""
+    """The source of listings."""
     edge: PredictionSource | None
-    """The edge, which predicts; None without an edge."""
+    """The source of predictions at the edge; None without an edge."""
     neighbours: PredictionSource | None = None
-    """The devices nearby, which predict where no edge does."""
+    """Predictions of devices nearby, used if no edge predicts."""
     neighbourhood: Neighbourhood | None = None
-    """Told what devices nearby may learn."""
+    """Receives events for cooperation; None without cooperation."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchState:
-    """What the device's cache is and did, for metrics."""
+    """State and counters of the device's cache, for metrics."""
 
     k: int
     query_features: int
-    """In the snapshot that answers, and extracted for it."""
+    """Objects in the current snapshot, and features extracted from a photo for it."""
     held_models: int
     held_bytes: int
-    """Kept in memory."""
+    """Models and bytes in memory."""
     lookups: int
     hits: int
-    """Of all photos."""
+    """Photos that were looked up, and hits among them."""
     account: PrefetchAccount
-    """What was fetched, and wasted."""
+    """Counters of fetched and wasted models."""
     expected_ms: float
     miss_ms: float
-    """E[L] of the last decision, 0 before the first; L_miss."""
+    """E[L] of the last decision, 0 before the first; L_miss [ms]."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """An object was recognised, by the device itself or by a tier."""
+    """A recognition by the device itself or by a tier."""
 
     found: RecognizedObject
     features: Features | None
@@ -118,7 +118,7 @@ class _Note:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Basis:
-    """What a decision rested on."""
+    """Inputs of a decision."""
 
     current: str
     following: NextObjects
@@ -133,29 +133,31 @@ class _Basis:
 
 
 class PrefetchController:
-    """Fills a `LocalCache` with what the device is likely to see next.
+    """Fills a `LocalCache` with the objects that the device will probably see next.
 
     Parameters
     ----------
     catalogue : str
-        Whose objects.
+        The catalogue of the objects.
     cache : LocalCache
-        What requests are answered from.
+        The cache that requests use.
     profiler : DeviceProfiler
         The terms of equation 4.1.
     held : HeldModels
-        Where models are kept; only the prefetcher changes it.
+        The models in memory; only the prefetcher changes them.
     sources : PrefetchSources
-        Whom to ask.
+        Sources of models, listings and predictions.
     settings : PrefetchSettings
         Limits.
     clock : Clock
         Must run in real time.
-    background, build
-        Who works, and how models become a recognizer; the simulation brings its own.
+    background : BackgroundWorker or None
+        The background thread; by default one of its own. The simulation passes another one.
+    build : callable
+        Builds a recognizer from models; the simulation passes another one.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  one place wires it
+    def __init__(  # noqa: PLR0913, PLR0917  all parts are created here
         self,
         catalogue: str,
         cache: LocalCache,
@@ -178,7 +180,7 @@ class PrefetchController:
         self._background = background or BackgroundWorker(clock, "nearsight-prefetch")
         self._notes: deque[_Note] = deque(maxlen=_MOST_NOTES)
         self._closing = threading.Event()
-        # From here on only the background thread writes.
+        # From here on, only the background thread writes.
         self._fetcher = ModelFetcher(
             catalogue,
             sources.models,
@@ -187,7 +189,7 @@ class PrefetchController:
             clock,
             self._models_arrived,
             lambda _failed: self._assemble(),
-            overtake=sources.neighbourhood is None,  # devices nearby may be worth a wait
+            overtake=sources.neighbourhood is None,  # a model from devices nearby may justify waiting
         )
         self._snapshots = Snapshots(cache, settings.snapshots, settings.recognition, clock, build)
         lister, timeout_s = sources.lister, settings.timeout_s
@@ -206,7 +208,7 @@ class PrefetchController:
         self._has_edge = sources.edge is not None
         self._edge_away = not self._has_edge
         self.listing: Listing | None = None
-        """The catalogue as it was listed last; None until it changes, or `list_objects` was called."""
+        """The last listing of the catalogue; None before a first change or call of `list_objects`."""
         self._absent: set[str] = set()
         self._current = ""
         self._basis: _Basis | None = None
@@ -219,7 +221,7 @@ class PrefetchController:
         if not self._has_edge:
             self._sync.poll(partial(lister.get_revision, timeout_s), settings.watch_s)
 
-    # On the request path
+    # Called by request threads
 
     def note(
         self,
@@ -229,31 +231,31 @@ class PrefetchController:
         *,
         seen_by_edge: bool = False,
     ) -> None:
-        """An object was recognised, by the device or by a tier.
+        """Queue a recognition by the device or by a tier; does not block.
 
         Parameters
         ----------
         found : RecognizedObject
             The answer.
         features : Features or None
-            Of the photo, if they are known.
+            Features of the photo, if known.
         prediction : Prediction, optional
-            What the edge said could follow.
+            The edge's prediction of the next objects.
         seen_by_edge : bool
-            Whether the edge answered; it need not be told.
+            Whether the edge answered; then the recognition is not reported to it.
         """
         self._notes.append(_Note(found, features, prediction, seen_by_edge))
         self._background.submit(self._take_notes, name="notes")
 
     def list_objects(self) -> None:
-        """List the catalogue now, not only once it has changed."""
+        """List the catalogue now, without waiting for a change of its revision."""
         self._sync.soon()
 
-    # What others see
+    # Reports
 
     @property
     def state(self) -> PrefetchState:
-        """For metrics."""
+        """The current state, for metrics."""
         snapshot = self._cache.snapshot
         lookups, hits = self._cache.counts
         decision = self._decision
@@ -270,7 +272,7 @@ class PrefetchController:
         )
 
     def explain(self) -> Explanation | None:
-        """The last decision, with what speaks for it; None before the first."""
+        """The last decision with its terms and alternatives; None before the first."""
         decision = self._decision
         if decision is None:
             return None
@@ -287,7 +289,7 @@ class PrefetchController:
         )
 
     def why_empty(self) -> str:
-        """Why nothing is held ready, in one sentence for a person; empty if something is."""
+        """The reason why the cache is empty, in one sentence for people; an empty text if it is not."""
         if self._cache.snapshot.recognizer.models:
             return ""
         return why_empty(self._decision, recognised=bool(self._current), edge_away=self._edge_away)
@@ -315,11 +317,11 @@ class PrefetchController:
         ]
 
     def close(self) -> None:
-        """Stop; requests may still be answered from the last snapshot."""
+        """Stop the background thread; requests may still be answered from the last snapshot."""
         self._closing.set()
         self._background.stop(timeout_s=2.0)
 
-    # In the background thread: following what the device sees
+    # In the background thread: processing of recognitions
 
     def _take_notes(self) -> None:
         while self._notes:
@@ -346,16 +348,16 @@ class PrefetchController:
             self._forecasts.report(name)
         if note.seen_by_edge or self._forecasts.get(name) is not None:
             self._decide()
-        # Otherwise what served until now goes on serving until the edge says more.
+        # Otherwise the current models continue to answer until the edge predicts.
 
     def _predicted(self, prediction: Prediction | None) -> None:
-        """Something was predicted, or the edge did not answer."""
+        """Process a prediction, or None if the edge did not answer."""
         if prediction is not None and prediction.now is not None:
             self._profiler.observe_edge(prediction.now)
         away, was_away = self._forecasts.edge_away, self._edge_away
         if away != was_away:
             self._edge_away = away
-            self._fetcher.want(())  # what failed while it was away need not wait any longer
+            self._fetcher.want(())  # fetches that failed during an outage may be retried at once
             self._basis = None
         if self._forecasts.get(self._current) is not None or not self._has_edge:
             self._decide()
@@ -364,14 +366,14 @@ class PrefetchController:
         if prediction is not None:
             self._sync.note_revision(prediction.revision)
 
-    # Deciding
+    # Decision
 
     def _decide(self) -> None:
-        """Minimise equation 4.1, if what it rests on has changed."""
+        """Minimise equation 4.1, if its inputs have changed."""
         if not self._current:
             return
         predicted = self._forecasts.get(self._current)
-        # An object without a model would only take the place of another one.
+        # Objects without a model are excluded, as they would only take the place of others.
         following = (predicted.following if predicted else NextObjects.nothing()).without(self._absent)
         miss_ms, correction, stays = self._profiler.miss_ms, self._profiler.correction, self._profiler.stays
         basis = _Basis(self._current, following, (miss_ms, correction, stays))
@@ -408,7 +410,7 @@ class PrefetchController:
         return [model.object_id for model in fetched.models if model.object_id in gone]
 
     def _assemble(self) -> None:
-        """Answer with what was decided; until all of it is here, also with what answers now."""
+        """Answer with the models of the decision; also with the current ones until all have arrived."""
         decision = self._decision
         if decision is None or self._closing.is_set():
             return
@@ -427,7 +429,7 @@ class PrefetchController:
             self._neighbourhood.serving([*models.values()])
 
     def _names(self, decision: PrefetchDecision) -> tuple[str, ...]:
-        """What should answer; while the edge is away, everything that is here."""
+        """The objects to answer with; while the edge does not answer, all models in memory."""
         if not self._edge_away or not decision.k:
             return decision.object_ids
         others = [name for name in self._held.versions() if name not in decision.object_ids]
@@ -436,7 +438,7 @@ class PrefetchController:
     # Versions
 
     def _listed(self, listing: Listing) -> None:
-        """Drop what left the catalogue or was replaced."""
+        """Drop models that were removed from the catalogue or replaced."""
         self.listing = listing
         if self._neighbourhood is not None:
             self._neighbourhood.listed(listing)

@@ -1,8 +1,8 @@
-"""What a device holds ready: how many objects, and how many features it extracts (sections 4.4 to 4.6).
+"""The number of objects that a device caches and of features that it extracts (sections 4.4 to 4.6).
 
-Fewer features are faster to extract and to look up, and worse at telling many objects apart. So the number
-of features and the number of objects are chosen together: one equation 4.1 per number of features, each
-minimised exactly, and the least of the minima.
+Fewer features are extracted and looked up faster, but distinguish fewer objects reliably. Therefore the
+number of features and the number of objects are chosen together: equation 4.1 is minimised exactly for each
+number of features, and the lowest minimum is chosen.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Choice = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExtractionCurves:
-    """A device's costs with one number of features: one row of table 4.1."""
+    """Costs of a device with one number of features: one row of table 4.1."""
 
     query_features: int
-    """Features that are extracted from a photo."""
+    """Number of features extracted from a photo."""
     lookup_ms: FloatArray
-    """(K + 1,) float64: f_D(k) with the extraction. f_D(0) is what a device without a cache spends
-    before it offloads: 0 if it sends the image."""
+    """(K + 1,) float64: f_D(k) including extraction [ms]. f_D(0) is the time that a device without a cache
+    spends before it offloads: 0 if it sends the image."""
     recall: FloatArray
     """(K + 1,) float64: recall_D(k)."""
 
@@ -48,9 +48,9 @@ class ExtractionCurves:
 
     @classmethod
     def of_profile(cls, profile: CacheProfile, k_max: int, correction: float = 1.0) -> Self:
-        """From what `nearsight profile` measured with this number of features.
+        """The curves that `nearsight profile` measured with this number of features.
 
-        ``correction`` is how much slower the machine is now.
+        ``correction``: current times of the machine relative to the measured ones.
         """
         curves = profile.curves(k_max)
         lookup_ms = curves.lookup_ms.copy()
@@ -60,44 +60,44 @@ class ExtractionCurves:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchDecision:
-    """What a device should hold and extract, and what speaks for it."""
+    """The objects that a device should cache, the features that it should extract, and the reasons."""
 
     k: int
-    """Objects in the cache, the current one among them; 0: offload every photo."""
+    """Number of objects in the cache, including the current one; 0: offload every photo."""
     query_features: int
-    """Features to extract for a lookup. With ``k`` = 0 nothing is looked up, and it means nothing."""
+    """Number of features to extract for a lookup; not used if ``k`` is 0."""
     terms: LatencyTerms
-    """Equation 4.1 at this choice."""
+    """Equation 4.1 for this choice."""
     object_ids: tuple[str, ...] = ()
     """Length k: the current object, then the others, the most probable first."""
     alternatives: Mapping[Choice, LatencyTerms] = field(default_factory=dict)
-    """By (k, features): no cache, one object less and one more, and the best size
-    with every other number of features."""
+    """By (k, features): no cache, one object fewer and one more, and the best k for every other number of
+    features."""
     why: str = ""
-    """The decision in one line, for a person."""
+    """The decision in one line, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchFacts:
-    """What a decision rests on besides the device's curves."""
+    """Inputs of a decision in addition to the device's curves."""
 
     following: NextObjects
-    """The edge's prediction."""
+    """The prediction of the next objects."""
     miss_ms: float
-    """L_Net + L_Edge: the time of an answer that a hit would save."""
+    """L_Net + L_Edge: the time of an answer that a hit would save [ms]."""
     current: str | None = None
-    """The object that the device looks at. It stays in any cache that is not empty, as it will be on the next
-    photos, too."""
+    """The object in front of the device. It is in any cache that is not empty, as it will probably be on the
+    next photos too."""
     stays: float = 0.0
-    """Probability that the next photo is of the current object again. 0 is the dissertation's view, which
-    counts only steps to other objects; with the true value k is what is best per photo."""
+    """Probability that the next photo shows the current object again. 0 as in the dissertation, which counts
+    only steps to other objects; with the true value, k is optimal per photo."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.stays <= 1:
             raise InvalidArgument(f"the probability of staying must be in [0, 1], got {self.stays}")
 
     def candidates(self, k_max: int) -> tuple[tuple[str, ...], FloatArray]:
-        """Objects in the order in which they enter, and P_cached of the first k, from k = 0 on."""
+        """Objects in the order in which they enter the cache, and P_cached of the first k, from k = 0."""
         pairs = zip(self.following.object_ids, self.following.probabilities.tolist(), strict=True)
         others = [(name, p) for name, p in pairs if name != self.current]
         if self.current is None:
@@ -116,12 +116,12 @@ class PrefetchOptimizer:
     Parameters
     ----------
     curves : sequence of ExtractionCurves
-        One per number of features, all different.
+        One for each number of features, all different.
 
     Raises
     ------
     InvalidArgument
-        If there are none, or two of the same number.
+        If there are none, or two for the same number.
 
     Notes
     -----
@@ -135,14 +135,14 @@ class PrefetchOptimizer:
         self._curves = sorted(curves, key=lambda one: one.query_features)
 
     def decide(self, facts: PrefetchFacts, k_max: int | None = None) -> PrefetchDecision:
-        """Choose; of equally good choices the smaller k, then the fewer features.
+        """Choose k and the features; of equally good choices the smaller k, then the fewer features.
 
         Parameters
         ----------
         facts : PrefetchFacts
-            The world as it is.
+            The current inputs.
         k_max : int, optional
-            Most objects, such as what fits into memory.
+            Maximum number of objects, e.g. because of memory.
         """
         described = max(len(one.lookup_ms) for one in self._curves) - 1
         limit = described if k_max is None else max(0, min(k_max, described))
@@ -170,12 +170,12 @@ def _equation(curves: ExtractionCurves, cached: FloatArray, miss_ms: float) -> E
 
 
 def why_empty(decision: PrefetchDecision | None, *, recognised: bool, edge_away: bool) -> str:
-    """Why a device holds nothing ready, in one sentence for a person.
+    """The reason why the cache of a device is empty, in one sentence for people.
 
     Parameters
     ----------
     decision : PrefetchDecision, optional
-        The last one, if there was one.
+        The last decision; None before the first.
     recognised : bool
         Whether an object was recognised yet.
     edge_away : bool

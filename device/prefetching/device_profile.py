@@ -1,7 +1,7 @@
-"""What a recognition cache costs on a device, for each number of features (dissertation, table 4.1).
+"""Costs of a recognition cache on a device, for each number of features (dissertation, table 4.1).
 
-`nearsight profile --device` measures it and writes a versioned JSON file; an application gives the file to
-its recognizer. What is in the file is not trusted: see `CacheProfile`.
+`nearsight profile --device` measures them and writes a versioned JSON file; an application passes the file to
+its recognizer. The content of the file is validated: see `CacheProfile`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ MOST_FEATURE_COUNTS = 16
 
 
 class DeviceProfile(VersionedFile):
-    """One `CacheProfile` per number of features, all measured on one machine."""
+    """One `CacheProfile` for each number of features, all measured on one machine."""
 
     file_advice = "measure a new one: nearsight profile DIR --device --out FILE"
 
     kind: Literal["device"] = "device"
-    """"device": tells the file from an edge's profile."""
+    """"device": distinguishes the file from an edge's profile."""
     version: Literal[1] = 1
     """Version of the file format."""
     profiles: tuple[CacheProfile, ...] = Field(min_length=1, max_length=MOST_FEATURE_COUNTS)
-    """Of different numbers of features, the fewest first. f_D(k) is ``extraction_ms`` + ``lookup_ms``."""
+    """Profiles by increasing number of features. f_D(k) is ``extraction_ms`` + ``lookup_ms``."""
 
     @model_validator(mode="after")
     def _numbers_of_features_rise(self) -> Self:
@@ -38,25 +38,25 @@ class DeviceProfile(VersionedFile):
 
     @property
     def feature_counts(self) -> tuple[int, ...]:
-        """Numbers of features that can be chosen from, the fewest first."""
+        """The numbers of features to choose from, in increasing order."""
         return tuple(profile.query_features for profile in self.profiles)
 
     @property
     def origin(self) -> str:
-        """What it was measured on."""
+        """The data set of the measurement."""
         return self.profiles[0].dataset or "measured"
 
     def curves(self, k_max: int, correction: float = 1.0) -> tuple[ExtractionCurves, ...]:
-        """f_D(k) and recall_D(k) per number of features; ``correction`` is how much slower the machine is."""
+        """f_D(k) and recall_D(k) for each number of features; ``correction``: slowdown of the machine."""
         return tuple(ExtractionCurves.of_profile(profile, k_max, correction) for profile in self.profiles)
 
     def only(self, features: int) -> Self:
-        """The part for one number of features: then there is nothing to choose.
+        """The profile restricted to one number of features, which is then always used.
 
         Raises
         ------
         ConfigurationError
-            If it was not measured.
+            If this number was not measured.
         """
         found = tuple(profile for profile in self.profiles if profile.query_features == features)
         if not found:
@@ -79,10 +79,10 @@ _DEFAULT_TABLE = (
 
 
 def default_device_profile(backend: str = "auto") -> DeviceProfile:
-    """Stands in where no profile was measured; who uses it says so.
+    """The default where no profile was measured; reports name it as such.
 
-    The absolute times follow the machine by the correction factor at run time; how the numbers of features
-    compare is taken from here.
+    Absolute times are adapted to the machine at run time by the correction factor. The relation between the
+    numbers of features is taken from this profile.
     """
     return DeviceProfile(
         profiles=tuple(

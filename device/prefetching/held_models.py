@@ -1,6 +1,6 @@
-"""The object models that a device keeps, in bounded memory, and what became of those that it fetched.
+"""The object models that a device keeps in bounded memory, and counters of their use.
 
-The background thread changes them; other threads may look, e.g. to hand a model to a device nearby.
+The background thread changes them. Other threads may read them, e.g. to send a model to a device nearby.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from nearsight.common.recognition.models import ObjectModel
 
 @dataclass(slots=True)
 class PrefetchAccount:
-    """Models fetched so far."""
+    """Counters of fetched models."""
 
     fetched_models: int = 0
     fetched_bytes: int = 0
-    """That came, and their size on the network."""
+    """Models that arrived, and their size on the network."""
     wasted_models: int = 0
     wasted_bytes: int = 0
-    """Of these, what left without having recognised anything."""
+    """Fetched models that were dropped before they recognised anything."""
 
 
 class HoldObserver(Protocol):
-    """Told, in the background thread, which models come and go."""
+    """Receives added and dropped models, in the background thread."""
 
     def held(self, model: ObjectModel) -> None:
-        """This model is kept from now on."""
+        """This model was added."""
 
     def gone(self, model: ObjectModel) -> None:
-        """This model is not kept any more."""
+        """This model was dropped."""
 
 
 @dataclass(slots=True)
@@ -44,12 +44,12 @@ class _Held:
 
 
 class HeldModels:
-    """Models by object; those unused for longest leave when there are too many bytes. Thread-safe.
+    """Object models by object; the least recently used are evicted above the limit of bytes. Thread-safe.
 
     Parameters
     ----------
     limit_bytes : int
-        Most bytes of all models together.
+        Maximum total size of the models.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -57,7 +57,7 @@ class HeldModels:
         self._lock = threading.Lock()
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self.size_bytes = 0
-        """Of all models that are held."""
+        """Total size of the models."""
         self._account = PrefetchAccount()
         self._observer: HoldObserver | None = None
 
@@ -69,24 +69,24 @@ class HeldModels:
 
     @property
     def mean_bytes(self) -> float:
-        """Of one model; 0 if there is none."""
+        """Mean size of a model; 0 if there is none."""
         with self._lock:
             return self.size_bytes / len(self._held) if self._held else 0.0
 
     @property
     def unused(self) -> int:
-        """Models that are held and have recognised nothing so far."""
+        """Number of models that have recognised nothing so far."""
         with self._lock:
             return sum(not held.used for held in self._held.values())
 
     @property
     def account(self) -> PrefetchAccount:
-        """What was fetched, and what of it was of no use, so far."""
+        """A copy of the counters of fetched and wasted models."""
         with self._lock:
             return replace(self._account)
 
     def observe(self, observer: HoldObserver) -> None:
-        """Tell this one what comes and goes from now on."""
+        """Set the observer of added and dropped models."""
         self._observer = observer
 
     def versions(self) -> Mapping[str, int]:
@@ -95,7 +95,7 @@ class HeldModels:
             return {object_id: held.model.version for object_id, held in self._held.items()}
 
     def get(self, object_id: str) -> ObjectModel | None:
-        """The model, which counts as wanted now; None if it is not here."""
+        """The model, marked as recently used; None if it is not in memory."""
         with self._lock:
             held = self._held.get(object_id)
             if held is None:
@@ -104,13 +104,13 @@ class HeldModels:
             return held.model
 
     def peek(self, object_id: str) -> ObjectModel | None:
-        """The model, which does not count as wanted; None if it is not here."""
+        """The model, without marking it; None if it is not in memory."""
         with self._lock:
             held = self._held.get(object_id)
             return held.model if held is not None else None
 
     def used(self, object_id: str) -> ObjectModel | None:
-        """The object was recognised; its model, None if it is not here."""
+        """Mark that the object was recognised; returns its model, None if it is not in memory."""
         with self._lock:
             held = self._held.get(object_id)
             if held is None:
@@ -119,7 +119,7 @@ class HeldModels:
             return held.model
 
     def put(self, model: ObjectModel, wire_bytes: int) -> frozenset[str]:
-        """Keep a model; returns the objects whose models had to leave for it, itself if it is too large."""
+        """Add a model; returns the objects whose models were evicted, including itself if it is too large."""
         name = model.object_id
         with self._lock:
             self._account.fetched_models += 1
@@ -140,7 +140,7 @@ class HeldModels:
         return frozenset(gone if stays else gone | {name})
 
     def remove(self, object_ids: Collection[str]) -> None:
-        """Let models go."""
+        """Drop models."""
         with self._lock:
             left = self._remove(object_ids)
         self._tell_gone(left)

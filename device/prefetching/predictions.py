@@ -1,7 +1,8 @@
-"""What may be seen next: asked of the edge, remembered, and remembered longer while the edge is away.
+"""Predictions of the next objects: requested from the edge, and stored for outages of the edge.
 
-Where there is no edge, or it is away, the devices nearby are asked (dissertation, section 5.1.2). What the
-edge said last counts as well, the less the older it is. `Forecasts` runs in the background thread.
+Without an answer of the edge, the devices nearby are asked (dissertation, section 5.1.2). The last prediction
+of the edge is combined with theirs; its weight decreases with its age. `Forecasts` runs in the background
+thread.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.device.recognizer_settings import PrefetchSettings
 
 MOST_NEXT_OBJECTS = 256
-"""Of a prediction, so many objects are kept; the rest is hardly ever asked for."""
+"""Maximum number of objects of a prediction that are kept; the others are too improbable to matter."""
 _LONGEST_ANSWER_MS = 60_000.0
-"""The longest time of a photo that an edge is believed."""
+"""Longest time of a photo at an edge that is accepted as plausible [ms]."""
 
 MOST_PREDICTIONS = 64
-"""Objects whose last known prediction is kept."""
+"""Maximum number of objects whose last prediction is kept."""
 MOST_REPORTS = 16
-"""Recognised objects that wait to be reported to an edge that is slow."""
+"""Maximum number of recognised objects that wait to be reported to a slow edge."""
 
 EDGE_HALF_LIFE_S = 3600.0
-"""While the edge is away, what it said loses half of its weight to what devices nearby say in this time."""
+"""Time in which the edge's last prediction loses half of its weight against devices nearby [s]."""
 
 _NOTHING = ("", -math.inf)
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
@@ -40,18 +41,19 @@ _FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class EdgeTimes:
-    """What a photo would find at the edge now, as far as a report and its answer tell.
+    """Current latency of a photo at the edge, estimated from a report and its answer.
 
     Raises
     ------
     InvalidMessage
-        If a time cannot be: the edge is not believed everything.
+        If a time is not plausible, as a faulty edge could send any value.
     """
 
     answer_ms: float
-    """From its arrival to the answer, without the tiers behind the edge; the edge says so."""
+    """Time from the arrival of a photo to its answer, without tiers behind the edge; stated by the edge
+    [ms]."""
     transfer_ms: float
-    """Of the report and its answer: the time that the device waited less what the edge spent."""
+    """Transfer time of the report and its answer: the device's waiting time minus the edge's time [ms]."""
 
     def __post_init__(self) -> None:
         if not (0 < self.answer_ms <= _LONGEST_ANSWER_MS and 0 <= self.transfer_ms < math.inf):
@@ -60,26 +62,26 @@ class EdgeTimes:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What was said to follow an object."""
+    """Predicted objects after an object."""
 
     following: NextObjects
-    """The most probable objects."""
+    """The most probable next objects."""
     revision: int | None
-    """Of the catalogue, as the edge knew it; None from others, who do not vouch for any."""
+    """Revision of the catalogue at the edge; None from devices nearby, which do not state any."""
     now: EdgeTimes | None = None
-    """What a photo takes at the edge that predicted, if it said so."""
+    """Current latency of a photo at the edge that predicted; None if unknown."""
 
 
 class PredictionSource(Protocol):
-    """An edge, or the devices nearby, which predict."""
+    """A source of predictions: an edge, or the devices nearby."""
 
     def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
-        """Say what the device recognised, and ask what may follow; the future ends within ``timeout_s``."""
+        """Report the recognised object and request a prediction; the future ends within ``timeout_s``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What may follow one object, and what the edge said of that, when."""
+    """The current prediction for one object, with the edge's last prediction and its time."""
 
     prediction: Prediction
     of_edge: NextObjects | None = None
@@ -89,24 +91,24 @@ class _Known:
 class Forecasts:
     """The last prediction for each object; reports to the edge what the device recognised itself.
 
-    One report is on its way at a time, so that the edge sees the steps in their order.
+    Reports are sent one at a time, so that the edge receives the steps in order.
 
     Parameters
     ----------
     edge : PredictionSource or None
         The edge; None if there is none.
     background : BackgroundWorker
-        Runs everything here.
+        Runs all methods.
     settings : PrefetchSettings
-        Times.
+        Timeouts and intervals.
     clock : Clock
         Must run in real time.
     on_prediction : callable
-        Called with what a report was answered with; None if it was not answered.
+        Receives the prediction in the answer to a report; None if there was no answer.
     neighbours : PredictionSource, optional
         The devices nearby.
     on_unknown : callable, optional
-        Called if the edge does not know an object of this device: the catalogue has changed.
+        Called if the edge does not have an object of this device: the catalogue has changed.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class Forecasts:
         self._open = False
         self._newest: tuple[str, float] = _NOTHING
         self.failures = 0
-        """How often in a row the edge did not answer; 0: it is there, or there is none."""
+        """Consecutive failures of the edge; 0 if it answers, or if there is no edge."""
         self._retry_s = -math.inf
 
     @property
@@ -141,21 +143,21 @@ class Forecasts:
         return self._edge is None or self.failures > 0
 
     def get(self, object_id: str) -> Prediction | None:
-        """What may follow an object, as far as it is known."""
+        """The stored prediction for an object, None if there is none."""
         known = self._known.get(object_id)
         return known.prediction if known is not None else None
 
     def remember(self, object_id: str, prediction: Prediction) -> None:
-        """The edge is there and predicted this."""
+        """Store a prediction from the edge, and record that the edge answers."""
         self._edge_answers()
         now_s = self._clock.monotonic()
         self._keep(object_id, _Known(prediction, prediction.following, now_s))
         self._newest = (object_id, now_s)
 
     def report(self, object_id: str) -> None:
-        """Tell the edge that the device recognised an object itself; it answers with what may follow.
+        """Report an object that the device recognised itself to the edge, which answers with a prediction.
 
-        An object that the device goes on looking at is not reported with every photo.
+        The same object is reported again only after ``refresh_s``, not with every photo.
         """
         newest, at_s = self._newest
         if newest == object_id and self._clock.monotonic() < at_s + self._settings.refresh_s:
@@ -169,7 +171,7 @@ class Forecasts:
             return
         if self._edge is None or self._clock.monotonic() < self._retry_s:
             newest = self._reports[-1]
-            self._reports.clear()  # the edge is away; old steps are of no use to it later
+            self._reports.clear()  # the edge does not answer; old steps are of no use to it later
             if not self._ask_neighbours(newest):
                 self._newest = _NOTHING
             return
@@ -192,7 +194,7 @@ class Forecasts:
             newest = self._newest
             self.remember(object_id, outcome)
             if self._reports:
-                self._newest = newest  # the device has moved on meanwhile
+                self._newest = newest  # the device has recognised another object meanwhile
             self._on_prediction(outcome)
         self._send()
 
@@ -218,7 +220,7 @@ class Forecasts:
             self._known.popitem(last=False)
 
     def _ask_neighbours(self, object_id: str) -> bool:
-        """Ask the devices nearby, if there are any; whether they were asked."""
+        """Ask the devices nearby; returns False if there is no such source."""
         if self._neighbours is None:
             return False
 
@@ -236,7 +238,7 @@ class Forecasts:
         return True
 
     def _with_edge(self, object_id: str, nearby: Prediction) -> _Known:
-        """What devices nearby say, with what the edge said before, as far as that has not faded."""
+        """A prediction of devices nearby, mixed with the last one of the edge by its decayed weight."""
         known = self._known.get(object_id)
         if known is None or known.of_edge is None:
             return _Known(nearby)

@@ -1,22 +1,24 @@
-"""What a lookup on the device and an answer of a tier cost now: the terms of equation 4.1 (section 4.4).
+"""Current costs of a lookup on the device and of a tier's answer: the terms of equation 4.1 (4.4).
 
-L_miss is what a hit would save (`AvoidableLatency`), without the photos that nobody could hit.
+L_miss is the latency that a hit would save (`AvoidableLatency`). Photos that no cache could have answered are
+excluded.
 
-The dissertation takes the mean round trip of the last photos that the device did not know. Those are a
-selection: once the device holds the objects around it, most of them show what is in no catalogue, or are so
-poor that a tier looks twice. They cost the same whatever the device holds. With them in L_miss, a device that
-needs 40 ms for a lookup goes on looking although its edge would answer in 12 ms: it holds the 180 ms of the
-few photos that reach the cloud for the price of all of them.
+The dissertation uses the mean round trip of the last misses. Misses are a biased sample: once the device
+holds the objects nearby, most misses show objects of no catalogue, or are so poor that a tier needs a second
+attempt. Their latency does not depend on the cache. If L_miss included them, a device with a lookup time of
+40 ms would continue to look up photos although its edge would answer in 12 ms: the 180 ms of the few photos
+that reach the cloud would count for all photos.
 
-So an answer counts with all of its time only if a larger cache could have saved it. Of the others only the
-time of the tier that was asked counts: its link, queue and computing are the same for all photos, and a
-device that hits nearly always would hear of them from nowhere else. The median of the window is taken, as
-some photos that a larger cache would *not* have known cannot be told apart: the device held nothing, and the
-tier does not say that it looked twice. They are a minority, and each takes many times as long as the others.
+Therefore the full time of an answer counts only if a larger cache could have avoided it. Of other answers
+only the time of the tier that was asked counts: its link, queue and computation are the same for all photos,
+and a device with a high hit ratio has no other measurements of them. The median of the window is used,
+because some photos that a larger cache would *not* have recognised cannot be identified: the device held
+nothing, and the tier does not report its second attempt. They are a minority, and each takes many times as
+long as the others.
 
-A device that hits nearly always would keep the times of its first, perhaps crowded, seconds for ever. But it
-reports its hits, and is told what a photo would take now. That replaces the tier's part of all answers
-before; what lies behind the tier stays as it was measured.
+A device with a high hit ratio would keep the times of its first, perhaps congested seconds forever. But it
+reports its hits to the edge, and receives the current time of a photo there. This time replaces the tier's
+part of all earlier answers; the part behind the tier remains as measured.
 """
 
 from __future__ import annotations
@@ -34,33 +36,34 @@ from nearsight.device.prefetching.device_profile import DeviceProfile
 from nearsight.device.prefetching.predictions import EdgeTimes
 
 TRUSTED = 3
-"""Until so many answers are known, those that are missing count as the time of the tier alone."""
+"""Number of answers that the median needs; missing ones are replaced by the lowest time of the tier alone."""
 _SAMPLES = 3
-"""Of reports and photos, the last ones say what the tier takes now: one slow report changes nothing."""
+"""Number of last reports and photos that determine the tier's current time, so that one slow report has no
+effect."""
 _STAYS_WINDOW = 30
 _STAYS_AT_FIRST = 0.5
 _SMALL, _PHOTOS = 3, 5
 
 
 class DeviceProfiler:
-    """Measures, from all threads of the SDK.
+    """Measures latencies and steps. Thread-safe.
 
-    The probability that the next photo shows the same object again is this device's own habit; the edge's
-    predictions are about steps to other objects only.
+    The probability that the next photo shows the same object again is measured here; the edge's predictions
+    contain only steps to other objects.
 
     Parameters
     ----------
     profile : DeviceProfile
-        What was measured offline.
+        The costs measured in advance.
     miss_latency : AvoidableLatency
-        Of answers of tiers; used by nobody else from now on.
+        Latency of answers of tiers; from now on used only by this object.
 
     Attributes
     ----------
     correction : float
-        Measured times of extraction and lookup over those of the profile.
+        Ratio of measured times of extraction and lookup to those of the profile.
     stays : float
-        Probability that the next photo is of the same object.
+        Probability that the next photo shows the same object.
     """
 
     def __init__(self, profile: DeviceProfile, miss_latency: AvoidableLatency) -> None:
@@ -75,23 +78,23 @@ class DeviceProfiler:
 
     @property
     def miss_ms(self) -> float:
-        """L_Net + L_Edge in ms, of answers that a larger cache would have saved."""
+        """L_Net + L_Edge: median time of an answer that a larger cache would have saved [ms]."""
         with self._lock:
             return self._miss_latency.median_ms
 
     @property
     def miss_why(self) -> str:
-        """The same, and what it rests on, for a person."""
+        """The same with its samples, as a text for people."""
         with self._lock:
             return self._miss_latency.why
 
     def observe_answer(
         self, round_trip_ms: float, tier_ms: float, *, avoidable: bool, transfer_ms: float | None = None
     ) -> None:
-        """A tier answered after this time: see `AvoidableLatency.observe`.
+        """Record the time of an answer of a tier: see `AvoidableLatency.observe`.
 
-        ``transfer_ms`` is the part on the network of an answer of the edge, which says later what a photo
-        takes; None for other tiers.
+        ``transfer_ms`` is the network part of an answer of the edge, which later reports the time of a photo;
+        None for other tiers.
         """
         tier_ms = max(0.0, tier_ms)
         with self._lock:
@@ -103,7 +106,7 @@ class DeviceProfiler:
             )
 
     def observe_edge(self, now: EdgeTimes) -> None:
-        """The edge answered a report, and said what a photo takes there now."""
+        """Record the current time of a photo at the edge, from its answer to a report."""
         with self._lock:
             self._transfer.observe_small(now.transfer_ms)
             transfer_ms = self._transfer.expected_ms
@@ -111,7 +114,7 @@ class DeviceProfiler:
                 self._miss_latency.refreshed(transfer_ms + now.answer_ms)
 
     def observe_lookup(self, k: int, query_features: int, spent_ms: float) -> None:
-        """Decoding, extraction and lookup among k objects took this time."""
+        """Record the time of decoding, extraction and lookup among k objects."""
         curves = self._plain.get(query_features)
         if curves is None:
             return
@@ -121,25 +124,25 @@ class DeviceProfiler:
             self.correction = self._correction.factor
 
     def observe_step(self, *, same_object: bool) -> None:
-        """Another photo was recognised, of the object before or of another one."""
+        """Record that a photo was recognised, of the same object as before or of another one."""
         with self._lock:
             self._stays.observe(float(same_object))
             self.stays = self._stays.mean
 
     def relax(self) -> None:
-        """No lookup tells how busy the machine is, as the cache is empty: forget slowly that it was busy."""
+        """Reduce the correction gradually towards 1 while the cache is empty and there are no lookups."""
         with self._lock:
             self._correction.relax()
             self.correction = self._correction.factor
 
     def curves(self, k_max: int) -> tuple[ExtractionCurves, ...]:
-        """f_D(k) and recall_D(k) for every number of features, as of now."""
+        """f_D(k) and recall_D(k) for every number of features, with the current correction."""
         return self.profile.curves(k_max, self.correction)
 
 
 @dataclass(slots=True)
 class _Answer:
-    """A photo that was answered: what counts of its time, the tier's part of that, and who said so."""
+    """An answered photo: the time that counts, the tier's part of it, and its kind."""
 
     counted_ms: float
     tier_ms: float
@@ -149,14 +152,14 @@ class _Answer:
 
 
 class AvoidableLatency:
-    """The time of an answer that a hit would have saved, never undefined.
+    """The time of an answer that a hit would have saved; always defined.
 
     Parameters
     ----------
     prior_ms : float
-        Assumed before the first answer.
+        Value before the first answer.
     window : int
-        Over how many of the last answers the median is taken; the dissertation's mean is over 10.
+        Number of last answers of which the median is taken; the dissertation's mean is over 10.
 
     Raises
     ------
@@ -165,7 +168,7 @@ class AvoidableLatency:
 
     Notes
     -----
-    Source: Cachier dissertation, section 4.4; who asks for what differs, see above.
+    Source: Cachier dissertation, section 4.4; the selection of answers differs, see the module's docstring.
     """
 
     def __init__(self, prior_ms: float = 100.0, window: int = 10) -> None:
@@ -181,19 +184,19 @@ class AvoidableLatency:
     def observe(
         self, round_trip_ms: float, tier_ms: float, *, avoidable: bool, reports: bool = False
     ) -> None:
-        """A photo was answered.
+        """Record an answer to a photo.
 
         Parameters
         ----------
         round_trip_ms : float
-            From the question to the answer.
+            From the request to the answer.
         tier_ms : float
             The same without the tiers behind the one that was asked.
         avoidable : bool
-            Whether a larger cache could have known: an object was recognised at once, and it is none of
-            those that the device looked for.
+            Whether a larger cache could have answered: an object was recognised at the first attempt, and it
+            is not among those that the device looked for.
         reports : bool
-            Whether it was the tier that says from time to time what a photo takes now; see `refreshed`.
+            Whether the tier regularly reports the current time of a photo; see `refreshed`.
 
         Raises
         ------
@@ -209,10 +212,10 @@ class AvoidableLatency:
             self._now_ms.append(tier_ms)
 
     def refreshed(self, tier_ms: float) -> None:
-        """A photo would take this long at the tier now: answers of that tier count as if they had come now.
+        """Update all answers of the reporting tier to its current time of a photo.
 
-        The median of the last three such times and photos is believed, of two the lower one: a device that
-        takes its tier for quicker than it is asks it, and finds out.
+        The median of the last three such times and photos is used, of two the lower one: a device that
+        underestimates the time asks the tier, and thereby measures it.
 
         Raises
         ------
@@ -238,14 +241,14 @@ class AvoidableLatency:
         for answer in self._answers:
             known.append(answer.counted_ms)
             least_ms = min(least_ms, answer.tier_ms)
-        # One slow answer may be of a photo that nobody knows; on its word the device would look for itself,
-        # hit, and ask nobody again.
+        # One slow answer may belong to a photo that no cache could have answered. Without further values the
+        # device would look up photos itself, hit, and never ask the tier again.
         missing = min(TRUSTED, self._window) - len(known)
         return statistics.median(known + [least_ms] * missing)
 
     @property
     def why(self) -> str:
-        """What it rests on, for a person."""
+        """The value with its samples, as a text for people."""
         if not self._answers:
             return f"{self._prior_ms:.1f} ms, assumed"
         answers, whole = len(self._answers), sum(answer.avoidable for answer in self._answers)
@@ -255,12 +258,12 @@ class AvoidableLatency:
 
 
 class PhotoTransfer:
-    """Transfer time of a photo to a tier and back, told from small messages where few photos are sent.
+    """Transfer time of a photo to a tier and back, estimated from small messages if few photos are sent.
 
-    Without what is computed there. What a photo takes more than a small message, mostly for its bytes, is
-    measured whenever both are sent soon after each other, and lasts. The time of a small message is fresh
-    with each one. A line over sizes as in `LinkEstimate` would not do: photos are all of one size, and many
-    small messages would make it forget them.
+    Excludes computation at the tier. The additional time of a photo compared with a small message, mostly due
+    to its bytes, is measured whenever both are sent shortly after each other, and kept. The time of a small
+    message is updated with each one. A line over sizes as in `LinkEstimate` does not work: all photos have
+    the same size, and many small messages would displace them.
     """
 
     def __init__(self) -> None:
@@ -270,18 +273,18 @@ class PhotoTransfer:
 
     @property
     def expected_ms(self) -> float | None:
-        """Of a photo that is sent now; None before a photo and a small message after it."""
+        """Estimate for a photo that is sent now [ms]; None before a photo and a small message after it."""
         if not self._surplus_ms:
             return None
         return statistics.median_low(self._small_ms) + statistics.median(self._surplus_ms)
 
     def observe_photo(self, transfer_ms: float) -> None:
-        """A photo was on its way so long; times that are negative or not finite are ignored."""
+        """Record the transfer time of a photo; negative or infinite times are ignored."""
         if 0 <= transfer_ms < math.inf:
             self._unpaired_ms.append(transfer_ms)
 
     def observe_small(self, transfer_ms: float) -> None:
-        """A message of a few hundred bytes was; the same."""
+        """Record the transfer time of a message of a few hundred bytes; invalid times are ignored."""
         if not 0 <= transfer_ms < math.inf:
             return
         self._small_ms.append(transfer_ms)

@@ -1,7 +1,7 @@
-"""What the device answers from: an immutable snapshot, replaced as a whole; the last few are kept (4.7).
+"""The device's cache: an immutable snapshot that is replaced as a whole; the last few are kept (4.7).
 
-A request takes the snapshot once and uses that one to its end, with the number of features that goes with it.
-Snapshots are built in the background thread; only the swap reaches requests.
+A request reads the snapshot once and uses it to its end, with the number of features that belongs to it.
+Snapshots are built in the background thread; requests are affected only by the swap.
 """
 
 from __future__ import annotations
@@ -21,53 +21,53 @@ Contents = frozenset[tuple[str, int]]
 """Object ids with the versions of their models."""
 
 SecondLook = Callable[[Contents, Features], RecognizedObject | None]
-"""Looks again at features that no model explained."""
+"""Second lookup of features that no model matched."""
 
 Build = Callable[[Sequence[ObjectModel], RecognitionSettings], ObjectRecognizer]
-"""Indexes models."""
+"""Builds a recognizer from models."""
 
 _BUILD_SHARE = 0.25
-"""Of the background thread's time, at most."""
+"""Maximum share of the background thread's time for building snapshots."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalSnapshot:
-    """What the device recognises by itself, and how."""
+    """The models with which the device recognises objects itself, and the number of features."""
 
     recognizer: ObjectRecognizer
     """May be empty: then no photo is looked up."""
     query_features: int
-    """Features to extract from a photo for it."""
+    """Number of features to extract from a photo for a lookup."""
 
     def __len__(self) -> int:
         return len(self.recognizer)
 
     @property
     def names(self) -> frozenset[str]:
-        """Objects that it answers with."""
+        """The objects of its models."""
         return frozenset(self.recognizer.models)
 
     @property
     def contents(self) -> Contents:
-        """Objects and versions that it answers with."""
+        """The objects and versions of its models."""
         return frozenset((name, model.version) for name, model in self.recognizer.models.items())
 
 
 class LocalCache:
-    """Holds the snapshot that answers now, and counts what it did. Thread-safe.
+    """Holds the current snapshot, and counts lookups and hits. Thread-safe.
 
     Parameters
     ----------
     snapshot : LocalSnapshot
-        To begin with.
+        The first snapshot.
     second_look : callable, optional
-        Asked about photos that the snapshot does not know, with what it answers with.
+        Called for photos that the snapshot does not recognise, with the snapshot's contents.
     """
 
     def __init__(self, snapshot: LocalSnapshot, second_look: SecondLook | None = None) -> None:
         self.snapshot = snapshot
-        """What answers now; only `swap` binds it. That is atomic: no lock stands between a request and its
-        snapshot."""
+        """The current snapshot; only `swap` assigns it. The assignment is atomic, so requests read it without
+        a lock."""
         self._second_look = second_look
         self._lock = threading.Lock()
         self._lookups = 0
@@ -75,7 +75,7 @@ class LocalCache:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Lookups, and hits among them."""
+        """Number of lookups, and of hits among them."""
         with self._lock:
             return self._lookups, self._hits
 
@@ -84,7 +84,7 @@ class LocalCache:
         self.snapshot = snapshot
 
     def lookup(self, snapshot: LocalSnapshot, features: Features) -> RecognizedObject | None:
-        """What the photo shows; None is a miss."""
+        """The object on the photo; None is a miss."""
         found = snapshot.recognizer.recognize(features).found
         if found is None and self._second_look is not None:
             found = self._second_look(snapshot.contents, features)
@@ -97,20 +97,20 @@ class LocalCache:
 class Snapshots:
     """Builds snapshots, swaps them into a `LocalCache`, and keeps the last few by current object (4.7.2).
 
-    Somebody who compares two exhibits goes back and forth between them; their snapshots need no new building.
+    A user who compares two exhibits alternates between them; their snapshots need not be built again.
 
     Parameters
     ----------
     cache : LocalCache
-        What requests are answered from.
+        The cache that requests use.
     capacity : int
-        Snapshots kept by current object.
+        Maximum number of kept snapshots.
     recognition : RecognitionSettings
-        The pipeline.
+        Settings of the recognition pipeline.
     clock : Clock
-        Measures builds.
+        Measures build times.
     build : callable
-        Makes a recognizer; the simulation brings its own.
+        Builds a recognizer; the simulation passes another one.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Snapshots:
         self._next_build_s = clock.monotonic()
 
     def reuse(self, current: str) -> None:
-        """Use the snapshot of an object that the device goes back to; it needs no new building."""
+        """Swap in the kept snapshot of an object that the device returns to, if there is one."""
         if current in self._kept:
             self._kept.move_to_end(current)
             self._cache.swap(self._kept[current])
@@ -141,7 +141,7 @@ class Snapshots:
         Returns
         -------
         float
-            0, or after how many seconds to try again: builds must leave time for the rest.
+            0, or the seconds after which to call again: builds must leave time for other jobs.
         """
         wanted = frozenset((model.object_id, model.version) for model in models)
         for known in (self._cache.snapshot, self._kept.get(current)):
@@ -163,13 +163,13 @@ class Snapshots:
         return 0.0
 
     def forget(self, object_ids: Set[str]) -> None:
-        """Drop kept snapshots with these objects; the one that answers stays."""
+        """Drop kept snapshots with these objects, except the current one."""
         for current, snapshot in [*self._kept.items()]:
             if not snapshot.names.isdisjoint(object_ids):
                 del self._kept[current]
 
     def remove(self, object_ids: Set[str]) -> None:
-        """Nothing answers with these objects any more."""
+        """Remove these objects from all snapshots, including the current one."""
         self.forget(object_ids)
         answering = self._cache.snapshot
         if answering.names.isdisjoint(object_ids):

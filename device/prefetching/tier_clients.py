@@ -1,6 +1,6 @@
-"""What tiers offer to a device besides recognition: object models, the list of objects, predictions.
+"""Clients for the other services of tiers: object models, listings of objects, predictions.
 
-On connections of their own, so that a model on its way never stands before an answer that somebody waits for.
+They use connections of their own, so that the transfer of a model never delays an answer to a request.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ _log = get_logger("device.edge")
 A = TypeVar("A")
 
 _REST_S = 5.0
-"""A tier that did not answer is asked last for so long."""
+"""Time for which a tier that did not answer is asked only after the others [s]."""
 
 
 class ObjectLister(Protocol):
-    """A tier that lists the catalogue, or several in turn."""
+    """A tier, or several in turn, that lists the catalogue."""
 
     def list_objects(self, timeout_s: float) -> Future[Listing]:
-        """Ask which objects there are."""
+        """Request the list of objects."""
 
     def get_revision(self, timeout_s: float) -> Future[int]:
-        """Ask at which revision the catalogue is."""
+        """Request the revision of the catalogue."""
 
 
 class CatalogueClient:
-    """The Catalogue service of a tier. All calls return at once; the futures fail with a NearsightError.
+    """Client of a tier's Catalogue service. No call blocks; the futures fail with a NearsightError.
 
     Parameters
     ----------
     channel : Channel
-        Owned: closed with the client. Its client id is the device's.
+        The connection; closed with the client. Its client id is the device's.
     catalogue : str
-        Of listings and predictions.
+        The catalogue for listings and predictions.
     """
 
     def __init__(self, channel: Channel, catalogue: str) -> None:
@@ -64,19 +64,19 @@ class CatalogueClient:
         self._models = Stub(channel, catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"])
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
-        """Ask for object models."""
+        """Request object models."""
         request = GetObjectModelsRequest(object_ids=object_ids)
         return self._models.get_object_models.future(request, timeout_s=timeout_s, catalogue=catalogue)
 
     def list_objects(self, timeout_s: float) -> Future[Listing]:
-        """Ask which objects there are, with their versions."""
+        """Request the list of objects with their versions."""
         answer = self._models.list_objects.future(
             ListObjectsRequest(), timeout_s=timeout_s, catalogue=self._catalogue
         )
         return then(answer, listing_of)
 
     def get_revision(self, timeout_s: float) -> Future[int]:
-        """Ask at which revision the catalogue is; 0 if there is none of that name."""
+        """Request the revision of the catalogue; 0 if the tier has no catalogue of this name."""
         answer = self._models.list_catalogues.future(ListCataloguesRequest(), timeout_s=timeout_s)
         return then(answer, self._revision_in)
 
@@ -90,7 +90,7 @@ class CatalogueClient:
 
 
 class EdgeClient(CatalogueClient):
-    """An edge, which predicts as well."""
+    """Client of an edge, which also predicts."""
 
     def __init__(self, channel: Channel, catalogue: str, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(channel, catalogue)
@@ -99,7 +99,7 @@ class EdgeClient(CatalogueClient):
         self._prediction = Stub(channel, prediction_pb2.DESCRIPTOR.services_by_name["Prediction"])
 
     def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
-        """Report what the device recognised, and ask what may follow."""
+        """Report the object that the device recognised, and request a prediction."""
         request = GetNextObjectsRequest(current_object_id=current)
         sent_s = self._clock.monotonic()
         answer = self._prediction.get_next_objects.future(
@@ -128,14 +128,14 @@ def _now_at(reply: Reply, answer_ms: float, round_trip_ms: float) -> EdgeTimes |
 
 
 class TierCatalogues:
-    """Asks the tiers in turn. Thread-safe.
+    """Asks several tiers in turn. Thread-safe.
 
     Parameters
     ----------
     tiers : sequence of CatalogueClient
         The nearest first; at least one.
     clock : Clock
-        For the rest of tiers that do not answer.
+        For the back-off of tiers that do not answer.
     """
 
     def __init__(self, tiers: Sequence[CatalogueClient], clock: Clock) -> None:
@@ -145,15 +145,15 @@ class TierCatalogues:
         self._rests_until_s: dict[CatalogueClient, float] = {}
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
-        """Object models, of the first tier that answers."""
+        """Object models from the first tier that answers."""
         return self._ask(lambda tier, limit_s: tier.get_models(catalogue, object_ids, limit_s), timeout_s)
 
     def list_objects(self, timeout_s: float) -> Future[Listing]:
-        """Which objects there are."""
+        """The list of objects from the first tier that answers."""
         return self._ask(lambda tier, limit_s: tier.list_objects(limit_s), timeout_s)
 
     def get_revision(self, timeout_s: float) -> Future[int]:
-        """At which revision the catalogue is."""
+        """The revision of the catalogue from the first tier that answers."""
         return self._ask(lambda tier, limit_s: tier.get_revision(limit_s), timeout_s)
 
     def _ask(self, call: Callable[[CatalogueClient, float], Future[A]], timeout_s: float) -> Future[A]:
