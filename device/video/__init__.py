@@ -1,7 +1,8 @@
-"""Recognition in live video, and networks over its frames.
+"""Recognition in live video, and networks that run over its frames.
 
-`stream` is the front door: the frames of a camera in, an answer for each out. `live_view` decides which
-frames are asked for and what holds until the next answer, with `gate` and `tracking`; these three are pure.
-Questions go through the ordinary flow of requests. `session` runs a convolutional network over frames and
-computes again only what changed; `heat_map` shows it. May import `common` and the device's `recognition`.
+`stream` is the entry point: it takes the frames of a camera and returns an answer for each. `live_view`
+decides which frames are sent as requests, and which answer is valid until the next one, using `gate` and
+`tracking`. These three modules are pure. Requests are processed as any others. `session` runs a convolutional
+network over frames and recomputes only what changed; `heat_map` visualises it. May import `common` and the
+device's `recognition`.
 """

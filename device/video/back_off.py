@@ -1,7 +1,7 @@
-"""Decides which frames are worth matching, by what matching has gained so far.
+"""Decides which frames are matched, from the time that matching has saved so far.
 
-Matching takes time, and where much has changed it brings nothing. While frames that changed take longer with
-reuse than without, more and more of the next ones are not matched, unless they look much more alike.
+Matching takes time, and saves nothing if much has changed. While changed frames take longer with reuse than
+without, more and more frames are not matched, unless their difference is much smaller.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections import deque
 from statistics import median
 
 _LONGEST_SKIP = 31
-"""Frames that are not matched, at most, until one is tried again."""
+"""Maximum number of consecutive frames that are not matched."""
 _REMEMBERED = 7
 _WEIGHT = 0.3
-"""Of the newest frame in the running mean of gains."""
+"""Weight of the newest frame in the running mean of the time saved."""
 
 
 class BackOff:
-    """What matching gained in one session.
+    """Running mean of the time that matching saved in one session.
 
     Parameters
     ----------
     whole_ms : float
-        What a frame takes without reuse, until some were measured; 0: not known.
+        Time of a frame without reuse, used until such frames were measured; 0: unknown.
     """
 
     def __init__(self, whole_ms: float) -> None:
@@ -31,12 +31,13 @@ class BackOff:
         self._misses = self._left = 0
 
     def skips(self, difference: float) -> bool:
-        """Whether the next frame is not to be matched; to be asked once for each.
+        """Whether to skip matching for the next frame. Call once per frame.
 
         Parameters
         ----------
         difference : float
-            Mean square, of the frame from the reference. Frames that are twice as near are always tried.
+            Mean squared difference between frame and reference. A frame is never skipped if its difference is
+            at most a quarter of that of the last frame for which matching was measured.
         """
         if not self._left or difference <= self._hopeless / 4:
             return False
@@ -44,21 +45,21 @@ class BackOff:
         return True
 
     def whole(self, took_ms: float) -> None:
-        """What a frame took that was executed whole, and not matched."""
+        """Record the time of a frame that was executed whole and not matched."""
         self._wholes_ms.append(took_ms)
 
     def reused(self, difference: float, took_ms: float) -> None:
-        """What a frame took of which something was reused, matching included."""
+        """Record the total time of a frame of which something was reused, matching included."""
         if self._wholes_ms:
             self._note(difference, median(self._wholes_ms) - took_ms)
 
     def in_vain(self, difference: float, match_ms: float, whole_ms: float) -> None:
-        """What matching a frame took of which nothing was reused, and its execution."""
+        """Record a frame that was matched and executed whole: the times of both."""
         self.whole(whole_ms)
         self._note(difference, -match_ms)
 
     def try_next(self) -> None:
-        """The last frame prepared for reuse: whether it pays is seen with the next one."""
+        """Do not skip the next frame: the last one stored maps for reuse, whose benefit is not known yet."""
         self._left = 0
 
     def _note(self, difference: float, gain_ms: float) -> None:

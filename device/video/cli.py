@@ -1,4 +1,4 @@
-"""``nearsight video``: a network over a video file, its answers, and what was saved."""
+"""``nearsight video``: runs a network over a video file, and reports its answers and the time saved."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ COLUMNS = (
     *("frame", "time_s", "class", "label", "confidence", "matched", "recomputed"),
     *("rows_px", "columns_px", "ms", "whole"),
 )
-"""Of the CSV. Matched and recomputed are shares of 1, rows and columns the motion in the network's input; the
-last one says why a frame was executed whole."""
+"""Columns of the CSV. ``matched`` and ``recomputed`` are shares in [0, 1]. ``rows_px`` and ``columns_px`` are
+the motion in pixels of the network's input. ``whole`` is the reason for a whole execution."""
 _SAMPLE = 10
-"""Frames that are executed whole at the end, to compare times and answers."""
+"""Number of frames that are executed whole at the end, to compare times and answers."""
 
 _DAMAGED = "give a video that is not damaged"
 
@@ -159,7 +159,7 @@ class _Clip:
             raise NotFound(f"there is no file {str(path)!r}", advice="check the path")
         os.environ.setdefault(
             "OPENCV_FFMPEG_LOGLEVEL", "-8"
-        )  # errors are raised; the library would print them
+        )  # errors are raised; the library would also print them
         cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
         self.path, self._capture = path, cv2.VideoCapture(str(path))
         if not self._capture.isOpened():
@@ -169,7 +169,7 @@ class _Clip:
         self.frames_per_s = self._capture.get(cv2.CAP_PROP_FPS) or 25.0
         self.read = 0
         self.time_s = 0.0
-        """Of the last frame."""
+        """Position of the last frame in the video."""
         self._most = most
 
     def __iter__(self) -> Iterator[NDArray[np.uint8]]:
@@ -180,7 +180,7 @@ class _Clip:
             whole, frame = self._capture.read()
             if not whole:
                 break
-            # Some formats, such as a bare H.264 stream, have no times.
+            # Some formats, such as a raw H.264 stream, have no timestamps.
             place_s = self._capture.get(cv2.CAP_PROP_POS_MSEC) / 1e3
             self.time_s = place_s if place_s > 0 else self.read / self.frames_per_s
             self.read += 1
@@ -190,7 +190,7 @@ class _Clip:
 
     @property
     def is_short(self) -> bool:
-        """Whether many frames are missing; what files declare is an estimate."""
+        """Whether many frames are missing. The number that a file declares is an estimate."""
         return self.declared is not None and self.read < 0.9 * self.declared
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class _Clip:
 
 
 class _Outputs:
-    """The files that are written while the video runs."""
+    """Output files that are written while the video runs."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class _Outputs:
         self._video = HeatVideo(heat_video, clip.frames_per_s) if heat_video else None
 
     def add(self, frame: NDArray[np.uint8], result: VideoResult, row: Mapping[str, Any]) -> None:
-        """What became of a frame."""
+        """Write the result of a frame."""
         if self._table is not None:
             self._table.writerow([row[column] for column in COLUMNS])
         if self._map_path is not None or self._video is not None:
@@ -244,7 +244,7 @@ class _Outputs:
 def _run(
     session: VideoSession, clip: _Clip, outputs: _Outputs
 ) -> tuple[dict[str, Any], list[tuple[Any, Any]]]:
-    """All frames; the report, with a sample of frames and what the session said of them."""
+    """Run all frames; returns the report, and a sample of frames with the session's outputs."""
     times_ms, matched, recomputed, deviations = list[float](), list[float](), list[float](), list[float]()
     why, sample = Counter[str](), list[tuple[Any, Any]]()
     step = max(1, (clip.declared or 30 * _SAMPLE) // _SAMPLE)
@@ -291,7 +291,7 @@ def _row(session: VideoSession, clip: _Clip, result: VideoResult) -> dict[str, A
 
 
 def _best(outputs: Mapping[str, Any]) -> tuple[int | None, float | None]:
-    """The best class of a classifier; nothing for other networks."""
+    """Best class and confidence of a classifier; (None, None) for other networks."""
     from nearsight.common.inference.classification import best_class
 
     scores = next(iter(outputs.values()))
@@ -304,7 +304,7 @@ def _best(outputs: Mapping[str, Any]) -> tuple[int | None, float | None]:
 def _compared(
     session: VideoSession, path: Path, sample: list[tuple[Any, Any]], ms_per_frame: float
 ) -> dict[str, Any]:
-    """The sample in a plain session, after a first execution that is not counted."""
+    """Execute the sample in a plain session, after a warm-up, to compare times and classes."""
     from nearsight.common.inference.runtime import Runtime
 
     runtime = Runtime(session.settings.threads)

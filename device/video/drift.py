@@ -1,8 +1,9 @@
-"""Moves the threshold of reuse by how far outputs deviate, which is measured on a sample of the frames.
+"""Adjusts the threshold of block matching to the measured deviation of outputs.
 
-Blocks match if they are similar, not only if they are equal, so reused outputs deviate. How far depends on
-the network and the video. Above a bound the threshold rises, so that fewer blocks match; where that does not
-help, the reuse pauses. Below half of the bound it falls, so that more blocks match (decision 061).
+Blocks match if they are similar, not only if they are equal. Outputs that reuse them therefore deviate, by an
+amount that depends on the network and the video. The deviation is measured for a sample of the frames. Above
+a bound the threshold rises, so that fewer blocks match; if the maximum is reached, reuse pauses. Below half
+of the bound the threshold falls, so that more blocks match (decision 061).
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from nearsight.common.inference.tensors import Tensor
 
 _STEP_DB = 3.0
 _LEAST_DB, _MOST_DB = -6.0, 15.0
-"""The threshold falls and rises by so much at most; above, the reuse pauses."""
+"""Limits of the change of the threshold. If the deviation is too large at the upper limit, reuse pauses."""
 _PAUSE_FRAMES = 100
 
 
 def deviation_of(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """How far two answers differ: ‖found - expected‖ / ‖expected‖, of the output where it is largest."""
+    """Relative difference ‖found - expected‖ / ‖expected‖ of the output for which it is largest."""
     largest = 0.0
     for name, values in expected.items():
         wanted = np.asarray(values, np.float64)
@@ -30,19 +31,19 @@ def deviation_of(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) ->
 
 
 class DriftGuard:
-    """What a session may reuse, by the deviations that it measured.
+    """Controls how much a session may reuse, from its measured deviations.
 
     Parameters
     ----------
     most_deviation : float
-        The bound, as a share of the output's norm.
+        Bound of the deviation, as a share of the output's norm.
 
     Attributes
     ----------
     moved_db : float
-        To be added to the threshold; below 0 more is reused.
+        Amount to add to the threshold. Negative values allow more reuse.
     settled : bool
-        The last measurement left the threshold where it was.
+        Whether the last measurement left the threshold unchanged.
     """
 
     def __init__(self, most_deviation: float) -> None:
@@ -52,9 +53,9 @@ class DriftGuard:
         self._pause = 0
 
     def note(self, deviation: float) -> None:
-        """Take up one that was measured."""
+        """Record a measured deviation, and adjust the threshold."""
         before_db = self.moved_db
-        if not deviation <= self._most:  # not a number is not small
+        if not deviation <= self._most:  # NaN counts as too large
             if before_db >= _MOST_DB:
                 self._pause = _PAUSE_FRAMES
             self.moved_db = min(before_db + _STEP_DB, _MOST_DB)
@@ -63,6 +64,6 @@ class DriftGuard:
         self.settled = self.moved_db == before_db
 
     def pauses(self) -> bool:
-        """Whether the next frame must be executed whole; to be asked once for each."""
+        """Whether the next frame must be executed whole because reuse pauses. Call once per frame."""
         self._pause = max(self._pause - 1, 0)
         return self._pause > 0

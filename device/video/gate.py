@@ -1,8 +1,8 @@
-"""A glance at a frame before anything is asked: whether it is sharp, and still shows the same.
+"""Fast check of a frame before it is sent: whether it is sharp, and whether it shows the same scene.
 
-A glance costs a fraction of a millisecond. A thumbnail tells whether two frames show the same scene: its
-correlation ignores brightness, and hands that tremble move it little. Sharpness is the variance of the
-Laplacian [Pech-Pacheco 2000]. It depends on what is filmed, so it is compared with that of earlier frames.
+The check takes a fraction of a millisecond. Two frames show the same scene if their thumbnails correlate. The
+correlation ignores brightness and is little affected by camera shake. Sharpness is the variance of the
+Laplacian [Pech-Pacheco 2000]. It depends on the scene, so it is compared with that of earlier frames.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from numpy.typing import NDArray
 SAME_SCENE = 0.6
 """Thumbnails with a lower correlation show different scenes."""
 STEADY = 0.7
-"""A frame that is less like the one before it was taken in a fast turn, and is hardly ever recognised."""
+"""A frame with a lower correlation to the one before was taken in a fast turn; it is rarely recognised."""
 SAME_PICTURE = 0.995
-"""From here on a new question would have the same answer."""
+"""From this correlation on, a new request would get the same answer."""
 _THUMBNAIL = (32, 24)
 _FLAT = 2.0
-"""With a smaller standard deviation [grey levels] it is a wall, or black: noise does not correlate."""
+"""Below this standard deviation [grey levels] a frame is flat, such as a wall; noise does not correlate."""
 _SAME_LEVEL = 16.0
-"""Two such pictures are the same within this difference of brightness, in grey levels."""
+"""Two flat frames are similar if their brightness differs by less [grey levels]."""
 _SHARP = 0.35
-"""Share of the recent sharpness below which a frame is blurred."""
+"""A frame is blurred if its sharpness is below this share of the recent sharpness."""
 _PLAIN = 10.0
-"""Sharpness of the noise of a camera: what has less, such as black frames, is taken to have so much."""
+"""Sharpness of camera noise. Frames of less sharpness, such as black ones, are assumed to have this value."""
 _FORGOTTEN_S = 0.5
-"""Half of the recent sharpness is forgotten in this time, so that a dull scene does not wait for ever."""
+"""Half-life of the recent sharpness, so that a scene of low contrast is not rejected permanently."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Glance:
-    """What is kept of a frame to compare others with."""
+    """Features of a frame that are compared with those of other frames."""
 
     pattern: NDArray[np.float32] | None
-    """(24 · 32,): the thumbnail with mean 0 and length 1; None if it is flat."""
+    """(24 · 32,): the thumbnail, normalised to mean 0 and length 1; None if the frame is flat."""
     brightness: float
     """Mean grey level, 0 to 255."""
     sharpness: float
-    """Variance of the Laplacian, in grey levels squared."""
+    """Variance of the Laplacian [grey levels squared]."""
 
     def likeness(self, other: Glance) -> float:
-        """Correlation with another frame, in [-1, 1]; flat ones are alike if they are equally bright."""
+        """Correlation with another frame, in [-1, 1]. For two flat frames: 1 if equally bright, else 0."""
         if self.pattern is not None and other.pattern is not None:
             return float(self.pattern @ other.pattern)
         both_flat = self.pattern is None and other.pattern is None
@@ -52,7 +52,7 @@ class Glance:
 
 
 def glance_at(gray: NDArray[np.uint8]) -> Glance:
-    """Glance at a frame: ``(H, W)`` uint8, a few hundred pixels wide."""
+    """Compute the features of a frame: ``(H, W)`` uint8, a few hundred pixels wide."""
     small = cv2.resize(gray, _THUMBNAIL, interpolation=cv2.INTER_AREA).astype(np.float32).ravel()
     brightness = float(small.mean())
     small -= brightness
@@ -63,14 +63,14 @@ def glance_at(gray: NDArray[np.uint8]) -> Glance:
 
 
 class BlurGate:
-    """Tells frames that are blurred for this stream."""
+    """Detects blurred frames of one stream."""
 
     def __init__(self) -> None:
         self._recent = 0.0
         self._at_s = 0.0
 
     def blurred(self, glance: Glance, now_s: float) -> bool:
-        """Whether this frame, the next of the stream, is much less sharp than those before it."""
+        """Whether the next frame of the stream is much less sharp than recent frames."""
         faded = self._recent * 2.0 ** ((self._at_s - now_s) / _FORGOTTEN_S)
         self._recent, self._at_s = max(faded, glance.sharpness), now_s
         return max(glance.sharpness, _PLAIN) < _SHARP * self._recent

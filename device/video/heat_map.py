@@ -1,4 +1,4 @@
-"""Pictures of what a `VideoSession` reused: how often each block was, and which ones in each frame."""
+"""Visualises what a `VideoSession` reused: as a picture over all frames, and frame by frame."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from nearsight.device.drawing import write
 from nearsight.device.video.session import VideoResult
 
 _LONGEST_PX, _LEAST_PX = 960, 480
-"""Of the longer side of the pictures."""
+"""Limits of the pictures' longer side."""
 _RECOMPUTED = np.array((0, 120, 255), np.float32)
-"""Orange marks blocks that were computed again."""
+"""Orange marks recomputed blocks."""
 _FRAMED = (255, 255, 255)
-"""A white line is around what the network was given, where that is not the whole frame."""
+"""A white line marks the network's window, if that is not the whole frame."""
 _OPACITY = 0.55
 _CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
 
 
 class HeatMap:
-    """How often each block of a video was reused.
+    """Counts how often each block of a video was reused.
 
     Parameters
     ----------
     block_px : int
         Side of a block, in pixels of the network's input.
     size : tuple of int
-        Rows and columns of that input.
+        Rows and columns of the network's input.
     """
 
     def __init__(self, block_px: int, size: tuple[int, int]) -> None:
         self._block_px, self._size = block_px, size
         self.frames = 0
         self._sum: NDArray[np.float64] | None = None
-        # Frames in which a pixel was reused, and in which it was in the network's window.
+        # Per pixel: number of frames in which it was reused, and in which it was inside the network's window.
         self._reused = self._given = np.zeros((0, 0))
 
     def add(self, frame: NDArray[np.uint8], result: VideoResult) -> None:
-        """Take up a frame and what was reused of it."""
+        """Add a frame and its result."""
         photo = self._shown(frame)
         if self._sum is None:
             self._sum = np.zeros(photo.shape)
@@ -56,7 +56,7 @@ class HeatMap:
         self.frames += 1
 
     def picture(self) -> NDArray[np.uint8]:
-        """In how many frames each block was reused, as colours over the mean frame, with a legend."""
+        """Share of frames in which each block was reused, as colours over the mean frame, with a legend."""
         if self._sum is None:
             raise InvalidArgument("there was no frame to draw")
         mean = np.asarray(self._sum / self.frames, np.uint8)
@@ -67,7 +67,7 @@ class HeatMap:
         return np.concatenate([drawn, self._legend(mean.shape[1])])
 
     def frame(self, frame: NDArray[np.uint8], result: VideoResult, text: str) -> NDArray[np.uint8]:
-        """The frame with the blocks marked that were computed again, and a line of text."""
+        """The frame with its recomputed blocks marked, and a line of text."""
         photo = self._shown(frame)
         if self._sum is not None and photo.shape != self._sum.shape:
             photo = np.asarray(cv2.resize(photo, self._sum.shape[1::-1]), np.uint8)
@@ -83,7 +83,7 @@ class HeatMap:
         return drawn
 
     def _shown(self, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The frame in colour, of a size at which its text can be read."""
+        """The frame in colour, scaled to a size at which the text is readable."""
         photo = in_colour(frame)
         longest = max(photo.shape[:2])
         scale = min(max(longest, _LEAST_PX), _LONGEST_PX) / longest
@@ -93,7 +93,7 @@ class HeatMap:
     def _over(
         self, blocks: NDArray[np.float64], shape: tuple[int, ...], result: VideoResult
     ) -> NDArray[np.float64]:
-        """Values of blocks for each pixel of a picture; 0 where the network was not given it."""
+        """Expand values of blocks to the pixels of a picture; 0 outside the network's window."""
         height, width = self._size
         cells = blocks.repeat(self._block_px, 0).repeat(self._block_px, 1)[:height, :width]
         top, left, bottom, right = _window(result, shape)
@@ -103,7 +103,7 @@ class HeatMap:
         return found
 
     def _legend(self, width: int) -> NDArray[np.uint8]:
-        """A bar of the colours from never to always."""
+        """Colour bar from never to always."""
         text_px = _text_px(width)
         legend = np.full((5 * text_px, width, 3), 30, np.uint8)
         bar = cv2.applyColorMap(np.linspace(0, 255, width - 2 * text_px).astype(np.uint8)[None], 16)
@@ -122,7 +122,7 @@ class HeatMap:
 
 
 class HeatVideo:
-    """Writes frames to a video file, .mp4 or .avi; close it."""
+    """Writes frames to a video file (.mp4 or .avi). Must be closed."""
 
     def __init__(self, path: Path, frames_per_s: float) -> None:
         if path.suffix.lower() not in _CODECS:
@@ -131,7 +131,7 @@ class HeatVideo:
         self._writer: cv2.VideoWriter | None = None
 
     def add(self, drawn: NDArray[np.uint8]) -> None:
-        """The next frame; all must be of one size.
+        """Write the next frame. All frames must have the same size.
 
         Raises
         ------
@@ -152,7 +152,7 @@ class HeatVideo:
 
 
 def _window(result: VideoResult, shape: tuple[int, ...]) -> Rectangle:
-    """What the network was given, in pixels of a picture."""
+    """The network's window, in pixels of a picture."""
     return Rectangle(*(round(share * side) for share, side in zip(result.window, 2 * shape[:2], strict=True)))
 
 

@@ -1,19 +1,21 @@
-"""Which frames of a stream are asked for, and what holds for each frame until the next answer. Pure.
+"""Decides which frames of a stream are sent as requests, and which answer is valid for each frame. Pure.
 
-A question takes longer than a frame lasts. So each frame first moves the outline of the answer in force, and
-only some frames are asked for. The rules, in this order:
+A request takes longer than a frame lasts. Therefore each frame first moves the outline of the current answer,
+and only some frames are sent. The rules, in this order:
 
-- The answer in force holds as long as its outline can be followed. Without an outline (results, networks,
-  unknown) it holds until the scene changes.
-- A new question is due if no answer holds, if the outline was lost, or if the last question is old.
-- A frame that looks like the last one asked needs no question. A blurred one, or one of a fast turn, is not
-  worth it: its question would hold a credit while better frames come.
-- Credits bound the questions in flight: without one the frame is superseded, and a newer one will be asked.
-- A question gets one look, which is fast: other frames follow. What stays unknown gets a second look, too.
-- After questions that failed, the stream waits longer and longer. The answer in force still holds.
+- The current answer is valid as long as its outline can be tracked. Without an outline (results, networks,
+  unknown) it is valid until the scene changes.
+- A new request is due if no answer is valid, if the outline was lost, or if the last request is too old.
+- A frame that looks like the last one sent needs no request. A blurred frame, or one of a fast turn, is not
+  sent: its request would occupy a credit while better frames arrive.
+- Credits limit the requests in flight. Without a free credit the frame is superseded, and a later one is
+sent. - The tiers make one recognition attempt per request, which is fast, since other frames follow. If the
+scene
+  stays unknown, some requests allow a second, more thorough attempt.
+- After failed requests the stream backs off. The current answer remains valid.
 
-An answer belongs to the frame that was asked, some frames ago. It comes into force if its outline can be
-followed to the present frame, or if the scene is still the same.
+An answer belongs to the frame that was sent, some frames ago. It becomes the current answer if its outline
+can be tracked to the newest frame, or if the scene is still the same.
 """
 
 from __future__ import annotations
@@ -33,39 +35,39 @@ from nearsight.device.video.gate import SAME_PICTURE, SAME_SCENE, STEADY, BlurGa
 from nearsight.device.video.tracking import Outline, OutlineTracker
 
 _RECHECK_S = 1.0
-"""A picture that does not change is asked for again after this time: the catalogue may have changed."""
+"""An unchanged picture is sent again after this time, since the catalogue may have changed."""
 _LONGEST_TURN_S = 0.3
-"""A stream that moves all the time is asked for this often all the same."""
+"""Maximum time between requests while the camera moves fast."""
 _UNKNOWN_IN_A_ROW = 3
-"""Answers that end a known one that still holds: a known picture is not recognised in each frame."""
+"""Number of unknown answers in a row that replace a known one, as not every frame is recognised."""
 _SECOND_LOOK_S = 2.0
-"""While the answer is unknown, one question in this time gets a second look, which takes thrice as long."""
+"""Minimum time between requests with a second recognition attempt, which takes three times as long."""
 _FIRST_PAUSE_S, _MOST_DOUBLINGS = 0.2, 3
-"""After a question that failed; each further failure doubles it."""
+"""Back-off after the first failed request; maximum number of times that further failures double it."""
 
 
 class Done(StrEnum):
     """What was done with a frame."""
 
     ASKED = "asked"
-    """It is a question now; the answer comes with a later frame."""
+    """It was sent as a request. The answer is available with a later frame."""
     TRACKED = "tracked"
-    """The answer in force holds for it as well; no new question is due."""
+    """The current answer is valid for this frame, too; no new request is due."""
     UNCHANGED = "unchanged"
-    """It shows the same as the last frame that was asked."""
+    """It shows the same picture as the last frame that was sent."""
     BLURRED = "blurred"
-    """A question was due, but not with this frame: it is blurred, or of a fast turn."""
+    """A request was due, but this frame is blurred or belongs to a fast turn."""
     SUPERSEDED = "superseded"
-    """A question was due, but as many are in flight as may be: a newer frame will be asked."""
+    """A request was due, but the limit of requests in flight is reached; a later frame is sent."""
     PAUSED = "paused"
-    """A question was due, but the last ones failed, and the stream waits before the next."""
+    """A request was due, but the stream backs off after failed requests."""
     INVALID = "invalid"
-    """It is no image that can be used."""
+    """It is not a valid image."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """How a stream asks.
+    """Limits of a stream's requests.
 
     Raises
     ------
@@ -74,11 +76,11 @@ class StreamSettings:
     """
 
     credits: int = 2
-    """Questions in flight: one is made ready while another one is answered. While the scene is unknown: 1."""
+    """Maximum requests in flight, so that one is prepared while another is processed. 1 in unknown scenes."""
     refresh_s: float = 0.09
-    """An answer that holds is asked for anew after this time; inf: only when it is lost."""
+    """Age at which a valid answer is requested again [s]; inf: only when it is lost."""
     timeout_s: float = 1.0
-    """Deadline of a question."""
+    """Deadline of a request [s]."""
 
     def __post_init__(self) -> None:
         if not (self.credits >= 1 and self.refresh_s >= 0 and 0 < self.timeout_s < math.inf):
@@ -89,7 +91,7 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frame:
-    """A frame, shrunk."""
+    """A frame, reduced in size for comparisons and tracking."""
 
     number: int
     at_s: float
@@ -117,16 +119,17 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The answer in force."""
+    """The current answer."""
 
     recognition: Recognition
     number: int
+    """Number of the frame that was sent."""
     at_s: float
-    """The frame that was asked, and when it came."""
+    """Arrival time of this frame."""
 
 
 class LiveView:
-    """The decisions of one stream.
+    """The decisions for one stream.
 
     Parameters
     ----------
@@ -140,22 +143,22 @@ class LiveView:
         self._in_flight: dict[int, _Frame] = {}
         self._last_asked: _Frame | None = None
         self._now: _Frame | None = None
-        self._basis: _Frame | None = None  # that the answer in force was given to
+        self._basis: _Frame | None = None  # frame to which the current answer was given
         self._tracker: OutlineTracker | None = None
         self._lost = False
         self._unknown = self._failures = 0
         self._resume_s = self._second_look_s = -math.inf
         self.one_look = True
-        """Whether one look is enough for the frame that was asked last."""
+        """Whether the last request allows only one recognition attempt."""
         self.holding: Holding | None = None
-        """The answer in force; None if none holds."""
+        """The current answer; None if no answer is valid."""
         self.outline: Corners | None = None
-        """Where its object is in the last frame, in pixels of the application's image."""
+        """Outline of its object in the newest frame, in pixels of the application's image, if known."""
         self.error: NearsightError | None = None
-        """Why the last question failed; None if it did not."""
+        """Error of the last request; None if it succeeded."""
 
     def frame(self, number: int, image: GrayImage, now_s: float) -> Done:
-        """A frame came; numbers grow. After `Done.ASKED` the driver puts the question."""
+        """Process a new frame; numbers increase. After `Done.ASKED` the driver sends the request."""
         now = _Frame(number, now_s, image, glance_at(image.pixels))
         if self._now is not None and not now.same_size(self._now):
             self._drop()
@@ -180,7 +183,7 @@ class LiveView:
         return Done.ASKED
 
     def answered(self, number: int, recognition: Recognition) -> None:
-        """The question of this frame was answered. Nothing happens if the answer in force is newer."""
+        """Process the answer to a frame's request. Ignored if the current answer belongs to a newer frame."""
         asked, now = self._in_flight.pop(number), self._now
         self._failures, self._resume_s, self.error = 0, -math.inf, None
         overtaken = self.holding is not None and self.holding.number > number
@@ -188,7 +191,7 @@ class LiveView:
             return
         tracker = self._tracker_from(asked, now, recognition)
         if tracker is None and not asked.shows_scene_of(now):
-            self._lost = True  # the picture has moved on: what it shows now is a new question
+            self._lost = True  # the picture has changed meanwhile and needs a new request
             return
         held = self.holding.recognition if self.holding is not None else None
         self._unknown = 0 if recognition.known else self._unknown + 1
@@ -202,7 +205,7 @@ class LiveView:
         self.holding, self._basis = Holding(recognition, number, asked.at_s), asked
 
     def failed(self, number: int, error: NearsightError, now_s: float) -> None:
-        """The question of this frame failed."""
+        """Process the failure of a frame's request."""
         del self._in_flight[number]
         if self._last_asked is not None and self._last_asked.number == number:
             self._last_asked = None
@@ -211,14 +214,14 @@ class LiveView:
         self._resume_s, self.error = now_s + pause_s, error
 
     def _tracker_from(self, asked: _Frame, now: _Frame, recognition: Recognition) -> OutlineTracker | None:
-        """Follows the outline of an answer, from the frame that was asked to the present one."""
+        """Track an answer's outline from the frame that was sent to the newest one; None if it is lost."""
         if recognition.corners is None:
             return None
         tracker = OutlineTracker(asked.image.pixels, asked.shrunk(recognition.corners))
         return tracker if tracker.follow(now.image.pixels) is not None else None
 
     def _follow(self, now: _Frame) -> None:
-        """Move the outline to this frame, and see whether the answer in force still holds."""
+        """Move the outline to this frame, and drop the current answer if it is no longer valid."""
         self.outline = None
         if self._tracker is not None:
             outline = self._tracker.follow(now.image.pixels)
@@ -233,28 +236,28 @@ class LiveView:
         return self.holding is not None and not self._lost
 
     def _credits(self) -> int:
-        """Questions that may be in flight: one while the scene is unknown, as two delay each other."""
+        """Maximum requests in flight: 1 while the scene is unknown, since two would delay each other."""
         return 1 if self._holds_unknown() else self._settings.credits
 
     def _stays_unknown(self, now_s: float) -> bool:
-        """Whether the scene is unknown at first look, and had no second one for long."""
+        """Whether the scene is unknown, and the last second attempt was long ago."""
         return self._holds_unknown() and now_s - self._second_look_s >= _SECOND_LOOK_S
 
     def _holds_unknown(self) -> bool:
-        """Whether the answer in force says that the scene is unknown."""
+        """Whether the current answer says that the scene is unknown."""
         return self.holding is not None and not self.holding.recognition.known
 
     def _turning(self, before: _Frame | None, now: _Frame) -> bool:
-        """Whether the camera turns fast, and has not done so for long."""
+        """Whether the camera turns fast, and a frame was sent recently."""
         last = self._last_asked
         recent = last is not None and now.at_s - last.at_s < _LONGEST_TURN_S
         return recent and before is not None and now.glance.likeness(before.glance) < STEADY
 
     def _drop(self) -> None:
-        """Nothing of frames of another size can be compared with those to come."""
+        """Drop stored frames when the frame size changes, since new frames cannot be compared with them."""
         self.holding = self._basis = self._tracker = self._last_asked = None
 
 
 def _needs_no_question(now: _Frame, last: _Frame) -> bool:
-    """Whether it would be answered as the last frame that was asked."""
+    """Whether a request would get the same answer as the last one."""
     return now.at_s - last.at_s < _RECHECK_S and now.glance.likeness(last.glance) >= SAME_PICTURE

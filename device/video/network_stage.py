@@ -1,4 +1,4 @@
-"""A network on the device as a stage of a stream's questions: it computes again only what changed."""
+"""Stage that answers a stream's requests with a network on the device, which recomputes only what changed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from nearsight.device.video.session import VideoSession
 
 
 class SessionStage:
-    """The network of one stream. Its unknown is final. Thread-safe.
+    """The network of one stream. If the network finds nothing, no further tier is asked. Thread-safe.
 
     Parameters
     ----------
     session : VideoSession
-        Of a network of a repository, with labels. It stays the caller's, who does not use it meanwhile.
+        Its network is in a repository and has labels. The caller keeps ownership, and must not use the
+        session at the same time.
 
     Raises
     ------
     InvalidArgument
-        If it names nothing.
+        If the network has no labels.
     """
 
     grain = NETWORK
@@ -44,11 +45,11 @@ class SessionStage:
         self._lock = threading.Lock()
 
     def features_wanted(self, query: DeviceQuery) -> int | None:
-        """It needs the frame, and no features."""
+        """No features (0) if the query has an image, which this stage needs; else None."""
         return 0 if query.has_image else None
 
     def look(self, query: DeviceQuery) -> RecognizedObject | None:
-        """The label of the frame; None if the network is not confident. Notes what share was reused."""
+        """The label of the frame; None if the confidence is too low. Sets the query's reused share."""
         pixels = query.colour().pixels
         with self._lock:
             result = self._session.run(pixels)
@@ -56,13 +57,13 @@ class SessionStage:
         return label_of(next(iter(result.outputs.values())), self.manifest)
 
     def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
-        """Nothing: a network is trained elsewhere."""
+        """No effect: networks are trained elsewhere."""
 
 
 def stages_of(
     session: VideoSession, results: ResultCacheSettings, clock: Clock
 ) -> tuple[Stage[DeviceQuery], ...]:
-    """What answers the questions of such a stream: the result cache, if it is on, then the network."""
+    """Stages that answer a stream's requests: the result cache, if enabled, then the network."""
     stage = SessionStage(session)
     if not results.enabled:
         return (stage,)

@@ -1,8 +1,8 @@
-"""A convolutional network over the frames of a video: what was seen before is not computed again.
+"""Runs a convolutional network over the frames of a video without recomputing what earlier frames contain.
 
-`VideoSession.run` takes a frame and gives the network's outputs. It matches the frame with the pixels that
-the cached maps were computed from, and has the network compute what depends on the rest. Every N frames all
-of it is computed. Sources: DeepCache, sections 3 to 5; what differs is in decision 052.
+`VideoSession.run` takes a frame and returns the network's outputs. It matches the frame with the pixels of
+the cached maps, and lets the network recompute what depends on the other pixels. Every N-th frame is computed
+completely. Sources: DeepCache, sections 3 to 5; differences: decision 052.
 """
 
 from __future__ import annotations
@@ -40,49 +40,51 @@ PAUSED = "reuse is paused, as outputs deviated"
 UNLIKE, SKIPPED = "nothing matched", "not matched, as reuse did not pay before"
 DEAR = "reuse would not pay"
 _PROBED_ROWS = 8
-"""Every eighth row tells, in 0.01 ms, how far a frame is from the reference."""
+"""The difference between frame and reference is measured on every eighth row, in 0.01 ms."""
 _SURELY = 1.5
-"""Where one row of a block differs by so many times what is allowed of the block, it has changed."""
+"""If one row of a block exceeds the block's allowed difference by this factor, the block has changed."""
 _SEARCHED_FROM_MS = 10.0
-"""Looking for motion takes about 1 ms: only for networks that take longer than this."""
+"""Motion is searched only for networks that take longer than this; the search takes about 1 ms."""
 _WEIGHT = 0.2
-"""Of the newest frame in the mean of how much longer it took than expected."""
+"""Weight of the newest frame in the mean ratio of measured to expected time."""
 _FASTEST = 0.1
-"""Of the times that were measured when the network was cut, at least."""
+"""Minimum ratio of measured to expected time that is recorded for a frame."""
 _HICCUP, _HOLDS = 2.0, 8.0
-"""A frame counts as this many times slower than the mean, at most; faster ones count so much less."""
+"""Maximum ratio of a frame relative to the mean; divisor of the weight of frames that are faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class VideoSettings:
-    """How a session reuses what it computed, and how frames become the network's input."""
+    """Parameters of reuse, and conversion of frames to the network's input."""
 
     threshold_db: float = 20.0
-    """T: blocks match above this peak signal-to-noise ratio; see `most_deviation`."""
+    """T: blocks with a higher peak signal-to-noise ratio match; adjusted, see `most_deviation`."""
     block_px: int = 10
     """Side of a block, in pixels of the network's input."""
     expiry: int = 10
-    """N: of so many frames one is executed whole; under a budget each block is computed once, at least."""
+    """N: one of N frames is executed whole. Under a budget each block is recomputed within N frames."""
     composite: bool = True
-    """Match with the pixels that each cached value was computed from; else with the last frame, as the paper
-    does: then small differences add up."""
+    """Match with the pixels from which each cached value was computed. False: with the last frame, as in the
+    paper, where small differences accumulate."""
     regions: int = 4
-    """Rectangles that cover what did not match, at most."""
+    """Maximum number of rectangles that cover the blocks that did not match."""
     margin: float = 0.0
-    """The network is given a window of the frame that moves with the picture, if looking for motion pays; the
-    frame is larger than the window by this share of its sides. 0: the whole frame."""
+    """The frame is larger than the network's window by this share of its sides, so that the window can follow
+    the picture, if searching for motion pays. 0: the window is the whole frame."""
     check_every: int = 5
-    """Of so many frames that expire, one is executed in both ways, to measure the deviation; 0: none."""
+    """Of this many expiring frames, one is executed with and without reuse to measure deviations; 0: none."""
     most_deviation: float = 0.2
-    """Of the outputs. Above it T rises, below half of it T falls, by 6 dB at most; see `DriftGuard`."""
+    """Bound of the outputs' deviation. Above it T rises; below half of it T falls, by at most 6 dB. See
+    `DriftGuard`."""
     pixels: Pixels | None = None
-    """Range of the network's input, as in `Manifest`. None: as the repository says, else "0..1"."""
+    """Range of the network's input, as in `Manifest`. None: as in the repository, else "0..1"."""
     size: tuple[int, int] | None = None
     """Rows and columns of the input, if the network leaves them open. None: 224, 224."""
     threads: int = 1
-    """For the network."""
+    """Threads of the network."""
     budget_ms: float | None = None
-    """For a frame. What hardly matches waits while it does not fit; see `TimeBudget`. None: nothing waits."""
+    """Time budget of a frame. To meet it, blocks slightly below T are postponed; see `TimeBudget`. None: no
+    limit."""
 
     def __post_init__(self) -> None:
         least = {"block_px": 1, "expiry": 1, "regions": 1, "check_every": 0, "threads": 1}
@@ -99,30 +101,30 @@ class VideoSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VideoResult:
-    """What a network says of a frame, and what was done for it.
+    """Outputs of a network for a frame, and how they were computed.
 
     Attributes
     ----------
     number : int
-        Of the frame, from 0.
+        Number of the frame, from 0.
     outputs : mapping of str to ndarray
         By name, read-only.
     whole : str
-        Why the frame was executed whole; empty: it was not.
+        Reason why the frame was executed whole; empty if it was not.
     matched : float
         Share of the blocks that were found in the reference.
     recomputed : float
-        Share of the network's time that was expected to be spent again.
+        Recomputed share of the network's expected time.
     offset : tuple of int
-        Rows, columns: how far the picture has moved, in pixels of the network's input.
+        Rows, columns: motion of the picture, in pixels of the network's input.
     blocks : ndarray, (R, C) bool
-        Which blocks were reused.
+        Blocks that were reused.
     match_ms, network_ms : float
-        Making the frame ready and matching it; all the rest.
+        Time of preparing and matching the frame; time of everything else.
     deviation : float or None
-        Of the outputs that reuse gave for this frame from these; measured on a sample of the frames.
+        Deviation of the outputs with reuse from these outputs; None if not measured for this frame.
     window : tuple of float
-        Top, left, bottom, right of what the network was given, as shares of the frame's sides.
+        Top, left, bottom, right of the network's window, as shares of the frame's sides.
     """
 
     number: int
@@ -139,34 +141,34 @@ class VideoResult:
 
 
 class VideoSession:
-    """Runs a network over the frames of one video. One thread may use it; close it afterwards.
+    """Runs a network over the frames of one video. Not thread-safe. Must be closed.
 
     Parameters
     ----------
     model : path, str or PartialNetwork
-        A file in the format ONNX as it is, with one input for photos; or the name of a network in
-        ``repository``; or a network that is in memory, which stays the caller's.
+        An ONNX file with one input for photos; or the name of a network in ``repository``; or a network in
+        memory, which the caller keeps and closes.
     repository : path, optional
-        Folder of networks, as `nearsight models` manages it.
+        Folder of networks, as managed by `nearsight models`.
     folder : path, optional
-        Where the network's segments are kept for the next time. Default: beside its file.
+        Folder in which the network's segments are stored. Default: beside the network's file.
     settings : VideoSettings
     matcher : BlockMatcher, optional
-        Default: `ShiftMatcher`, whose threshold the drift guard moves.
+        Default: a `ShiftMatcher`, whose threshold the drift guard adjusts.
     clock : Clock
-        Of the times in the results.
+        Clock of the times in results.
 
     Attributes
     ----------
     manifest : Manifest or None
-        Of a network of a repository.
+        Manifest of a network in a repository.
     labels : tuple of str
-        Of the network's classes, if that knows them.
+        Labels of the network's classes; empty if unknown.
 
     Raises
     ------
     NotFound, CorruptStore, InvalidArgument, MissingDependency
-        If there is no such network, it cannot be used, or a library is missing.
+        If the network does not exist or cannot be used, or a library is missing.
     """
 
     def __init__(
@@ -205,7 +207,7 @@ class VideoSession:
         self._no_blocks = np.zeros((self._grid.rows, self._grid.columns), np.bool_)
         self._no_blocks.flags.writeable = False
         self._matcher = matcher or self._shifts
-        # Where a picture that moved is found again, a comparison at offset 0 tells nothing.
+        # If motion is searched, differences at offset 0 say nothing about blocks that moved.
         self._glances = matcher is None and not self._shifts.searches
         self._reference: Reference = Composite() if settings.composite else LastFrame()
         self._guard = DriftGuard(settings.most_deviation)
@@ -224,23 +226,23 @@ class VideoSession:
 
     @property
     def threshold_db(self) -> float:
-        """In force: above the setting where outputs deviated far, below it where they hardly did."""
+        """The current threshold: above the setting after large deviations, below it after small ones."""
         return self.settings.threshold_db + self._guard.moved_db
 
     def run(self, frame: NDArray[np.uint8], attend: Sequence[Rectangle] = ()) -> VideoResult:
-        """The network's outputs for the next frame.
+        """Compute the network's outputs for the next frame.
 
         Parameters
         ----------
         frame : ndarray, (H, W, 3), (H, W, 4) or (H, W), uint8
-            Blue, green, red, as OpenCV reads it. Size and format may change from frame to frame.
+            In OpenCV's order: blue, green, red. Size and format may change from frame to frame.
         attend : sequence of Rectangle
-            Where the application looks, in pixels of the frame: blocks there do not wait under a budget.
+            Parts of the frame [pixels] whose blocks must not be postponed under a budget.
 
         Raises
         ------
         InvalidImage
-            If it is no frame. The session goes on with the next one.
+            If the frame is not a valid image. The session can continue with the next frame.
         RuntimeError
             In a forked process, if the network has several threads.
         """
@@ -273,12 +275,12 @@ class VideoSession:
         )
 
     def tensor(self, frame: NDArray[np.uint8]) -> Tensor:
-        """A frame as the network's input, as `run` makes it."""
+        """Convert a frame to the network's input, as `run` does without motion."""
         window = self._window.centred
         return self._tensor(window.cut(fitted(in_colour(frame), *window.frame_size)))
 
     def close(self) -> None:
-        """Drop the network, unless it is the caller's."""
+        """Drop the network, unless the caller passed it."""
         if self._runtime is not None:
             self.network.close()
             self._runtime.close()
@@ -293,7 +295,7 @@ class VideoSession:
         return scaled_tensor(photo, self.network.input, self._pixels)
 
     def _known_before(self, photo: Frame) -> str:
-        """Why the frame must be executed whole, whatever would match; empty if nothing is known."""
+        """Reason, known before matching, why the frame must be executed whole; empty if there is none."""
         reference = self._reference.pixels
         if reference is None:
             return FIRST
@@ -313,14 +315,14 @@ class VideoSession:
         return EXPIRED if self._since_whole + 1 >= self._whole_every() else ""
 
     def _whole_every(self) -> float:
-        """Frames from one that expires to the next; under a budget these are for the drift guard alone."""
+        """Frames between two that expire. Under a budget they are needed only to measure deviations."""
         expiry, checked = self.settings.expiry, self.settings.check_every
         if self._budget is None or expiry == 1:
             return expiry
         return expiry * (checked if self._expiries else 1) if checked else math.inf
 
     def _is_checked(self, why: str) -> bool:
-        """Whether this frame, which expires, is executed in both ways: at first all, then a sample."""
+        """Whether an expiring frame is executed with and without reuse: all at first, then a sample."""
         if why != EXPIRED or not self.settings.check_every or self.settings.expiry == 1:
             return False
         self._expiries += 1
@@ -356,7 +358,7 @@ class VideoSession:
     def _answer(
         self, photo: Frame, why: str, found: _Found | None
     ) -> tuple[dict[str, Tensor], str, float | None]:
-        """The outputs; why all of it was computed; and how far reused outputs deviated, if that is known."""
+        """Outputs; the reason for a whole execution; and the deviation of reused outputs, if measured."""
         reused = self._reuse(photo, found) if found else None
         if found and not why and reused is None:
             why = self.network.why_whole or (DEAR if found.match.matched.any() else UNLIKE)
@@ -366,7 +368,7 @@ class VideoSession:
         return outputs, why, None if reused is None else self._note_deviation(reused, outputs)
 
     def _reuse(self, photo: Frame, found: _Found) -> dict[str, Tensor] | None:
-        """The outputs with what was computed before; None if that would not pay."""
+        """Outputs with reuse of cached maps; None if reuse would not pay."""
         offset, changed = found.match.offset, found.changed
         if not found.kept.any() or (found.is_other and not self.network.pays(changed, offset)):
             return None
@@ -376,9 +378,10 @@ class VideoSession:
         return self.network.run(self._tensor(given), changed, offset)
 
     def _compute(self, photo: Frame, why: str, found: _Found | None) -> dict[str, Tensor]:
-        """The outputs of a whole execution.
+        """Outputs of a whole execution.
 
-        What changed tells the network whether to keep its maps; under a budget the next frame needs them.
+        The changed rectangles let the network decide whether to store its maps. Under a budget the next frame
+        needs them in any case.
         """
         tensor = self._tensor(self._reference.restart(photo))
         if found is not None and why != EXPIRED and self._budget is None:
@@ -387,7 +390,7 @@ class VideoSession:
         return self.network.run(tensor, [Rectangle(0, 0, *self.size)] if unlike else None)
 
     def _learn(self, why: str, found: _Found | None, took_ms: float, network_ms: float) -> None:
-        """From what became of a frame: what is worth trying with the next ones."""
+        """Update the back-off, the budget and the counters from a frame's result."""
         if why == SKIPPED:
             self._back_off.whole(took_ms)
         elif found is None and why == DEAR:
@@ -396,7 +399,7 @@ class VideoSession:
             if not why:
                 self._back_off.reused(self._difference, took_ms)
             elif why == DEAR and self.network.pays(found.changed, found.match.offset):
-                self._back_off.try_next()  # its maps were empty, and are filled now
+                self._back_off.try_next()  # no maps were cached for this frame; now they are
             else:
                 self._back_off.in_vain(self._difference, took_ms - network_ms, network_ms)
         if self._budget is not None:
@@ -423,22 +426,22 @@ class VideoSession:
 
 
 class _Found(NamedTuple):
-    """What the reference has of a frame."""
+    """Result of matching a frame with the reference."""
 
     match: Match
     kept: NDArray[np.bool_]
-    """(R, C): blocks that need not be computed."""
+    """(R, C): blocks that are reused."""
     changed: list[Rectangle]
-    """In pixels; the rest of the frame."""
+    """Rectangles of all other blocks [pixels]."""
 
     @property
     def is_other(self) -> bool:
-        """Whether anything changed."""
+        """Whether anything changed or moved."""
         return bool(self.changed) or self.match.offset != (0, 0)
 
 
 def find_network(model: str, repository: str | Path | None) -> tuple[Path, Manifest | None]:
-    """The file of a network, and what a repository knows of it."""
+    """Path of a network's file, and its manifest if it is in a repository."""
     if repository is not None:
         models = ModelRepository(Path(repository))
         stored = models.get(model)

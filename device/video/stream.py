@@ -1,8 +1,8 @@
-"""A live stream: the frames of a camera in, for each of them what it shows.
+"""Live stream: takes the frames of a camera and returns for each what it shows.
 
-`LiveStream.push` never waits for a tier. It takes some milliseconds of the calling thread: a glance at the
-frame, optical flow, and a copy of the frame if it is asked for. Answers of earlier frames are taken up there,
-so all decisions of a stream are made by one thread at a time (`live_view`).
+`LiveStream.push` never waits for a tier. It takes some milliseconds on the calling thread: a fast check of
+the frame, optical flow, and a copy of the frame if it is sent. Answers to earlier frames are processed there,
+too, so that all decisions of a stream are made by one thread at a time (`live_view`).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from nearsight.device.recognition import Recognition, RequestHandle
 from nearsight.device.video.live_view import Done, LiveView, StreamSettings
 
 _LOOK_PX = 320
-"""Longest side of the frames that are compared and followed."""
+"""Longest side of the reduced frames that are compared and tracked."""
 _CLOSE_TIMEOUT_S = 5.0
 
 Outcome = Recognition | NearsightError
 
 
 class Ask(Protocol):
-    """Puts a question: the image, who gets its outcome (at once or later, from any thread), deadline [s]."""
+    """Sends a request: the image, a callback for its outcome (called on any thread), and the deadline [s]."""
 
     def __call__(
         self, image: AnyImage, deliver: Callable[[Outcome], None], timeout_s: float, *, one_look: bool
     ) -> RequestHandle:
-        """Returns at once. With ``one_look`` no tier looks again at what is unknown at first."""
+        """Return at once. With ``one_look`` tiers make only one recognition attempt."""
 
 
 _log = get_logger("device.stream")
@@ -51,22 +51,22 @@ class StreamAnswer:
     Attributes
     ----------
     number : int
-        Of the frame, from 0.
+        Number of the frame, from 0.
     at_s : float
-        When it came, on the clock of the recognizer (`time.monotonic`).
+        Arrival time of the frame on the recognizer's clock (`time.monotonic`).
     done : Done
         What was done with it: "asked", "tracked", "unchanged", "blurred", "superseded", "paused", "invalid".
     recognition : Recognition or None
-        The answer in force, which may be "unknown"; None if there is none. Its own corners are those in the
-        frame that was asked.
+        The current answer, which may be "unknown"; None if there is none. Its own corners are those in the
+        frame that was sent.
     outline : four (x, y) pairs, or None
-        Where the object is in this frame, in its pixels; None if that is not known.
+        Outline of the object in this frame, in its pixels; None if unknown.
     asked : int or None
-        The frame that the answer was given to.
+        Number of the frame to which the answer was given.
     age_s : float or None
-        How long ago that frame came.
+        Time since that frame arrived.
     error : NearsightError or None
-        Why the last question failed, until one is answered; or why this frame cannot be used.
+        Error of the last request, until one succeeds; or the reason why this frame is invalid.
     """
 
     number: int
@@ -80,18 +80,18 @@ class StreamAnswer:
 
 
 class LiveStream:
-    """Recognises what a camera sees, frame by frame. Made by `Recognizer.stream`. Thread-safe.
+    """Recognises what a camera sees, frame by frame. Created by `Recognizer.stream`. Thread-safe.
 
     Parameters
     ----------
     ask : callable
-        Puts a question.
+        Sends a request.
     settings : StreamSettings
-        How it asks.
+        Limits of the requests.
     limits : ImageLimits
-        Of a frame.
+        Limits of a frame.
     clock : Clock
-        Time of frames and answers.
+        Clock of frames and answers.
     """
 
     def __init__(self, ask: Ask, settings: StreamSettings, limits: ImageLimits, clock: Clock) -> None:
@@ -110,13 +110,13 @@ class LiveStream:
         self._failure: BaseException | None = None
 
     def push(self, frame: AnyImage) -> StreamAnswer:
-        """Give the newest frame; returns what it shows, as far as that is known.
+        """Process the newest frame; returns what it shows, as far as known.
 
         Parameters
         ----------
         frame : ndarray, or another image
-            As for `Recognizer.recognize`: mostly ``(H, W, 3)`` uint8 of a camera. Its buffer may be reused as
-            soon as this returns. Size and format may change; then nothing holds from before.
+            As for `Recognizer.recognize`: mostly ``(H, W, 3)`` uint8 of a camera. Its buffer may be reused
+            after the call. Size and format may change; after that, earlier answers are not valid.
 
         Raises
         ------
@@ -149,11 +149,12 @@ class LiveStream:
         callback: Callback[StreamAnswer],
         loop: AbstractEventLoop | None = None,
     ) -> None:
-        """Push all frames of an iterable; ``callback`` gets the answer to each, before the next is taken.
+        """Push all frames of an iterable, and call ``callback`` with each answer before the next frame.
 
-        What an ``async`` callback returns is awaited on ``loop``, or on a loop of its own if None. An
-        exception in the callback is logged, and the stream goes on; one of the iterable ends it and is raised
-        here, as is ``sys.exit()`` in the callback. Ends after the last frame, or when the stream is closed.
+        The result of an ``async`` callback is awaited on ``loop``, or on a new loop if None. An exception in
+        the callback is logged, and the stream continues. An exception in the iterable, or ``sys.exit()`` in
+        the callback, ends the stream and is raised here. Returns after the last frame, or when the stream is
+        closed.
         """
         for frame in frames:
             try:
@@ -164,18 +165,18 @@ class LiveStream:
                 return
             try:
                 await_result(callback(answer), loop)
-            # The application's code may raise anything, and cancel itself; the stream goes on.
+            # The application's code may raise any exception or cancel itself; the stream continues.
             except (Exception, CancelledError):  # noqa: BLE001
                 _log.exception("the callback of a stream raised", frame=answer.number)
 
     def start(self, frames: Iterable[AnyImage], callback: Callback[StreamAnswer]) -> None:
-        """`run` on a thread of its own, which ends the stream after the last frame. Once per stream."""
+        """Execute `run` on a new thread, and end the stream after the last frame. Call once per stream."""
         loop = self._loop = running_loop()
 
         def run() -> None:
             try:
                 self.run(frames, callback, loop)
-            except BaseException as error:  # noqa: BLE001  a camera may raise anything; `wait` hands it on
+            except BaseException as error:  # noqa: BLE001  whatever a camera raises; `wait` raises it again
                 self._failure = error
                 _log.warning("the frames of a stream ended with an error", error=repr(error))
             self._end()
@@ -184,7 +185,7 @@ class LiveStream:
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the last frame's callback; False if that takes longer. Raises what ended `run`."""
+        """Wait for the last frame's callback; False after the timeout. Raises the error that ended `run`."""
         if self._thread is not None and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
             if self._thread.is_alive():
@@ -194,10 +195,10 @@ class LiveStream:
         return True
 
     def close(self) -> None:
-        """End questions in flight and take no more frames; no callback runs afterwards. May be called twice.
+        """Cancel requests in flight and accept no more frames. No callback runs afterwards.
 
-        Waits for a callback that runs, not longer than 5 s, and from within one not at all, nor in the thread
-        of the event loop on which it is awaited.
+        May be called twice. Waits up to 5 s for a running callback. Does not wait if called in the callback
+        or on the thread of the event loop on which the callback is awaited.
         """
         self._end()
         own = running_loop()

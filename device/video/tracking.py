@@ -1,8 +1,9 @@
-"""Follows an outline from frame to frame, so that each frame has one although few are recognised.
+"""Tracks an outline from frame to frame, so that all frames have one although few are recognised.
 
-Points inside the outline are followed by optical flow [Lucas and Kanade, pyramids after Bouguet 2000]. Points
-that do not come back to where they were are dropped. A homography from the points of the first frame to those
-of this one moves the outline: what is estimated from the first frame does not drift from step to step.
+Points inside the outline are tracked by optical flow [Lucas and Kanade, pyramids after Bouguet 2000]. Points
+whose backward flow does not return to their origin are dropped. A homography from the points of the first
+frame to those of the current frame moves the outline. Since it is estimated from the first frame, errors do
+not accumulate.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ Outline = NDArray[np.float32]
 _POINTS, _LEAST_POINTS = 80, 12
 _APART_PX, _CORNER_QUALITY = 5, 0.01
 _RETURN_PX, _AGREE_PX = 1.0, 2.0
-"""How far a point may come back from where it was; how far it may lie from where the homography puts it."""
+"""Maximum error of the backward flow; maximum distance of a point from its position by the homography."""
 _AGREE_SHARE = 0.5
 _FARTHEST_PX = 10_000
-"""Corners may lie far beyond the frame; OpenCV fills with whole numbers of 32 bits."""
+"""Corners far outside the frame are clipped to this distance, since OpenCV uses 32-bit integers."""
 _WINDOW_PX, _LEVELS = (15, 15), 3
 _SMALLEST, _LARGEST = 0.2, 5.0
-"""Of the first frame's area: an outline that changes more has gone wrong."""
+"""Limits of the outline's area, relative to the first frame's. Beyond them tracking has failed."""
 _SEEN = 0.1
-"""Share of an outline that the frame must hold."""
+"""Minimum share of the outline that is inside the frame."""
 
 
 class OutlineTracker:
-    """One outline in a stream of frames of one size.
+    """Tracks one outline in a stream of frames of equal size.
 
     Parameters
     ----------
     gray : ndarray
-        ``(H, W)`` uint8, in which the outline is known.
+        ``(H, W)`` uint8, the frame in which the outline is known.
     outline : ndarray
         ``(4, 2)`` float32, in pixels of this frame.
     """
@@ -49,10 +50,9 @@ class OutlineTracker:
         self._points = self._first
 
     def follow(self, gray: NDArray[np.uint8]) -> Outline | None:
-        """Where the outline is in the next frame; None if it is lost, which is final.
+        """The outline in the next frame. None if it is lost; then it stays lost.
 
-        The frame may be some frames later, if the picture has not moved farther than half its points' way out
-        of the frame.
+        Frames may be left out, as long as the picture moves at most half of its points' way out of the frame.
         """
         self._keep(self._flow(gray))
         self._gray = gray
@@ -70,7 +70,7 @@ class OutlineTracker:
         return moved if plausible else None
 
     def _flow(self, gray: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Move the points to the next frame; which of them are still good."""
+        """Move the points to the next frame; returns which of them are valid."""
         if not len(self._points):
             return np.zeros(0, np.bool_)
         there, found = _optical_flow(self._gray, gray, self._points)
@@ -95,7 +95,7 @@ class OutlineTracker:
 def _optical_flow(
     one: NDArray[np.uint8], other: NDArray[np.uint8], points: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Where points are in the other frame, and whether they were found there."""
+    """Positions of points in the other frame, and whether they were found there."""
     guess = points.copy()
     there, found, _ = cv2.calcOpticalFlowPyrLK(
         one, other, points, guess, winSize=_WINDOW_PX, maxLevel=_LEVELS
