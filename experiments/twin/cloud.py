@@ -1,4 +1,4 @@
-"""The cloud of the twin: knows the whole catalogue, looks twice, hands out models."""
+"""The cloud of the twin: has the whole catalogue, takes a second look at unknown photos, serves models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TwinCloud:
     models : mapping of str to ObjectModel
         The catalogue.
     costs : Costs
-        What it spends.
+        Its costs.
     settings : ServerSettings
         Workers and queue.
     """
@@ -55,7 +55,7 @@ class TwinCloud:
         self.listing = _listing(models)
 
     def recognize(self, question: Question, deadline_s: float, answered: Answered) -> None:
-        """A question arrives; the answer leaves when ``answered`` is called."""
+        """Receive a question; ``answered`` is called with the answer when it is sent."""
         photo = question.photo
         model = self._models.get(photo.object_id)
         at_once = model is not None and photo.known_with(QUERY_FEATURES)
@@ -84,7 +84,7 @@ class TwinCloud:
         deadline_s: float,
         answered: Callable[[FetchedModels | NearsightError], None],
     ) -> None:
-        """Models are asked for; they have a queue and a worker of their own, as in the daemon."""
+        """Receive a request for models. As in the daemon, such requests have their own queue and worker."""
         models = tuple(self._models[name] for name in object_ids if name in self._models)
         missing = tuple(name for name in object_ids if name not in self._models)
         fetched = FetchedModels(models, missing, {}, (), self.listing.revision, models_bytes(models))
@@ -93,9 +93,9 @@ class TwinCloud:
 
 
 class TwinCloudClient:
-    """The edge's view of the cloud, over a link: the calls of `edge.cloud_client.CloudClient` that it needs.
+    """The edge's client of the cloud over a link: the used part of `edge.cloud_client.CloudClient`.
 
-    Questions have a connection of their own, so the first of them waits for it.
+    Questions have their own connection, which the first question establishes.
 
     Parameters
     ----------
@@ -104,9 +104,9 @@ class TwinCloudClient:
     link : TwinLink
         The link to it.
     way_s : float
-        What daemons typically spend on each way, besides the link.
+        Typical time that daemons spend on each way, in addition to the link [s].
     costs : Costs
-        What connections take, and how calls scatter.
+        Cost of connections, and scatter of calls.
     """
 
     def __init__(self, cloud: TwinCloud, link: TwinLink, way_s: float, costs: Costs) -> None:
@@ -118,23 +118,23 @@ class TwinCloudClient:
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float
     ) -> Future[FetchedModels]:
-        """Ask for object models; the future ends within ``timeout_s``."""
+        """Request object models; the future completes within ``timeout_s``."""
         del catalogue
         return self._call(partial(self._cloud.get_models, object_ids), timeout_s)
 
     def list_objects(self, catalogue: str, timeout_s: float) -> Future[Listing]:
-        """Catalogues do not change in the twin."""
+        """Always fails: catalogues do not change in the twin."""
         del timeout_s
         return failed(Unavailable(f"the twin lists {catalogue} once"))
 
 
 def message_of(model: ObjectModel) -> ObjectModelMessage:
-    """A model as it travels in the twin: without views."""
+    """A model as it is sent in the twin: without views."""
     return ObjectModelMessage(object_id=model.object_id, label=model.label, version=model.version)
 
 
 def _listing(models: Mapping[str, ObjectModel]) -> Listing:
-    """A listing with the digests of the models as they travel here."""
+    """A listing with the digests of the models as they are sent here."""
     entries = tuple(
         ObjectSummary(
             object_id=name, version=model.version, model_digest=digest_of_message(message_of(model), ())

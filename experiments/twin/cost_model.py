@@ -1,9 +1,9 @@
-"""What everything costs in the twin: computing times, sizes and overheads, from measurements of this machine.
+"""The costs of the twin: computing times, sizes and overheads, from measurements of this machine.
 
-Means of lookups come from the measurements in profiles (`nearsight profile`), which say how they grow with
-the cache. What no profile knows (the cloud's second look, the way of a message through a daemon, how times
-scatter) is fitted to one short run of the real daemons: see `fitting.py`. `paper_costs` gives those of the
-dissertation.
+Mean lookup times and their growth with the cache come from the measurements in profiles (`nearsight
+profile`). Costs that no profile contains (the cloud's second look, the time of a message in a daemon, the
+scatter of times) are fitted to one short run of the real daemons: see `fitting.py`. `paper_costs` gives the
+costs of the dissertation.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ _DRAWS = 4096
 _LEAST_SIZES = 2
 SECOND_LOOK_MS = 60.0
 MISS_FACTORS = (1.0, 20.0)
-"""Least and most that is believed."""
+"""Smallest and largest accepted `CostModel.miss_factor`."""
 _MOST_CANDIDATES_OF = 132
-"""Of more objects, lookups that find nothing verify no more candidates. Measured with 800 features: 9 ms
-among 33 objects, 13 among 132, 12 among 400."""
+"""Number of objects from which lookups without a result verify no more candidates. Measured with 800
+features: 9 ms among 33 objects, 13 among 132, 12 among 400."""
 
 
 class Scatter(BaseModel):
-    """How times scatter around what the model says."""
+    """Distribution of times around the modelled time."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Median of measured over modelled times."""
     ratios: tuple[float, ...] = Field(default=(0.8, 0.9, 0.95, 1.0, 1.05, 1.15, 1.4), min_length=1)
-    """Quantiles of measured times over their median, at equal distances from the least to the largest."""
+    """Quantiles of measured times over their median, equally spaced from the minimum to the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Cores."""
+    """Cores and speed of the nodes."""
 
     cloud: int = 24
     edge: int = 8
     device: int = 4
-    """Of each node (table 6.1)."""
+    """Cores of each node (table 6.1)."""
     shared: int = 0
-    """All nodes are processes of one machine with so many cores; 0: each has its own."""
+    """Number of cores of one machine on which all nodes run as processes; 0: each node has its own."""
     cloud_slowness: float = 1.0
     edge_slowness: float = 1.0
     device_slowness: float = 1.0
-    """How many times longer the nodes compute than the machine whose costs were measured. Edges and devices
-    decide by profiles of their own speed."""
+    """Factors on the computing times of the machine whose costs were measured. Edges and devices decide with
+    profiles of their own speed."""
     pace: float = 1.0
-    """How many times longer all of them take at the moment than their profiles say."""
+    """Further factor on all nodes' times in this run, which their profiles do not include."""
 
 
 class CostModel(VersionedFile):
@@ -73,51 +73,51 @@ class CostModel(VersionedFile):
 
     version: int = COSTS_VERSION
     edge: CacheProfile
-    """f(k) and the extraction of an edge, and of a cloud that looks a first time."""
+    """f(k) and extraction of an edge, and of the cloud at first look."""
     device: DeviceProfile
     """f_D(k) of devices."""
     edge_work: Scatter = Scatter()
     device_work: Scatter = Scatter()
     cloud_work: Scatter = Scatter()
     second_look: Scatter = Scatter()
-    """Of lookups per tier; second_look of the cloud's times for photos that it does not know at once."""
+    """Scatter of lookups per tier; `second_look`: of the cloud's times for photos unknown at first look."""
     miss_factor: float = Field(default=2.0, ge=MISS_FACTORS[0], le=MISS_FACTORS[1])
-    """How much longer a lookup takes that finds nothing, of photos whose own effort is not known."""
+    """Factor on a lookup that finds nothing, for photos without a measured effort."""
     second_look_ms: float = Field(default=SECOND_LOOK_MS, ge=0, allow_inf_nan=False)
-    """What the second look costs on top of the first."""
+    """Cost of the second look, in addition to the first [ms]."""
     call_ms: float = Field(default=1.5, ge=0, allow_inf_nan=False)
-    """From the question to the answer of a tier, without its computing and without the link."""
+    """Time from the question to the answer of a tier, without its computing and without the link [ms]."""
     connect_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """What the first call over a connection takes longer, besides the handshake on the link: sockets and
-    threads are made, and caches are cold."""
+    """Additional time of the first call over a connection, without the handshake on the link [ms]: sockets
+    and threads are created, and caches are cold."""
     prepare_ms: float = Field(default=0.3, ge=0, allow_inf_nan=False)
-    """What a device spends on a photo that it sends."""
+    """Time that a device spends on a photo that it sends [ms]."""
     hand_over_ms: float = Field(default=0.44, ge=0, allow_inf_nan=False)
-    """What an application waits for besides the lookup, where the device answers itself: a thread takes the
-    photo up, another one calls back. Measured: 0.35 to 0.58 ms, median of the undisturbed 0.44 ms."""
+    """Time that an application waits in addition to the lookup for a local hit [ms]: one thread takes the
+    photo, another one calls back. Measured: 0.35 to 0.58 ms, median of the undisturbed values 0.44 ms."""
     small_ms: float = Field(default=0.4, ge=0, allow_inf_nan=False)
-    """Computing time of a tier for a request without a photo."""
+    """Computing time of a tier for a request without a photo [ms]."""
     together: float = Field(default=1.0, ge=1, allow_inf_nan=False)
-    """How much longer a tier takes over a photo that it takes up while it computes on another one."""
+    """Factor on the time for a photo that a tier starts while it computes on another one."""
     call_work: Scatter = Scatter(ratios=(1.0,))
-    """Of ``call_ms``: messages of busy daemons are late now and then."""
+    """Scatter of ``call_ms``; messages of busy daemons are sometimes late."""
     build_ms: tuple[tuple[int, float], ...] = ((4, 0.0), (10, 27.0), (40, 75.0), (132, 600.0), (400, 2100.0))
-    """(models, ms): building a snapshot, by its size; between the sizes on a straight line, beyond
-    the last in proportion."""
+    """Time for building a snapshot by its size, as (models, ms). Interpolated linearly between the sizes,
+    proportional beyond the last."""
     model_features: int = Field(default=1000, gt=0)
     """Features of one object model."""
     pace_ms: float = Field(default=0.0, ge=0)
-    """Of the machine when these costs were fitted; see `testbed.conditions`. 0: not known."""
+    """Pace of the machine when these costs were fitted [ms]; see `rig.conditions`. 0: not known."""
     fitted_to: str = ""
 
     @classmethod
     def assumed(cls) -> Self:
-        """From the built-in profiles: nothing is measured here."""
+        """Costs from the built-in profiles, without any measurement on this machine."""
         return cls(edge=default_profile(), device=default_device_profile(), fitted_to="nothing: built-in")
 
 
 class Draws:
-    """Times drawn around their model; a block of random numbers at a time."""
+    """Draws times from a scatter; random numbers are generated in blocks."""
 
     def __init__(self, scatter: Scatter, rng: np.random.Generator) -> None:
         self._scale = scatter.scale
@@ -126,7 +126,7 @@ class Draws:
         self._block: list[float] = []
 
     def of(self, modelled: float) -> float:
-        """A time, in the unit of the modelled one."""
+        """A random time around a modelled one, in the same unit."""
         if not self._block:
             places = np.linspace(0.0, 1.0, len(self._ratios))
             self._block = np.interp(self._rng.random(_DRAWS), places, self._ratios).tolist()
@@ -134,16 +134,16 @@ class Draws:
 
 
 class Costs:
-    """The cost model with its random numbers, for one run. Times are those of the machine that was measured.
+    """The cost model with its random numbers, for one run. Times are those of the measured machine.
 
     Parameters
     ----------
     model : CostModel
         Typical times.
     objects : int
-        In the catalogue.
+        Number of objects in the catalogue.
     rng : Generator
-        Scatter.
+        Source of scatter.
     """
 
     def __init__(self, model: CostModel, objects: int, rng: np.random.Generator) -> None:
@@ -163,7 +163,7 @@ class Costs:
         self._build_sizes, self._build_ms = zip(*model.build_ms, strict=True)
 
     def edge_lookup_s(self, k: int, *, found: bool, effort: Effort = AS_ANY_PHOTO) -> float:
-        """A lookup among k objects at the edge."""
+        """A lookup among k objects at the edge [s]."""
         return self._edge_draws.of(self._tier_lookup_ms(k, effort, found=found)) / 1e3
 
     def _tier_lookup_ms(self, k: int, effort: Effort, *, found: bool) -> float:
@@ -176,25 +176,25 @@ class Costs:
         return self.model.miss_factor if effort.missed is None else effort.missed
 
     def edge_extraction_s(self, effort: Effort = AS_ANY_PHOTO) -> float:
-        """Features out of a photo at the edge."""
+        """Extraction of features from a photo at the edge [s]."""
         return self._edge_draws.of(effort.extraction * self.model.edge.extraction_ms) / 1e3
 
     def device_lookup_s(self, k: int, features: int, *, found: bool, effort: Effort = AS_ANY_PHOTO) -> float:
-        """Decoding, extraction and lookup among k objects on a device."""
+        """Decoding, extraction and lookup among k objects on a device [s]."""
         curve, extraction_ms = self._device_ms[features], self._device_extraction_ms[features]
         usual_ms = curve[min(k, len(curve) - 1)]
         lookup_ms = (effort.found if found else self._missed(effort)) * usual_ms
         return self._device_draws.of(effort.extraction * extraction_ms + lookup_ms) / 1e3
 
     def device_extraction_s(self, effort: Effort = AS_ANY_PHOTO) -> float:
-        """All features out of a photo on a device."""
+        """Extraction of all features from a photo on a device [s]."""
         usual_ms = self.model.device.profiles[-1].extraction_ms
         return self._device_draws.of(effort.extraction * usual_ms) / 1e3
 
     def cloud_s(
         self, *, image: bool, again: bool, effort: Effort = AS_ANY_PHOTO, second_effort: float = 1.0
     ) -> float:
-        """A lookup in the whole catalogue; ``again``: the photo was unknown at first look."""
+        """A lookup in the whole catalogue [s]; ``again``: the photo was unknown at first look."""
         objects = len(self._edge_ms) - 1
         if not image:
             return self._cloud_draws.of(self._tier_lookup_ms(objects, effort, found=not again)) / 1e3
@@ -205,29 +205,29 @@ class Costs:
         return self._cloud_draws.of(effort.found * self._edge_ms[-1] + extraction_ms) / 1e3
 
     def build_s(self, models: int) -> float:
-        """A snapshot of so many models."""
+        """Building a snapshot of this number of models [s]."""
         beyond: float = max(1.0, models / self._build_sizes[-1])
         return beyond * float(np.interp(models, self._build_sizes, self._build_ms)) / 1e3
 
     def one_way_s(self, *slowness: float) -> float:
-        """Half of what a call typically costs besides link and computing; machines are so slow."""
+        """Half of a call's typical time without link and computing [s], scaled by the mean ``slowness``."""
         return self.model.call_ms / 2e3 * sum(slowness) / len(slowness)
 
     @property
     def connect_s(self) -> float:
-        """What the first call over a connection takes longer."""
+        """Additional time of the first call over a connection [s]."""
         return self.model.connect_ms / 1e3
 
     def call_stretch(self) -> float:
-        """How much longer than typically both ways of a call take this time."""
+        """A random factor for both ways of one call, relative to the typical time."""
         return self._call_draws.of(1.0)
 
     def edge_profile(self, slowness: float) -> CacheProfile:
-        """What an edge believes of itself at first."""
+        """The initial profile of an edge."""
         return slowed(self.model.edge, slowness)
 
     def device_profile(self, slowness: float) -> DeviceProfile:
-        """What a device believes of itself at first."""
+        """The initial profile of a device."""
         if slowness not in self._device_profiles:
             profiles = tuple(slowed(one, slowness) for one in self.model.device.profiles)
             self._device_profiles[slowness] = self.model.device.model_copy(update={"profiles": profiles})
@@ -235,16 +235,17 @@ class Costs:
 
     @property
     def small_s(self) -> float:
-        """Work on a request without a photo."""
+        """Computing time of a request without a photo [s]."""
         return self.model.small_ms / 1e3
 
 
 def lookups_ms(profile: CacheProfile, largest_k: int) -> FloatArray:
-    """What lookups among 0, 1, ... objects take: as measured, never less among more, straight in between.
+    """Lookup times among 0, 1, ... objects [ms]: as measured, made monotonic, with linear interpolation.
 
-    Not by the profile's polynomial: it must not fall, so of a cost that rises and then stays only a straight
-    line is left. On one machine that said 5.2 ms among 132 objects and 9.8 among 400 where 8.6 and 7.8 were
-    measured. Daemons decide by the polynomial, so the twin's do, too.
+    The profile's polynomial is not used here. It must not decrease, so a cost that rises and then stays
+    constant becomes one straight line. On one machine the polynomial gave 5.2 ms among 132 objects and 9.8
+    among 400, where 8.6 and 7.8 were measured. Daemons decide with the polynomial, so the twin's decisions
+    use it as well.
 
     Returns
     -------
@@ -263,7 +264,7 @@ def lookups_ms(profile: CacheProfile, largest_k: int) -> FloatArray:
 
 
 def slowed(profile: CacheProfile, slowness: float) -> CacheProfile:
-    """The profile of a machine that is so many times slower."""
+    """The profile of a machine that is slower by this factor."""
     if slowness == 1.0:
         return profile
     return profile.model_copy(
@@ -286,32 +287,33 @@ _PAPER_DEVICE = (
 )
 _LARGEST_EDGE_K, _LARGEST_DEVICE_K = 500, 40
 _MATCHING_MS = 1.0
-"""Of the constant term: a lookup cannot take nothing."""
+"""Part of the constant term that counts as lookup, because a lookup time must be positive [ms]."""
 
 PAPER_PHOTO_BYTES = (100_000.0, 0.4)
-"""Median and spread of a photo with 640 pixels: what Stanford's phone photos have at JPEG quality 95."""
+"""Median size [bytes] and spread of a photo with 640 pixels: Stanford's phone photos at JPEG quality 95."""
 
 PAPER_HARDWARE = Hardware(cloud=2, edge=2, device=1, cloud_slowness=0.5)
-"""Table 6.1, in photos at a time."""
+"""Table 6.1, with cores counted in concurrent photos."""
 
 
 def paper_costs() -> CostModel:
-    """What everything cost in the dissertation: its own polynomials, on the machines of its table 6.1.
+    """The costs of the dissertation: its own polynomials, on the machines of its table 6.1.
 
-    With them the twin should show the dissertation's own table 6.4, so that is a check of the twin. They also
-    tell what in our figures is due to a classifier that is faster than theirs.
+    With these costs the twin should reproduce the dissertation's table 6.4, which checks the twin. They also
+    show which part of our results is caused by our faster classifier.
 
-    f(k) and recall(k) of the edge are those of tables 3.2 (LSH, Stanford) and 3.1, of devices those of table
-    4.1. The constant term counts as extraction: it is what a lookup among nothing takes. The rest is assumed:
+    f(k) and recall(k) of the edge are from tables 3.2 (LSH, Stanford) and 3.1, those of devices from table
+    4.1. The constant term is the time of a lookup among no objects, so it counts as extraction. The rest is
+    assumed:
 
     - A lookup of table 3.2 keeps the four cores of its machine busy, as OpenCV's matchers do. So the edge
-      with 8 cores works on two photos at a time. Among 132 objects it keeps up with 2 / 0.298 s = 6.7 photos
-      per second. Table 6.4 says the same of the measured system: up to 7 devices. A device works on one photo
+      with 8 cores works on two photos at a time. Among 132 objects it sustains 2 / 0.298 s = 6.7 photos per
+      second. This agrees with the measured system in table 6.4: up to 7 devices. A device works on one photo
       at a time.
-    - The cloud's speed is taken from table 6.4: 600 ms for one device and 500 classes is half of f(500); that
-      it does not suffice for 5 devices with 500 classes, but with 300, is two photos at a time. So these two
-      bounds of only-cloud check nothing, and are no targets; the values between them do.
-    - A photo has about 100 kB. Nothing is looked at twice, and a lookup that finds nothing takes no longer.
+    - The cloud's speed is derived from table 6.4. 600 ms for one device and 500 classes is half of f(500). It
+      is sufficient for 5 devices with 300 classes, but not with 500, which gives two photos at a time. These
+      two bounds of only-cloud are therefore inputs and no targets; the values between them are targets.
+    - A photo has about 100 kB. There is no second look, and a lookup that finds nothing takes no longer.
     """
     return CostModel(
         edge=_paper_profile(800, _LARGEST_EDGE_K, _PAPER_EDGE_MS, _PAPER_EDGE_RECALL),

@@ -53,14 +53,14 @@ class _Request:
 
 
 class TwinCache(LocalCache):
-    """Answers from a snapshot as soon as it is built."""
+    """Cache that answers from a snapshot as soon as it is built."""
 
     def __init__(self, empty: LocalSnapshot, worker: VirtualWorker) -> None:
         super().__init__(empty)
         self._worker = worker
 
     def swap(self, snapshot: LocalSnapshot) -> None:
-        """Answer from this snapshot once the worker is done with it."""
+        """Answer from this snapshot once the worker has finished building it."""
         self._worker.when_finished(lambda: super(TwinCache, self).swap(snapshot))
 
 
@@ -70,17 +70,17 @@ class TwinDevice:
     Parameters
     ----------
     name : str
-        Of the visitor.
+        Name of the visitor.
     processor : Processor
         Its cores.
     tiers : mapping of str to callable
-        In the order in which they are asked.
+        Access to each tier, in the order in which they are asked.
     costs : Costs
-        What it spends.
+        Its costs.
     settings : RecognizerSettings
-        As of the SDK.
+        Settings of the SDK.
     ledger : Ledger
-        Where requests and outcomes are entered.
+        Records requests and outcomes.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class TwinDevice:
     def prefetch(
         self, edge: TwinEdge, air: TwinLink, neighbours: TwinNeighbourhood | None, rng: random.Random
     ) -> None:
-        """Recognise on the device, with models of devices nearby, if it shares, and of this edge."""
+        """Enable recognition on the device, with models from this edge and from neighbours (None: none)."""
         settings = self._settings.prefetch
         profile = self.costs.device_profile(self.processor.profiled)
         worker = VirtualWorker(self.processor)
@@ -156,7 +156,7 @@ class TwinDevice:
     # The life of a request
 
     def recognize(self, planned: PlannedPhoto, photo: TwinPhoto, timeout_s: float) -> None:
-        """A photo is due."""
+        """Receive a photo that is due."""
         now_s = self._events.now_s
         number = self.ledger.sent(planned, now_s, 0.0)
         if self._pending >= self._settings.max_pending:
@@ -190,7 +190,7 @@ class TwinDevice:
             work_s = query.look_s() if effect.stage.grain == OBJECT else RESULT_LOOK_S
             self.processor.run(work_s, lambda: self._looked(request, effect))
         elif isinstance(effect, (Extract, Encode)):
-            if query.to_look(effect):  # the time that it takes is part of the look's
+            if query.to_look(effect):  # its time is part of the lookup's
                 self._carry_out(request, request.flow.made(self._events.now_s))
             else:
                 self.processor.run(query.work_s(effect), partial(self._resume, request, request.flow.made))
@@ -199,7 +199,7 @@ class TwinDevice:
         found = effect.stage.look(request.query)
         if found is None:
             following = request.flow.looked(effect.stage, None, self._events.now_s)
-            if following is None or isinstance(following, Finish):  # nobody waits any more
+            if following is None or isinstance(following, Finish):  # the application no longer waits
                 self._workers += 1
             self._carry_out(request, following)
             self._begin_next()
@@ -209,7 +209,7 @@ class TwinDevice:
             self.processor.run(hand_over_s, partial(self._resume, request, known))
 
     def _resume(self, request: _Request, step: Callable[[float], Effect[DeviceQuery] | None]) -> None:
-        """A worker is free again; ``step`` tells the flow the time and gives the next effect."""
+        """Free a worker and continue; ``step`` gives the flow the time and returns the next effect."""
         self._workers += 1
         self._carry_out(request, step(self._events.now_s))
         self._begin_next()
@@ -243,7 +243,7 @@ class TwinDevice:
 
 
 class TwinQuery(DeviceQuery):
-    """A photo on its way through a device of the twin; what work on it takes is not measured, but known."""
+    """A photo on its way through a device of the twin, with given work times instead of measured ones."""
 
     def __init__(self, photo: TwinPhoto, device: TwinDevice) -> None:  # no super().__init__: no file
         self._seen = self.photo_key = photo
@@ -263,36 +263,36 @@ class TwinQuery(DeviceQuery):
         return self._looks_with >= QUERY_FEATURES
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
-        """The forms in which it could be sent."""
+        """The forms in which it can be sent."""
         both = self._device.form_costs.payloads(
             self._seen.size_bytes, features_bytes, extracted=self._complete
         )
         return both if self._device.prefetcher is not None else both[:1]
 
     def missing(self, form: str) -> Work | None:
-        """Making it ready takes time in either form, once."""
+        """The work before sending; it is needed once, in either form."""
         if self._prepared:
             return None
         self._prepared = True
         return Extract(QUERY_FEATURES) if form == FEATURES else Encode()
 
     def missing_features(self, count: int) -> Work | None:
-        """Features are extracted for each look in the object cache."""
+        """Features are extracted for each lookup in the object cache."""
         return Extract(count) if count else None
 
     def features(self, count: int) -> Features:
-        """What a twin's snapshot looks at."""
+        """Features in the form that a twin's snapshot accepts."""
         return cast("Features", TwinFeatures(self._seen, count))
 
     def to_look(self, work: Work) -> bool:
-        """Whether this is extraction for a look, which comes next."""
+        """Whether this work is the extraction for the lookup that follows."""
         if self._prepared or not isinstance(work, Extract):
             return False
         self._looks_with = work.features
         return True
 
     def look_s(self) -> float:
-        """What extraction and lookup take."""
+        """Time of extraction and lookup [s]."""
         if self.snapshot is None:
             raise InternalError("a look without a snapshot")
         k, count = len(self.snapshot), self.snapshot.query_features
@@ -301,7 +301,7 @@ class TwinQuery(DeviceQuery):
         return self._device.costs.device_lookup_s(k, count, found=found is not None, effort=effort)
 
     def work_s(self, work: Work) -> float:
-        """What it takes to make the form that is sent."""
+        """Time of making the form that is sent [s]."""
         device = self._device
         prepare_s = device.costs.model.prepare_ms / 1e3
         if isinstance(work, Encode):
@@ -314,7 +314,7 @@ class TwinQuery(DeviceQuery):
         return prepare_s + extraction_s
 
     def sent(self, step: Ask) -> Question:
-        """What the tier gets."""
+        """The question for the tier."""
         image = step.form == IMAGE
         size = self._seen.size_bytes if image else QUERY_FEATURES * BYTES_PER_FEATURE
         thumbnail = image and self._has_thumbnail

@@ -59,15 +59,16 @@ from nearsight.experiments.twin.results import RESULT_LOOK_S, THUMBNAIL_S, TwinR
 _CATALOGUE = "museum"
 _FEATURES_BYTES = QUERY_FEATURES * BYTES_PER_FEATURE
 _REPORT_S, _REPORTS = 0.00026, 10
-"""CPU time of an edge for a report of an earlier visitor, with the decisions that follow: measured, 0.25 to
-0.27 ms; and the number of reports that are computed in one piece."""
+"""CPU time of an edge for one reported request, with the decisions that follow [s] (measured: 0.25 to 0.27
+ms); and the number of reports that are computed in one piece."""
 _TAUGHT_STRETCH = 1.4
-"""Of builds while reports come: both threads want the interpreter. Measured without other processes: 10
-models took 1.3 to 2.4 times as long as alone, 83 to 96 models 1.0 to 1.8 times."""
+"""Factor on the time of builds while reports are processed, because both threads need the interpreter.
+Measured without other processes: 10 models took 1.3 to 2.4 times as long as alone, 83 to 96 models 1.0 to 1.8
+times."""
 
 
 class TwinSnapshotHolder(SnapshotHolder):
-    """Snapshots that take their time to build."""
+    """Snapshot holder whose builds take virtual time."""
 
     def __init__(self, worker: VirtualWorker, costs: Costs) -> None:  # nothing to check, no super().__init__
         self._worker = worker
@@ -86,7 +87,7 @@ class TwinSnapshotHolder(SnapshotHolder):
 
 
 class TwinEdgeQuery(EdgeQuery):
-    """A photo on its way through the edge, with what its looks take [s], find, and among how many."""
+    """A photo on its way through the edge, with the lookup's times [s], result and number of objects."""
 
     def __init__(self, question: Question, client: str) -> None:
         super().__init__(None, None, QUERY_FEATURES, asked_again=question.asked_again, client=client)
@@ -99,21 +100,22 @@ class TwinEdgeQuery(EdgeQuery):
         self.held = 0
 
     def sent(self, step: Ask) -> Question:
-        """What the cloud gets."""
+        """The question for the cloud."""
         if not self.question.image or step.form == IMAGE:
             return replace(self.question, asked_again=step.again or self.asked_again)
         return replace(self.question, image=False, features=QUERY_FEATURES, size_bytes=_FEATURES_BYTES)
 
 
 class TwinCatalogueCache(CatalogueCache):
-    """The edge's own cache; only what a look takes is not measured, but known."""
+    """The edge's own cache, with given lookup times instead of measured ones."""
 
     result_stage = TwinResultStage
 
     def _found(self, query: EdgeQuery) -> RecognizedObject | None:
         seen = cast("TwinEdgeQuery", query)
         work_s = seen.result_s + seen.extraction_s + seen.lookup_s
-        stretch = (self.clock.monotonic() - seen.began_s) / work_s  # a core may have been waited for
+        # Larger than 1 if the photo waited for a core.
+        stretch = (self.clock.monotonic() - seen.began_s) / work_s
         if seen.extraction_s:
             self.profiler.observe_extraction(seen.extraction_s * stretch * 1e3)
         self.profiler.observe_lookup(seen.held, seen.lookup_s * stretch * 1e3)
@@ -130,9 +132,9 @@ class TwinEdge:
     cloud : TwinCloudClient
         The cloud behind it.
     costs : Costs
-        What it spends.
+        Its costs.
     settings : EdgeSettings
-        As of the daemon.
+        Settings of the daemon.
     """
 
     def __init__(
@@ -166,7 +168,7 @@ class TwinEdge:
         self.cache.start()
 
     def teach(self, requests: Iterable[tuple[str, str]], taught: Action) -> None:
-        """Devices of before report (device, object), one after the other; then ``taught`` is called."""
+        """Process earlier requests (device, object), one after the other; then call ``taught``."""
         self.worker.stretch = _TAUGHT_STRETCH
         self._learn_next(iter(requests), taught)
 
@@ -187,7 +189,7 @@ class TwinEdge:
     # Recognition
 
     def recognize(self, device_id: str, question: Question, deadline_s: float, answered: Answered) -> None:
-        """A question of a device arrives."""
+        """Receive a question of a device."""
         self.load.arrived(RECOGNIZE)
 
         def begin(call: Call) -> tuple[float, Action]:
@@ -200,10 +202,10 @@ class TwinEdge:
         self._server.offer(Call(deadline_s, begin, answered))
 
     def _begin(self, request: _EdgeRequest) -> tuple[float, Action]:
-        """The work [s] of extraction and lookup, and what comes after it."""
+        """The work of extraction and lookup [s], and the action that follows it."""
         query, flow, now_s = request.query, request.flow, self._events.now_s
         looks = query.may_work and self.cache.size > 0
-        if not looks and self.cache.result is None:  # passed on: there is little to do
+        if not looks and self.cache.result is None:  # forwarded without own work
             begin = partial(flow.begin, query, now_s)
             return self._costs.small_s, lambda: self._carry_out(request, begin(self._events.now_s))
         photo, result_s = query.question.photo, 0.0
@@ -295,14 +297,15 @@ class TwinEdge:
         deadline_s: float,
         answered: Callable[[Prediction | NearsightError], None],
     ) -> None:
-        """A device reports an object that it recognised itself."""
+        """Receive a device's report of an object that it recognised itself."""
 
         def end(call: Call) -> None:
             following = self.cache.note_device_hit(device_id, object_id)
             if following is None:
                 answered(NotFound("no such object"))
                 return
-            here_ms = answer_ms(call.queue_ms, self.load, self.cache.size)  # the device adds its way
+            # Without the transfer time, which the device adds.
+            here_ms = answer_ms(call.queue_ms, self.load, self.cache.size)
             now = EdgeTimes(here_ms, 0.0) if here_ms else None
             answered(replace(self._prediction(following), now=now))
 
@@ -314,7 +317,7 @@ class TwinEdge:
         deadline_s: float,
         answered: Callable[[FetchedModels | NearsightError], None],
     ) -> None:
-        """A device asks for models."""
+        """Receive a device's request for models."""
 
         def come(done: Future[ModelsAnswer]) -> None:
             error = done.exception()
@@ -332,7 +335,7 @@ class TwinEdge:
         self._catalogue_server.serve(deadline_s, self._costs.small_s, end, answered)
 
     def list_objects(self, deadline_s: float, answered: Callable[[Listing | NearsightError], None]) -> None:
-        """A device asks which objects there are."""
+        """Receive a device's request for the listing."""
 
         def end(_call: Call) -> None:
             answered(self._cloud.listing)
@@ -342,7 +345,7 @@ class TwinEdge:
 
 @dataclass(slots=True, eq=False)
 class _EdgeRequest:
-    """A request in the hands of the edge."""
+    """A request that the edge processes."""
 
     query: TwinEdgeQuery
     flow: RequestFlow[EdgeQuery]
@@ -353,18 +356,18 @@ class _EdgeRequest:
 
 
 class EdgeSource:
-    """The edge as the prefetcher of a device sees it: models, predictions, and the list of objects.
+    """The edge as a source of a device's prefetcher: models, predictions, and the listing.
 
     Parameters
     ----------
     device_id : str
-        Who asks.
+        The device.
     edge : TwinEdge
-        Whom.
+        Its edge.
     air : TwinLink
-        The way there.
+        The link to the edge.
     way_s : float
-        What daemons spend on each way, besides the link.
+        Time that daemons spend on each way, in addition to the link [s].
     """
 
     def __init__(self, device_id: str, edge: TwinEdge, air: TwinLink, way_s: float) -> None:
@@ -376,12 +379,12 @@ class EdgeSource:
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float
     ) -> Future[FetchedModels]:
-        """Object models of the edge."""
+        """Request object models from the edge."""
         del catalogue
         return self._call(partial(self._edge.get_models, object_ids), timeout_s)
 
     def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
-        """Report what was recognised, and ask what may follow."""
+        """Report a recognised object, and request the prediction of the next ones."""
         sent_s = left_s = self._events.now_s
 
         def serve(deadline_s: float, answered: Callable[[Prediction | NearsightError], None]) -> None:
@@ -395,7 +398,7 @@ class EdgeSource:
             self._edge.next_objects(self._device_id, current, deadline_s, back)
 
         def timed(prediction: Prediction) -> Prediction:
-            """With the time on the way: it would have left at ``left_s`` if the edge had spent no time."""
+            """Add the transfer time: the time of the call without the time that the edge spent."""
             if prediction.now is None:
                 return prediction
             transfer_ms = max(0.0, (self._events.now_s - left_s) * 1e3)
@@ -404,10 +407,10 @@ class EdgeSource:
         return then(self._call(serve, timeout_s), timed)
 
     def list_objects(self, timeout_s: float) -> Future[Listing]:
-        """Which objects there are."""
+        """Request the listing."""
         return self._call(self._edge.list_objects, timeout_s)
 
     def get_revision(self, timeout_s: float) -> Future[int]:
-        """Always the same."""
+        """The revision; it never changes."""
         del timeout_s
         return completed(self._edge.cache.listing.revision)

@@ -1,11 +1,11 @@
-"""Fitting the twin's costs to one short run of the real daemons.
+"""Fits the twin's costs to one short run of the real daemons.
 
-The twin runs the same trace without scatter. The computing time of each request is compared with the
-measured ones of all sessions: the same photo, in the same form, at the same tier. Computing times are scaled
-by the median of these ratios, a few times. Their scatter is that of one photo which a device sends several
-times in a session, as sessions differ in pace and photos in effort, which are known. So a few numbers per
-tier are fitted. How costs grow with caches, users, bytes and networks is the model's. Validation is at other
-points.
+The twin runs the same trace without scatter. The computing time of each request is compared with the measured
+times of all sessions: the same photo, in the same form, at the same tier. Computing times are scaled by the
+median of these ratios; this is repeated a few times. The scatter is that of one photo that a device sends
+several times in one session, because sessions differ in pace, and photos in effort, which is known. So only a
+few numbers per tier are fitted. The growth of costs with caches, users, bytes and networks is part of the
+model. The validation uses other points.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _SAME_SIZE = 0.02
 _OFTEN = 4
 
 Rows = Mapping[str, Sequence[RequestRow]]
-"""By configuration."""
+"""Rows by configuration."""
 
 Sessions = Mapping[str, Sequence[Sequence[RequestRow]]]
-"""Some sessions of each configuration."""
+"""Rows of several sessions, by configuration."""
 
 Photos = Mapping[tuple[str, int], str]
-"""The photo that a visitor's request with this number sends."""
+"""The photo of each request, by visitor and number of the request."""
 
 _UNKNOWN_PHOTOS: Photos = MappingProxyType({})
 
@@ -54,17 +54,18 @@ def fit(
     Parameters
     ----------
     costs : CostModel
-        With the profiles of this machine.
+        Costs with the profiles of this machine.
     measured : mapping of str to sessions
-        Of only-cloud, load-balanced and prefetching-adaptive on the testbed, all of one trace.
+        Sessions of only-cloud, load-balanced and prefetching-adaptive on the testbed, all with the same
+        trace.
     simulate : callable
-        The same in the twin, with given costs.
+        Runs the same configurations in the twin, with the given costs.
     photos : mapping of (visitor, number) to str, optional
-        Without it, times scatter as those of different photos do.
+        Without it, the scatter is that of different photos.
     rounds : int
-        Scales are found by so many corrections.
+        Number of corrections of the scales.
     origin : str
-        For a person: what they are fitted to.
+        Description of the measurements, for users.
     """
     steady = dict.fromkeys((*_WORK, "call_work"), Scatter(ratios=(1.0,)))
     rows = {name: [row for session in sessions for row in session] for name, sessions in measured.items()}
@@ -87,7 +88,7 @@ def fit(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Where the times of one kind of work are found: in rows of some configurations that a tier answered."""
+    """Selects the times of one kind of work: rows of some configurations that a tier answered."""
 
     configurations: tuple[str, ...]
     tier: str
@@ -95,13 +96,13 @@ class _Work:
     unknown: bool = False
 
     def ratios(self, measured: Rows, modelled: Rows) -> list[float]:
-        """Measured over modelled."""
+        """Measured over modelled times."""
         return [ours / max(1e-3, twins) for ours, twins in self.pairs(measured, modelled)]
 
     def of_same_photos(self, measured: Sessions, photos: Photos) -> list[float]:
-        """Times over the median of those of the same photo, device and session, if it was sent often enough.
+        """Times over the median time of the same photo, device and session, if it was sent often enough.
 
-        What the twin says of the photo does not matter for these: it may look with other numbers of features.
+        Modelled times are not needed here, because the twin may use other numbers of features.
         """
         found = []
         sessions = [session for name in self.configurations for session in measured.get(name, ())]
@@ -116,7 +117,7 @@ class _Work:
         return found
 
     def pairs(self, measured: Rows, modelled: Rows) -> list[tuple[float, float]]:
-        """Measured and modelled times of requests that went the same way in both."""
+        """Measured and modelled times of requests with the same tier, outcome and form in both."""
         found = []
         for name in self.configurations:
             twins = {(row.visitor, row.number): row for row in modelled.get(name, ())}
@@ -134,8 +135,8 @@ _WORK = {
     "edge_work": _Work((LOAD_BALANCED,), "edge", "edge_compute_ms"),
     "device_work": _Work((ADAPTIVE,), "device", "latency_ms"),
     "cloud_work": _Work((ONLY_CLOUD,), "cloud", "cloud_compute_ms"),
-    # With or without an edge before it: a session has few of them, and what they last decides at which photo
-    # an edge changes the form in which it passes photos on.
+    # With or without an edge before the cloud: a session has few of them, and their duration decides at which
+    # photo an edge changes the form in which it forwards photos.
     "second_look": _Work((ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE), "cloud", "cloud_compute_ms", unknown=True),
 }
 
@@ -147,7 +148,7 @@ def _same_form(row: RequestRow, twin: RequestRow) -> bool:
 def _corrected(
     scatter: Scatter, ratios: Sequence[float], same: Sequence[float] = (), *, last: bool
 ) -> Scatter:
-    """The scale follows from ``ratios``; the scatter from times of the ``same`` photos, if there are."""
+    """Compute the scale from ``ratios``, and the scatter from the ``same`` photos if they suffice."""
     if len(ratios) < _LEAST_ROWS:
         return Scatter(scale=scatter.scale) if last else scatter
     typical = float(np.median(ratios))
@@ -158,7 +159,7 @@ def _corrected(
 
 
 def _with_calls(costs: CostModel, rows: Rows) -> CostModel:
-    """What calls to the edge take besides its queue and its work, the first of each device apart."""
+    """Set the times of calls to the edge, without its queue and work; first calls are separate."""
     first, later = (
         [
             max(0.1, row.latency_ms - row.edge_queue_ms - row.edge_compute_ms - costs.prepare_ms)

@@ -1,8 +1,8 @@
-"""Links of the twin, and the calls over them.
+"""Links of the twin, and calls over them.
 
-A link is the shaper's own schedule (`LinkDirection`) with messages instead of sockets. The shaper admits the
-pieces of a message as fast as they are read, and it reads them when they are sent. So messages keep their
-order, and one message is one piece here.
+A link is the shaper's own schedule (`LinkDirection`) for messages instead of sockets. The shaper admits the
+pieces of a message as fast as it reads them, and it reads them when they are sent. Messages therefore keep
+their order, and here one message is one piece.
 """
 
 from __future__ import annotations
@@ -47,34 +47,34 @@ class TwinLink:
     Parameters
     ----------
     events : EventQueue
-        Time.
+        Virtual time.
     shape : LinkShape
-        What the link is like.
+        Properties of the link.
     rng : Generator
-        Jitter.
+        Source of jitter.
     """
 
     def __init__(self, events: EventQueue, shape: LinkShape, rng: np.random.Generator) -> None:
         self.events = events
         self._up, self._down = (LinkDirection(0.0, 0.0, 0.0, rng) for _ in range(2))
         self.up_bytes = self.down_bytes = 0
-        """That entered it since it has this shape."""
+        """Bytes that entered each direction since the last `reshape`."""
         self.reshape(shape)
 
     def up(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
-        """Send towards the server; ``extra_s`` passes after the link, in daemons."""
+        """Send towards the server; daemons spend ``extra_s`` after the link."""
         self.up_bytes += size_bytes
         self.events.at(self._up.admit(size_bytes, self.events.now_s) + extra_s, arrived)
 
     def down(self, size_bytes: int, arrived: Action, extra_s: float = 0.0) -> None:
-        """Send back."""
+        """Send towards the client; daemons spend ``extra_s`` after the link."""
         self.down_bytes += size_bytes
         self.events.at(self._down.admit(size_bytes, self.events.now_s) + extra_s, arrived)
 
     def connect(self, connected: Action, extra_s: float = 0.0) -> None:
-        """Shake hands, as ZeroMQ does: signatures, versions, then who is ready, each after the other's.
+        """Simulate ZeroMQ's handshake: signatures, versions, then readiness, each after the other side's.
 
-        ``extra_s`` passes besides, in the daemons.
+        Daemons spend ``extra_s`` in addition.
         """
         self._shake(_HANDSHAKES, lambda: self.events.after(extra_s, connected))
 
@@ -87,7 +87,7 @@ class TwinLink:
         )
 
     def reshape(self, shape: LinkShape) -> None:
-        """Be another link from now on, and count its bytes from 0."""
+        """Change the shape of the link, and reset its byte counters."""
         self.up_bytes = self.down_bytes = 0
         delay_s, jitter_s = shape.rtt_ms / 2e3, shape.jitter_ms / 1e3
         self._up.reshape(delay_s, shape.up_mbps, jitter_s)
@@ -95,14 +95,14 @@ class TwinLink:
 
 
 class Connection:
-    """A connection over a link, made with the first message; messages sent meanwhile wait for it.
+    """A connection over a link, established for the first message; messages sent meanwhile wait for it.
 
     Parameters
     ----------
     link : TwinLink
-        Over which.
+        The link.
     extra_s : float
-        What its first message takes besides.
+        Additional time for establishing the connection [s].
     """
 
     def __init__(self, link: TwinLink, extra_s: float = 0.0) -> None:
@@ -111,7 +111,7 @@ class Connection:
         self._waiting: list[Action] | None = []
 
     def when_there(self, action: Action) -> None:
-        """Do something as soon as there is a connection."""
+        """Run an action as soon as the connection is established."""
         if self._waiting is None:
             action()
             return
@@ -131,15 +131,15 @@ class Question:
 
     photo: TwinPhoto
     image: bool
-    """It travels as an image, else as features."""
+    """Whether it is sent as an image; otherwise as features."""
     features: int
-    """How many it was looked at with, or travel."""
+    """Number of features that are sent, or with which the photo was looked up."""
     size_bytes: int
-    """On the network."""
+    """Size on the network [bytes]."""
     asked_again: bool = False
-    """Its features were unknown to the tier."""
+    """Whether the tier did not recognise the features before."""
     thumbnail: bool = False
-    """It brings a thumbnail."""
+    """Whether it includes a thumbnail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,28 +147,28 @@ class Reply:
     """The answer of a tier."""
 
     found: RecognizedObject | None
-    """What the photo shows."""
+    """Object on the photo; None: unknown."""
     answered_by: str
-    """The tier that recognised it, or the last that was asked."""
+    """The tier that recognised it, or the last tier asked."""
     hops: tuple[Hop, ...]
-    """What each tier spent, the answering tier first."""
+    """Times of each tier, the answering tier first."""
     prediction: Prediction | None = None
-    """What an edge expects to be asked next."""
+    """The edge's prediction of the next objects."""
     grain: str = OBJECT
-    """What it was found in."""
+    """Kind of the cached item that gave the answer."""
     thumbnail_wanted: bool = False
-    """The next photo should bring one."""
+    """Whether the next photo should include a thumbnail."""
 
 
 Answered = Callable[[Reply | NearsightError], None]
 Asks = Callable[[Question, float, Answered], None]
-"""Puts a question to a tier, over whatever lies between: question, deadline, what to do with the answer."""
+"""Sends a question to a tier over all links between: question, deadline, callback for the answer."""
 
 
 def tell(
     flow: RequestFlow[Q], attempt: int, outcome: Reply | NearsightError, sent_bytes: int, now_s: float
 ) -> Effect[Q] | None:
-    """Tell a flow what came of asking a tier."""
+    """Report the outcome of a request to a tier to a flow; returns the flow's next effect."""
     if isinstance(outcome, NearsightError):
         return flow.failed(attempt, outcome, now_s)
     received_bytes = answer_bytes(outcome)
@@ -179,7 +179,7 @@ def tell(
 
 
 def answer_bytes(answer: object) -> int:
-    """Size of an answer, or of an error, on the network."""
+    """Size of an answer, or of an error, on the network [bytes]."""
     if isinstance(answer, FetchedModels):
         return answer.size_bytes
     if isinstance(answer, Listing):
@@ -191,14 +191,14 @@ def answer_bytes(answer: object) -> int:
 
 
 def models_bytes(models: Iterable[ObjectModel]) -> int:
-    """Size of models on the network."""
+    """Size of models on the network [bytes]."""
     return sum(model.size_bytes + MODEL_OVERHEAD_BYTES for model in models)
 
 
 def over(link: TwinLink, way_s: float, costs: Costs, ask: Asks) -> Asks:
-    """A tier at the other end of a link.
+    """Access to a tier at the other end of a link.
 
-    Daemons typically spend ``way_s`` on each way besides the link. The first question waits for the
+    Daemons typically spend ``way_s`` on each way, in addition to the link. The first question waits for the
     connection.
     """
     connection = Connection(link, costs.connect_s)
@@ -222,9 +222,9 @@ def call(
     serve: Callable[[float, Callable[[A | NearsightError], None]], None],
     timeout_s: float,
 ) -> Future[A]:
-    """Send a small request over a link, where a connection is; the future ends within ``timeout_s``.
+    """Send a small request over an established connection; the future completes within ``timeout_s``.
 
-    ``serve`` gets the request at the other end: its deadline, and what to do with the answer.
+    ``serve`` gets the request at the other end: its deadline, and a callback for the answer.
     """
     future: Future[A] = pending()
     deadline_s = link.events.now_s + timeout_s

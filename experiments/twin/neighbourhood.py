@@ -1,10 +1,10 @@
 """Devices of the twin that share models: the SDK's own search, claims and sharing, in virtual time.
 
-Each device runs a `CooperativeModelSource` and a `ModelSharing`, as `Cooperation` wires them. This module
-simulates the peers that they talk to. The same rendezvous hashing says who is responsible for a key. A call
-goes up the link of its sender and down that of the other device, and takes time on the other's cores. All
-devices of an edge know each other, none fails, and models travel as their size. Beacons and the counting of
-steps are left out.
+Each device runs a `CooperativeModelSource` and a `ModelSharing`, wired as in `Cooperation`. This module
+simulates the peers that these objects talk to. The same rendezvous hashing maps keys to nodes. A call uses
+the uplink of its sender and the downlink of the other device, and takes CPU time on the other device. All
+devices of an edge are members, none fails, and a model is sent as its size only. Beacons and the counting of
+steps are not simulated.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _ITEM_BYTES = 20
 
 
 class TwinNeighbourhood:
-    """Devices that know each other, and what their store holds.
+    """The devices of one edge, and the content of their shared store.
 
     Parameters
     ----------
     models : mapping of str to ObjectModel
         The catalogue.
     settings : PeerSettings
-        Of all devices.
+        Settings of all devices.
     """
 
     def __init__(self, models: Mapping[str, ObjectModel], settings: PeerSettings) -> None:
@@ -69,12 +69,12 @@ class TwinNeighbourhood:
         self._nodes_of: dict[str, tuple[NodeId, ...]] = {}
 
     def join(self, peer: TwinPeer) -> None:
-        """A device is there from now on."""
+        """Add a device."""
         self.peers[peer.node_id] = peer
         self._nodes_of.clear()
 
     def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]:
-        """The devices that hold a key, in the order of their responsibility."""
+        """The replicas of a key, in the order of their rank."""
         nodes = self._nodes_of.get(key)
         if nodes is None:
             nodes = rank(key, self.peers)[: self.settings.replicas]
@@ -88,19 +88,19 @@ class TwinPeer:
     Parameters
     ----------
     neighbourhood : TwinNeighbourhood
-        The others.
+        All devices of the edge.
     processor : Processor
         Its cores.
     air : TwinLink
         Its radio.
     costs : Costs
-        What it spends.
+        Its costs.
     held : HeldModels
-        What it has.
+        Its models.
     upstream : EdgeSource
         Its edge.
     rng : random.Random
-        Draws its id, and whom it asks.
+        Draws its node id, and the order of peers that it asks.
     """
 
     def __init__(
@@ -141,18 +141,18 @@ class TwinPeer:
         neighbourhood.join(self)
 
     def sources(self) -> PrefetchSources:
-        """For the prefetcher."""
+        """Sources for the prefetcher."""
         return PrefetchSources(self, self._upstream, self._upstream, neighbourhood=self)
 
     @property
     def account(self) -> Mapping[str, int]:
-        """Where models came from; as of `CooperationAccount`."""
+        """Counts of models by source; see `CooperationAccount`."""
         return asdict(self._context.account)
 
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float
     ) -> Future[FetchedModels]:
-        """Models of the devices nearby, else of the edge."""
+        """Request models from the devices nearby, otherwise from the edge."""
         return then(self._source.get_models(catalogue, object_ids, timeout_s), self._read)
 
     def _read(self, reply: Reply) -> FetchedModels:
@@ -163,31 +163,31 @@ class TwinPeer:
         missing, left_out = tuple(answer.missing), tuple(answer.left_out)
         return FetchedModels(models, missing, {}, left_out, answer.revision, reply.received_bytes)
 
-    # What its prefetcher and its models tell
+    # Notifications from its prefetcher and its models
 
     def followed(self, previous: str, found: RecognizedObject, features: Features | None) -> None:
-        """Nothing is made of it in the twin."""
+        """Ignored: the twin does not count steps."""
 
     def listed(self, listing: Listing) -> None:
-        """The catalogue is this."""
+        """Receive a listing of the catalogue."""
         self._context.digests.update(listing)
         self._source.listed()
 
     def serving(self, models: Sequence[ObjectModel]) -> None:
-        """Nothing is made of it in the twin."""
+        """Ignored in the twin."""
 
     def held(self, model: ObjectModel) -> None:
-        """The device has a model from now on."""
+        """Receive the event that the device stored a model."""
         self._sharing.held(model)
 
     def gone(self, model: ObjectModel) -> None:
-        """The device has a model no more."""
+        """Receive the event that the device evicted a model."""
         self._sharing.gone(model)
 
     # The store
 
     def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]:
-        """Who has a model."""
+        """Read the holders of a model."""
         (node,) = self.nodes_for(key, 1)
         others = self._neighbourhood
 
@@ -200,7 +200,7 @@ class TwinPeer:
         return self._exchange(node, REQUEST_BYTES, read)
 
     def append(self, key: str, item: bytes, *, ttl_s: float | None = None) -> Future[None]:
-        """Say that a model is here."""
+        """Register this device as a holder of a model."""
         del ttl_s  # longer than any run
 
         def write() -> None:
@@ -210,11 +210,11 @@ class TwinPeer:
         return self._write(key, len(item), write)
 
     def remove(self, key: str, item: bytes) -> Future[None]:
-        """Say that a model is here no more."""
+        """Remove this device as a holder of a model."""
         return self._write(key, len(item), lambda: self._neighbourhood.lists.get(key, {}).pop(item, None))
 
     def _write(self, key: str, size_bytes: int, write: Callable[[], object]) -> Future[None]:
-        """Tell all that hold the key; acknowledged when all of them know."""
+        """Send a change to all replicas of the key; completes when all of them have acknowledged it."""
         nodes = self.nodes_for(key, self._neighbourhood.settings.replicas)
         done: Future[None] = pending()
         left = len(nodes)
@@ -234,17 +234,17 @@ class TwinPeer:
         return done
 
     def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
-        """Not in the twin: its edges never go away, so that no device counts steps."""
+        """Not supported: the twin's edges never fail, so devices do not count steps."""
         raise NotImplementedError("devices of the twin do not count together")
 
     def counts(self, key: str) -> Future[Mapping[str, int]]:
-        """Not in the twin."""
+        """Not supported, as `merge`."""
         raise NotImplementedError("devices of the twin do not count together")
 
     # Calls
 
     def nodes_for(self, key: str, count: int) -> tuple[NodeId, ...]:
-        """Who is responsible for a key."""
+        """The replicas of a key."""
         return self._neighbourhood.nodes_for(key, count)
 
     def call(
@@ -257,8 +257,8 @@ class TwinPeer:
         blobs: Sequence[Buffer] = (),
         catalogue: str = "",
     ) -> Future[Reply]:
-        """Ask one device for models."""
-        del method, timeout_s, blobs, catalogue  # the only one, and nobody fails
+        """Request models from one device."""
+        del method, timeout_s, blobs, catalogue  # there is only one method, and no device fails
         names = request.object_ids if isinstance(request, GetObjectModelsRequest) else ()
         peer = self._neighbourhood.peers[node]
 
@@ -269,7 +269,7 @@ class TwinPeer:
         return self._exchange(node, REQUEST_BYTES, answer)
 
     def hand_out(self, names: Sequence[str]) -> Reply:
-        """What this device has of some models."""
+        """Answer a request for models with those that this device holds."""
         models = [model for name in names if (model := self._held.peek(name)) is not None]
         size = models_bytes(models)
         if models:
@@ -278,13 +278,13 @@ class TwinPeer:
         return _reply(FetchedModels(tuple(models), missing, {}, (), 0, ANSWER_BYTES + size))
 
     def _exchange(self, node: NodeId, size_bytes: int, answer: Callable[[], tuple[A, int]]) -> Future[A]:
-        """Put a question to a device; the answer is made there, and says how long it is."""
+        """Send a request to a device; ``answer`` runs there and returns the result and its size."""
         future: Future[A] = pending()
         peer = self._neighbourhood.peers[node]
         if peer is self:
             future.set_result(answer()[0])
             return future
-        # One way is up the air of one device and down that of the other.
+        # One way is the uplink of one device and the downlink of the other.
         way_s = self._costs.one_way_s(self._processor.slowness) / 2
 
         def send(size_bytes: int, sender: TwinPeer, to: TwinPeer, arrived: Action) -> None:
@@ -298,7 +298,7 @@ class TwinPeer:
         return future
 
     def work(self, done: Action) -> None:
-        """Spend what a small request costs."""
+        """Spend the CPU time of a small request."""
         self._processor.run(self._costs.small_s, done)
 
 
@@ -309,7 +309,7 @@ class _Upstream:
         self._edge = edge
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
-        """Models in the form in which they travel."""
+        """Models in the form in which they are sent."""
         return then(self._edge.get_models(catalogue, object_ids, timeout_s), _reply)
 
 

@@ -1,12 +1,12 @@
-"""What the twin needs to know of each photo of a trace, measured with the real pipeline.
+"""Measures the properties of each photo of a trace for the twin, with the real pipeline.
 
-A photo is looked up as a device does it, with as many features as it may extract, the fewest first; as an
-edge does it; and as the cloud does.
+A photo is looked up as a device does it, with each number of features that it may extract, in ascending
+order; as an edge does it; and as the cloud does it.
 
 The time of a lookup depends on the photo as much as on the cache: by a factor of two around the mean, the
-same at every repetition (on the testbed, an edge's times for the same photo differ by 5 %). It depends on the
-other objects, too: one that looks alike costs a round of verification. So photos are looked up among the
-objects that edge and device will hold, in their order. Visitors before the same object send the same few
+same at every repetition (on the testbed, an edge's times for the same photo differ by 5 %). It also depends
+on the other objects: a similar object costs a round of verification. Photos are therefore looked up among the
+objects that edge and device will hold, in their order. Visitors in front of the same object send the same few
 photos, so the median of a session is that of a few photos.
 """
 
@@ -35,23 +35,23 @@ _FOR_PACE = 16
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What looks usually take, and who holds what during a session."""
+    """Typical times of lookups, and the objects that tiers hold during a session."""
 
     device: DeviceProfile
-    """Of a device, by number of features."""
+    """Times of a device, by number of features."""
     edge: CacheProfile
-    """Of an edge."""
+    """Times of an edge."""
     cached: tuple[str, ...]
     """Objects that an edge holds."""
     held: Mapping[str, tuple[str, ...]]
-    """For each object, what a device holds that looks at it."""
+    """For each object, the objects that a device holds when it looks up a photo of it."""
     photos: Mapping[Path, str]
-    """Some photos and what they show, the same for all sessions: they tell the pace of the machine, which is
-    no property of other photos."""
+    """Some photos and their objects, the same for all sessions. They measure the pace of the machine, which
+    must not become a property of other photos."""
 
 
 def pace_photos(photos: Mapping[Path, str]) -> dict[Path, str]:
-    """Some of an exhibition's photos, from all over it: for `Usual.photos`."""
+    """A regular sample of an exhibition's photos, for `Usual.photos`."""
     return {path: photos[path] for path in list(photos)[:: max(1, len(photos) // _FOR_PACE)]}
 
 
@@ -63,7 +63,7 @@ def measure_photos(
     usual: Usual | None = None,
     thread_time: Callable[[], float] = time.thread_time,
 ) -> dict[Path, TwinPhoto]:
-    """Look at every photo.
+    """Measure every photo.
 
     Parameters
     ----------
@@ -72,18 +72,18 @@ def measure_photos(
     models : iterable of ObjectModel
         The catalogue, or at least the objects on the photos.
     feature_counts : sequence of int
-        Rising; the last is what edges extract.
+        Ascending; the last is the number that edges extract.
     settings : RecognitionSettings
         The pipeline.
     usual : Usual, optional
-        Without it all look among all models, and all photos are as hard as any.
+        Without it, all photos are looked up among all models, and all have the same effort.
     thread_time : callable
         CPU time of this thread [s].
     """
     by_id = {model.object_id: model for model in models}
     book = _Book(by_id, feature_counts, settings, usual, thread_time)
     found: dict[Path, TwinPhoto] = {}
-    # All in turn, so that the machine was as fast for all.
+    # Each round measures all photos, so that changes of the machine's speed affect all alike.
     for _ in range(_TIMES if usual is not None else 1):
         book.see_pace()
         found = {path: book.measure(path, object_id) for path, object_id in photos.items()}
@@ -92,14 +92,14 @@ def measure_photos(
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """Looks of one kind at a photo: whether it was known, and the least CPU times."""
+    """Lookups of one kind for a photo: whether it was recognised, and the minimum CPU times [ms]."""
 
     known: bool
     extraction_ms: float
     lookup_ms: float
 
     def and_again(self, other: _Looked) -> _Looked:
-        """Both together."""
+        """Combine two measurements."""
         return _Looked(
             self.known,
             min(self.extraction_ms, other.extraction_ms),
@@ -108,7 +108,7 @@ class _Looked:
 
 
 class _Book:
-    """Recognizers, and what was seen so far."""
+    """Recognizers, and the measurements so far."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class _Book:
         self._pace = 1.0
 
     def see_pace(self) -> None:
-        """Times of this machine now over those of the profile."""
+        """Measure the pace: times of this machine now over those of the profile."""
         if self._usual is None or not self._usual.photos:
             return
         looks = [
@@ -142,7 +142,7 @@ class _Book:
         self._pace = fmean(one.extraction_ms for one in looks) / self._usual.edge.extraction_ms
 
     def measure(self, path: Path, object_id: str) -> TwinPhoto:
-        """All that is known of one photo, after one more look of each kind."""
+        """All properties of one photo, after one more lookup of each kind."""
         most, near, cached = self._counts[-1], self._near(object_id), self._with(object_id)
         looks = {count: self._look(path, object_id, near, count) for count in self._counts}
         tier = self._look(path, object_id, cached, most)
@@ -191,12 +191,12 @@ class _Book:
         return _within(look.lookup_ms / (self._pace * (first_ms + SECOND_LOOK_MS)))
 
     def _with(self, object_id: str) -> tuple[str, ...]:
-        """What an edge holds once somebody asked for this object."""
+        """Objects that an edge holds after a request for this object."""
         new = object_id in self._models and object_id not in self._cached
         return (*self._cached, object_id) if new else self._cached
 
     def _near(self, object_id: str) -> tuple[str, ...]:
-        """What a device holds that looks at this object; of what nobody knows, at any of the museum."""
+        """Objects that a device holds when it looks up this object; for an unknown object, any such set."""
         held = self._usual.held if self._usual is not None else {}
         return held.get(object_id) or next(iter(held.values()), self._cached)
 
@@ -219,7 +219,7 @@ class _Book:
         return self._noted((path, names, count), _Looked(known, (extracted_s - started_s) * 1e3, lookup_ms))
 
     def _second_look(self, path: Path, object_id: str) -> _Looked:
-        """As the cloud does it; ``lookup_ms`` is all of it."""
+        """Look up a photo as the cloud does; ``lookup_ms`` is the whole time."""
         recognizer, content = self._among(self._full), path.read_bytes()
         started_s = self._thread_time()
         found = recognize_image(content, recognizer, self._extractor).found

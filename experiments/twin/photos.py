@@ -1,6 +1,6 @@
-"""What a photo is to the twin: its size, and with how much effort it is recognised.
+"""Photos of the twin: size, and effort that their recognition needs.
 
-The same photo is easy or hard for every tier. So the effort is a property of the photo, measured
+A photo is easy or hard for all tiers alike. The effort is therefore a property of the photo. It is measured
 (`photo_book.py`) or drawn once.
 """
 
@@ -24,18 +24,19 @@ NEVER = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long a look at a photo takes, over what is usual.
+    """Time that a lookup of this photo takes, relative to a typical photo.
 
-    A clear photo is found with its first few features, a hard one with all of them, after several candidates.
+    A clear photo is found with its first few features. A hard photo needs all features and several
+    candidates.
     """
 
     extraction: float = 1.0
-    """Of features, decoding included."""
+    """Extraction of features, decoding included."""
     found: float = 1.0
-    """Lookup where its object is there."""
+    """Lookup if its object is present."""
     missed: float | None = None
-    """Lookup where it is not, over that of a usual photo that is found: all candidates are verified, in every
-    round. None: as any."""
+    """Lookup if its object is not present, relative to the lookup of a typical photo that is found: all
+    candidates are verified, in every round. None: as for a typical photo."""
 
 
 AS_ANY_PHOTO = Effort()
@@ -46,52 +47,52 @@ class TwinPhoto:
     """One photo."""
 
     object_id: str
-    """What it shows; empty if that is in no catalogue."""
+    """Object on the photo; empty if it is not in the catalogue."""
     size_bytes: int
-    """Of the file."""
+    """Size of the file [bytes]."""
     least_features: float
-    """Features that must be extracted for it to be recognised at first look; inf: it never is."""
+    """Number of features with which it is recognised at first look; inf: never."""
     at_second_look: bool
-    """Whether the cloud recognises it at least at second look."""
+    """Whether the cloud recognises it at the second look at the latest."""
     missed_with: frozenset[int] = frozenset()
-    """Larger numbers of features with which it is not recognised all the same: few features are taken from a
-    smaller image, which now and then shows more."""
+    """Larger numbers of features with which it is still not recognised. Fewer features are extracted from a
+    smaller image, which sometimes gives better features."""
     device_efforts: tuple[tuple[int, Effort], ...] = ()
-    """(features, effort): how hard it is for devices."""
+    """Effort for devices, as (number of features, effort)."""
     tier_effort: Effort = AS_ANY_PHOTO
-    """How hard for edge and cloud."""
+    """Effort for edge and cloud."""
     second_effort: float = 1.0
-    """Time of the cloud's second look, over what is usual."""
+    """Time of the cloud's second look, relative to a typical photo."""
     keys: tuple[bytes, ...] = ()
-    """Under which result caches know it; without any it is like no other photo."""
+    """Keys in result caches; without keys, the photo equals no other photo."""
 
     def device_effort(self, features: int) -> Effort:
-        """How hard it is with so many features."""
+        """Effort with this number of features."""
         return next((effort for count, effort in self.device_efforts if count == features), AS_ANY_PHOTO)
 
     def known_with(self, features: int) -> bool:
-        """Whether it is recognised at first look with so many features."""
+        """Whether it is recognised at first look with this number of features."""
         return self.least_features <= features and features not in self.missed_with
 
 
 class PhotoSource(Protocol):
-    """Where generated visitors have their photos from."""
+    """Source of the photos of generated visitors."""
 
     def photo(self, object_id: str) -> TwinPhoto:
-        """A photo of an object; of none that is known for an empty id."""
+        """A photo of an object, or of an unknown object for an empty id."""
 
 
 class PhotoMaker:
-    """Draws photos like those of a profile, which says nothing of single photos: all are as hard as any.
+    """Draws photos with the recall of a profile; a profile has no single photos, so all have the same effort.
 
     Parameters
     ----------
     recall : sequence of (features, recall)
-        Recall at first look with so many features, the fewest first.
+        Recall at first look by number of features, in ascending order.
     second_look : float
         Recall of the cloud.
     size_bytes : (float, float)
-        Median size of a file, and the standard deviation of its logarithm.
+        Median size of a file [bytes], and the standard deviation of its logarithm.
     rng : Generator
     """
 
@@ -108,7 +109,7 @@ class PhotoMaker:
         self._rng = rng
 
     def photo(self, object_id: str) -> TwinPhoto:
-        """A photo of an object; of none that is known for an empty id."""
+        """A photo of an object, or of an unknown object for an empty id."""
         effort = float(self._rng.random()) if object_id else 1.0
         least = next((float(features) for features, recall in self._recall if effort < recall), NEVER)
         size = self._median_bytes * math.exp(self._spread * float(self._rng.standard_normal()))
@@ -116,16 +117,16 @@ class PhotoMaker:
 
 
 class SampledPhotos:
-    """Draws photos out of measured ones, each with all that is known of it.
+    """Draws from measured photos, each with all its properties.
 
-    What belongs together stays together: one that is not recognised with 200 features takes an edge twice as
-    long to look up, and a large file takes long to extract.
+    The correlations between the properties are kept: a photo that is not recognised with 200 features takes
+    an edge twice as long to look up, and a large file takes long to extract.
 
     Parameters
     ----------
     sample : sequence of (weight, TwinPhoto)
-        At least one of an exhibit; those without an object stand for photos of what is in no catalogue. If
-        there are none, photos of exhibits do, and nobody recognises them.
+        At least one photo of an exhibit. Photos without an object stand for photos of unknown objects. If
+        there are none, photos of exhibits are used as photos that no tier recognises.
     rng : Generator
     """
 
@@ -143,34 +144,34 @@ class SampledPhotos:
         self._rng = rng
 
     def photo(self, object_id: str) -> TwinPhoto:
-        """A photo of an object; of none that is known for an empty id."""
+        """A photo of an object, or of an unknown object for an empty id."""
         urn = self._known if object_id else self._strange
         return replace(urn.drawn(float(self._rng.random())), object_id=object_id)
 
 
 class _Urn:
-    """Photos, drawn by weight."""
+    """Photos with weights, for random sampling."""
 
     def __init__(self, sample: Sequence[tuple[float, TwinPhoto]]) -> None:
         self._photos = [photo for _, photo in sample]
         self._up_to = np.cumsum([weight for weight, _ in sample])
 
     def drawn(self, place: float) -> TwinPhoto:
-        """The photo at a place from 0 to 1."""
+        """The photo at this position of the cumulative weights, scaled to 0 to 1."""
         number = int(np.searchsorted(self._up_to, place * self._up_to[-1], side="right"))
         return self._photos[min(number, len(self._photos) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class TwinFeatures:
-    """So many features of a photo; stands where daemons have `Features`."""
+    """A number of features of a photo; replaces the daemons' `Features`."""
 
     photo: TwinPhoto
     count: int
 
 
 class TwinSnapshot(ObjectRecognizer):
-    """Knows which objects it holds, and nothing of pixels."""
+    """Recognizer that has the ids of its objects, but no index."""
 
     def __init__(self, models: dict[str, ObjectModel]) -> None:  # no index, so no super().__init__
         self.models = models
@@ -178,12 +179,12 @@ class TwinSnapshot(ObjectRecognizer):
         self.backend = "twin"
 
     def recognize(self, features: Features) -> RecognitionResult:
-        """What is found in `TwinFeatures`."""
+        """Result for `TwinFeatures`."""
         seen = cast("TwinFeatures", features)
         return RecognitionResult(self.look(seen.photo, seen.count), 0.0, 0.0)
 
     def look(self, photo: TwinPhoto, features: int) -> RecognizedObject | None:
-        """What is found with so many features."""
+        """The object that is found with this number of features; None if none is found."""
         model = self.models.get(photo.object_id)
         if model is None or not photo.known_with(features):
             return None
@@ -196,7 +197,7 @@ def found_object(model: ObjectModel) -> RecognizedObject:
 
 
 def twin_model(object_id: str, features: int) -> ObjectModel:
-    """A model of the size of a real one with so many features; all share one empty view."""
+    """A model with the size of a real one with this number of features; all models share one empty view."""
     return ObjectModel(object_id, object_id, (_empty_view(features),))
 
 

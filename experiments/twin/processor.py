@@ -1,7 +1,7 @@
-"""CPU time: cores that works share, servers, and the background thread of daemons.
+"""CPU time: cores that jobs share, servers, and the background thread of daemons.
 
-A core that several works want is given to each for a slice in turn. So a short job does not wait for the end
-of a long one, and many at once make all of them slower, as under an operating system.
+If several jobs want one core, each gets a time slice in turn. A short job therefore does not wait for the end
+of a long one, and many concurrent jobs slow each other down, as under an operating system.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.twin.events import Action, EventQueue
 
 SLICE_S = 0.003
-"""Of a core, at a time, if others wait for it: about Linux's."""
+"""Time slice of a job when others wait for the core [s]; close to Linux's default."""
 _DONE_S = 1e-9
 _NEVER = math.inf
 
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """Something that is computed, and how far that is."""
+    """A computation and its progress."""
 
     left_s: float
     done: Action
@@ -37,14 +37,14 @@ class _Work:
 
 
 class Cores:
-    """Cores of one machine. Some machines of the twin are several tiers: they share them.
+    """Cores of one machine. Several tiers of the twin may share one machine.
 
     Parameters
     ----------
     events : EventQueue
-        Time.
+        Virtual time.
     count : int
-        Things that are computed at the same time.
+        Number of cores.
     """
 
     def __init__(self, events: EventQueue, count: int) -> None:
@@ -54,7 +54,7 @@ class Cores:
         self.count = count
 
     def run(self, work_s: float, done: Action) -> None:
-        """Compute for so long, as soon as a core is free; in slices while others wait, too."""
+        """Compute for ``work_s`` as soon as a core is free, in time slices while others wait."""
         work = _Work(work_s, done)
         if len(self._running) < self.count:
             self._begin(work)
@@ -66,7 +66,7 @@ class Cores:
 
     @property
     def crowding(self) -> float:
-        """How much longer than alone something takes that begins now."""
+        """Factor on the duration of a computation that starts now, compared with an idle machine."""
         return max(1.0, (len(self._running) + len(self._waiting) + 1) / self.count)
 
     def _begin(self, work: _Work) -> None:
@@ -96,18 +96,18 @@ class Cores:
 
 
 class Processor:
-    """What one tier computes on.
+    """The computing resources of one tier.
 
     Parameters
     ----------
     events : EventQueue
-        Time.
+        Virtual time.
     cores : int or Cores
-        Its own, so many, or those of a machine that is shared.
+        The number of its own cores, or the cores of a shared machine.
     slowness : float
-        How many times slower it is than the machine whose times are given.
+        Factor on the computing times of the machine whose costs were measured.
     pace : float
-        How many times longer it takes at the moment than its own profile says.
+        Further factor of this run, which the tier's own profile does not include.
     """
 
     def __init__(
@@ -118,17 +118,17 @@ class Processor:
         self.cores = self._cores.count
         self.profiled = slowness
         self.slowness = slowness * pace
-        """As it is, and as its profile says."""
+        """Actual slowness, pace included, and (`profiled`) that of the tier's profile."""
         self.busy_s = 0.0
-        """Core seconds of all that was begun."""
+        """Core seconds of all computations started so far."""
 
     @property
     def crowding(self) -> float:
-        """How much longer than alone something takes that begins now."""
+        """Factor on the duration of a computation that starts now, compared with an idle machine."""
         return self._cores.crowding
 
     def run(self, work_s: float, done: Action) -> None:
-        """Compute what takes so long on the machine whose times are given."""
+        """Compute something that takes ``work_s`` on the machine whose costs were measured."""
         work_s *= self.slowness
         self.busy_s += work_s
         self._cores.run(work_s, done)
@@ -136,21 +136,21 @@ class Processor:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A request in the hands of a server."""
+    """A request at a server."""
 
     deadline_s: float
-    """When nobody waits for the answer any more."""
+    """Time after which the client no longer waits for the answer [s]."""
     begin: Callable[[Call], tuple[float, Action]]
-    """Called when a worker takes it up; returns the work [s] and what to do after it."""
+    """Called when a worker starts the request; returns the work [s] and the action that follows it."""
     refuse: Callable[[NearsightError], None]
-    """Told why it is not served."""
+    """Called with the reason if the request is refused."""
     arrived_s: float = 0.0
     started_s: float = 0.0
-    """When it came, and when a worker took it up."""
+    """Arrival time and start of execution [s]."""
 
     @property
     def queue_ms(self) -> float:
-        """From arrival to the start of the work."""
+        """Time from arrival to the start of execution [ms]."""
         return (self.started_s - self.arrived_s) * 1e3
 
 
@@ -160,11 +160,12 @@ class Server:
     Parameters
     ----------
     processor : Processor
-        What workers compute on.
+        Computes for the workers.
     settings : ServerSettings
         Workers and limits of the queue.
     together : float
-        How much longer something takes that is begun beside something else: threads of one process.
+        Factor on the duration of a request that starts while another one is executed, because the workers are
+        threads of one process.
     """
 
     def __init__(self, processor: Processor, settings: ServerSettings, together: float = 1.0) -> None:
@@ -176,7 +177,7 @@ class Server:
         self._queue: AdmissionQueue[Call] = AdmissionQueue(settings, settings.workers)
 
     def offer(self, call: Call) -> None:
-        """A request arrives."""
+        """Receive a request."""
         now_s = call.arrived_s = self._events.now_s
         self._refuse(self._queue.offer(call, now_s=now_s, deadline_s=call.deadline_s, idle=self._idle))
         self._serve()
@@ -191,7 +192,7 @@ class Server:
         end: Callable[[Call], object],
         refuse: Callable[[NearsightError], None],
     ) -> None:
-        """A request arrives that takes ``work_s``, whatever the state of the server."""
+        """Receive a request that takes ``work_s``, whatever the state of the server."""
         self.offer(Call(deadline_s, lambda call: (work_s, lambda: end(call)), refuse))
 
     def _serve(self) -> None:
@@ -225,16 +226,17 @@ class Server:
 
 
 class VirtualWorker(BackgroundWorker):
-    """The daemons' background thread in virtual time: runs jobs in order of their time, and is their clock.
+    """The daemons' background thread in virtual time: runs jobs in the order of time, and is their clock.
 
-    A job that builds a snapshot says what that takes (`spend`). Its clock goes on within the job, longer if
-    others want the cores, so that the daemon's own measurements of builds see it. Then a core is busy with
-    it. The next job, and what follows from the job, wait until it is done.
+    A job that builds a snapshot calls `spend` with its duration. The clock then advances within the job, by
+    more if other computations want the cores, so that the daemon's own measurements of builds include it.
+    After the job, a core is busy for that time. The next job and the results of the job wait until the core
+    has finished.
 
     Parameters
     ----------
     processor : Processor
-        What jobs compute on.
+        Computes for the jobs.
     """
 
     def __init__(self, processor: Processor) -> None:  # no thread, so no super().__init__
@@ -248,10 +250,10 @@ class VirtualWorker(BackgroundWorker):
         self._spent_s = self._work_s = 0.0
         self._results: list[Callable[[], object]] = []
         self.stretch = 1.0
-        """How much longer jobs take at the moment, as other threads of the daemon are busy."""
+        """Current factor on the duration of jobs while other threads of the daemon are busy."""
 
     def monotonic(self) -> float:
-        """The time as a job sees it."""
+        """Time as seen by the running job [s]."""
         return self._events.now_s + self._spent_s
 
     wall = monotonic
@@ -260,7 +262,7 @@ class VirtualWorker(BackgroundWorker):
         """Nothing to start."""
 
     def submit(self, job: Job, *, name: str = "", after_s: float = 0.0) -> None:
-        """Run a job after a while. Of jobs with the same name one waits at a time, the first due."""
+        """Run a job after ``after_s``. Of jobs with the same name, only the earliest one is queued."""
         due_s = self.monotonic() + after_s
         if name and self._named.get(name, math.inf) <= due_s:
             return
@@ -271,12 +273,12 @@ class VirtualWorker(BackgroundWorker):
         self._wake(due_s)
 
     def spend(self, work_s: float) -> None:
-        """The job that runs computes for so long."""
+        """Let the running job compute for ``work_s``."""
         self._work_s += work_s * self.stretch
         self._spent_s += work_s * self.stretch * self._processor.slowness * self._processor.crowding
 
     def when_finished(self, action: Callable[[], object]) -> None:
-        """Do something when what the job spends is done."""
+        """Run an action when the time that the job spends has passed."""
         if self._spent_s:
             self._results.append(action)
         else:
@@ -289,7 +291,7 @@ class VirtualWorker(BackgroundWorker):
 
     def _work(self, wake_s: float) -> None:
         if wake_s != self._wakes_s:
-            return  # an earlier one was set meanwhile
+            return  # an earlier wake-up was scheduled meanwhile
         self._wakes_s = math.inf
         now_s = self._events.now_s
         while self._due and self._due[0][0] <= now_s and not self._busy:

@@ -1,8 +1,9 @@
-"""The result cache in the twin: the same stage as in daemons, for photos without pixels.
+"""The result cache in the twin: the same stage as in the daemons, for photos without pixels.
 
-Photos may bring keys that were measured, on clips of visitors who stand before exhibits. Those without have
-the same key if the twin knows nothing that tells them apart: a file that is sent again. What it draws anew,
-with a size of its own, is a new view: it shows what looking costs where nothing repeats.
+Photos may have measured keys, from clips of visitors in front of exhibits. A photo without measured keys is
+its own key: two photos are equal if the twin knows no difference, for example if a file is sent again. A
+photo drawn anew has its own size, so it is a new view. Such photos show the cost of lookups where nothing
+repeats.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from nearsight.common.result_cache.stage import KeyedQuery, Keying, ResultStage
 from nearsight.experiments.twin.photos import TwinPhoto
 
 RESULT_LOOK_S = 0.0005
-"""CPU time of a look on the machine of the measured costs: reading the shrunk photo, key and lookup."""
+"""CPU time of a lookup on the machine of the measured costs [s]: decoding the small photo, key and lookup.
+"""
 THUMBNAIL_S = 0.0004
-"""Of these, reading the photo, which a device does that sends a thumbnail."""
+"""Part of `RESULT_LOOK_S` for decoding the photo [s]; a device that sends a thumbnail does it instead."""
 
 
 class TwinKeyed(Protocol):
-    """What queries of the twin have besides."""
+    """Additional attributes of the twin's queries."""
 
     photo_key: TwinPhoto
     result_s: float
-    """What the look takes."""
+    """CPU time of the lookup [s]."""
 
 
 class TwinResultStage(ResultStage):
-    """The daemons' stage; keys and what a look takes are known, not measured, and each run is the same."""
+    """The daemons' stage with given instead of measured keys and lookup times: every run gives the same."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""A run of the twin: one configuration, with the traces of the testbed, and rows as from its replay.
+"""A run of the twin: one configuration, with the traces of the testbed; the rows are those of a replay.
 
-Configurations are the five of section 6.2.3, and devices that share their models. They differ in the settings
-of edge and devices, as on the testbed.
+Configurations are the five of section 6.2.3, and devices that share their models. As on the testbed, they
+differ in the settings of edge and devices.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ COOPERATIVE = "cooperative"
 
 _SETTLED_S, _QUIET_S, _POLL_S = 60.0, 1.0, 0.25
 _DEVICE_START_S = 0.57
-"""CPU time until a device's process is ready: measured, 0.52 to 0.59 s, where all tiers share a machine."""
+"""CPU time until a device's process is ready [s]; measured, 0.52 to 0.59 s, where all tiers share a machine.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,9 @@ class TwinTiers:
     """One configuration."""
 
     edge: EdgeSettings | None
-    """None: devices ask the cloud themselves."""
+    """Settings of the edge; None: devices send requests to the cloud directly."""
     device: RecognizerSettings
-    """Of all devices."""
+    """Settings of all devices."""
     features: tuple[int, ...] = ()
     """Numbers of features that devices choose from; empty: all of their profile."""
 
@@ -76,64 +77,64 @@ CONFIGURATIONS: Mapping[str, TwinTiers] = MappingProxyType(
         COOPERATIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _SHARES),
     }
 )
-"""Section 6.2.3, the edge that does nothing about many users, and devices that share their models (5.4)."""
+"""Section 6.2.3, an edge without control of its load, and devices that share their models (5.4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwinVisitor:
-    """What one device does."""
+    """The photos of one device."""
 
     name: str
-    """Of the visitor."""
+    """Name of the visitor."""
     plan: Sequence[tuple[PlannedPhoto, TwinPhoto]]
-    """In the order of time."""
+    """Photos in the order of time."""
     edge: int = 0
-    """Which edge it is at."""
+    """Index of the visitor's edge."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwinOutcome:
-    """What a run gave."""
+    """Results of a run."""
 
     rows: tuple[RequestRow, ...]
-    """As of a replay."""
+    """Rows as of a replay."""
     cpu: Mapping[str, float]
-    """Core seconds of each tier while devices were served."""
+    """Core seconds of each tier during the replay."""
     up_bytes: int
     down_bytes: int
-    """Between building and cloud."""
+    """Bytes between building and cloud."""
     cached_objects: tuple[int, ...]
-    """In each edge's cache at the end."""
+    """Number of objects in each edge's cache at the end."""
     events: int
-    """What was simulated."""
+    """Number of simulated actions."""
     models: Mapping[str, int] = field(default_factory=dict)
-    """Of devices that share, together: where their models came from; as of `CooperationAccount`."""
+    """Models of devices that share, by source; see `CooperationAccount`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwinSession:
-    """What is the same for all configurations."""
+    """The settings that all configurations share."""
 
     object_ids: Sequence[str]
     """The cloud's catalogue."""
     visitors: Sequence[TwinVisitor]
     """The devices."""
     costs: CostModel
-    """What everything costs."""
+    """All costs."""
     network: LinkShape
-    """Between building and cloud."""
+    """Shape of the link between building and cloud."""
     transitions: Sequence[tuple[str, str]] = ()
-    """(visitor, object): what earlier visitors looked at: edges have heard of it."""
+    """Requests of earlier visitors as (visitor, object), for the warm-up of edges."""
     hardware: Hardware = field(default_factory=Hardware)
-    """Cores."""
+    """Cores and speed of the nodes."""
     edges: int = 1
-    """How many, each with its own link to the cloud."""
+    """Number of edges, each with its own link to the cloud."""
     seed: int = 1
-    """Of computing times."""
+    """Seed of computing times."""
     timeout_s: float = 5.0
-    """Deadline of each request."""
+    """Deadline of each request [s]."""
     queue_timeout_s: float = 2.0
-    """How long requests may wait at edge and cloud."""
+    """Longest time for which requests wait at edge and cloud [s]."""
 
     def play(
         self, name: str, tiers: TwinTiers | None = None, on_second: Callable[[float], object] | None = None
@@ -145,9 +146,9 @@ class TwinSession:
         name : str
             Copied into rows.
         tiers : TwinTiers, optional
-            The configuration; by default the one of that name in `CONFIGURATIONS`.
+            The configuration; by default the one with this name in `CONFIGURATIONS`.
         on_second : callable, optional
-            Told the virtual time once per second of it, from 0 on.
+            Called once per virtual second with the time since the start of the replay [s], first with 0.
         """
         return _Run(self, name, tiers or CONFIGURATIONS[name]).play(on_second or (lambda _second: None))
 
@@ -266,7 +267,7 @@ class _Run:
     def _send_next(
         self, device: TwinDevice, left: Iterator[tuple[PlannedPhoto, TwinPhoto]], start_s: float
     ) -> None:
-        """Send a visitor's photos when they are due; one event waits at a time."""
+        """Send a visitor's photos when they are due; only one event is scheduled at a time."""
         found = next(left, None)
         if found is None:
             return
@@ -286,7 +287,7 @@ class _Run:
         return total
 
     def _warm(self) -> None:
-        """As on the testbed: teach edges over links without limits until they have settled, start devices."""
+        """Warm up edges over unshaped links until their caches have settled, then start devices."""
         if self._edges:
             taught: list[TwinEdge] = []
             for edge in self._edges:
@@ -300,7 +301,7 @@ class _Run:
             self._events.run(enough=lambda: len(started) == len(self._devices))
 
     def _settle(self) -> None:
-        """Wait as `testbed.warming` does until the edges' caches do not change any more."""
+        """Wait until the edges' caches no longer change, as `rig.warming` does."""
         clock = self._events
         end_s, since_s, state = clock.now_s + _SETTLED_S, clock.now_s, self._caches()
         while clock.now_s < min(end_s, since_s + max(one.settles_in_s(_QUIET_S) for one in state)):

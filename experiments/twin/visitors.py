@@ -15,7 +15,7 @@ from nearsight.experiments.twin.session import TwinVisitor
 
 
 def traced(traces: Sequence[Trace], photos: Mapping[Path, TwinPhoto]) -> tuple[TwinVisitor, ...]:
-    """The same visitors as on the testbed; ``photos`` tells what the twin needs to know of each file."""
+    """The same visitors as on the testbed; ``photos`` has the properties of each image file."""
     return tuple(
         TwinVisitor(
             trace.visitor,
@@ -38,10 +38,10 @@ def generated(
     crowd_size: int = 180,
     rng: np.random.Generator,
 ) -> tuple[tuple[TwinVisitor, ...], list[tuple[str, str]]]:
-    """Visitors that walk, at one edge after the other, and what earlier visitors looked at.
+    """Generate visitors, assigned to the edges in turn, and the requests of earlier visitors.
 
-    The walks of ``crowd_size`` visitors are used several times where there are more devices, each with photos
-    of its own.
+    If there are more devices than walks of ``crowd_size`` visitors, walks are used several times, each time
+    with other photos.
 
     Returns
     -------
