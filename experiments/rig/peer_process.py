@@ -183,7 +183,7 @@ class PeerProcess:
                 outcome = judged(key, value, size_bytes)
         except NearsightError as error:
             after, outcome = time.perf_counter(), type(error).__name__
-        # Computed after the call: before it, the look-up would warm the caches of the timed call.
+        # Computed after the call: before it, the lookup would warm the caches of the timed call.
         local = kind == GET and self._holds(key)
         return Done(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local)
 

@@ -1,4 +1,4 @@
-"""Daemons on processes, namespaces and lab machines from one inventory file; sweeps replayed on them.
+"""Runs daemons on processes, namespaces and lab machines from one inventory file, and replays sweeps on them.
 
-May import the tiers, `traces`, `datasets`, `links`, `rig`; neither twin nor studies.
+May import the tiers, `traces`, `datasets`, `links` and `rig`, but not `twin` or `studies`.
 """

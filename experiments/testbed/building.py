@@ -1,4 +1,4 @@
-"""Bringing a testbed up: networks and nodes, the cloud, the links to it, the edges, the devices' links."""
+"""Brings a testbed up: networks and nodes, the cloud, the links to it, the edges, the devices' links."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Builder:
     """Builds one testbed."""
 
     state: TestbedState
-    """Every daemon that serves is noted in it."""
+    """State of the testbed; every daemon that serves is added to it."""
     folder: Path
-    """The testbed's."""
+    """Folder of the testbed."""
     nodes: Nodes
-    """Open."""
+    """The nodes, open."""
     on_stage: OnStage
-    """Told the next step, in words."""
+    """Called with a description of the next step."""
     pairs: Pairs = field(default_factory=dict)
     """The kernel's part of the links between hosts."""
 
@@ -50,7 +50,7 @@ class Builder:
         return self.state.inventory
 
     def build(self) -> None:
-        """Do all of it; `TestbedState.complete` is set at the end."""
+        """Build the whole testbed; sets `TestbedState.complete` at the end."""
         inventory = self.inventory
         isolated = [host for host in inventory.hosts() if host.spec.kind == "namespace"]
         if isolated:
@@ -93,7 +93,7 @@ class Builder:
                     yield host, f"edge-{edge}"
 
     def _with_gateways(self, ways: Sequence[tuple[Host, str]]) -> list[tuple[Host, str]]:
-        """The ways, and before them those of the hosts through which they go."""
+        """The ways, preceded by those of the hosts through which they go."""
         gateways = [
             (self.inventory.hosts_of(link.via)[0], server)
             for host, server in ways
@@ -114,7 +114,7 @@ class Builder:
             self.on_stage("the package for nodes over SSH")
             wheel = find_wheel(self.inventory.wheel, self.folder)
             self.on_stage(f"{wheel.name} on {', '.join(node.host.name for node in remote)}")
-            # Nodes that are one machine share an environment: the first installs it.
+            # Nodes on one machine share an environment: only the first node installs it.
             alone: defaultdict[tuple[str, ...], Lock] = defaultdict(Lock)
 
             def install(node: Node) -> None:
@@ -174,9 +174,9 @@ class Builder:
         return f"tcp://{reached}:{port}"
 
     def _link(self, ways: Sequence[tuple[Host, str]]) -> None:
-        """Start the links of hosts to servers, where the inventory has any, and wait until they are true.
+        """Start the links of hosts to servers, where the inventory has any, and wait until they are ready.
 
-        A link that goes via another host leads to that host's own link, which has to be there before.
+        A link that goes via another host leads to that host's own link, which must be started first.
         """
         there = {(daemon.host, daemon.name) for daemon in self.state.daemons}
         direct: list[tuple[Host, str, LinkSpec]] = []
@@ -192,7 +192,7 @@ class Builder:
                 if (host.name, peer.name) in self.pairs and peer.name not in probes:
                     probes[peer.name] = self._start_probe(peer)
             for host, server, link in links:
-                # It stands for the network, and takes nothing from the node's processor.
+                # Not limited: the link represents the network, and must not use the node's share of the CPU.
                 arguments = self._shaper(host, server, link, probes)
                 self.nodes[host.name].start(f"link-to-{server}", arguments, limited=False)
             self._wait([(host, f"link-to-{server}") for host, server, _ in links])
@@ -206,7 +206,7 @@ class Builder:
         return self.nodes[self._daemon(server).host].host
 
     def _start_probe(self, host: Host) -> str:
-        """Start the probe with which links to a host are measured; returns its endpoint."""
+        """Start the probe that measures links to a host; returns its endpoint."""
         arguments = ["-m", "nearsight.experiments.links.probe", "--listen", host.address]
         probe = self.nodes[host.name].start(_PROBE, arguments, limited=False)
         return str(probe.wait_ready(START_TIMEOUT_S)["endpoint"])
@@ -231,7 +231,7 @@ class Builder:
         ).arguments()
 
     def _wait(self, daemons: Sequence[tuple[Host, str]]) -> None:
-        """Wait until daemons serve, and note where."""
+        """Wait until daemons serve, and add them to the state with their endpoints."""
         for host, name in daemons:
             announced = Process(self.nodes[host.name], name).wait_ready(START_TIMEOUT_S)
             endpoint = str(announced.get("endpoint", ""))

@@ -1,9 +1,10 @@
-"""What a testbed replays: every configuration, at every point of the sweep, with every set of traces.
+"""The cells of a sweep: every configuration, at every point of the sweep, with every set of traces.
 
-Pure: no node is touched. The traces of a run are the same for all configurations; each run has others
-(Cachier dissertation, 6.2.7). The configurations of its evaluation (6.2.3) are built in, by the twin's names.
-The points are those of table 6.2: one of four variables is varied at a time. The baseline is what
-``[replay]`` and ``[[links]]`` say; a value of ``[sweep]`` that is the baseline's is not measured twice.
+This module is pure: it accesses no node. All configurations of a run use the same traces, and each run uses
+other traces (Cachier dissertation, 6.2.7). The configurations of the dissertation's evaluation (6.2.3) are
+built in, with the twin's names. The points are those of table 6.2: one of four variables is varied at a time.
+The baseline is given by ``[replay]`` and ``[[links]]``. A value of ``[sweep]`` that equals the baseline's is
+not measured twice.
 """
 
 from __future__ import annotations
@@ -47,22 +48,22 @@ BUILT_IN: Mapping[str, ConfigurationSpec] = MappingProxyType(
         ),
     }
 )
-"""The five of 6.2.3, and devices that share what they fetched (chapter 5). Each contribution stands on those
-before it: with recognition on the devices, the edge bounds its computing time."""
+"""The five of 6.2.3, and devices that share the models they fetched (chapter 5). Each contribution builds on
+those before it: with recognition on the devices, the edge bounds its computing time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One setting of the variables."""
+    """One point of the sweep."""
 
     variable: str = ""
-    """What is varied: "visitors", "sections", "classes", "network"; empty: nothing."""
+    """The varied variable: "visitors", "sections", "classes", "network"; empty: none."""
     value: str = ""
     """A number, or the name of a network."""
 
     @property
     def name(self) -> str:
-        """For a person, and as part of a path."""
+        """Name for users, and part of a path."""
         return f"{self.variable}-{self.value}" if self.variable else BASELINE
 
 
@@ -71,7 +72,7 @@ class Cell:
     """One replay."""
 
     configuration: str
-    """Its name."""
+    """Name of the configuration."""
     point: Point
     """Point of the sweep."""
     run: int
@@ -79,22 +80,22 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For a person, and as a path."""
+        """Name for users, and path."""
         return f"{self.configuration}/{self.point.name}/run-{self.run}"
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who carries a device in one run."""
+    """One device and its visitor in one run."""
 
     host: Host
-    """The device."""
+    """The host of the device."""
     edge: str
-    """The edge that it asks first; empty: none."""
+    """The edge that the device asks first; empty: none."""
     name: str
-    """In the trace."""
+    """Name of the visitor in the trace."""
     phase_s: float
-    """How much later than the others it starts: devices do not all send at the same moment."""
+    """Delay of the start [s], so that devices do not all send at the same moment."""
 
 
 def replay_of(inventory: Inventory) -> ReplaySpec:
@@ -115,12 +116,12 @@ def replay_of(inventory: Inventory) -> ReplaySpec:
 
 
 def chosen(inventory: Inventory) -> Mapping[str, ConfigurationSpec]:
-    """What is compared: what ``replay.configurations`` names; else the inventory's own; else all built in.
+    """Configurations to compare: ``replay.configurations``, else the inventory's own, else all built-in ones.
 
     Raises
     ------
     ConfigurationError
-        If one of a name does not exist, or needs an edge where there is none.
+        If a named configuration does not exist, or needs an edge but there is none.
     """
     known = {**BUILT_IN, **inventory.configurations}
     named = inventory.replay.configurations if inventory.replay is not None else ()
@@ -136,7 +137,7 @@ def chosen(inventory: Inventory) -> Mapping[str, ConfigurationSpec]:
 
 
 def baseline_of(inventory: Inventory, replay: ReplaySpec) -> dict[str, int]:
-    """Values of the variables at the baseline; 0 classes: all that the cloud's database has."""
+    """Values of the variables at the baseline; 0 classes: all objects in the cloud's database."""
     devices = sum(inventory.nodes[device.node].count for device in inventory.devices.values())
     return {
         "visitors": replay.visitors or devices,
@@ -158,7 +159,7 @@ def points(inventory: Inventory, replay: ReplaySpec) -> tuple[Point, ...]:
 
 
 def at(inventory: Inventory, point: Point) -> Inventory:
-    """The inventory with one variable set; a network is what all links are like that lead to the cloud."""
+    """The inventory with the point's variable set; a network replaces the shape of all links to the cloud."""
     if not point.variable:
         return inventory
     if point.variable == "network":
@@ -173,7 +174,7 @@ def at(inventory: Inventory, point: Point) -> Inventory:
 
 
 def cells(inventory: Inventory) -> tuple[Cell, ...]:
-    """Everything that is to be replayed, all configurations of a run next to each other."""
+    """All cells to measure; all configurations of a run and point are adjacent."""
     replay = replay_of(inventory)
     return tuple(
         Cell(configuration, point, run)
@@ -184,7 +185,7 @@ def cells(inventory: Inventory) -> tuple[Cell, ...]:
 
 
 def inventory_of(inventory: Inventory, cell: Cell) -> Inventory:
-    """The testbed of one cell: its settings, its point, without edges if they are not part of it."""
+    """The inventory of one cell: its settings and its point, without edges if the configuration has none."""
     configuration = chosen(inventory)[cell.configuration]
     edges = inventory.edges if configuration.edges else {}
     changed = at(inventory, cell.point).model_copy(
@@ -208,29 +209,29 @@ def _with(spec: S, settings: Mapping[str, Value]) -> S:
 
 
 def visitors_of(inventory: Inventory, run: int, names: Sequence[str]) -> tuple[Visitor, ...]:
-    """Who carries which device in a run: the trace's visitors in turn, none twice.
+    """Assign the trace's visitors to devices in a run; no visitor is used in two runs.
 
-    Where only some take part, these are the same at all points of a run.
+    If only some devices take part, their visitors are the same at all points of a run.
 
     Parameters
     ----------
     inventory : Inventory
-        Of the cell.
+        Inventory of the cell.
     run : int
-        From 1.
+        Number of the run, from 1.
     names : sequence of str
-        Visitors of the trace that have taught no edge.
+        Visitors of the trace that are not part of the warm-up.
 
     Raises
     ------
     ConfigurationError
-        If there are too few.
+        If there are too few visitors.
     """
     tables = [
         [(host, inventory.edge_of(device)) for host in inventory.hosts_of(device.node)]
         for device in inventory.devices.values()
     ]
-    # In turn, so that a part of them is divided equally among the edges.
+    # Interleaved, so that a subset of the devices is divided equally among the edges.
     carried = [one for one in chain.from_iterable(zip_longest(*tables)) if one is not None]
     first = (run - 1) * len(carried)
     if len(names) < first + len(carried):
@@ -247,16 +248,16 @@ def visitors_of(inventory: Inventory, run: int, names: Sequence[str]) -> tuple[V
 
 
 def fingerprint(inventory: Inventory, cell: Cell, contents: str) -> str:
-    """Tells whether kept rows belong to this very cell.
+    """Digest that identifies the cell, to check whether stored rows belong to it.
 
     Parameters
     ----------
     inventory : Inventory
-        Of the sweep.
+        Inventory of the sweep.
     cell : Cell
-        Of it.
+        One cell of the sweep.
     contents : str
-        Stands for what is in the files that the inventory names.
+        Digest of the files that the inventory names.
     """
     whole = inventory_of(inventory, cell).model_dump(mode="json", by_alias=True)
     for name in ("configurations", "networks", "sweep", "profiles", "wheel"):

@@ -57,7 +57,7 @@ def up(
         bool, typer.Option("--keep", help="After a failure leave everything as it is, to look at it.")
     ] = False,
 ) -> None:
-    """Start the daemons and links of an inventory; they stay until `nearsight testbed down`."""
+    """Start the daemons and links of an inventory; they run until `nearsight testbed down`."""
     from nearsight.experiments.testbed.reading import read_inventory
     from nearsight.experiments.testbed.testbed import bring_up
 
@@ -80,7 +80,7 @@ def up(
 
 @app.command()
 def status(inventory: InventoryArgument, state: StateOption = None, as_json: JsonOption = False) -> None:
-    """Say of every node and daemon how it is; exit code 0 only if all run."""
+    """Print the state of every node and daemon; exit code 0 only if all run."""
     from nearsight.experiments.testbed.state import load_state
     from nearsight.experiments.testbed.testbed import status as ask
 
@@ -135,7 +135,7 @@ def run(
 ) -> None:
     """Replay visitors in every configuration, at every point of the sweep and in every run; collect rows.
 
-    The testbed is brought up anew for each part. A sweep that was cut off goes on when it is run again.
+    Each cell gets a new testbed. To continue an interrupted sweep, run the same command again.
     """
     from nearsight.experiments.framework.cell_progress import cell_progress
     from nearsight.experiments.testbed.campaign import baseline_of, cells, replay_of
@@ -153,7 +153,7 @@ def run(
     if len(todo) < len(whole):
         print_line(f"{len(whole) - len(todo)} of {len(whole)} parts were measured before", err=True)
     folder.mkdir(parents=True, exist_ok=True)
-    TemporaryFile(dir=folder).close()  # what cannot be kept is told before it is measured
+    TemporaryFile(dir=folder).close()  # an unwritable folder fails before the measurement, not after it
     ready = with_wheel(found, state_in) if todo else found
     try:
         with cell_progress(inventory.stem, len(whole), len(whole) - len(todo)) as progress:
@@ -187,7 +187,7 @@ def _show_results(cells: Sequence[Cell], folder: Path, baseline: Mapping[str, in
 
 
 def _draw(parts: Sequence[PartSummary], folder: Path, baseline: Mapping[str, int]) -> str:
-    """Name of the picture; empty where nothing can draw."""
+    """Name of the picture; empty if matplotlib is not installed."""
     try:
         require_experiments("testbed run", ("matplotlib",))
     except MissingDependency as error:

@@ -1,7 +1,7 @@
-"""nearsight on a node: one wheel of this working tree, installed there into a virtual environment of its own.
+"""Installs nearsight on a node: one wheel of this working tree, in a virtual environment of its own.
 
-The environment stays on the node when a testbed is taken down: the next one finds it, and installs again only
-if the wheel is another one.
+The environment stays on the node when a testbed is taken down. The next testbed reuses it, and installs again
+only if the wheel has changed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from nearsight.experiments.testbed.nodes import Node, venv_path, venv_python
 from nearsight.experiments.testbed.shells import last_line
 
 INSTALL_TIMEOUT_S = 1800.0
-"""OpenCV and faiss are large, and phones are slow."""
+"""Timeout of an installation [s]. It is long because OpenCV and faiss are large, and phones are slow."""
 _INSTALL, _DONE = "install", "nearsight: done"
 _FOLDERS = ("cloud", "common", "device", "edge", "experiments", "protos")
 _FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 _REAL_PYTHON = ("-c", "import os, sys; print(os.path.realpath(sys.executable))")
 _DATE = "315532800"
-"""Date of all files in a wheel: the same tree gives the same wheel, which is not installed again."""
+"""Date of all files in a wheel, so that the same tree gives the same wheel, which is not installed again."""
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 _IMPORTS = (
     "import cv2, faiss, zmq; import nearsight.experiments.rig.replay; "
@@ -36,7 +36,7 @@ _IMPORTS = (
 
 
 def find_wheel(given: Path | None, folder: Path) -> Path:
-    """The wheel to install: the one that was given, or one of this working tree, built into ``folder``.
+    """The wheel to install: the given one, or one of this working tree, which is built into ``folder``.
 
     Raises
     ------
@@ -59,12 +59,12 @@ def find_wheel(given: Path | None, folder: Path) -> Path:
 
 
 def build_wheel(tree: Path, out: Path) -> Path:
-    """Build a wheel from a copy of a working tree, as a build leaves files beside its source.
+    """Build a wheel from a copy of a working tree, because a build leaves files beside its source.
 
     Raises
     ------
     SetupError
-        If that fails.
+        If the build fails.
     """
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -91,12 +91,12 @@ def build_wheel(tree: Path, out: Path) -> Path:
 
 
 def deploy(node: Node, wheel: Path) -> bool:
-    """Install a wheel on a node, unless just this one is there, for this Python; returns whether it did.
+    """Install a wheel on a node unless it is installed already, for this Python; returns whether it did.
 
     Raises
     ------
     SetupError
-        If the node cannot make an environment, or a library has no build for it; in pip's own last words.
+        If the node cannot create an environment, or a library has no build for it; with pip's last message.
     """
     host = node.host
     whole = f"{hashlib.sha256(wheel.read_bytes()).hexdigest()} {host.spec.python}"
@@ -107,11 +107,11 @@ def deploy(node: Node, wheel: Path) -> bool:
     node.shell.put(wheel, remote)
     make = [host.spec.python, "-m", "venv", *(["--system-site-packages"] * host.spec.system_packages), venv]
     if _said(node, [venv_python(host), *_REAL_PYTHON]) != _said(node, [host.spec.python, *_REAL_PYTHON]):
-        make.append("--clear")  # what is there, if anything, was made by a Python that is another now
+        make.append("--clear")  # an existing environment was created by another Python
     _install(node, make)
     pip = [venv_python(host), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _install(node, [*pip, *host.spec.pip, remote])
-    # The same version may be there from an earlier state of the working tree.
+    # The same version may be installed from an earlier state of the working tree.
     _install(node, [*pip, "--force-reinstall", "--no-deps", "--no-index", remote])
     _install(node, [venv_python(host), "-c", _IMPORTS])
     node.shell.run(["sh", "-c", 'printf %s "$1" >"$2"', "sh", whole, mark])
@@ -127,7 +127,7 @@ def _said(node: Node, command: list[str]) -> str:
 
 
 def _install(node: Node, command: list[str]) -> None:
-    """Run a command that may take long, as a daemon: it ends with the testbed, not with a connection."""
+    """Run a long command as a daemon, which ends with the testbed and survives a broken connection."""
     node.order("start", name=_INSTALL, command=["sh", "-c", f'"$@" && echo "{_DONE}"', "sh", *command])
     log = str(node.order("wait", name=_INSTALL, until="ended", timeout_s=INSTALL_TIMEOUT_S)["log"])
     node.stop([_INSTALL])

@@ -1,9 +1,9 @@
-"""What a testbed is made of: the tables of its TOML file, with the nodes, the daemons on them, and the links.
+"""The inventory of a testbed: the tables of its TOML file, with nodes, daemons on them, and links.
 
-Each key is declared and documented here; `reading` checks what lies between tables. Nodes with a ``count``
-become as many hosts. A node's profile says how much of a machine it gets: the machines of the dissertation
-(table 6.1) as shares of today's cores, which are faster. Limits are held by the kernel's cgroups, which
-`agent` sets.
+Each key is declared and documented here; `reading` checks relations between tables. Nodes with a ``count``
+become several hosts. A node's profile limits its share of the machine. The built-in profiles are the machines
+of the dissertation (table 6.1) as shares of today's faster cores. The kernel's cgroups, which `agent` sets,
+enforce the limits.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from nearsight.experiments.links.link import LinkShape
 
 Kind = Literal["process", "namespace", "ssh"]
 NETWORK = ipaddress.IPv4Network("10.78.0.0/16")
-"""Network of the nodes in namespaces, seen only inside of them."""
+"""Network of the nodes in namespaces, visible only inside them."""
 MEBIBYTE = 2**20
 _CPU_PERIOD_US = 50_000
 _LEAST_QUOTA_US, _LEAST_PERIOD_US = 1_000, 2_000
-"""The kernel takes no less than 1 ms of either."""
+"""The kernel accepts no quota and no period below 1 ms."""
 
 
 def _like(pattern: str, complaint: str) -> AfterValidator:
-    """For text of some form; the complaint follows the text itself."""
+    """Validator for text that must match a pattern; the complaint follows the text in the message."""
     form = re.compile(pattern)
 
     def check(text: str) -> str:
@@ -42,24 +42,25 @@ def _like(pattern: str, complaint: str) -> AfterValidator:
 
 
 Name = Annotated[str, _like(r"[a-z0-9][a-z0-9-]{0,30}", "is no name: use small letters, digits and dashes")]
-# What begins with a dash is an option to ssh; other signs mean something to shells in its configuration.
+# A leading dash would be an option of ssh; other characters have a meaning for shells in its configuration.
 Word = Annotated[str, _like(r"(?:[A-Za-z0-9_:][A-Za-z0-9_.:%@+\\-]{0,254})?", "is no host and no user")]
 """A host or a user, as for the command ssh; may be empty."""
 DAEMON_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 DaemonName = Annotated[str, _like(DAEMON_NAME.pattern, "is no name of a daemon")]
-"""Name of a daemon on its node: such as ``edge-main``, ``link-to-edge-main``. It names files, too."""
+"""Name of a daemon on its node, such as ``edge-main`` or ``link-to-edge-main``. It is also used in file
+names."""
 Positive = Annotated[int, Field(ge=1)]
 
 
 def _beside_inventory(path: Path, info: ValidationInfo) -> Path:
-    # What is stored with a testbed's state has no context: it is absolute.
+    # The stored state of a testbed is validated without context: its paths are absolute.
     return path if info.context is None else info.context["folder"] / path.expanduser()
 
 
 LocalPath = Annotated[Path, AfterValidator(_beside_inventory)]
-"""A path on this machine; in the file it starts from the folder of the inventory."""
+"""A path on this machine; in the file it is relative to the folder of the inventory."""
 RemotePath = Annotated[str, Field(min_length=1), AfterValidator(lambda path: path.removeprefix("~/"))]
-"""A path on a node over SSH; a relative one starts from the home folder there."""
+"""A path on a node over SSH; a relative path is relative to the home folder there."""
 Value = str | int | float | bool
 
 
@@ -72,29 +73,30 @@ class NodeSpec(_Table):
 
     kind: Kind
     count: int = Field(default=1, ge=1, le=1000)
-    """Hosts of this kind: NAME-1, NAME-2, … if there are several."""
+    """Number of hosts of this kind; several are named NAME-1, NAME-2, …"""
     profile: str = ""
-    """How much of the machine it gets; empty: all."""
+    """Profile that limits its share of the machine; empty: no limit."""
     address: Word = ""
-    """Address for other nodes. Default: 127.0.0.1, one of the network of namespaces, or the SSH host."""
+    """Address for other nodes. Default: 127.0.0.1, an address in the network of namespaces, or the SSH host.
+    """
     host: Word = ""
     """ssh: name or address, as for the command ssh, which also reads its own configuration."""
     user: Word = ""
     port: int = Field(default=0, ge=0, le=65535)
     key: LocalPath | None = None
-    """ssh: file with the private key. Default: what ssh would use."""
+    """ssh: file with the private key. Default: the key that ssh would use."""
     options: tuple[str, ...] = ()
     """ssh: further options, as after ``-o``, such as ``UserKnownHostsFile=hosts``."""
     folder: RemotePath = ".nearsight-testbed"
-    """ssh: where files go on the node."""
+    """ssh: folder for files on the node."""
     python: RemotePath = "python3"
-    """ssh: the Python that makes the virtual environment there."""
+    """ssh: the Python that creates the virtual environment there."""
     system_packages: bool = False
-    """ssh: let that environment see the node's own packages, as Termux needs it for OpenCV."""
+    """ssh: give that environment access to the node's own packages, as Termux needs it for OpenCV."""
     pip: tuple[str, ...] = ()
     """ssh: further options of ``pip install``, such as ``--no-index``, ``--find-links=wheels``."""
     serve_port: int = Field(default=0, ge=0, le=65535)
-    """Port on which a server of this node listens; 0: any. Give one where a firewall must know it."""
+    """Port on which a server of this node listens; 0: any. Set it if a firewall needs a known port."""
 
 
 class ServerSpec(_Table):
@@ -102,7 +104,7 @@ class ServerSpec(_Table):
 
     node: Name
     settings: Mapping[str, Value] = {}
-    """As after ``--set``."""
+    """Settings as after ``--set``."""
     files: Mapping[str, LocalPath] = {}
     """Settings that are files: each is copied to the node."""
 
@@ -115,16 +117,16 @@ class DeviceSpec(ServerSpec):
     """One ``[devices.NAME]``: one device on each host of its node."""
 
     edge: str = ""
-    """Name of the edge that it asks first. Default: the only one, if there is one."""
+    """Name of the edge that it asks first. Default: the only edge, if there is one."""
 
     @property
     def shares(self) -> bool:
-        """Whether it shares with devices nearby."""
+        """Whether it shares models with devices nearby."""
         return self.settings.get("recognizer.peers.enabled") is True
 
 
 class NetworkSpec(_Table):
-    """One ``[networks.NAME]``: what all links to the cloud are like in a part of a replay."""
+    """One ``[networks.NAME]``: a shape for all links to the cloud in a part of a sweep."""
 
     rtt_ms: float = 0.0
     jitter_ms: float = 0.0
@@ -134,62 +136,62 @@ class NetworkSpec(_Table):
 
     @property
     def shape(self) -> LinkShape:
-        """The link itself."""
+        """The shape of the link."""
         return LinkShape(self.rtt_ms, self.jitter_ms, self.up_mbps, self.down_mbps, self.loss_per_minute)
 
 
 class LinkSpec(NetworkSpec):
-    """One ``[[links]]``: what the way from a client's node to a server's is like."""
+    """One ``[[links]]``: the shape of the link from a client's node to a server's."""
 
     source: Name = Field(alias="from")
     target: Name = Field(alias="to")
     via: str = ""
-    """Node through whose own link to the target this one goes on: all that do so share its rate."""
+    """Node through whose own link to the target this link continues; all links via a node share its rate."""
 
 
 class ConfigurationSpec(_Table):
-    """One ``[configurations.NAME]``: a set-up to compare with others."""
+    """One ``[configurations.NAME]``: a configuration to compare with others."""
 
     edges: bool = True
-    """Whether there are edges; else devices ask the cloud."""
+    """Whether there are edges; otherwise devices send requests to the cloud."""
     edge: Mapping[str, Value] = {}
     device: Mapping[str, Value] = {}
-    """Settings beside those of the tables ``edges`` and ``devices``."""
+    """Settings in addition to those of the tables ``edges`` and ``devices``."""
 
 
 class ReplaySpec(_Table):
-    """``[replay]``: what the devices do."""
+    """``[replay]``: the work of the devices."""
 
     photos: LocalPath
-    """Data set: the photos that are sent."""
+    """Data set with the photos to send."""
     trace: LocalPath | None = None
-    """Visits, as CSV: ``visitor,exhibit,start_s,end_s``. Each device gets a visitor, each run others.
-    Default: visits are generated, as `nearsight museum traces` does."""
+    """Visits, as CSV: ``visitor,exhibit,start_s,end_s``. Each device gets a visitor; each run uses other
+    visitors. Default: visits are generated, as by `nearsight museum traces`."""
     sections: int = Field(default=3, ge=1)
     """Rooms of generated visits, each with its own exhibits."""
     exhibits: int = Field(default=44, ge=1)
     """Exhibits in each section of generated visits."""
     population: int = Field(default=180, ge=1)
-    """Visitors of generated visits."""
+    """Number of visitors in generated visits."""
     visitors: int = Field(default=0, ge=0)
-    """Devices that take part; 0: all."""
+    """Number of devices that take part; 0: all."""
     classes: int = Field(default=0, ge=0)
-    """Objects that the cloud knows, those on show among them; 0: all of its database."""
+    """Number of objects in the cloud's catalogue, including those on show; 0: all of its database."""
     configurations: tuple[Name, ...] = ()
-    """Names of the inventory's own and of built-in ones. Default: see `campaign.chosen`."""
+    """Names of the inventory's own configurations and of built-in ones. Default: see `campaign.chosen`."""
     catalogue: str = "museum"
     seconds: float = Field(default=60.0, gt=0)
     timeout_s: float = Field(default=5.0, ge=0.05, le=86_400)
     unknown_share: float = Field(default=0.0, ge=0, lt=1)
     runs: int = Field(default=1, ge=1, le=100)
     warm_up: int = Field(default=0, ge=0)
-    """How many earlier visitors, the last of the trace, each edge hears of before a replay begins."""
+    """Number of earlier visitors, the last of the trace, whose visits warm up each edge before a replay."""
     seed: int = Field(default=1, ge=0)
-    """Draws the photos of the visits."""
+    """Seed for choosing the photos of the visits."""
 
 
 class SweepSpec(_Table):
-    """``[sweep]``: values of one variable after the other; the others stay as ``[replay]`` says."""
+    """``[sweep]``: values of each variable; one is varied at a time, the others are as in ``[replay]``."""
 
     visitors: tuple[Positive, ...] = ()
     sections: tuple[Positive, ...] = ()
@@ -197,12 +199,12 @@ class SweepSpec(_Table):
 
 
 class ProfileSpec(_Table):
-    """One ``[profiles.NAME]``: what a node may use."""
+    """One ``[profiles.NAME]``: limits of a node."""
 
     cpus: float = 0.0
-    """Cores of the machine that it runs on; 0: all."""
+    """Number of cores of its machine; 0: all."""
     memory_mb: int = 0
-    """MiB of memory; 0: all. A process beyond that is killed by the kernel."""
+    """Memory [MiB]; 0: all. The kernel kills a process that exceeds it."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -222,15 +224,16 @@ PROFILES = MappingProxyType(
         "cloud-server": ProfileSpec(cpus=12.0, memory_mb=32768),
     }
 )
-"""Table 6.1: memory as there; CPUs as cores of a current PC. Of server and PC the physical cores count; half
-a core for the four slow ones of a Nexus 7 is an estimate. An inventory may say otherwise."""
+"""Table 6.1, with the same memory, and CPUs as cores of a current PC. For server and PC, physical cores are
+counted; half a core for the four slow ones of a Nexus 7 is an estimate. An inventory may define other
+profiles."""
 
 
 def cpu_time(cpus: float) -> tuple[int, int]:
-    """How much time so many cores have in a period, and how long that is, in µs; -1: all.
+    """CPU time in a period, and length of the period [µs]; a time of -1 means no limit.
 
-    A part of a core gets it in the shortest pieces that the kernel allows: with 25 of every 50 ms, half a
-    core does 10 ms of work in 10 ms, and a slow phone recognises as fast as a whole core.
+    Fractions of a core use the shortest periods that are allowed. With 25 of every 50 ms, half a core would
+    do 10 ms of work in 10 ms, and a slow phone would recognise as fast as a whole core.
     """
     if not cpus:
         return -1, _CPU_PERIOD_US
@@ -254,11 +257,11 @@ class Host(BaseModel):
 
     @property
     def limited(self) -> bool:
-        """Whether anything is limited."""
+        """Whether CPU or memory is limited."""
         return bool(self.cpus or self.memory_mb)
 
     def limits(self, group: str) -> dict[str, object]:
-        """The agent's order; ``group`` is the name of the host's group of limited processes."""
+        """The limits in the form of the agent's order; ``group`` is the name of the host's control group."""
         return {"group": group, "cpu_us": cpu_time(self.cpus), "memory_bytes": self.memory_mb * MEBIBYTE}
 
 
@@ -302,15 +305,15 @@ class Inventory(_Table):
         return tuple(host for host in self.hosts() if host.node == node)
 
     def edge_of(self, device: DeviceSpec) -> str:
-        """Name of the edge that a device asks first; empty if there is no edge at all."""
+        """Name of the edge that a device asks first; empty if there are no edges."""
         return device.edge or next(iter(self.edges), "")
 
     def link(self, source: str, target: str) -> LinkSpec | None:
-        """The link from a client's node to a server's; None: as it is."""
+        """The link from a client's node to a server's; None: not shaped."""
         return next((link for link in self.links if (link.source, link.target) == (source, target)), None)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Nodes that talk: (client's, server's), those on the way among them."""
+        """Pairs of nodes that communicate: (client's, server's), including those via another node."""
         for source, target in self._ends():
             link = self.link(source, target)
             if link is not None and link.via:
@@ -328,7 +331,7 @@ class Inventory(_Table):
 
     @property
     def needs_keys(self) -> bool:
-        """Whether daemons listen beyond loopback, and so need keys."""
+        """Whether daemons listen beyond loopback, and therefore need keys."""
         return any(
             self.nodes[b].kind != "process" or self.nodes[a].kind == "ssh" for a, b in self.pairs() if a != b
         )

@@ -1,6 +1,6 @@
-"""Namespaces of a testbed, which outlive the command that made them, and the kernel's part of their links.
+"""Namespaces of a testbed, which outlive the command that created them, and the kernel's part of their links.
 
-All names follow from the testbed's id, so that what is there can be removed by any later command.
+All names are derived from the testbed's id, so that any later command can remove the namespaces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nearsight.experiments.links.namespaces import (
 from nearsight.experiments.testbed.inventory import NETWORK, Host, Inventory
 
 Pairs = Mapping[tuple[str, str], LinkShape]
-"""What the kernel does between two hosts, by the names of the client's and the server's."""
+"""The kernel's part of the link between two hosts, by the names of client's and server's host."""
 
 
 def _prefix(testbed_id: str) -> str:
@@ -41,33 +41,33 @@ def namespace_of(testbed_id: str, host: Host) -> Namespace:
 
 
 def make_network(testbed_id: str, hosts: Sequence[Host]) -> None:
-    """Put hosts on one switch, in a namespace of its own; the machine's own network does not change.
+    """Connect hosts to one switch in its own namespace; the machine's own network does not change.
 
     Raises
     ------
     SetupError
-        If namespaces cannot be made here.
+        If namespaces cannot be created here.
     """
     make_switch(_hub(testbed_id), [namespace_of(testbed_id, host) for host in hosts], NETWORK)
 
 
 def remove_network(testbed_id: str) -> None:
-    """Delete the namespaces of a testbed and whatever runs in them; those that are gone do not matter."""
+    """Delete the namespaces of a testbed and all processes in them; missing namespaces are ignored."""
     remove_namespaces(name for name in netns.listnetns() if name.startswith(_prefix(testbed_id)))
 
 
 def shape_links(testbed_id: str, inventory: Inventory) -> Pairs:
-    """Let the kernel do its part of the links between namespaces; returns that part."""
+    """Configure the kernel's part of the links between namespaces; returns that part."""
     pairs = pairs_of(inventory, inside(_hub(testbed_id), find_kernel))
     shape_hosts(testbed_id, [host for host in inventory.hosts() if host.spec.kind == "namespace"], pairs)
     return pairs
 
 
 def pairs_of(inventory: Inventory, kernel: Kernel) -> Pairs:
-    """What the kernel does between the hosts of an inventory.
+    """The kernel's part of the links between the hosts of an inventory.
 
-    Two links between the same hosts that are not alike are left to their processes: the kernel does not tell
-    one from the other.
+    If two links between the same hosts differ, their shapers do all the work, because the kernel cannot
+    distinguish the two.
     """
     asked: dict[tuple[str, str], set[LinkShape]] = {}
     for link in inventory.links:
@@ -84,7 +84,7 @@ def pairs_of(inventory: Inventory, kernel: Kernel) -> Pairs:
 
 
 def shape_hosts(testbed_id: str, hosts: Sequence[Host], pairs: Pairs) -> None:
-    """Give every host the kernel's part of its links, each direction at the end that sends."""
+    """Configure the kernel's part of every host's links, each direction at the sending end."""
     addresses = {host.name: host.address for host in hosts}
     ways: dict[str, list[OneWay]] = {host.name: [] for host in hosts}
     for (client, server), part in pairs.items():

@@ -1,7 +1,7 @@
-"""The nodes of a testbed: the same orders for this machine, a namespace of it, and a machine over SSH.
+"""The nodes of a testbed: one interface for this machine, a namespace of it, and a machine over SSH.
 
-`Node` speaks to the `agent` on the node through a `Shell`. Nothing of a node is kept in memory between calls:
-any later process that knows the testbed's id and folder can go on with it.
+`Node` calls the `agent` on the node through a `Shell`. No state of a node is kept in memory between calls:
+any later process that has the testbed's id and folder can continue.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ T = TypeVar("T")
 AGENT = Path(agent.__file__)
 _NEEDED = """import sys; sys.exit(sys.version_info < (3, 11) and '{0} is Python {1}, nearsight needs 3.11: \
 install a newer one, and name it as python in the node'.format(sys.executable, sys.version.split()[0]))"""
-"""Any Python can run it and says that it is too old; the agent is no program for old ones."""
+"""Any Python can run this program, which reports a version that is too old; the agent needs a recent one."""
 _TOLD = 4
-"""So many further nodes that fail are named in an error."""
+"""Maximum number of further failed nodes that an error message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node(Place):
-    """One host and what runs on it."""
+    """One host and its daemons."""
 
     host: Host
     shell: Shell
-    """How to reach it."""
+    """Runs commands on the node."""
     folder: str
-    """On the node, of this testbed alone."""
+    """Folder on the node, for this testbed only."""
     python: str
-    """On the node: runs nearsight once it is installed."""
+    """Interpreter on the node; runs nearsight once it is installed."""
     prefix: tuple[str, ...] = ()
     """Words before every daemon's command, such as ``ip netns exec NAME``."""
     group: str = ""
-    """Name of its group of limited processes."""
+    """Name of its control group for limited processes."""
     agent: str = str(AGENT)
-    """Path of the agent there."""
+    """Path of the agent on the node."""
 
     def prepare(self) -> Mapping[str, Any]:
-        """Bring the agent, make the folder, and say what the node is.
+        """Copy the agent to the node, create the folder, and return the properties of the node.
 
         Raises
         ------
         SetupError
-            If the node lacks what nearsight needs; names all of it.
+            If the node lacks requirements of nearsight; names all of them.
         """
         self.bring_agent()
         facts: Mapping[str, Any] = self.order("check", disk_mb=200)
@@ -71,7 +71,7 @@ class Node(Place):
         return facts
 
     def bring_agent(self) -> None:
-        """Put the agent on the node, unless it is this very package's."""
+        """Copy the agent to the node, unless the node uses the one of this package."""
         if self.agent != str(AGENT):
             self.shell.run([self._agent_python, "-c", _NEEDED])
             self.shell.put(AGENT, self.agent)
@@ -81,7 +81,7 @@ class Node(Place):
         return f"{self.folder}/{name}"
 
     def called(self, daemon: str) -> str:
-        """Its name, and where it is."""
+        """Name of the daemon and of its host."""
         return f"{daemon} on {self.host.name}"
 
     def put_text(self, text: str, name: str) -> str:
@@ -98,7 +98,7 @@ class Node(Place):
         return self.path(name)
 
     def read(self, name: str) -> bytes:
-        """Content of a file of the node."""
+        """Content of a file on the node."""
         return self.shell.run(["cat", self.path(name)])
 
     def start(
@@ -116,22 +116,22 @@ class Node(Place):
     def states(self) -> dict[str, DaemonState]:
         """All daemons that were started here and not stopped.
 
-        A name becomes that of a file on this machine, and the node may say anything: names that no testbed
-        gives are left out.
+        Names become names of files on this machine, and the node's answer is not trusted. Names that no
+        testbed uses are therefore left out.
         """
         found = self.order("state").items()
         return {name: DaemonState(**state) for name, state in found if DAEMON_NAME.fullmatch(name)}
 
     def stop(self, names: Sequence[str] | None = None, grace_s: float = 8.0) -> None:
-        """Stop daemons, or all of them; the servers after their clients is up to the caller."""
+        """Stop the named daemons, or all. The caller must stop clients before their servers."""
         self.order("stop", names=None if names is None else list(names), grace_s=grace_s)
 
     def remove(self, *, files: bool) -> None:
-        """Remove the node's limits, and its folder if ``files``; all daemons are stopped before."""
+        """Remove the node's limits, and its folder if ``files``; the caller stops all daemons before."""
         self.order("clear", group=self.group, folder_too=files)
 
     def order(self, command: str, /, **order: object) -> Any:
-        """Run the agent there; see `Place`."""
+        """Run the agent on the node; see `Place`."""
         waiting = order.get("timeout_s") or order.get("grace_s") or 0.0
         timeout_s = ORDER_TIMEOUT_S + float(str(waiting))
         words = [self._agent_python, "-I", "-S", self.agent, command]
@@ -141,7 +141,7 @@ class Node(Place):
         except Unavailable:
             if command != "wait":
                 raise
-            # The connection broke: what runs on the node goes on, and may be waited for again.
+            # The connection broke. Daemons on the node continue to run, so the wait can be repeated.
             text = self.shell.run(words, given=given, timeout_s=timeout_s)
         try:
             answer = json.loads(text)
@@ -153,19 +153,19 @@ class Node(Place):
 
     @property
     def _agent_python(self) -> str:
-        """The Python that needs no virtual environment."""
+        """The Python for the agent; it needs no virtual environment."""
         return self.host.spec.python if self.host.spec.kind == "ssh" else sys.executable
 
 
 class Nodes:
-    """All nodes of a testbed, reachable while this is open.
+    """All nodes of a testbed, with connections that `close` ends.
 
     Parameters
     ----------
     state : TestbedState
-        Whose.
+        State of the testbed.
     folder : Path
-        Of the testbed, on this machine.
+        Folder of the testbed on this machine.
     """
 
     def __init__(self, state: TestbedState, folder: Path) -> None:
@@ -175,12 +175,13 @@ class Nodes:
         return self.by_name[host]
 
     def each(self, work: Callable[[Node], T], nodes: Iterable[Node] | None = None) -> list[T]:
-        """Do something on several nodes at the same time.
+        """Call a function for several nodes at the same time.
 
         Raises
         ------
         NearsightError
-            If it fails on one or more, after all are done: the first error, which tells of the others, too.
+            If it fails for one or more nodes, after all calls have ended: the first error, which also has the
+            messages of others.
         """
         chosen = list(self.by_name.values() if nodes is None else nodes)
         with ThreadPoolExecutor(max_workers=16) as pool:
@@ -195,7 +196,7 @@ class Nodes:
         return [future.result() for future in futures]
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for node in self.by_name.values():
             node.shell.close()
 
@@ -218,10 +219,10 @@ def _node(state: TestbedState, host: Host, folder: Path) -> Node:
 
 
 def venv_path(host: Host) -> str:
-    """Virtual environment on a node over SSH; it stays for the next testbed."""
+    """Virtual environment on a node over SSH; later testbeds reuse it."""
     return f"{host.spec.folder}/venv"
 
 
 def venv_python(host: Host) -> str:
-    """Its interpreter."""
+    """Interpreter of the virtual environment."""
     return f"{venv_path(host)}/bin/python"

@@ -1,6 +1,6 @@
-"""Reading an inventory: its file, and all that can be checked in it without touching a node.
+"""Reads an inventory file, and checks everything that can be checked without access to a node.
 
-A mistake costs seconds, and is one line that says where it is.
+A mistake is therefore found within seconds. The error message is one line that gives its location.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SSH_ALONE = {"host", "user", "port", "key", "options", "folder", "python", "sys
 
 
 def read_inventory(path: Path) -> Inventory:
-    """Read and check an inventory. Relative paths in it start from its own folder.
+    """Read and check an inventory. Relative paths in it are relative to its own folder.
 
     Raises
     ------
     NotFound
         If there is no such file.
     ConfigurationError
-        In one line: what is wrong, and where.
+        If the inventory is wrong; one line with problem and location.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -56,7 +56,7 @@ def read_inventory(path: Path) -> Inventory:
 
 
 def _first(error: ValidationError) -> str:
-    # A misspelt key is both unknown and missing under its right name: the first says more.
+    # A misspelt key is reported as unknown, and as missing under its right name: the former is clearer.
     found = sorted(error.errors(include_url=False), key=lambda one: one["type"] != _UNKNOWN_KEY)
     first, *_ = found
     *above, last = [str(part) for part in first["loc"]] or [""]
@@ -68,7 +68,7 @@ def _first(error: ValidationError) -> str:
 
 
 def _keys_at(place: Sequence[int | str]) -> list[str]:
-    """Keys that a table has, such as that at ("nodes", "box")."""
+    """Keys of a table, such as that at ("nodes", "box")."""
     model: type[BaseModel] = Inventory
     for part in place:
         field = model.model_fields.get(str(part))
@@ -78,7 +78,7 @@ def _keys_at(place: Sequence[int | str]) -> list[str]:
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
-    """The table of an annotation such as ``Mapping[Name, NodeSpec]``."""
+    """The table in an annotation such as ``Mapping[Name, NodeSpec]``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for one in get_args(annotation) if (found := _model_in(one))), None)
@@ -90,7 +90,7 @@ def _check(inventory: Inventory) -> None:
     _check_servers(inventory)
     _check_devices(inventory)
     _check_links(inventory)
-    inventory.hosts()  # refuses unknown profiles
+    inventory.hosts()  # raises for unknown profiles
     if inventory.replay is not None:
         _check_replay(inventory, inventory.replay)
 
@@ -139,7 +139,7 @@ def _check_links(inventory: Inventory) -> None:
         if link.via:
             _check_via(inventory, link)
     for way in (*inventory.links, *inventory.networks.values()):
-        _ = way.shape  # refuses numbers that no link has
+        _ = way.shape  # raises for invalid numbers
     to_cloud = any(link.target == inventory.cloud.node for link in inventory.links)
     _require(
         to_cloud or not inventory.networks, "networks: there is no link to the cloud that could be like them"

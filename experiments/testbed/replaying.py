@@ -1,4 +1,4 @@
-"""One replay on a testbed that is up: warm edges, start devices, collect what they and the links say."""
+"""One replay on a testbed that is up: warms up edges, starts devices, collects rows and link counters."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from nearsight.experiments.traces.visits import Visit, write_visits_csv
 READY_TIMEOUT_S = 60.0
 WARM_UP_TIMEOUT_S = 300.0
 GRACE_S = 60.0
-"""Beyond the last deadline: how long a device may take to write its rows."""
+"""Time in addition to the last deadline in which a device must write its rows [s]."""
 _WARM_UP = "nearsight.experiments.rig.warming"
 _WAYS = ("up", "down")
 _OUT = "replayed"
-"""Files of a device on its node: its rows, and what models it fetched."""
+"""Prefix of a device's files on its node: rows, and counts of fetched models."""
 _NOT_KEPT = (
     "nothing of this part is kept, and the same command goes on with it; logs are in the testbed's folder"
 )
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The parts of a cell: its testbed, the visitors who replay, and the visits that edges hear of before."""
+    """The parts of a cell: its testbed, the replayed visitors, and the earlier visits that warm up edges."""
 
     inventory: Inventory
     visitors: tuple[Visitor, ...]
@@ -55,25 +55,25 @@ class Part:
 
 
 class Replay(Stage[dict[str, object]]):
-    """A session on a testbed, which is up for it alone.
+    """A session on a testbed that is brought up for this session only.
 
     Parameters
     ----------
     cell : Cell
-        For the facts, and the seed of the photos.
+        Gives the facts and the seed of the photos.
     part : Part
         Its testbed and visitors.
     folder : Path
-        Of the testbed.
+        Folder of the testbed.
     on_stage : callable
-        Told the next step, in words.
+        Called with a description of the next step.
     """
 
     check_period_s = math.inf
-    """Not before the end: to ask the nodes would disturb what is measured."""
+    """No check before the end, because requests to the nodes would disturb the measurement."""
     state: TestbedState
     nodes: Nodes
-    """While it is up."""
+    """State and nodes of the testbed; only while it is up."""
 
     def __init__(self, cell: Cell, part: Part, folder: Path, on_stage: OnStage) -> None:
         self.spec = replay_of(part.inventory)
@@ -82,7 +82,7 @@ class Replay(Stage[dict[str, object]]):
         self._folder = folder
         self._on_stage = on_stage
         self.tally = Tally()
-        # Without keys, devices of other testbeds on this machine would be heard.
+        # A port for the devices' beacons: without keys, they would receive beacons of other testbeds here.
         self._beacon_port = free_udp_port()
 
     @contextmanager
@@ -94,14 +94,14 @@ class Replay(Stage[dict[str, object]]):
                 self._scratch = Path(scratch)
                 yield
         except BaseException:  # Ctrl-C as well
-            # What cannot be removed now is in the state, for the next run; the first error says why.
+            # What cannot be removed now stays in the state for the next run; the first error is raised.
             with suppress(NearsightError):
                 take_down(self._folder)
             raise
         take_down(self._folder)
 
     def warm_up(self) -> None:
-        """Wait until servers are ready; let each edge hear of the earlier visitors, on its own node."""
+        """Wait until servers are ready, then warm up each edge on its own node with the earlier visits."""
         self._wait_until_servers_are_ready()
         if not self._part.earlier:
             return
@@ -168,7 +168,7 @@ class Replay(Stage[dict[str, object]]):
         return self.nodes.each(lambda node: work(by_host[node.host.name]), chosen)
 
     def _wait_until_servers_are_ready(self) -> None:
-        """Daemons announce themselves when they listen; an edge also needs the cloud's catalogue."""
+        """Wait until servers are ready: an edge that has announced itself still needs the catalogue."""
         for daemon in self.state.daemons:
             if daemon.leads_to:
                 continue
@@ -259,7 +259,7 @@ class Replay(Stage[dict[str, object]]):
         return next(d for d in self.state.inventory.devices.values() if d.node == visitor.host.node)
 
     def _bring_photos(self, visitor: Visitor, plan: Sequence[PlannedPhoto]) -> str:
-        """Copy a device's photos to its node if that is another machine; the folder there, else empty."""
+        """Copy a device's photos to its node if that is another machine; the folder there, or empty."""
         node = self._node(visitor)
         if node.host.spec.kind != "ssh":
             return ""
@@ -284,7 +284,7 @@ class Replay(Stage[dict[str, object]]):
         return read_request_rows(path)
 
     def _models(self, visitor: Visitor) -> tuple[str, dict[str, int]]:
-        """A device's account of fetched models."""
+        """A device's name and its counts of fetched models."""
         return visitor.name, json.loads(self._node(visitor).read(f"{_OUT}-models.json"))
 
     def _used(self) -> dict[str, float]:
@@ -298,7 +298,7 @@ class Replay(Stage[dict[str, object]]):
         }
 
     def check_tiers(self) -> None:
-        """Ask the nodes; see `Stage`."""
+        """Query the nodes; see `Stage`."""
         for daemon in self.state.daemons:
             state = self.nodes[daemon.host].states().get(daemon.name)
             if state is None or not state.running:
@@ -309,7 +309,7 @@ class Replay(Stage[dict[str, object]]):
                 )
 
     def _passed(self) -> dict[str, dict[str, Any]]:
-        """The account of each link so far, by host and name; it is up to a second old."""
+        """Counters of each link so far, by host and name; they are up to one second old."""
         links = [daemon for daemon in self.state.daemons if daemon.leads_to]
         return {
             f"{link.host}/{link.name}": json.loads(
@@ -319,7 +319,7 @@ class Replay(Stage[dict[str, object]]):
         }
 
     def _links(self, before: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:
-        """Bytes on each link during the replay; links are stopped first, so that no bytes are missing."""
+        """Bytes on each link during the replay; links are stopped first to complete their counters."""
         links = [daemon for daemon in self.state.daemons if daemon.leads_to]
         for link in links:
             self.nodes[link.host].stop([link.name])

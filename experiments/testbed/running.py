@@ -1,8 +1,8 @@
-"""Replays on a testbed: one command brings it up for each cell, replays, collects the rows, takes it down.
+"""Measures the cells of a sweep: one command brings up a testbed for each cell, replays, and collects rows.
 
-What was measured is kept cell by cell, and only if it is whole: nothing died, every request got exactly one
-outcome. So a sweep that was cut off goes on where it stopped when the same command is given again. A cell's
-material, its visits and the cloud's catalogue, is made anew; a digest tells of changed files.
+Results are stored cell by cell, and only if they are complete: no process ended early, and every request got
+exactly one outcome. The same command therefore continues an interrupted sweep. A cell's material (its visits
+and the cloud's catalogue) is created anew for each cell; a digest detects changed files.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _DATABASE = "database"
 
 
 def forget(whole: Sequence[Cell], out: Path) -> None:
-    """Remove what was measured of these cells."""
+    """Remove the results of these cells."""
     for cell in whole:
         shutil.rmtree(out / cell.name, ignore_errors=True)
 
 
 def missing(inventory: Inventory, out: Path, contents: str) -> list[Cell]:
-    """The cells that are still to be measured; ``contents`` is the digest of the inventory's files.
+    """The cells that are not measured yet; ``contents`` is the digest of the inventory's files.
 
     Raises
     ------
     ConfigurationError
-        If the folder holds cells of another inventory or version, or one that is damaged.
+        If the folder has cells of another inventory or version, or a damaged cell.
     """
     found = []
     for cell in cells(inventory):
@@ -73,14 +73,14 @@ def missing(inventory: Inventory, out: Path, contents: str) -> list[Cell]:
 
 
 def _kept_fingerprint(path: Path) -> str:
-    """Of a cell's facts; empty if there is none."""
+    """Fingerprint in a cell's facts; empty if there is none."""
     with suppress(ValueError, KeyError, TypeError):
         return str(json.loads(path.read_text())["fingerprint"])
     return ""
 
 
 def with_wheel(inventory: Inventory, state_folder: Path) -> Inventory:
-    """The inventory with a wheel for its SSH nodes: built once, not for every cell."""
+    """The inventory with a wheel for its SSH nodes, so that it is built once and not for every cell."""
     if inventory.wheel or not any(node.kind == "ssh" for node in inventory.nodes.values()):
         return inventory
     return inventory.model_copy(update={"wheel": find_wheel(None, state_folder)})
@@ -101,7 +101,7 @@ def _part(inventory: Inventory, cell: Cell, folder: Path) -> Part:
 
 
 def check(inventory: Inventory, whole: Sequence[Cell]) -> None:
-    """Find out what cannot be measured before hours are spent on the rest.
+    """Check all points before the sweep, which takes hours.
 
     Raises
     ------
@@ -117,12 +117,12 @@ def check(inventory: Inventory, whole: Sequence[Cell]) -> None:
 def run_cell(
     inventory: Inventory, cell: Cell, state_folder: Path, out: Path, contents: str, on_stage: OnStage
 ) -> None:
-    """Measure one cell and keep it.
+    """Measure one cell and store its results.
 
     Raises
     ------
     NearsightError
-        If anything is not as it must be; nothing is kept then, and the testbed is down.
+        If any step fails; then nothing is stored, and the testbed is down.
     """
     part = _part(inventory, cell, state_folder / "material")
     with locked(state_folder, RUN_LOCK_FILE):
@@ -131,7 +131,7 @@ def run_cell(
 
 
 def _keep(folder: Path, rows: Sequence[RequestRow], facts: Mapping[str, object]) -> None:
-    """Write a cell in one step: a folder that exists is whole."""
+    """Write a cell atomically: an existing folder is complete."""
     partial = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -142,7 +142,7 @@ def _keep(folder: Path, rows: Sequence[RequestRow], facts: Mapping[str, object])
 
 
 def visits_of(spec: ReplaySpec) -> tuple[Visit, ...]:
-    """The visits of a trace, or generated ones; exhibits are objects of the data set.
+    """The visits of a trace, or generated ones; exhibits are replaced by objects of the data set.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def visits_of(spec: ReplaySpec) -> tuple[Visit, ...]:
 
 
 def with_material(inventory: Inventory, visits: Sequence[Visit], folder: Path) -> Inventory:
-    """The inventory of a cell with its visits (`visits_of`) as a file, and as many classes as it says.
+    """The inventory of a cell with its visits (`visits_of`) as a file, and a catalogue of ``replay.classes``.
 
     Both files are written to ``folder``.
 
@@ -193,23 +193,23 @@ def with_material(inventory: Inventory, visits: Sequence[Visit], folder: Path) -
 
 
 def cut_catalogue(source: Path, target: Path, *, catalogue: str, keep: set[str], classes: int) -> None:
-    """Copy a database and leave only so many objects in a catalogue.
+    """Copy a database and keep only ``classes`` objects of a catalogue.
 
     Parameters
     ----------
     source, target : Path
         Databases of ``nearsight cloud``.
     catalogue : str
-        Its name.
+        Name of the catalogue.
     keep : set of str
-        Objects that stay in any case.
+        Objects that are kept in any case.
     classes : int
-        How many stay: after ``keep`` the first in the order of their ids.
+        Number of objects to keep: those of ``keep``, then the first in the order of their ids.
 
     Raises
     ------
     ConfigurationError
-        If there are fewer, or ``keep`` has more.
+        If there are fewer objects, or ``keep`` has more.
     """
     copy_database(source, target, FORMAT)
     with CatalogueStore(target, create=False) as store:
@@ -229,7 +229,7 @@ def cut_catalogue(source: Path, target: Path, *, catalogue: str, keep: set[str],
 
 
 def digest_of(inventory: Inventory) -> str:
-    """Stands for the contents of all files of an inventory; photos count by their names and sizes."""
+    """Digest of the contents of all files of an inventory; photos are included by name and size."""
     hashed = xxhash.xxh3_64()
     specs = (inventory.cloud, *inventory.edges.values(), *inventory.devices.values())
     files = [file for spec in specs for _, file in sorted(spec.files.items())]

@@ -1,7 +1,7 @@
 """Commands and files of one node: of this machine, or over SSH of a lab machine or a phone with Termux.
 
-Over SSH the command ``ssh`` is used, with the person's own configuration, keys and known hosts. All commands
-to one node share a connection, which ends with the `SshShell`.
+SSH nodes use the command ``ssh`` with the user's own configuration, keys and known hosts. All commands to one
+node share a connection, which ends with the `SshShell`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ORDER_TIMEOUT_S = 30.0
 FILE_TIMEOUT_S = 600.0
 CONNECT_TIMEOUT_S = 10
 _UNREACHABLE = 255
-"""Exit status of ssh itself; those of commands are below."""
+"""Exit status of ssh itself; those of commands are smaller."""
 _BEGINS = "nearsight: the output begins"
-"""Line before the output of a command: what a login shell prints, as from ``.bashrc``, stands above it."""
+"""Line before the output of a command. Output of a login shell, as from ``.bashrc``, is above it."""
 _NOT_FOUND = (
     "install it there (Debian: apt-get install python3 python3-venv); another Python is named with `python` "
     "in the node"
@@ -43,11 +43,11 @@ _ADVICE = (
     ("timed out", "is the machine on, and in this network?"),
     ("too long", "set TMPDIR to a shorter path, such as /tmp"),
 )
-"""What a line of ssh contains → what to do; of several such lines the first one here is the cause."""
+"""Part of an error line of ssh → advice. If several lines match, the first entry here is the cause."""
 
 
 def last_line(output: bytes) -> str:
-    """The last line of a program's complaints."""
+    """The last line of a program's error output."""
     lines = output.decode(errors="replace").strip().splitlines()
     return " ".join(lines[-1].split()) if lines else ""
 
@@ -63,17 +63,17 @@ class Shell(Protocol):
         Unavailable
             If the node cannot be reached, or does not answer in time.
         SetupError
-            If the command fails; with the last line of its complaint.
+            If the command fails; with the last line of its error output.
         """
 
     def put(self, source: Path, target: str) -> None:
-        """Copy a file to the node; complete or not at all."""
+        """Copy a file to the node atomically."""
 
     def get(self, source: str, target: Path) -> None:
         """Copy a file from the node."""
 
     def close(self) -> None:
-        """End connections, if there are any."""
+        """Close connections, if there are any."""
 
 
 class LocalShell(Shell):
@@ -105,7 +105,7 @@ class LocalShell(Shell):
         shutil.copymode(source, target)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 class SshShell(Shell):
@@ -114,7 +114,7 @@ class SshShell(Shell):
     Parameters
     ----------
     host : Host
-        Where.
+        The host.
     """
 
     def __init__(self, host: Host) -> None:
@@ -124,7 +124,7 @@ class SshShell(Shell):
     def run(self, command: Sequence[str], *, given: bytes = b"", timeout_s: float = ORDER_TIMEOUT_S) -> bytes:
         """Run a command there; see `Shell`."""
         name = self._host.name
-        # sh reads the words, whatever the login shell is: that one sees a single quoted word.
+        # sh parses the words, whatever the login shell is: for the login shell they are one quoted word.
         script = shlex.quote(f"echo '{_BEGINS}'; exec {shlex.join(command)}")
         words = [*self._command(), "--", self._target(), f"sh -c {script}"]
         try:
@@ -145,19 +145,19 @@ class SshShell(Shell):
         return output
 
     def put(self, source: Path, target: str) -> None:
-        """Copy a file there; it appears complete or not at all."""
+        """Copy a file to the host atomically."""
         write = 'mkdir -p "$(dirname "$1")" && cat >"$1.$$" && mv "$1.$$" "$1"'
         script = f'umask 077; {write} || {{ rm -f "$1.$$"; exit 1; }}'
         self.run(["sh", "-c", script, "sh", target], given=source.read_bytes(), timeout_s=FILE_TIMEOUT_S)
 
     def get(self, source: str, target: Path) -> None:
-        """Copy a file from there."""
+        """Copy a file from the host."""
         content = self.run(["cat", source], timeout_s=FILE_TIMEOUT_S)
         with _new_file(target) as file:
             file.write(content)
 
     def close(self) -> None:
-        """End the shared connection."""
+        """Close the shared connection."""
         words = [*self._command(), "-O", "exit", "--", self._target()]
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(words, capture_output=True, timeout=CONNECT_TIMEOUT_S, check=False)
@@ -168,19 +168,20 @@ class SshShell(Shell):
         return f"{spec.user}@{spec.host}" if spec.user else spec.host
 
     def _command(self) -> list[str]:
-        options = [  # of an option the first counts
+        options = [  # ssh uses the first value of an option
             "BatchMode=yes",
             "ControlMaster=auto",
             "ControlPersist=60",
             f"ControlPath={Path(self._sockets.name) / 'c'}",  # short: a socket's path has 107 bytes at most
-            *("RequestTTY=no", "RemoteCommand=none", "LogLevel=INFO"),  # others are for work by hand
+            # settings for interactive use would interfere
+            *("RequestTTY=no", "RemoteCommand=none", "LogLevel=INFO"),
         ]
         defaults = [f"ConnectTimeout={CONNECT_TIMEOUT_S}", "ServerAliveInterval=10"]
         defaults += ["IdentitiesOnly=yes"] if self._host.spec.key else []
         return ["ssh", *_options(options), *self._own_words(), *_options(defaults)]
 
     def _own_words(self) -> list[str]:
-        """Options of ``ssh`` or ``ssh-copy-id`` with which a person reaches the same host."""
+        """Options of ``ssh`` or ``ssh-copy-id`` with which a user reaches the same host."""
         spec = self._host.spec
         port = ["-p", str(spec.port)] if spec.port else []
         key = ["-i", str(spec.key)] if spec.key else []
@@ -198,7 +199,7 @@ class SshShell(Shell):
 
 
 def _new_file(target: Path) -> BinaryIO:
-    """A file in place of what has its name, to write; never what a link of that name leads to."""
+    """Create a file for writing in place of an existing one; never follows a link of that name."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     return target.open("xb")

@@ -1,7 +1,7 @@
-"""The state of a testbed in a file: another shell can ask and stop it, also after a crash of its maker.
+"""The state of a testbed in a file, so that other commands can query and stop it, also after a crash.
 
-The file is written before anything is made, with all names in it, so that whatever a crash left behind can be
-found and removed.
+The file is written before anything is created and contains all names, so that everything that a crash leaves
+can be found and removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STATE_FILE = "testbed.json"
 LOCK_FILE = "lock"
 _LINK = "link-to-"
 RUN_LOCK_FILE = "run.lock"
-"""Held by a run as long as its testbed is up: without its holder a testbed of a run is a leftover."""
+"""Locked by a run while its testbed is up. A run's testbed without a locked file was left by a killed run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Daemon:
     metrics: str = ""
     """Address of its metrics; empty: none."""
     calibration: dict[str, Any] | None = None
-    """A link's calibration: the shape that was asked for, and the measured one."""
+    """A link's calibration: the requested shape and the measured one; None for servers."""
 
     @property
     def leads_to(self) -> str:
@@ -57,26 +57,26 @@ class TestbedState:
     __test__ = False  # for pytest: no test
 
     inventory: Inventory
-    """As it was when the testbed was made."""
+    """The inventory at the time of creation."""
     of_run: bool = False
-    """Made for one part of a run, which takes it down; not by somebody who wants it to stay."""
+    """Whether a run created it for one cell and takes it down; False: it stays until ``down``."""
     testbed_id: str = field(default_factory=lambda: secrets.token_hex(3))
-    """In the names of everything that it makes outside of its folder."""
+    """Part of all names that the testbed creates outside its folder."""
     prepared: bool = False
-    """Whether all nodes were found fit: before that nothing runs anywhere."""
+    """Whether all nodes passed their checks; no daemon runs anywhere before."""
     complete: bool = False
-    """Whether ``up`` came to its end."""
+    """Whether ``up`` has finished."""
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Facts about each host, by name."""
     keys: dict[str, str] = field(default_factory=dict)
     """Public keys by owner; empty without encryption."""
     daemons: list[Daemon] = field(default_factory=list)
-    """In the order of their starts."""
+    """Daemons in the order of their starts."""
     created_s: float = field(default_factory=time.time)
     """Time of creation [s since 1970]."""
 
     def save(self, folder: Path) -> None:
-        """Write it, in one step."""
+        """Write the state atomically."""
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / STATE_FILE, _STORED.dump_python(self, mode="json", by_alias=True))
 
@@ -113,12 +113,12 @@ def load_state(folder: Path) -> TestbedState | None:
 
 @contextmanager
 def locked(folder: Path, file: str = LOCK_FILE) -> Iterator[None]:
-    """Let only one command at a time change a testbed; the lock ends with its holder, however that ends.
+    """Lock a testbed for one command at a time; the lock is also released if its holder crashes.
 
     Raises
     ------
     SetupError
-        If another one does.
+        If another command holds the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / file).open("w") as lock:

@@ -1,7 +1,7 @@
 """Summary of a sweep: latency, accuracy and costs of the tiers, per configuration and point.
 
-Read from what the parts left; nothing is measured here. Latencies and costs are medians over the runs, which
-had different visitors.
+It is computed from the stored results of the cells. Latencies and costs are medians over the runs, which had
+different visitors.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _COLOURS = ("#c2571a", "#e0a33a", "#8a8f3c", "#1f6f8b", "#24415c", "#8c5a8c", "#
 
 @dataclass(frozen=True, slots=True)
 class LinkErrors:
-    """How far the shaped links were from what was asked, by their own calibration."""
+    """Errors of the shaped links, from their own calibration."""
 
     links: int = 0
     off: int = 0
-    """How many there were, in all runs, and how many missed the aim."""
+    """Number of links in all runs, and of those outside the target."""
     delay_ms: float = 0.0
     rate_percent: float = 0.0
     """The largest errors [ms, %]."""
@@ -53,23 +53,23 @@ class PartSummary:
     point: str
     """Names of both."""
     metrics: Metrics
-    """Numbers of all runs together."""
+    """Metrics of all runs together."""
     each_run_ms: Mapping[str, Sequence[float]]
     """"p50" and "p95" of every run that had answers [ms]."""
     split_ms: Mapping[str, float]
-    """Mean time of a request on the tiers, in their queues, and on the way [ms]."""
+    """Mean time of a request on the tiers, in their queues, and in transit [ms]."""
     cpu_percent: Mapping[str, float]
-    """Of "edge" and "cloud" during the replay, 100 being one core."""
+    """CPU use of "edge" and "cloud" during the replay [% of a core]."""
     cloud_bytes: float | None
-    """To and from the cloud, per request; None without links that count them."""
+    """Bytes to and from the cloud per request; None without links that count them."""
     links: LinkErrors
-    """How far links were off when they were calibrated."""
+    """Errors of the links at their calibration."""
     late_ms: Mapping[str, float]
-    """Runs in which photos were sent late, and how late (99th percentile) [ms]."""
+    """Runs in which photos were sent late, with the 99th percentile of the delay [ms]."""
 
 
 def summarise_sweep(cells: Sequence[Cell], out: Path) -> tuple[PartSummary, ...]:
-    """One summary per configuration and point, in the order of the cells, which all were measured."""
+    """One summary per configuration and point, in the order of the cells; all cells must be measured."""
     runs: dict[tuple[str, str], list[Path]] = {}
     for cell in cells:
         runs.setdefault((cell.configuration, cell.point.name), []).append(out / cell.name)
@@ -127,7 +127,7 @@ def _cpu_percent(facts: Mapping[str, Any], tier: str) -> float:
 
 
 def _cloud_bytes(facts: Mapping[str, Any]) -> int | None:
-    """Bytes on links to the cloud, without those that go on through another link."""
+    """Bytes on links to the cloud, without links that continue through another link."""
     counts = [
         link["up_bytes"] + link["down_bytes"]
         for name, link in facts["links"].items()
@@ -138,7 +138,7 @@ def _cloud_bytes(facts: Mapping[str, Any]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows for a person under headings."""
+    """A table with headings for the terminal."""
 
     title: str
     columns: Sequence[str]
@@ -215,7 +215,7 @@ def _or_dash(value: float | None, digits: int) -> str:
 
 
 def draw(parts: Sequence[PartSummary], path: Path, baseline: Mapping[str, int]) -> Path:
-    """Draw the picture; returns its path. ``baseline``: what the variables are where none is varied."""
+    """Draw the picture; returns its path. ``baseline`` has the values of the variables at the baseline."""
     import matplotlib as mpl  # noqa: PLC0415  a sweep can be summarised without it
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -248,20 +248,20 @@ def _variable(point: str) -> str:
 
 
 def _value(point: str, variable: str, baseline: Mapping[str, int]) -> str:
-    """Of the variable, at a point; "all" classes are those of the database."""
+    """Value of the variable at a point; "all" classes are those of the database."""
     if point != BASELINE:
         return point.removeprefix(f"{variable}-")
     return str(baseline[variable] or "all") if variable in baseline else BASELINE
 
 
 def _order(labelled: tuple[str, str]) -> tuple[bool, int]:
-    """Numbers by their size, after them what is none, in the order of the file."""
+    """Sort key: numbers by value, then other labels in the order of the file."""
     label = labelled[1]
     return not label.isdigit(), int(label) if label.isdigit() else 0
 
 
 def _panel(axes: Axes, parts: Sequence[PartSummary], points: Mapping[str, str], variable: str) -> None:
-    """One variable: a marker per configuration and point, side by side; points have labels."""
+    """Draw one variable: a marker per configuration and point, side by side; points have labels."""
     names = list(dict.fromkeys(part.configuration for part in parts))
     for index, name in enumerate(names):
         found = {part.point: part for part in parts if part.configuration == name}

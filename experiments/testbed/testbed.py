@@ -1,4 +1,4 @@
-"""A testbed from its inventory: bring it up, ask how it is, take it down and leave nothing behind.
+"""Controls a testbed from its inventory: brings it up, queries its status, takes it down completely.
 
 Daemons outlive the command that started them. The steps of ``up`` are in `building`; devices are started by
 ``run``.
@@ -35,19 +35,20 @@ _PURGE = (
     f'for other in "$1"/*/{MARK}; do [ ! -e "$other" ] || exit 0; done; '
     'rm -rf "$1/venv" "$1/agent.py" "$1"/nearsight-*.whl && { echo removed; rmdir "$1" 2>/dev/null || true; }'
 )
-"""What was installed in a folder, if it is one of ours and no other testbed uses it; an empty folder, too."""
+"""Removes the installation in a folder, if nearsight created it and no other testbed uses it; then the
+folder, if it is empty."""
 _LEFT = ("nodes", "keys", "material", "wheel")
-"""Folders that a testbed makes in its folder."""
+"""Folders that a testbed creates in its folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """How a host is."""
+    """Status of a host."""
 
     host: Host
     """The host."""
     daemons: Mapping[str, DaemonState]
-    """Daemons that run there, or should."""
+    """Daemons that run there, or should run there."""
     error: str = ""
     """Why it does not answer; empty if it does."""
 
@@ -60,28 +61,28 @@ def bring_up(
     keep: bool = False,
     of_run: bool = False,
 ) -> TestbedState:
-    """Make a testbed. If that fails or is interrupted, it is taken down again.
+    """Build a testbed. If that fails or is interrupted, the testbed is taken down again.
 
     Parameters
     ----------
     inventory : Inventory
-        What to make.
+        The testbed to build.
     folder : Path
-        Where its state, keys and logs go.
+        Folder for its state, keys and logs.
     on_stage : callable
-        Told in words what is done next.
+        Called with a description of the next step.
     keep : bool
-        Leave what a failure left, to look at it; `take_down` removes it.
+        After a failure, keep everything for inspection; `take_down` removes it.
     of_run : bool
-        The caller is a run that holds the folder's `RUN_LOCK_FILE`: what a run that was killed left there is
-        removed first, as nobody else will.
+        Whether the caller is a run that holds the folder's `RUN_LOCK_FILE`. It then first removes what a
+        killed run left there, which no other command does.
 
     Raises
     ------
     SetupError
-        If one is up in this folder, or something could not be started.
+        If a testbed is up in this folder, or something could not be started.
     Unavailable
-        If what a killed run left on a node cannot be removed.
+        If the remains of a killed run on a node cannot be removed.
     """
     with locked(folder), termination_as_interrupt():
         left = load_state(folder)
@@ -102,7 +103,7 @@ def bring_up(
                 Builder(state, folder, nodes, on_stage).build()
         except BaseException:  # Ctrl-C as well
             if not keep:
-                # What cannot be removed now is still in the state; the first error says why.
+                # Everything that cannot be removed now is still in the state; the first error is raised.
                 with suppress(Unavailable):
                     _remove(state, folder, purge=False)
             raise
@@ -110,7 +111,7 @@ def bring_up(
 
 
 def status(state: TestbedState, folder: Path) -> tuple[HostStatus, ...]:
-    """Ask every node what runs there; a node that does not answer is part of the answer."""
+    """Query the daemons of every node; for a node that does not answer, the status has the error."""
 
     def ask(node: Node) -> HostStatus:
         try:
@@ -123,14 +124,14 @@ def status(state: TestbedState, folder: Path) -> tuple[HostStatus, ...]:
 
 
 def take_down(folder: Path, *, purge: bool = False) -> bool:
-    """Stop and remove a testbed, also what a crash left of one; logs stay in the folder.
+    """Stop and remove a testbed, also the remains after a crash; logs stay in the folder.
 
     Parameters
     ----------
     folder : Path
-        The testbed's.
+        Folder of the testbed.
     purge : bool
-        Remove what was installed on SSH nodes as well, and the logs.
+        Also remove the logs, and the installations on SSH nodes.
 
     Returns
     -------
@@ -153,12 +154,12 @@ def take_down(folder: Path, *, purge: bool = False) -> bool:
 
 
 def clear_nodes(inventory: Inventory, folder: Path) -> tuple[str, ...]:
-    """Remove what is left where no testbed is up: the logs here, and what was installed on SSH nodes.
+    """Remove remains when no testbed is up: the logs here, and installations on SSH nodes.
 
     Returns
     -------
     tuple of str
-        What was removed on nodes, in words.
+        Descriptions of what was removed on nodes.
 
     Raises
     ------
@@ -174,13 +175,13 @@ def clear_nodes(inventory: Inventory, folder: Path) -> tuple[str, ...]:
 
 
 def _purge(node: Node) -> str:
-    """Remove what was installed on an SSH node; what that was, in words, or empty."""
+    """Remove the installation on an SSH node; returns its description, or empty if nothing was removed."""
     place = node.host.spec.folder
     return f"{place} on {node.host.name}" if node.shell.run(["sh", "-c", _PURGE, "sh", place]) else ""
 
 
 def _clear_folder(folder: Path) -> None:
-    """Remove all that a testbed leaves in its folder; the folder, too, unless there are other files in it."""
+    """Remove all files of a testbed from its folder, and the folder if no other files are in it."""
     for name in _LEFT:
         shutil.rmtree(folder / name, ignore_errors=True)
     for name in (STATE_FILE, LOCK_FILE, RUN_LOCK_FILE):
@@ -190,7 +191,7 @@ def _clear_folder(folder: Path) -> None:
 
 
 def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
-    # A second Ctrl-C must not leave half of it.
+    # A second Ctrl-C must not interrupt the removal.
     before = signal.getsignal(signal.SIGINT)
     main = threading.current_thread() is threading.main_thread()
     if main:
@@ -213,9 +214,9 @@ def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
 
 
 def _clear(node: Node, folder: Path, purge: bool) -> str:
-    """Stop and remove everything of one node; why it could not be done, or empty."""
+    """Stop and remove everything of one node; returns the reason of a failure, or empty."""
     try:
-        with suppress(SetupError):  # on a full disk the one that is there does
+        with suppress(SetupError):  # on a full disk, the existing agent is used
             node.bring_agent()
         names = list(node.states())
         node.stop([name for name in names if not name.startswith(("cloud", "edge-", "link-"))], grace_s=2.0)
@@ -232,12 +233,12 @@ def _clear(node: Node, folder: Path, purge: bool) -> str:
 
 
 def collect_logs(node: Node, names: Sequence[str], folder: Path) -> None:
-    """Bring the logs of a node here, into the testbed's folder.
+    """Copy the logs of a node into the testbed's folder here.
 
     Raises
     ------
     SetupError
-        If the folder for them leads out of the testbed's.
+        If the folder for them is a link to a place outside the testbed's.
     """
     home = folder.resolve() / "nodes" / node.host.name
     if home.resolve() != home:
