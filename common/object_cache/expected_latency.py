@@ -1,7 +1,7 @@
-"""The expected latency of a recognition cache: equation 2.3, once, for the edge and for the device.
+"""The expected latency of a recognition cache, equation 2.3, for edge and device.
 
-A bigger cache answers more requests itself, yet makes *every* lookup slower. The equation weighs the two,
-and its minimum is the size that a tier should have.
+A larger cache answers more requests itself but makes *every* lookup slower. The equation combines both
+effects. Its minimum is the best size of the cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float64]
 class LatencyTerms:
     """The terms of equation 2.3 at one cache size.
 
-    ``features`` is the number of features per query; 0 where it is not part of the decision.
+    ``features`` is the number of features per query; 0 if the decision does not include it.
     """
 
     k: int
@@ -34,16 +34,16 @@ class LatencyTerms:
 
 
 def why_nothing_is_kept(tier: str, offload: LatencyTerms, others: Iterable[LatencyTerms]) -> str:
-    """Why it is faster to ask the next tier at once than to look first, in one sentence for a person.
+    """Explain in one sentence why asking the next tier directly is faster than a lookup in the cache.
 
     Parameters
     ----------
     tier : str
-        The next tier.
+        Name of the next tier.
     offload : LatencyTerms
         The terms at k = 0, which was chosen.
     others : iterable of LatencyTerms
-        What it was compared with.
+        The terms at other sizes.
     """
     best = min((one for one in others if one.k), key=lambda one: one.expected_ms, default=None)
     asking = f"takes {offload.expected_ms:.0f} ms"
@@ -57,24 +57,24 @@ def why_nothing_is_kept(tier: str, offload: LatencyTerms, others: Iterable[Laten
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision about a cache with all that a person needs to judge it, the same for edge and device."""
+    """A decision about a cache with the facts to judge it; the same for edge and device."""
 
     catalogue: str
-    """Which catalogue's cache it is about."""
+    """Catalogue of the cache."""
     age_s: float
-    """Seconds since it was taken."""
+    """Time since the decision [s]."""
     chosen: LatencyTerms
-    """What was chosen."""
+    """Terms of the chosen size."""
     alternatives: tuple[LatencyTerms, ...] = ()
-    """What else was compared."""
+    """Terms of the other sizes compared."""
     k_max: int = 0
-    """Largest size that was allowed."""
+    """Largest size allowed."""
     why: str = ""
-    """In one line."""
+    """Reason in one line."""
     object_ids: tuple[str, ...] = ()
-    """What belongs into the cache, the most probable first."""
+    """Objects for the cache, the most probable first."""
     facts: tuple[tuple[str, str], ...] = ()
-    """Further facts for a person, in display order."""
+    """Further facts as (name, value), in display order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +84,7 @@ class ExpectedLatency:
     Raises
     ------
     InvalidArgument
-        If shapes differ, or a value is negative, not finite, or no probability.
+        If shapes differ, a value is negative or not finite, or a probability exceeds 1.
 
     Notes
     -----
@@ -92,15 +92,15 @@ class ExpectedLatency:
     """
 
     lookup_ms: FloatArray
-    """(K + 1,) float64: f(k): time that every request spends in a cache of k objects. f(0) is normally 0: an
-    empty cache is not asked."""
+    """(K + 1,) float64: f(k), time that every request spends in a cache of k objects [ms]. f(0) is normally
+    0, because an empty cache is skipped."""
     recall: FloatArray
-    """(K + 1,) float64: Probability that an object in a cache of k objects is recognised."""
+    """(K + 1,) float64: probability that an object in a cache of k objects is recognised."""
     cached_probability: FloatArray
-    """(K + 1,) float64: P_cached(k): probability that a request is for one of the k objects; 0 at k = 0, not
+    """(K + 1,) float64: P_cached(k), probability that a request is for one of the k objects. 0 at k = 0, not
     decreasing."""
     miss_ms: float
-    """L_miss: whole round trip to the next tier."""
+    """L_miss: round trip to the next tier [ms]."""
 
     def __post_init__(self) -> None:
         shape = self.lookup_ms.shape
@@ -110,7 +110,7 @@ class ExpectedLatency:
             array = getattr(self, name)
             if array.shape != shape:
                 raise InvalidArgument(f"{name} must have shape {shape}, got {array.shape}")
-            # Sums of probabilities may pass 1 by rounding.
+            # Rounding can raise sums of probabilities slightly above 1.
             if not (array.min() >= 0 and array.max() <= 1 + 1e-9):
                 raise InvalidArgument(f"{name} must be in [0, 1]")
         if not (self.lookup_ms.min() >= 0 and self.lookup_ms.max() < np.inf):
@@ -124,7 +124,7 @@ class ExpectedLatency:
         return latency
 
     def terms(self, k: int, latency_ms: FloatArray, features: int = 0) -> LatencyTerms:
-        """The terms at one size; ``latency_ms`` is what `evaluate` returned."""
+        """The terms at size ``k``; ``latency_ms`` is the result of `evaluate`."""
         return LatencyTerms(
             k,
             float(self.lookup_ms[k]),

@@ -1,13 +1,13 @@
-"""What is asked for next: the Markov model that an edge learns from its devices (dissertation, section 4.3).
+"""Prediction of the next object: the Markov model that an edge learns from its devices (dissertation, 4.3).
 
 P(next | history) = (N + alpha) / (sum of N + sum of alpha), the MAP estimate of section 4.3.1.2, with sparse
-counts N shared by all devices. What differs from the paper is where the prior alpha points: one transition
-per object drowns the twenty transitions of a real row in a catalogue of 500. Here the prior has a mass of a
-few transitions per history, divided as the model of the next lower order predicts, down to the popularity
-of the objects and to the uniform distribution. Histories without counts need no rule of their own then.
-``backoff=False`` with a uniform prior is the textbook's model.
+counts N that all devices share. The prior alpha differs from the paper. There, it adds one transition per
+object, which in a catalogue of 500 outweighs the twenty real transitions of a row. Here, the prior has the
+mass of a few transitions per history, distributed as the model of the next lower order predicts, down to the
+popularity of the objects and the uniform distribution. So histories without counts need no special case.
+``backoff=False`` with a uniform prior is the textbook model.
 
-Time is the edge's: what the clocks of devices say plays no role.
+All times are from the edge's clock; clocks of devices are not used.
 """
 
 from __future__ import annotations
@@ -36,29 +36,31 @@ _PREDICTIONS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class MarkovSettings:
-    """How a Markov model learns.
+    """Settings of a Markov model.
 
     Raises
     ------
     InvalidArgument
-        If the order is not 0 to 3, or another number is not positive.
+        If the order is not 0 to 3, or another value is not positive.
     """
 
     order: int = 1
-    """Length of the history that predicts, 0 to 3; 1 in the dissertation, 0 is popularity alone."""
+    """Length of the history used for predictions, 0 to 3; 1 in the dissertation, 0 is popularity alone."""
     prior: float = 5.0
-    """Sum of alpha of one history, in transitions. 5 predicts generated and real visitors best."""
+    """Sum of alpha per history, in transitions. 5 gives the best predictions for generated and real
+    visitors."""
     backoff: bool = True
-    """Whether the prior points to what the next lower order predicts; else it is uniform, and histories
-    without counts predict nothing."""
+    """Whether the prior follows the prediction of the next lower order; otherwise it is uniform, and
+    histories without counts give no prediction."""
     half_life_s: float = math.inf
-    """Seconds in which a count loses half of its weight; ``inf`` never forgets, as in the dissertation."""
+    """Half-life of a count [s]; ``inf``, as in the dissertation, disables decay."""
     devices_max: int = 10_000
-    """Devices whose history is remembered."""
+    """Maximum number of devices with a stored history."""
     rows_max: int = 100_000
-    """Histories with counts; of more, the one unused for longest is forgotten. Matters from order 2 on."""
+    """Maximum number of histories with counts; the least recently used is deleted. Relevant for order 2 and
+    above."""
     pause_s: float = math.inf
-    """A device that was silent for so long begins a new history."""
+    """Silence after which a device starts a new history [s]."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.order <= LARGEST_ORDER:
@@ -73,24 +75,24 @@ class MarkovSettings:
 
 @dataclass(frozen=True, slots=True)
 class TransitionCount:
-    """One count of a Markov model, as it is stored."""
+    """One count of a Markov model, in the form in which it is stored."""
 
     history: tuple[str, ...]
-    """What came before, the latest last; empty for the popularity of the object."""
+    """Preceding objects, the latest last; empty for the popularity of the object."""
     object_id: str
-    """What followed."""
+    """The object that followed."""
     count: float
-    """How often, with decay as of when it was stored. As a change, 0 means that it was forgotten."""
+    """Count with decay up to the time of storing. In a change, 0 means that the count was deleted."""
     age_s: float = 0.0
-    """Seconds since it was stored, for `MarkovModel.restore`."""
+    """Time since storing [s], for `MarkovModel.restore`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkovChanges:
-    """What a store has to write, in this order."""
+    """Changes that a store must write, in this order."""
 
     removed_objects: tuple[str, ...] = ()
-    """Delete every count with one of these in its history or after it."""
+    """Delete every count that has one of these objects in its history or as its next object."""
     counts: tuple[TransitionCount, ...] = ()
     """Replace these counts; delete those that are 0."""
 
@@ -107,12 +109,12 @@ class MarkovModel:
         The catalogue.
     settings : MarkovSettings, optional
     journal : bool
-        Whether to note changes for `changes`; without a reader of them the notes would only grow.
+        Whether to record changes for `changes`. Without a reader, the record would grow without limit.
 
     Notes
     -----
     Source: Cachier dissertation, section 4.3.1. Not thread-safe. Memory is bounded by the settings, and for
-    order 1 by the pairs of objects that ever followed each other.
+    order 1 by the number of different pairs of consecutive objects.
     """
 
     def __init__(
@@ -129,11 +131,11 @@ class MarkovModel:
         self._journal = journal
         self._removed: dict[str, None] = {}
         self._predicted: dict[tuple[tuple[int, ...], int | None], NextObjects] = {}
-        """Until a count changes; where counts fade, never."""
+        """Cached predictions, valid until a count changes; not used if counts decay."""
         self._objects = ObjectSlots()
         self._counts = TransitionCounts(self._settings.half_life_s, self._settings.rows_max, journal=journal)
         self.staying = 0.0
-        """Share of the observations that are of what the device looked at already; a rolling mean."""
+        """Share of observations in which the device still viewed the same object; a rolling mean."""
         self.set_objects(object_ids)
 
     def __contains__(self, object_id: object) -> bool:
@@ -141,20 +143,20 @@ class MarkovModel:
 
     @property
     def devices(self) -> int:
-        """Devices whose history is remembered."""
+        """Number of devices with a stored history."""
         return len(self._histories)
 
     @property
     def transitions(self) -> int:
-        """Different transitions with a count, over all orders."""
+        """Number of different transitions with a count, over all orders."""
         return len(self._counts)
 
     # Learning
 
     def observe(self, device_id: str, object_id: str, now_s: float) -> bool:
-        """A device was shown to look at an object; False if the catalogue has no such object.
+        """Record that a device views an object; returns False if the catalogue has no such object.
 
-        The same object again is no transition: it only keeps the history alive.
+        Repeating the same object is not a transition; it only renews the time of the history.
         """
         slot = self._objects.by_id.get(object_id)
         if slot is None:
@@ -163,7 +165,7 @@ class MarkovModel:
         if last is not None:
             self.staying += _STAYING_WEIGHT * ((last == slot) - self.staying)
         if history[-1:] != (slot,):
-            # First the weight of now: reading it may rescale the counts.
+            # Before adding: computing the current weight may rescale the counts.
             weight = self._counts.weight_at(now_s)
             for length in range(min(self._settings.order, len(history)) + 1):
                 transition = (history[len(history) - length :], slot)
@@ -172,7 +174,7 @@ class MarkovModel:
         return True
 
     def set_objects(self, object_ids: Iterable[str]) -> None:
-        """Take over a changed catalogue: transitions from and to objects that left are forgotten."""
+        """Apply a changed catalogue: transitions from and to removed objects are deleted."""
         wanted = dict.fromkeys(object_ids)
         self._predicted.clear()
         left = [object_id for object_id in self._objects.by_id if object_id not in wanted]
@@ -188,25 +190,26 @@ class MarkovModel:
     # Predicting
 
     def histories(self, now_s: float, within_s: float, most: int) -> list[tuple[str, ...]]:
-        """The last objects, the latest last, of each device that is present.
+        """The last objects of each present device, the latest last.
 
-        Those are, of the ``most`` devices that were heard of last, the ones of the last ``within_s`` seconds.
+        A device is present if its last observation is at most ``within_s`` old. Only the ``most`` devices
+        with the latest observations are considered.
         """
         present = self._histories.present(now_s, within_s, most)
         return [self._objects.names(self._histories.of(device_id, now_s)) for device_id in present]
 
     def next_objects(self, history: str | Sequence[str], now_s: float, top: int | None = None) -> NextObjects:
-        """The PDF over what comes after a history (section 4.3.1.3).
+        """The PDF of the next object after a history (section 4.3.1.3).
 
         Parameters
         ----------
         history : str or sequence of str
-            The object that a device looks at, or its last objects, the latest last. What came before an
-            object that the catalogue does not have is left out.
+            The object that a device views, or its last objects, the latest last. Objects before an unknown
+            one are ignored.
         now_s : float
             The edge's time.
         top : int, optional
-            At most so many objects; without it all that were ever asked for.
+            Maximum number of objects; by default all objects with counts.
         """
         past: tuple[int, ...] = ()
         for name in (history,) if isinstance(history, str) else history:
@@ -215,7 +218,7 @@ class MarkovModel:
         return self._following(past, now_s, top)
 
     def next_for_device(self, device_id: str, now_s: float, top: int | None = None) -> NextObjects:
-        """The PDF after what this device saw last; for an unknown device what is popular."""
+        """The PDF after the device's last objects; by popularity for an unknown device."""
         return self._following(self._histories.of(device_id, now_s), now_s, top)
 
     def _following(self, past: tuple[int, ...], now_s: float, top: int | None) -> NextObjects:
@@ -225,7 +228,7 @@ class MarkovModel:
         probabilities, listed = self._distribution(past, now_s)
         slots = np.flatnonzero(listed)
         if top is not None and 0 < top < len(slots):
-            # Everything as probable as the last one stays, so that the stable sort decides between equals.
+            # Keep all that are as probable as the last one, so that the stable sort resolves ties.
             least = np.partition(probabilities[slots], len(slots) - top)[len(slots) - top]
             slots = slots[probabilities[slots] >= least]
         slots = slots[np.argsort(-probabilities[slots], kind="stable")][:top]
@@ -237,11 +240,11 @@ class MarkovModel:
     def _distribution(
         self, past: tuple[int, ...], now_s: float
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """P(next) of every slot, and which slots have counts behind them."""
+        """P(next) of every slot, and a mask of the slots with counts; both (S,)."""
         prior = self._settings.prior * self._counts.weight_at(now_s)
         support = self._objects.present.copy()
         if past:
-            support[past[-1]] = False  # the next object is another one
+            support[past[-1]] = False  # the next object differs from the current one
         probabilities = support / max(1, int(support.sum()))
         listed = np.zeros(len(support), dtype=np.bool_)
         longest = min(self._settings.order, len(past))
@@ -260,12 +263,13 @@ class MarkovModel:
             listed[slots] = True
         return probabilities, listed
 
-    # Keeping
+    # Storing
 
     def restore(self, counts: Iterable[TransitionCount], now_s: float) -> int:
-        """Add stored counts to what is known, each decayed by its age; returns how many were taken over.
+        """Add stored counts to the model, decayed by their age; returns the number of counts added.
 
-        Those of objects that left the catalogue, of a higher order, or decayed to nothing are left out.
+        Counts of objects not in the catalogue, of a higher order, or with negligible decayed values are
+        skipped.
 
         Raises
         ------
@@ -287,9 +291,9 @@ class MarkovModel:
         return taken
 
     def changes(self, now_s: float) -> MarkovChanges:
-        """What changed since the last call, for a store to write; nothing without a journal.
+        """Changes since the last call, for a store to write; empty without a journal.
 
-        If writing fails, hand them to `redo`, and they come again.
+        If writing fails, pass the changes to `redo`; the next call then includes them.
         """
         weight_now = self._counts.weight_at(now_s)
         touched, removed = self._counts.drain(), tuple(self._removed)
@@ -298,7 +302,7 @@ class MarkovModel:
         return MarkovChanges(removed, tuple(map(self._stored, touched, counts)))
 
     def redo(self, changes: MarkovChanges) -> None:
-        """These changes could not be written."""
+        """Record changes again because they could not be written."""
         self._removed.update(dict.fromkeys(changes.removed_objects))
         for change in changes.counts:
             slots = self._objects.of((*change.history, change.object_id))

@@ -1,6 +1,6 @@
-"""What a device may see next: the PDF that an edge sends to its devices (dissertation, section 4.3.1.3).
+"""The PDF of a device's next object, which an edge sends to its devices (dissertation, section 4.3.1.3).
 
-As a message, too. What comes in was written by strangers: it is checked before it is believed.
+Includes the conversion to and from messages. Received data is untrusted and validated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nearsight.common.errors import InvalidArgument, InvalidMessage
 from nearsight.protos.recognition_pb2 import NextObjectsMessage
 
 MAX_NEXT_OBJECTS = 4096
-"""Most objects that a message may list as next; edges send tens."""
+"""Maximum number of next objects in a message; edges send tens."""
 _ROUNDING = 1e-6
 
 
@@ -26,17 +26,17 @@ class NextObjects:
     Raises
     ------
     InvalidArgument
-        If lengths differ, or the probabilities rise, are negative or sum to more than 1: what a peer sent
-        is checked here.
+        If lengths differ, an object occurs twice, or the probabilities increase, are negative or do not sum
+        to 1 with ``remaining``. This also validates data from peers.
     """
 
     object_ids: tuple[str, ...]
-    """Different objects, length M."""
+    """Distinct ids, length M."""
     probabilities: NDArray[np.float64]
-    """(M,) float64: P(next), falling."""
+    """(M,) float64: P(next), not increasing."""
     remaining: float
-    """Probability of everything that is not listed: objects that were cut off, and objects that nobody was
-    seen to ask for. With it the probabilities sum to 1."""
+    """Probability of all objects that are not listed, because they were cut off or never requested. With it,
+    the probabilities sum to 1."""
 
     def __post_init__(self) -> None:
         p = self.probabilities
@@ -57,18 +57,18 @@ class NextObjects:
         return len(self.object_ids)
 
     def top(self, count: int) -> NextObjects:
-        """Only the first ``count``; the rest joins what remains."""
+        """The first ``count`` objects; the probability of the others is added to ``remaining``."""
         return NextObjects.of(self.object_ids[:count], self.probabilities[:count])
 
     def without(self, object_ids: Set[str]) -> NextObjects:
-        """All objects but these, which join what remains."""
+        """All objects except these, whose probability is added to ``remaining``."""
         if object_ids.isdisjoint(self.object_ids):
             return self
         kept = [index for index, name in enumerate(self.object_ids) if name not in object_ids]
         return NextObjects.of(tuple(self.object_ids[index] for index in kept), self.probabilities[kept])
 
     def mixed(self, other: NextObjects, weight: float) -> NextObjects:
-        """This distribution with a weight in [0, 1], and another one with the rest of it."""
+        """Mixture of this distribution with ``weight`` in [0, 1] and of ``other`` with ``1 - weight``."""
         total: dict[str, float] = {}
         for part, share in ((self, weight), (other, 1.0 - weight)):
             for name, p in zip(part.object_ids, part.probabilities.tolist(), strict=True):
@@ -78,17 +78,17 @@ class NextObjects:
 
     @classmethod
     def of(cls, object_ids: tuple[str, ...], probabilities: NDArray[np.float64]) -> NextObjects:
-        """These objects; what is missing to 1 remains."""
+        """The PDF of these objects; ``remaining`` is 1 minus their sum."""
         return cls(object_ids, probabilities, max(0.0, 1.0 - float(probabilities.sum())))
 
     @classmethod
     def nothing(cls) -> NextObjects:
-        """No idea what comes next."""
+        """A PDF without any objects: no prediction."""
         return cls((), np.zeros(0), 1.0)
 
 
 def next_objects_to_proto(following: NextObjects, revision: int) -> NextObjectsMessage:
-    """The message of a PDF, as of this revision of the catalogue; the unlikely rest is cut off."""
+    """Encode a PDF for a revision of the catalogue; objects beyond `MAX_NEXT_OBJECTS` are cut off."""
     listed = following.top(MAX_NEXT_OBJECTS) if len(following.object_ids) > MAX_NEXT_OBJECTS else following
     return NextObjectsMessage(
         object_ids=listed.object_ids,
@@ -99,12 +99,12 @@ def next_objects_to_proto(following: NextObjects, revision: int) -> NextObjectsM
 
 
 def next_objects_from_proto(message: NextObjectsMessage, most: int = MAX_NEXT_OBJECTS) -> NextObjects:
-    """The PDF of a message, of its ``most`` probable objects; its revision stays with the message.
+    """Decode the PDF of a message, limited to the ``most`` most probable objects; ignores the revision.
 
     Raises
     ------
     InvalidMessage
-        If there are too many objects, one without an id, or numbers that are no distribution.
+        If there are too many objects, an id is empty, or the numbers are not a distribution.
     """
     count = len(message.object_ids)
     if count > MAX_NEXT_OBJECTS:

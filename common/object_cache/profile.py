@@ -1,16 +1,17 @@
-"""What a recognition cache of k objects costs: a profile measured offline, and its correction at run time.
+"""The cost of a recognition cache of k objects: a profile measured offline, corrected at run time.
 
 `nearsight profile` measures f(k), recall(k) and precision(k) (dissertation, section 3.3.1) and writes a
-versioned JSON file; the edge and the device read it. A profile of another version, with nonsense in it, or
-whose lookup time turns negative or falls clearly as the cache grows, is refused. The curves are made safe:
+versioned JSON file, which edge and device read. A profile is refused if it has another version or invalid
+values, or if its lookup time is not positive or clearly decreases as the cache grows. The curves are then
+made monotonic and bounded:
 
-- f(k) never falls: a small dip of the fit is flattened (running maximum);
-- beyond the largest measured size, f grows with its mean slope over the upper half of the measured sizes,
-  and recall and precision stay as they were there: a polynomial says nothing outside of its data;
+- f(k) never decreases: a small dip of the fit is flattened (running maximum);
+- beyond the largest measured size, f grows with its mean slope over the upper half of the measured sizes, and
+  recall and precision stay constant, because a polynomial is meaningless outside of its data;
 - recall and precision are limited to [0, 1];
-- f(0) = 0: an empty cache is not asked.
+- f(0) = 0: an empty cache is skipped.
 
-`LookupCorrection` follows the machine while it serves; `RollingMean` keeps the times that are measured there
+`LookupCorrection` adapts the profile to the machine at run time; `RollingMean` averages times measured there
 (section 3.5.1.1).
 """
 
@@ -30,7 +31,8 @@ from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArg
 from nearsight.common.object_cache.expected_latency import FloatArray
 
 LARGEST_RECALL = 1.05
-"""Of a cache of one object: a fitted line may start a little above what it describes; curves are cut at 1."""
+"""Maximum recall of a cache of one object. A fitted line may start slightly above the data; curves are
+limited to 1."""
 _LARGEST_DIP = 0.2
 _LONGEST_FIT = 20_000
 
@@ -45,17 +47,17 @@ Coefficients = tuple[FiniteFloat, ...]
 
 
 class VersionedFile(BaseModel):
-    """Measurements in a versioned JSON file. What is in a file is checked when it is read."""
+    """Measurements in a versioned JSON file, validated when the file is read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file_version: ClassVar[int] = 1
-    """Version of the format that is read."""
+    """Version of the format that can be read."""
     file_advice: ClassVar[str]
-    """How to get a good file."""
+    """Advice in errors: how to create a valid file."""
 
     def save(self, path: Path) -> None:
-        """Write the file, complete or not at all.
+        """Write the file atomically.
 
         Raises
         ------
@@ -74,14 +76,14 @@ class VersionedFile(BaseModel):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read and check the file.
+        """Read and validate the file.
 
         Raises
         ------
         NotFound
             If there is no such file.
         CorruptStore
-            If it is none of this kind and version, or one that cannot be true.
+            If the file cannot be read, has another kind or version, or has invalid values.
         """
         advice = cls.file_advice
         try:
@@ -110,7 +112,7 @@ def _first(error: ValidationError) -> str:
 
 
 class Measurement(BaseModel):
-    """What was measured at one cache size: means over random subsets, and their standard deviation."""
+    """Measurements at one cache size: means over random subsets, and their standard deviations."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -124,7 +126,7 @@ class Measurement(BaseModel):
 
 
 class CacheProfile(VersionedFile):
-    """How a recognition cache of k objects behaves on one machine."""
+    """Measured behaviour of a recognition cache of k objects on one machine."""
 
     file_advice = "measure a new one: nearsight profile DIR --out FILE"
 
@@ -135,19 +137,19 @@ class CacheProfile(VersionedFile):
     query_features: int = Field(ge=1)
     """Features per query."""
     largest_k: int = Field(ge=1, le=10_000_000)
-    """Largest size that was measured."""
+    """Largest cache size that was measured."""
     lookup_ms: Coefficients = Field(min_length=1, max_length=8)
     recall: Coefficients = Field(min_length=1, max_length=8)
     precision: Coefficients = Field(default=(1.0,), min_length=1, max_length=8)
-    """Polynomial in k, as the two above, constant term first."""
+    """Polynomials in k, constant term first; ``lookup_ms`` is f(k)."""
     extraction_ms: FiniteFloat = Field(default=0.0, ge=0)
-    """Time to get the features out of one image; paid only for requests that bring an image."""
+    """Time to extract the features of one image [ms]; only requests with an image need it."""
     created: str = ""
     machine: str = ""
     dataset: str = ""
-    """On what it was measured; above: when and where."""
+    """Time, machine and data set of the measurement."""
     measurements: tuple[Measurement, ...] = ()
-    """The points behind the polynomials; may be empty."""
+    """The measured points from which the polynomials were fitted; may be empty."""
 
     @model_validator(mode="after")
     def _lookup_time_makes_sense(self) -> Self:
@@ -162,7 +164,7 @@ class CacheProfile(VersionedFile):
         return self
 
     def curves(self, k_max: int) -> ProfileCurves:
-        """f, recall and precision for every k = 0 … k_max, made safe as the module says."""
+        """f, recall and precision for k = 0 … k_max, made safe as the module's docstring describes."""
         if k_max < 0:
             raise ConfigurationError(f"a cache cannot have {k_max} objects")
         sizes = np.arange(k_max + 1, dtype=np.float64)
@@ -174,7 +176,7 @@ class CacheProfile(VersionedFile):
         return ProfileCurves(lookup, _probability(self.recall, inside), _probability(self.precision, inside))
 
     def _slope_beyond(self) -> float:
-        """Mean slope of f over the upper half of the measured sizes, in ms per object; not negative."""
+        """Mean slope of f over the upper half of the measured sizes [ms per object]; not negative."""
         middle = max(1, self.largest_k // 2)
         if middle == self.largest_k:
             return max(0.0, self.lookup_ms[1]) if len(self.lookup_ms) > 1 else 0.0
@@ -192,9 +194,9 @@ class ProfileCurves:
 
 
 def default_profile(backend: str = "auto", query_features: int = 800) -> CacheProfile:
-    """Stands in until a profile is measured; a daemon that uses it says so.
+    """A profile for daemons without a measured one; they report that they use it.
 
-    The order of magnitude of the default backend on one core of a 2020s server; recall as in the
+    It has the order of magnitude of the default backend on one core of a 2020s server. Recall is as in the
     dissertation's Table 3.1.
     """
     return CacheProfile(
@@ -217,27 +219,27 @@ def _probability(coefficients: Coefficients, sizes: FloatArray) -> FloatArray:
 class LookupCorrection:
     """Exponentially weighted mean of measured / predicted lookup times; 1 before the first measurement.
 
-    The dissertation's f(k) is fitted once. A busy or slower machine, or other images, shift the real times;
-    one factor on the whole curve follows them. A single ratio counts at most 8 times the present factor, and
-    at least an eighth of it: one paused thread does not look like a slow machine.
+    The dissertation fits f(k) once. A busy or slower machine, or other images, change the actual times. One
+    factor for the whole curve adapts to them. A single ratio is limited to between an eighth of the current
+    factor and 8 times the factor, so that one paused thread does not look like a slow machine.
 
-    An empty cache has no lookups to learn from. If it was emptied because lookups were slow, the factor
-    returns to 1 step by step, until the optimizer tries a cache again. Where lookups still are slow, that
-    trial is lost and the cache is emptied once more. Two rules end this swinging:
+    An empty cache has no lookups to measure. If it was emptied because lookups were slow, the factor
+    gradually returns to 1, until the optimizer tries a filled cache again. If lookups are still slow, the
+    trial fails and the cache is emptied again. Two rules dampen this oscillation:
 
-    - each lost trial doubles the requests until the next one, so that lost trials take ever fewer of them,
-      and a machine that recovers is noticed after about as many requests as it was slow for;
-    - each lost trial widens the band of expected latencies within which an empty and a filled cache count as
-      equal: there the noise of the measurements would decide.
+    - each failed trial doubles the number of requests until the next one. So failed trials take ever fewer of
+      the requests, and the recovery of a machine is noticed after about as many requests as it was slow for;
+    - each failed trial widens the range of expected latencies within which an empty and a filled cache count
+      as equal, because there the noise of the measurements would decide.
 
-    A cache that is held for long was no lost trial: both begin anew.
+    A cache that is kept for long was not a failed trial; it resets both.
 
     Parameters
     ----------
     weight : float
-        Share of the newest ratio, in (0, 1]; 0.05 looks back over about 20 lookups.
+        Weight of the newest ratio, in (0, 1]; 0.05 averages over about 20 lookups.
     factor : float
-        What it begins with, such as where an earlier run ended.
+        Initial factor, such as the last one of an earlier run.
 
     Raises
     ------
@@ -252,27 +254,27 @@ class LookupCorrection:
             raise InvalidArgument(f"a factor must be positive and finite, got {factor}")
         self._weight = weight
         self.factor = factor
-        """What to multiply the profile's f(k) with."""
-        self._lookups = 0  # since the cache was last empty
+        """Factor by which to multiply the profile's f(k)."""
+        self._lookups = 0  # since the cache was last emptied
         self._resting = False
         self.patience = 0.0
-        """Requests in which the factor goes half of the way back to 1; 0 until a cache was emptied."""
+        """Number of requests in which the factor returns halfway to 1; 0 until the cache is first emptied."""
 
     @property
     def indifference(self) -> float:
-        """Share of the expected latency by which a filled and an empty cache must differ to differ at all."""
-        lost = self.patience * self._weight  # 1 before the first lost trial
+        """Minimum relative difference of expected latency that counts between a filled and an empty cache."""
+        lost = self.patience * self._weight  # 1 before the first failed trial
         return min(_LARGEST_INDIFFERENCE, _INDIFFERENCE * lost) if lost > 1 else 0.0
 
     @property
     def haste(self) -> float:
-        """1 before the first lost trial, and half as much after each further one."""
+        """1 before the first failed trial, halved by each further one."""
         return 1.0 / (self._weight * self.patience) if self.patience else 1.0
 
     def relax(self, requests: int = 1) -> None:
-        """Return towards 1: so many requests came since the last call, and the cache is empty.
+        """Move the factor towards 1 because the cache is empty; ``requests`` arrived since the last call.
 
-        The way is that of the logarithm: four times too slow is as far as four times too fast.
+        The factor moves on a logarithmic scale: four times too slow is as far from 1 as four times too fast.
         """
         if not self._resting:
             self._be_patient()
@@ -280,9 +282,9 @@ class LookupCorrection:
         self.factor **= 0.5 ** (requests / self.patience)
 
     def _be_patient(self) -> None:
-        """The cache was emptied: wait longer than before, unless it was held for long."""
-        # A trial is judged after about as many lookups as the mean looks back over. That is what it may cost,
-        # and so the least that is waited; at most, lost trials take 5 % of the requests.
+        """Set the new delay after the cache was emptied: longer than before, unless it was kept for long."""
+        # A trial takes about as many lookups as the mean averages over. This is its cost, and also the
+        # minimum delay. The maximum delay limits failed trials to 5 % of the requests.
         trial = 1.0 / self._weight
         if self._lookups >= _HELD * self.patience:
             self.patience = trial
@@ -291,7 +293,7 @@ class LookupCorrection:
         self._lookups = 0
 
     def observe(self, measured_ms: float, predicted_ms: float) -> None:
-        """Take one lookup into account; times that are not positive and finite are ignored."""
+        """Include one lookup in the mean; times that are not positive and finite are ignored."""
         if not (0 < measured_ms < math.inf and 0 < predicted_ms < math.inf):
             return
         ratio = measured_ms / predicted_ms
@@ -302,16 +304,16 @@ class LookupCorrection:
 
 
 class RollingMean:
-    """Mean of the last values.
+    """Mean of the last ``window`` values.
 
     Parameters
     ----------
     window : int
-        How many; 100 in the dissertation's system.
+        Number of values; 100 in the dissertation's system.
     seed : float
-        The mean before anything was measured.
+        The mean before the first measurement.
     full : bool
-        Whether the window is full of the seed at first. If not, the first value takes its place.
+        Whether the window initially consists of seed values. If not, the first value replaces the seed.
 
     Raises
     ------
@@ -325,13 +327,13 @@ class RollingMean:
                 f"a rolling mean needs a window above 0 and a seed from 0 on, got {window} and {seed}"
             )
         self.values = deque([seed] * window if full else (), maxlen=window)
-        """These."""
+        """The values in the window."""
         self._measured = 0
         self.mean = seed
-        """Of the values in the window."""
+        """Mean of the values in the window."""
 
     def observe(self, value: float) -> None:
-        """Push out the oldest value.
+        """Add a value; the oldest leaves a full window.
 
         Raises
         ------
@@ -342,18 +344,18 @@ class RollingMean:
             raise InvalidArgument(f"expected a finite value that is not negative, got {value}")
         self.values.append(value)
         self._measured += 1
-        # Summed anew: a running sum drifts, and a hundred values are summed in a microsecond.
+        # Recomputed, because a running sum drifts; adding a hundred values takes a microsecond.
         self.mean = math.fsum(self.values) / len(self.values)
 
     @property
     def assumed(self) -> str:
-        """For a person, after the mean: whether it rests on the seed; empty if it is measured alone."""
+        """Note for display after the mean, if part of it is the seed; empty if all values were measured."""
         if not self._measured:
             return " (assumed)"
         in_window = len(self.values)
         return "" if self._measured >= in_window else f" ({self._measured} of {in_window} measured)"
 
     def refill(self, value: float) -> None:
-        """Fill the window with what an earlier run measured."""
+        """Fill the window with the mean of an earlier run."""
         for _ in range(self.values.maxlen or 0):
             self.observe(value)

@@ -1,6 +1,6 @@
-"""What a Markov model counts: objects as small numbers, the last objects of each device, sparse counts.
+"""Data structures of a Markov model: object slots, the last objects of each device, and sparse counts.
 
-`markov.MarkovModel` joins the parts. Objects are *slots* here, numbers that arrays are indexed by.
+`markov.MarkovModel` combines them. A *slot* is the array index of an object.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from numpy.typing import NDArray
 from nearsight.common.errors import InvalidArgument
 
 Transition = tuple[tuple[int, ...], int]
-"""A history and what followed it, as slots; the history is empty for popularity."""
+"""A history and the object that followed it, as slots; the history is empty for popularity."""
 
 NEGLIGIBLE = 1e-6
-"""A count below this is forgotten."""
+"""Counts below this value are deleted."""
 
 _RESCALE_AT_HALF_LIVES = 64.0
 _FIRST_CAPACITY = 4
 
 
 class ObjectSlots:
-    """The objects of a changing catalogue and their slots. Slots of removed objects are used again."""
+    """Maps the objects of a changing catalogue to slots. Slots of removed objects are reused."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, int] = {}
-        """The slot of each object."""
+        """Slot of each object."""
         self.present = np.zeros(0, dtype=np.bool_)
-        """Which slots stand for an object: (S,) bool; S never shrinks."""
+        """(S,) bool: whether a slot has an object; S never decreases."""
         self._ids: list[str] = []  # empty for a free slot
         self._free: list[int] = []
 
@@ -43,11 +43,11 @@ class ObjectSlots:
         return known if len(known) == len(slots) else None
 
     def names(self, slots: Iterable[int]) -> tuple[str, ...]:
-        """Objects that these slots stand for."""
+        """Objects of these slots."""
         return tuple(map(self._ids.__getitem__, slots))
 
     def remove(self, object_ids: Sequence[str]) -> tuple[int, ...]:
-        """Objects left; returns their slots, which no longer stand for anything."""
+        """Remove objects; returns their slots, which are now free."""
         gone = tuple(self.by_id.pop(object_id) for object_id in object_ids)
         for slot in gone:
             self._ids[slot] = ""
@@ -56,10 +56,10 @@ class ObjectSlots:
         return gone
 
     def add(self, object_ids: Sequence[str]) -> None:
-        """Objects came."""
+        """Add objects, each in a free or a new slot."""
         more, old = max(0, len(object_ids) - len(self._free)), len(self._ids)
         self._ids.extend([""] * more)
-        # New slots are taken before used ones, in order: ties between objects then keep the catalogue's.
+        # New slots are used first, in order, so that ties between objects keep the catalogue's order.
         self._free.extend(range(old + more - 1, old - 1, -1))
         self.present = np.concatenate([self.present, np.zeros(more, dtype=np.bool_)])
         for object_id in object_ids:
@@ -70,16 +70,16 @@ class ObjectSlots:
 
 
 class DeviceHistories:
-    """The last few different objects of each device. With one history for all, visitors would mix.
+    """The last different objects of each device. A common history would mix the visitors.
 
     Parameters
     ----------
     length : int
-        Objects per history.
+        Maximum number of objects per history.
     devices_max : int
-        Devices that are remembered; the one silent for longest makes room.
+        Maximum number of devices; the one with the oldest observation is removed.
     pause_s : float
-        After a silence of this length the history of a device begins anew.
+        Silence after which the history of a device starts anew [s].
 
     Raises
     ------
@@ -101,22 +101,23 @@ class DeviceHistories:
         return len(self._last)
 
     def present(self, now_s: float, within_s: float, most: int) -> list[str]:
-        """Of the ``most`` devices that were heard of last those of the last ``within_s`` seconds."""
+        """Devices observed in the last ``within_s`` seconds, at most ``most``, the latest first."""
         latest = itertools.islice(reversed(self._last.items()), most)
         return [device_id for device_id, (_, heard_s) in latest if now_s - heard_s <= within_s]
 
     def of(self, device_id: str, now_s: float) -> tuple[int, ...]:
-        """The device's last objects, the latest last; empty if it is not known or was silent for long."""
+        """The device's last objects, the latest last; empty if unknown or silent for ``pause_s``."""
         history, heard_s = self._last.get(device_id, ((), now_s))
         return history if now_s - heard_s < self._pause_s else ()
 
     def saw(self, device_id: str, slot: int, now_s: float) -> tuple[tuple[int, ...], int | None]:
-        """Append an object, unless the device saw that last as well.
+        """Append an object to the history, unless it is already the last one.
 
         Returns
         -------
         (tuple of int, int or None)
-            The history from before; and what the device looked at last, however long ago.
+            The history before this observation, and the device's last object, however long ago; None if there
+            is none.
         """
         seen, heard_s = self._last.get(device_id, ((), now_s))
         before = seen if now_s - heard_s < self._pause_s else ()
@@ -128,7 +129,7 @@ class DeviceHistories:
         return before, seen[-1] if seen else None
 
     def remove(self, slots: Iterable[int]) -> None:
-        """Objects left the catalogue: histories begin anew after them."""
+        """Remove objects; each history keeps only the objects after them."""
         gone = frozenset(slots)
         for device_id, (history, heard_s) in self._last.items():
             last_gone = max((at for at, slot in enumerate(history) if slot in gone), default=-1)
@@ -137,10 +138,10 @@ class DeviceHistories:
 
 
 class TransitionRow:
-    """What followed one history, and how often: weights by slot.
+    """The objects that followed one history, with their weights.
 
-    Two small arrays instead of a dictionary: a million transitions then take tens of megabytes rather than
-    hundreds, and a row becomes probabilities without a loop.
+    Two small arrays instead of a dictionary: a million transitions take tens of megabytes instead of
+    hundreds, and probabilities are computed without a loop.
     """
 
     __slots__ = ("_size", "_slots", "_weights")
@@ -155,22 +156,22 @@ class TransitionRow:
 
     @property
     def slots(self) -> NDArray[np.int32]:
-        """Which objects followed: (len,) int32, in the order in which they first did."""
+        """(len,) int32: slots of the objects that followed, in the order of their first occurrence."""
         return self._slots[: self._size]
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """How often: (len,) float64, beside `slots`."""
+        """(len,) float64: weight of each of `slots`."""
         return self._weights[: self._size]
 
     def add(self, slot: int, weight: float) -> None:
-        """Let one more transition lead to this slot."""
+        """Add the weight of one transition to this slot."""
         found = np.flatnonzero(self.slots == slot)
         if len(found):
             self._weights[found[0]] += weight
             return
         if self._size == len(self._slots):
-            # By half: doubling wastes more than a million short rows can afford.
+            # Grow by half: doubling would waste too much memory with a million short rows.
             capacity = self._size + max(_FIRST_CAPACITY, self._size // 2)
             self._slots = np.resize(self._slots, capacity)
             self._weights = np.resize(self._weights, capacity)
@@ -179,15 +180,15 @@ class TransitionRow:
         self._size += 1
 
     def weight_of(self, slot: int) -> float:
-        """The weight of a slot; 0 if it never followed."""
+        """The weight of a slot; 0 if it has none."""
         return float(self.weights[self.slots == slot].sum())
 
     def scale(self, factor: float) -> None:
-        """Multiply all weights."""
+        """Multiply all weights by ``factor``."""
         self._weights[: self._size] *= factor
 
     def keep(self, wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """Keep only the entries that are marked, (len,) bool; returns the slots that went."""
+        """Keep only the entries marked in ``wanted``, (len,) bool; returns the slots of the others."""
         gone = self.slots[~wanted].copy()
         if len(gone):
             kept_slots, kept_weights = self.slots[wanted], self.weights[wanted]
@@ -196,16 +197,16 @@ class TransitionRow:
 
 
 class TransitionCounts:
-    """Weights of transitions, in units of one seen at an origin of time: then decay touches no count.
+    """Weights of transitions relative to one at a time origin, so that decay changes no stored weight.
 
     Parameters
     ----------
     half_life_s : float
-        Seconds in which a count loses half of its weight.
+        Half-life of a count [s].
     rows_max : int
-        Histories with counts; the one unused for longest makes room.
+        Maximum number of histories with counts; the least recently used is deleted.
     journal : bool
-        Whether to note which counts changed, for `drain`.
+        Whether to record changed counts for `drain`.
     """
 
     def __init__(self, half_life_s: float, rows_max: int, *, journal: bool) -> None:
@@ -213,17 +214,17 @@ class TransitionCounts:
         self._rows_max = rows_max
         self._origin_s = 0.0
         self.popularity = np.zeros(0)
-        """Weight of each object whatever came before it: (S,) float64."""
+        """(S,) float64: weight of each object, regardless of what preceded it."""
         self.rows: OrderedDict[tuple[int, ...], TransitionRow] = OrderedDict()
-        """What followed each history that is not empty, the one unused for longest first."""
-        # A dictionary serves as an ordered set: what is written is the same in every run.
+        """Transitions of each non-empty history, the least recently used first."""
+        # A dictionary used as an ordered set, so that the order of writing is reproducible.
         self._touched: dict[Transition, None] | None = {} if journal else None
 
     def __len__(self) -> int:
         return sum(map(len, self.rows.values()))
 
     def weight_of(self, transition: Transition) -> float:
-        """The weight of one transition."""
+        """The weight of one transition; 0 if it has none."""
         history, slot = transition
         if not history:
             return float(self.popularity[slot])
@@ -231,7 +232,7 @@ class TransitionCounts:
         return row.weight_of(slot) if row is not None else 0.0
 
     def touch(self, transitions: Iterable[Transition]) -> None:
-        """The counts of these transitions changed."""
+        """Record that the counts of these transitions changed."""
         if self._touched is not None:
             self._touched.update(dict.fromkeys(transitions))
 
@@ -243,12 +244,12 @@ class TransitionCounts:
         return touched
 
     def resize(self, slots: int) -> None:
-        """Make room for slots below this number."""
+        """Extend the arrays to ``slots`` entries."""
         more = max(0, slots - len(self.popularity))
         self.popularity = np.concatenate([self.popularity, np.zeros(more)])
 
     def add(self, transition: Transition, weight: float, *, stored: bool = False) -> None:
-        """Count a transition; notes that, unless it is ``stored`` already, and what was forgotten for it."""
+        """Count a transition; records changed and deleted counts, but not a count that is ``stored`` already."""
         history, slot = transition
         if self._touched is not None and not stored:
             self._touched[transition] = None
@@ -266,7 +267,7 @@ class TransitionCounts:
         row.add(slot, weight)
 
     def remove(self, gone: Sequence[int], present: NDArray[np.bool_]) -> None:
-        """Slots stand for nothing any more; ``present``, (S,) bool, tells which still do."""
+        """Delete all counts of the slots ``gone``; ``present``, (S,) bool, marks the slots still in use."""
         self.popularity[list(gone)] = 0.0
         left = frozenset(gone)
         if self._touched:
@@ -282,10 +283,10 @@ class TransitionCounts:
         self._drop_empty_rows()
 
     def weight_at(self, now_s: float) -> float:
-        """Weight of a transition seen now.
+        """Weight of a transition observed now.
 
-        Every 64 half-lives the counts are brought to a new origin, and those that decayed to nothing are
-        forgotten: the weight of now must stay finite.
+        After 64 half-lives the counts are rescaled to a new origin, and negligible ones are deleted, so that
+        the current weight stays finite.
         """
         if math.isinf(self._half_life_s):
             return 1.0
