@@ -1,4 +1,4 @@
-"""What a tier answers, the same for every grain of caching, and what the tier that asked learns from it."""
+"""Answers of a tier, the same for every grain of caching, and what the asking tier learns from them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ from nearsight.common.rpc.envelope import Hop
 from nearsight.protos.recognition_pb2 import RecognizeResponse
 
 OBJECT = "object"
-"""The grain of the object cache, and of a whole catalogue: models of single objects."""
+"""The grain of the object cache and of a whole catalogue: models of single objects."""
 RESULT = "result"
-"""The grain of the result cache: an answer to an earlier photo that was nearly the same."""
+"""The grain of the result cache: the answer to an earlier, nearly identical photo."""
 NETWORK = "network"
-"""The grain of a whole network, which names one of its classes."""
+"""The grain of a whole network: the label of a class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was found in a photo, and by whom."""
+    """The result of recognising a photo, with its origin and costs."""
 
     found: RecognizedObject | None
-    """Label, id, version, confidence, metadata, and corners where there are any; None: unknown."""
+    """Label, id, version, confidence, metadata, and corners if available; None: unknown."""
     answered_by: str
-    """The tier whose recognition this is: "device", "edge" or "cloud"."""
+    """Tier that recognised the object: "device", "edge" or "cloud"."""
     grain: str = OBJECT
-    """What it was found in: "object" for models of objects, "result" for the answer to an earlier photo,
-    "network" for a network that classifies."""
+    """Grain of the cache that answered: `OBJECT`, `RESULT` or `NETWORK`."""
     hops: tuple[Hop, ...] = ()
-    """What each tier spent, the answering tier first."""
+    """Time and bytes that each tier spent, the answering tier first."""
     sent_bytes: int = 0
     received_bytes: int = 0
-    """Between the tier that asked and the next one."""
+    """Bytes sent to and received from the next tier."""
 
     def after(self, first: Answer) -> Answer:
-        """The answer to a second message, with the bytes of both."""
+        """This answer as the one to a second message, with the bytes of both messages."""
         return replace(
             self,
             sent_bytes=first.sent_bytes + self.sent_bytes,
@@ -46,12 +45,12 @@ class Answer:
 
 
 def answer_of(reply: Reply, tier: str, sent_bytes: int) -> tuple[Answer, RecognizeResponse]:
-    """What a tier answered, and its message.
+    """Decode the response of a tier; returns the answer and the message.
 
     Raises
     ------
     InternalError
-        If it makes no sense. That is not the caller's fault: another tier may answer properly.
+        If the response is not valid. This is not a fault of the caller, so another tier may be asked.
     """
     message = reply.message
     if not isinstance(message, RecognizeResponse):
@@ -68,16 +67,16 @@ def answer_of(reply: Reply, tier: str, sent_bytes: int) -> tuple[Answer, Recogni
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One tier that was asked for one request.
+    """One tier that was asked in a request.
 
     Attributes
     ----------
     tier : str
         Name of the tier: "edge" or "cloud".
     outcome : StatusCode
-        OK, or what went wrong there.
+        OK, or the error of the tier.
     elapsed_ms : float
-        From the question to the answer or failure.
+        From sending the question to the answer or failure.
     """
 
     tier: str
@@ -87,19 +86,19 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What an answer of the next tier says beyond its content."""
+    """Measurements that an answer of the next tier provides, in addition to its content."""
 
     tier: str
-    """Who was asked."""
+    """The tier that was asked."""
     unknown: bool
-    """The features of the photo were unknown, even if the image after them was not."""
+    """Whether the features of the photo were unknown, even if the image sent afterwards was recognised."""
     round_trip_ms: float
-    """From the last message to its answer."""
+    """From the last message to its answer [ms]."""
     first_ms: float
-    """From the decision to ask to the first answer; making the form that is sent is part of it."""
+    """From the decision to ask to the first answer, including the time to make the form that is sent [ms]."""
     waited_ms: float
-    """From the question to the last answer."""
+    """From the question to the last answer [ms]."""
     complete: bool
-    """False if a second message was sent and had no answer."""
+    """False if a second message was sent but not answered."""
     hop: Hop
-    """What the tier that was asked says that it spent, in the last answer."""
+    """Time and bytes reported by the asked tier in the last answer."""

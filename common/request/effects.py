@@ -1,4 +1,4 @@
-"""What a request flow gets and orders: queries and stages; effects, which drivers carry out.
+"""Interfaces of a request flow: queries and stages, and the effects that drivers carry out.
 
 The flow itself is in `flow`.
 """
@@ -17,42 +17,42 @@ from nearsight.common.request.forms import Payload
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """Effect: extract so many features from the image; the event is `RequestFlow.made`."""
+    """Effect: extract this number of features from the image; the next event is `RequestFlow.made`."""
 
     features: int
 
 
 @dataclass(frozen=True, slots=True)
 class Encode:
-    """Effect: make an image file that can be sent; the event is `RequestFlow.made`."""
+    """Effect: encode the image as a file for sending; the next event is `RequestFlow.made`."""
 
 
 Work = Extract | Encode
 
 
 class Query(Protocol):
-    """A photo on its way through one tier. Its driver brings it into the forms that the flow asks for."""
+    """A photo during its request. Its driver converts it to the forms that the flow needs."""
 
     @property
     def has_image(self) -> bool:
-        """Whether there is an image, not only features that somebody else extracted."""
+        """Whether an image is available, in addition to features extracted elsewhere."""
 
     @property
     def asked_again(self) -> bool:
-        """Whether its features were unknown to this tier and those behind it a moment ago."""
+        """Whether this tier and those behind it recently answered that its features are unknown."""
 
     @property
     def one_look(self) -> bool:
-        """Whether more photos of the same follow: no tier need look again at what is unknown at first."""
+        """Whether further photos of the same scene follow, so that an unknown photo needs no second look."""
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
-        """The forms in which it could be sent; features that are not there yet have the given size."""
+        """The possible forms of the photo; features not yet extracted have the size ``features_bytes``."""
 
     def missing(self, form: str) -> Work | None:
-        """What must be done before it can be sent in this form; None if nothing."""
+        """Work needed before the photo can be sent in this form; None if it is ready."""
 
     def missing_features(self, count: int) -> Work | None:
-        """What must be done before a stage can look at so many features; None if nothing."""
+        """Work needed before a stage can look at ``count`` features; None if they are ready."""
 
 
 Q = TypeVar("Q", bound=Query)
@@ -60,60 +60,60 @@ Q_contra = TypeVar("Q_contra", bound=Query, contravariant=True)
 
 
 class Stage(Protocol[Q_contra]):
-    """Something in a tier that may answer a query, such as its object cache."""
+    """A part of a tier that may answer a query, such as its object cache."""
 
     grain: str
-    """What it caches."""
+    """The grain of its answers."""
 
     def features_wanted(self, query: Q_contra) -> int | None:
-        """Features that a look needs, 0 if none; None if it must not look at this query now."""
+        """Number of features needed for a look, 0 if none; None if the stage must skip this query."""
 
     def look(self, query: Q_contra) -> RecognizedObject | None:
-        """What the photo shows; notes its own hit. May take long: drivers call it where that is allowed."""
+        """Recognise the object in the photo, and record own hits. Drivers allow this to take long."""
 
     def learn(self, query: Q_contra, answer: Answer, lesson: Lesson | None) -> None:
-        """An answer came from elsewhere: from the next tier, or (no lesson) from a stage behind this one."""
+        """Learn from an answer of the next tier or, without a lesson, of a stage behind this one."""
 
 
 class Standby(Stage[Q_contra], Protocol[Q_contra]):
-    """A stage that looks only while no tier answers."""
+    """A stage that looks only if no tier answers."""
 
     @property
     def complete(self) -> bool:
-        """Whether it has all that the tiers have: then its unknown is an answer."""
+        """Whether it holds everything that the tiers have, so that its "unknown" is final."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look(Generic[Q]):
-    """Effect: let this stage look at the query; the event is `RequestFlow.looked`."""
+    """Effect: let this stage look at the query; the next event is `RequestFlow.looked`."""
 
     stage: Stage[Q]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Effect: put the question to this tier; ``attempt`` comes back with its answer or failure."""
+    """Effect: send the query to this tier; its answer or failure must be reported with ``attempt``."""
 
     tier: str
     form: str
-    """Whom, and in which form."""
+    """Name of the tier, and form in which to send the query."""
     timeout_s: float
-    """The longest to wait."""
+    """Timeout [s]."""
     attempt: int
-    """Number of the question, from 0."""
+    """Number of the attempt, from 0."""
     again: bool = False
-    """The tier has just said that the features are unknown."""
+    """Whether this tier just answered that the features are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish(Generic[Q]):
-    """Effect: this is the outcome, the only one."""
+    """Effect: the only outcome of the request."""
 
     outcome: Answer | NearsightError
     lesson: Lesson | None = None
-    """Of an answer of another tier."""
+    """The lesson, if another tier answered."""
     learners: tuple[Stage[Q], ...] = ()
-    """Those that should learn it: all stages of the tier that did not find the answer themselves."""
+    """Stages that should learn the answer: all stages of the tier except the one that found it."""
 
 
 Effect = Extract | Encode | Look[Q] | Ask | Finish[Q]

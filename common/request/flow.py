@@ -1,37 +1,37 @@
-"""The flow of one request on one tier: events and times in, the next effect out.
+"""The flow of one request on one tier: events with times in, the next effect out.
 
 ::
 
-    WAITING --a worker takes it up--> LOOKING --found------------------------------> DONE
-                                        |  no stage knows it
-                                        v
-        MAKING the form that is sent <--+--> ASKING --answer-----------------------> DONE
-                          ^                  |  |  ^
-                          |                  |  +--+ failure, another tier is left
-                          +------------------+ its features are unknown: the image follows
-                       bad image, cancelled, deadline, closed ... at any moment ---> DONE
+    WAITING --a worker starts--> LOOKING --found------------------------------> DONE
+                                   |  unknown to every stage
+                                   v
+       MAKING the form to send <--+--> ASKING --answer-----------------------> DONE
+                         ^             |  |  ^
+                         |             |  +--+ failure, and another tier is left
+                         +-------------+ features unknown: the image follows
+                       bad image, cancelled, deadline, closed ... in any phase --> DONE
 
-There is no socket, thread or clock in here. Three drivers carry out the effects: the SDK (threads and
+This module has no sockets, threads or clocks. Three drivers carry out the effects: the SDK (threads and
 sockets), the edge daemon (the workers of its server), and the twin (virtual time). A driver serialises the
-events of a request; what comes after DONE changes nothing, which is what makes "exactly one outcome" hold
-under every order of events.
+events of a request. Events after DONE have no effect, so every request has exactly one outcome for any order
+of events.
 
-A tier that answers last (the cloud) looks a second time at an image that it does not recognise at once, and
-features do not allow that. So features that are unknown are followed by the image. This second trip is part
-of the price of features (`forms.py`), and it happens here and nowhere else. Where one look is enough, as
-more photos of the same follow, the answer to features stands.
+The last tier (the cloud) takes a second look at an image that it does not recognise at once. It cannot do so
+with features. So if features are unknown, the image follows. This second trip is part of the cost of features
+(`forms.py`) and is implemented only here. If one look is enough, because further photos of the same scene
+follow, the answer to the features is final.
 
-Which failures pass to the next tier: all but INVALID_ARGUMENT, because the next tier would refuse the same
-image. A wrong key or an unknown catalogue passes as well: keys and catalogues are set per tier, and a visitor
-should not go without an answer because of a mistake in the set-up of the edge. The log names it, and if no
-tier answers, this is the error that the application gets, since only a person can repair it.
+All failures except INVALID_ARGUMENT pass the request to the next tier; the next tier would refuse the same
+image. A wrong key or an unknown catalogue passes as well: keys and catalogues are configured per tier, and a
+mistake in the configuration of the edge should not leave the user without an answer. The error is logged. If
+no tier answers, the application receives this error, because only a person can correct it.
 
-A tier may have a standby, a stage that looks where its next tier fails. While one is there, that tier does
-not get all of the time that is left, and is not asked while it cools down. An error of the caller (there is
-no such catalogue) is the answer of a tier that lives: no standby looks then.
+A tier may have a standby, a stage that looks if the next tier fails. With a standby, the next tier gets only
+a part of the remaining time, and is not asked while it cools down. After an error of the caller (such as an
+unknown catalogue) the standby does not look, because the tier did answer.
 
-A refusal because of overload says which tier refused. An edge passes on that of its cloud; the device then
-does not ask the cloud again, which would double the load of an overloaded cloud.
+An overload error names the tier that refused. An edge passes on the error of its cloud; the device then does
+not ask the cloud again, because that would double the load of an overloaded cloud.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ from nearsight.common.rpc.envelope import Hop
 
 NO_TIER_ADVICE = "check that the edge or the cloud runs at the configured address"
 SMALLEST_TRY_S = 0.01
-"""With less time left than this no further tier is asked."""
+"""Minimum remaining time for asking a further tier [s]."""
 LEAST_REPETITION_S = 0.1
-"""With less time left, an answer to features stands, even if it is "unknown"."""
+"""Minimum remaining time for sending the image after unknown features [s]."""
 
 
 class Phase(Enum):
-    """Where a request is."""
+    """Phase of a request."""
 
     WAITING = auto()
     LOOKING = auto()
@@ -76,7 +76,7 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class _Question:
-    """What the next tier is asked at the moment."""
+    """The current question to a next tier."""
 
     choice: Choice
     form: str
@@ -94,15 +94,15 @@ class RequestFlow(Generic[Q]):
     Parameters
     ----------
     stages : sequence of Stage
-        In the order in which they may look.
+        Stages in the order in which they look.
     tiers : NextTiers
-        Who may be asked; shared by all requests.
+        Tiers that can be asked; shared by all requests.
     tier : str
         Name of this tier, for answers of its stages.
     started_at_s, deadline_s : float
-        When the request came, and when the outcome must be known, on the driver's clock.
+        Arrival of the request, and deadline of its outcome, on the driver's clock.
     standby : Standby, optional
-        Looks where no tier answers.
+        Looks if no tier answers.
     """
 
     def __init__(
@@ -126,19 +126,19 @@ class RequestFlow(Generic[Q]):
         self._left = list(tiers.names)
         self._question: _Question | None = None
         self.attempts: list[Attempt] = []
-        """The tiers that were asked so far and have ended."""
+        """Completed questions to tiers, in order."""
         self._errors: list[NearsightError] = []
         self.last_error: NearsightError | None = None
-        """How the last tier that failed did."""
+        """Error of the last tier that failed."""
         self._begun_s = self._working_since_s = started_at_s
         self._computed_ms = self._asked_ms = 0.0
         self.started_at_s = started_at_s
         self.deadline_s = deadline_s
         self.phase = Phase.WAITING
-        """Where it is."""
+        """Current phase."""
 
     def own_hop(self, answer: Answer) -> Hop:
-        """What this tier spent."""
+        """Time and bytes spent by this tier."""
         return Hop(
             tier=self._tier,
             queue_ms=(self._begun_s - self.started_at_s) * 1000,
@@ -151,7 +151,7 @@ class RequestFlow(Generic[Q]):
     # Events
 
     def begin(self, query: Q, begun_s: float, now_s: float) -> Effect[Q] | None:
-        """A worker took up the photo at ``begun_s``: what passed until then was waiting."""
+        """A worker started the request at ``begun_s``; the time before was spent in the queue."""
         if self.phase is not Phase.WAITING:
             return None
         self._query = query
@@ -160,25 +160,25 @@ class RequestFlow(Generic[Q]):
         return self._look_next(now_s)
 
     def made(self, now_s: float) -> Effect[Q] | None:
-        """Features were extracted, or the image was encoded."""
+        """The features were extracted, or the image was encoded."""
         work, self._work = self._work, None
         if work is None or self.phase is Phase.DONE:
             return None
         return Look(self._looking) if self._looking is not None else self._ask(now_s)
 
     def not_made(self, error: NearsightError, now_s: float) -> Effect[Q] | None:
-        """The photo could not be read, its features not extracted, or no image be encoded."""
+        """Reading the photo, extracting its features or encoding the image failed."""
         question = self._question
         if question is not None and question.first is not None:
             return self._answered(question, question.first, now_s, complete=False)
         return self._end(error)
 
     def looked(self, stage: Stage[Q], found: RecognizedObject | None, now_s: float) -> Effect[Q] | None:
-        """A stage looked at the query; None if it knows nothing of it."""
+        """A stage looked at the query; ``found`` is None if it does not know the object."""
         if self.phase is not Phase.LOOKING or stage is not self._looking:
             return None
         self._looking = None
-        # The next tier has the same network. Where no tier comes next, the last stage knows everything.
+        # The next tier has the same network. Without a next tier, the last stage holds the whole catalogue.
         final = stage.grain == NETWORK or not (self._to_look or self._tiers.names)
         if stage is self._standby and self._standby is not None:
             final = self._standby.complete
@@ -189,7 +189,7 @@ class RequestFlow(Generic[Q]):
         return self._finish(Answer(found, self._tier, stage.grain), learners=learners)
 
     def replied(self, attempt: int, answer: Answer, now_s: float) -> Effect[Q] | None:
-        """A tier answered, be it with an object or with unknown."""
+        """A tier answered with an object or with "unknown"."""
         question = self._question
         if self.phase is not Phase.ASKING or question is None or attempt != len(self.attempts):
             return None
@@ -199,7 +199,7 @@ class RequestFlow(Generic[Q]):
             question.first_ms = (now_s - question.chosen_s) * 1e3
             left_s = question.asked_s + question.timeout_s - now_s
             unknown = question.form == FEATURES and answer.found is None and self._query.has_image
-            stands = self._query.one_look and answer.grain != NETWORK  # which looks at no features
+            stands = self._query.one_look and answer.grain != NETWORK  # networks do not use features
             if unknown and not stands and left_s >= LEAST_REPETITION_S:
                 question.first, question.form = answer, IMAGE
                 return self._make_or_ask(question, now_s)
@@ -208,25 +208,25 @@ class RequestFlow(Generic[Q]):
         return self._answered(question, answer, now_s, complete=True)
 
     def failed(self, attempt: int, error: NearsightError, now_s: float) -> Effect[Q] | None:
-        """A tier failed; the next one is asked unless no tier could do better."""
+        """A tier failed; ask the next one, unless no tier could answer."""
         question = self._question
         if self.phase is not Phase.ASKING or question is None or attempt != len(self.attempts):
             return None
-        if question.first is not None:  # at least its features were looked at
+        if question.first is not None:  # the answer to the features is available
             return self._answered(question, question.first, now_s, complete=False)
         self._blame(question, error, now_s)
         if isinstance(error, InvalidArgument):
             return self._finish(error)
         if isinstance(error, Overloaded) and error.tier in self._left:
-            self._left.remove(error.tier)  # it has refused the question already
+            self._left.remove(error.tier)  # it has already refused the question
         return self._ask_next(now_s)
 
     def end(self, error: NearsightError) -> Effect[Q] | None:
-        """End without an answer: cancelled, closed."""
+        """End the request without an answer, because it was cancelled or closed."""
         return self._end(error)
 
     def expired(self, now_s: float) -> Effect[Q] | None:
-        """The deadline passed. The tier being asked is blamed if it had a fair time."""
+        """The deadline passed. The failure counts against the tier being asked if it had a fair time."""
         if self.phase is Phase.DONE:
             return None
         question = self._question
@@ -246,7 +246,7 @@ class RequestFlow(Generic[Q]):
     # Decisions
 
     def _look_next(self, now_s: float) -> Effect[Q]:
-        """Let the next stage look that may, or ask a tier."""
+        """Let the next eligible stage look, or ask a tier."""
         while self._to_look:
             stage = self._to_look.pop(0)
             wanted = stage.features_wanted(self._query)
@@ -257,7 +257,7 @@ class RequestFlow(Generic[Q]):
         return self._ask_next(now_s)
 
     def _ask_next(self, now_s: float) -> Effect[Q]:
-        """Choose a tier and a form; both at once, and once per question."""
+        """Choose a tier and a form together, once per question."""
         refused = self._errors and any(isinstance(error, CallerError) for error in self._errors)
         standby = self._standby if self._standby_left and not refused else None
         choice = None
@@ -337,7 +337,7 @@ class RequestFlow(Generic[Q]):
         self._working_since_s = now_s
 
     def _no_tier_left(self, now_s: float) -> NearsightError:
-        """One error for all failures: what a person must repair first, then time, then the common kind."""
+        """One error for all failures: what a person must correct, else lack of time, else the common kind."""
         for error in self._errors:
             if isinstance(error, CallerError):
                 return type(error)(f"no tier answered{self._history()}", advice=error.advice)

@@ -1,14 +1,14 @@
-"""Send the features or the image? Whatever is expected to be answered sooner, from device or edge.
+"""Chooses between features and image: sends the form with the earlier expected answer, from device or edge.
 
-Features cost the sender their extraction, unless it has them already, and save the receiver the same.
-Which is smaller depends on the photo. All of it is measured: the link by `LinkEstimate`, the receiver's
-time per form by what it reports.
+Features require an extraction by the sender, unless they are available, and save it at the receiver. Which
+form is smaller depends on the photo. All costs are measured: the link by `LinkEstimate`, the receiver's time
+per form from its reports.
 
-A cloud looks a second time at a photo that it does not recognise at once, and needs the image for that. So
-features that turn out unknown are followed by the image, and the sender waits for both. That is part of their
-price: what the image would take, and the tiers behind the receiver once more, times the share of photos that
-are unknown. Answers to either form tell that share, so that features are not avoided for ever after a crowd
-took pictures of nothing in the catalogue.
+A cloud takes a second look at a photo that it does not recognise at once, and needs the image for it. So the
+image follows if features are unknown, and the sender waits for both. This is part of the cost of features:
+the cost of the image and the time of the tiers behind the receiver, times the share of unknown photos. That
+share is updated by answers to either form, so features are used again after many photos of objects outside
+the catalogue.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _DECAY = 1.0 - 1.0 / 20
 
 
 class LinkEstimate:
-    """How long bytes take to the next tier and back, from what was sent before.
+    """Estimates the transfer time to the next tier and back from earlier messages.
 
-    A transfer takes latency + bytes / rate. One quotient of bytes and time would mix the two: small messages
-    would make every link look slow. So a line is fitted to recent transfers: weighted linear regression of
-    transfer time over size; weights fall with each transfer, so that the last twenty or so matter.
+    A transfer takes latency + bytes / rate. A single ratio of bytes to time would mix the two: small messages
+    would make every link look slow. So a line is fitted to recent transfers by weighted linear regression of
+    time over size. Weights decay with each transfer, so that about the last twenty matter.
 
     Parameters
     ----------
     latency_ms, mbps : float
-        Assumed at first. The assumption fades as transfers are measured, yet never wholly: the line stays
-        defined while all transfers are of one size.
+        Initial assumption. Its weight decays as transfers are measured, but stays above 0, so that the line
+        is defined even if all transfers have the same size.
 
     Attributes
     ----------
     latency_ms : float
-        Of a transfer without content.
+        Time of a transfer without content.
     ms_per_byte : float
-        Of its content.
+        Additional time per byte of content.
     measured : bool
-        Whether a transfer was observed.
+        Whether a transfer was measured.
 
     Raises
     ------
@@ -63,7 +63,8 @@ class LinkEstimate:
             raise InvalidArgument(f"a link needs a latency and a rate above 0, got {latency_ms}, {mbps}")
         self.latency_ms, self.ms_per_byte = latency_ms, 8e-3 / mbps
         self.measured = False
-        # Sums of weight, size, time, size², size · time: of the assumption, then of what was measured.
+        # Sums of weight, size, time, size² and size · time: first of the assumption, then of the
+        # measurements.
         sizes = np.array(_PRIOR_SIZES)
         times = self.latency_ms + self.ms_per_byte * sizes
         self._prior = np.array([np.ones(2), sizes, times, sizes * sizes, sizes * times]).sum(axis=1)
@@ -71,9 +72,10 @@ class LinkEstimate:
         self._measured = np.zeros(5)
 
     def observe(self, size_bytes: float, transfer_ms: float) -> None:
-        """A message was on its way for so long, there and back, without the time that was computed on it.
+        """Add the transfer time of a message and its answer, excluding computing time.
 
-        Times that are not positive and finite are ignored: two machines' clocks do not subtract exactly.
+        Times that are not positive and finite are ignored; they occur because the clocks of two machines
+        differ.
         """
         if not (0 < transfer_ms < math.inf and 0 <= size_bytes < math.inf):
             return
@@ -84,52 +86,52 @@ class LinkEstimate:
         n, x, y, xx, xy = (self._prior_weight * self._prior + self._measured).tolist()
         slope = (n * xy - x * y) / (n * xx - x * x)
         latency = (y - slope * x) / n
-        if slope < 0:  # larger messages were faster by chance: size makes no difference
+        if slope < 0:  # larger messages were faster by chance: assume that size has no effect
             slope, latency = 0.0, y / n
         elif latency < 0:
             slope, latency = xy / xx, 0.0
         self.ms_per_byte, self.latency_ms = slope, latency
 
     def transfer_ms(self, size_bytes: float) -> float:
-        """Expected time of a message of this size."""
+        """Expected transfer time of a message of this size, there and back [ms]."""
         return self.latency_ms + self.ms_per_byte * size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One form in which a photo could be sent."""
+    """One form in which a photo can be sent."""
 
     form: str
-    """"features" or "image"."""
+    """`FEATURES` or `IMAGE`."""
     size_bytes: int
-    """On the wire."""
+    """Size on the wire [bytes]."""
     before_ms: float = 0.0
-    """What the sender must still compute for it; 0 for features that are extracted already."""
+    """Time that the sender needs to make it [ms]; 0 for features that are already extracted."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadDecision:
-    """What to send."""
+    """The chosen form, with the inputs of the decision."""
 
     form: str
-    """The chosen one."""
+    """The chosen form."""
     expected_ms: Mapping[str, float]
-    """Time to the answer with each form."""
+    """Expected time to the answer by form [ms]."""
     explored: bool
-    """Whether it was chosen only to measure it again."""
+    """Whether the form was chosen only to measure it again."""
     sizes: Mapping[str, int]
-    """Bytes of each form."""
+    """Size by form [bytes]."""
     latency_ms: float
     ms_per_byte: float
-    """What was known of the link."""
+    """Estimate of the link."""
     unknown_share: float
-    """Share of the last photos that were unknown by their features."""
+    """Share of recent photos whose features were unknown."""
     link_measured: bool = True
-    """Whether a transfer was measured, or the link is assumed."""
+    """Whether the link was measured; otherwise its values are assumed."""
 
     @property
     def why(self) -> str:
-        """The decision in one line, for a person."""
+        """The decision in one line, for display."""
         forms = ", ".join(
             f"{form} {size / 1e3:.1f} kB: {self.expected_ms[form]:.1f} ms"
             for form, size in self.sizes.items()
@@ -142,24 +144,24 @@ class OffloadDecision:
 
 
 class OffloadChoice:
-    """Chooses between forms; learns from every answer.
+    """Chooses between forms and learns from every answer.
 
     Parameters
     ----------
     link : LinkEstimate
-        To the tier that is asked; used by nobody else from now on.
+        The link to the receiver; exclusively owned from now on.
     receiver_ms : mapping of str to float
-        Forms that exist, and how long the receiver is assumed to compute on each.
+        The possible forms, with the receiver's assumed computing time for each [ms].
     explore_after : int
-        A form that was not sent for so many choices may be tried again.
+        Number of choices after which an unused form may be tried again.
     explore_share : float
-        If that costs no more than this share of the time that was spent since. A form that is far slower is
-        tried that much more rarely; 0 never tries.
+        Maximum cost of such a trial as a share of the time spent since the last one. So a far slower form is
+        tried less often; 0 disables trials.
 
     Raises
     ------
     InvalidArgument
-        If there is no form, or a number makes no sense.
+        If there is no form, or a number is not valid.
     """
 
     def __init__(
@@ -177,25 +179,25 @@ class OffloadChoice:
                 f"exploring after {explore_after} choices at {explore_share} of the time cannot be"
             )
         self.unknown_share = 0.0
-        """Share of the last photos that were unknown by their features."""
+        """Share of recent photos whose features were unknown."""
         self._link = link
         self._receiver_ms = dict(receiver_ms)
         self._explore_after = explore_after
         self._explore_share = explore_share
         self._behind_ms = 0.0
-        # Choices since each form was last sent, and the time that they were expected to take.
+        # Choices since each form was last sent, and the expected time spent on them.
         self._unsent = dict.fromkeys(receiver_ms, 0)
         self._spent_ms = 0.0
 
     def observe(self, form: str, size_bytes: int, transfer_ms: float, receiver_ms: float) -> None:
-        """An answer came.
+        """Learn from an answer to a message.
 
         Parameters
         ----------
         form, size_bytes
-            What was sent.
+            Form and size of the message.
         transfer_ms : float
-            Round trip without the time that the tiers reported to have spent.
+            Round trip without the time that the tiers reported.
         receiver_ms : float
             Computing time that the receiver reported, without the tiers behind it.
         """
@@ -204,29 +206,29 @@ class OffloadChoice:
             self._receiver_ms[form] += _NEWEST_WEIGHT * (receiver_ms - self._receiver_ms[form])
 
     def observe_outcome(self, *, unknown: bool, behind_ms: float = 0.0) -> None:
-        """A photo has its answer; once per photo, however many messages that took.
+        """Learn from the outcome of a photo; called once per photo, even if it took two messages.
 
         Parameters
         ----------
         unknown : bool
-            Its features were unknown, even if the image after them was not; or, if only the image was sent,
-            it was unknown.
+            Whether its features were unknown, even if the image sent afterwards was recognised; or, if only
+            the image was sent, whether that was unknown.
         behind_ms : float
-            How long the receiver waited for tiers behind it, for the last message.
+            Time that the receiver waited for tiers behind it, for the last message.
         """
         if unknown and 0 <= behind_ms < math.inf:
             self._behind_ms += _NEWEST_WEIGHT * (behind_ms - self._behind_ms)
         self.unknown_share += _NEWEST_OUTCOME_WEIGHT * (unknown - self.unknown_share)
 
     def choose(self, payloads: Sequence[Payload]) -> OffloadDecision:
-        """Choose among the forms that this photo can be sent in; of equally fast ones the first.
+        """Choose one of the forms that are possible for this photo; the first one in a tie.
 
-        A form that was not sent for long is tried again, if its trial is paid for by the time spent since.
+        A form that was not sent for long is tried again, if the cost of the trial is within the budget.
 
         Raises
         ------
         InvalidArgument
-            If there is nothing to choose from, or an unknown form.
+            If there is no form, or an unknown one.
         """
         _, expected_ms = self._prices(payloads)
         best = chosen = min(expected_ms, key=expected_ms.__getitem__)
@@ -259,20 +261,20 @@ class OffloadChoice:
     def overhead(
         self, image_bytes: int, features_bytes: int, extraction_ms: float | None
     ) -> tuple[float, float]:
-        """How much longer the best form of a photo takes [ms] than if its features were here.
+        """Additional time of a photo [ms] compared with one whose features are already extracted.
 
         Parameters
         ----------
         image_bytes, features_bytes : int
             Size of both forms.
         extraction_ms : float, optional
-            What its features would cost; None if only the photo can be sent.
+            Time to extract the features; None if only the image can be sent.
 
         Returns
         -------
         (float, float)
-            To the first answer; and to the last one, averaged over photos that are known at once and photos
-            that are not.
+            Additional time to the first answer, and to the last answer as an average over known and unknown
+            photos.
         """
         payloads = Payload(FEATURES, features_bytes), Payload(IMAGE, image_bytes)
         first_ms, last_ms = self._prices(payloads)
@@ -286,7 +288,7 @@ class OffloadChoice:
         )
 
     def _prices(self, payloads: Sequence[Payload]) -> tuple[dict[str, float], dict[str, float]]:
-        """Time to the first answer with each form, and to the last one, where another form may follow."""
+        """Expected time to the first answer by form, and to the last one, after a possible second message."""
         first_ms: dict[str, float] = {}
         for payload in payloads:
             receiver_ms = self._receiver_ms.get(payload.form)

@@ -1,18 +1,18 @@
-"""The tiers that may be asked next: which one, in which form, for how long. Learns from their answers.
+"""Chooses the tier to ask next, the form to send and the time limit; learns from the answers.
 
-Who is asked: healthy tiers in their order, then those that cool down. While another healthy tier is left, a
-tier may use `AskRules.share` of the remaining time; the last one gets all of it. A tier that cools
-down is asked last rather than never: an edge without its cloud still knows what it has cached, and where all
-tiers were down the first request after a repair succeeds.
+Order: healthy tiers in their configured order, then those that cool down. While another healthy tier is left,
+a tier may use `AskRules.share` of the remaining time; the last one gets all of it. A tier that cools down is
+still asked if no other is left: an edge without its cloud can answer from its cache, and after a failure of
+all tiers the first request after the repair succeeds.
 
-A circuit breaker decides who is healthy: a tier that keeps failing cools down, is probed, and comes back by
-itself. Requests that began before a change of state must not decide about the state after it: fifty requests
-that time out together are one outage, and a request lost with the old edge says nothing about the restarted
-one. Each permit therefore carries the generation in which it was given, and failures of an older one are
-ignored.
+A circuit breaker decides which tiers are healthy. A tier that keeps failing cools down, is probed, and
+becomes healthy again by itself. Requests that began before a change of state must not affect the state after
+it: fifty requests that time out together are one failure, and a request lost when the edge stopped is no
+failure of the restarted edge. So each permit has the generation in which it was issued, and failures of older
+generations are ignored.
 
-Tier and form are chosen together: the form that is expected to be answered sooner depends on the link to that
-tier and on what it computes.
+Tier and form are chosen together, because the expected time of a form depends on the link to the tier and on
+the tier's computing time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from nearsight.common.rpc.envelope import Hop
 from nearsight.common.settings import SettingsGroup
 
 BYTES_PER_FEATURE = 38
-"""On the network: position, descriptor and strength."""
+"""Size of a feature on the wire: position, descriptor and strength."""
 _NEWEST_WEIGHT = 0.1
 
 
@@ -47,18 +47,18 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class BreakerSettings(SettingsGroup):
-    """When a tier that keeps failing is asked last instead of first."""
+    """Settings of the circuit breakers: when a failing tier is asked last."""
 
     failures: int = Field(default=3, ge=1)
-    """Failures in a row after which a tier cools down."""
+    """Consecutive failures after which a tier cools down."""
     cooldown_s: Seconds = 1.0
-    """First cool-down in seconds; each probe that fails doubles it."""
+    """First cool-down in seconds; each failed probe doubles it."""
     longest_cooldown_s: Seconds = 30.0
     """Longest cool-down in seconds."""
     probe_timeout_s: Seconds = 1.0
-    """Longest time in seconds that a probe may delay a request which another tier could answer."""
+    """Maximum delay of a request in seconds by a probe, if another tier can answer the request."""
     fair_timeout_s: Seconds = 0.2
-    """A tier that had fewer seconds than this to answer is not blamed for missing them."""
+    """A timeout counts as a failure only if the tier had at least this time to answer, in seconds."""
 
     @model_validator(mode="after")
     def _longest_is_not_shorter(self) -> BreakerSettings:
@@ -68,7 +68,7 @@ class BreakerSettings(SettingsGroup):
 
 
 class BreakerState(IntEnum):
-    """State of a breaker; the number is what the metric shows."""
+    """State of a circuit breaker; the number is the value of the metric."""
 
     CLOSED = 0
     PROBING = 1
@@ -77,38 +77,38 @@ class BreakerState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Given to each request that asks the tier; handed back with how it went."""
+    """Issued to each request that asks the tier; returned with the outcome of the request."""
 
     generation: int
     probe: bool
 
 
 class CircuitBreaker:
-    """Decides whether a tier should be asked now. Pure: the time comes in, nothing goes out.
+    """Decides whether a tier should be asked now. Pure: times are passed in, and there are no side effects.
 
     Parameters
     ----------
     settings : BreakerSettings
-        Number of failures and length of the cool-downs.
+        Number of failures and duration of the cool-downs.
     """
 
     def __init__(self, settings: BreakerSettings) -> None:
         self._settings = settings
         self.state = BreakerState.CLOSED
-        """State after the last event; a cool-down that is over shows as cooling until it is probed."""
+        """State after the last event; after a cool-down it stays COOLING until the next probe."""
         self._failures = 0
         self._generation = 0
         self._cooldown_s = settings.cooldown_s
         self._retry_at_s = 0.0
 
     def healthy(self, now_s: float) -> bool:
-        """Whether the tier should be asked in its turn: closed, or due for a probe."""
+        """Whether the tier should be asked in its normal order: closed, or due for a probe."""
         if self.state is BreakerState.COOLING:
             return now_s >= self._retry_at_s
         return self.state is BreakerState.CLOSED
 
     def acquire(self, now_s: float) -> Permit:
-        """Permission to ask the tier. Never refused: a request may have nobody else left to ask."""
+        """Issue a permit to ask the tier. Never refused, because no other tier may be left."""
         if self.state is BreakerState.COOLING and now_s >= self._retry_at_s:
             self.state = BreakerState.PROBING
             self._generation += 1
@@ -116,7 +116,7 @@ class CircuitBreaker:
         return Permit(self._generation, probe=False)
 
     def succeeded(self) -> None:
-        """The tier answered: whoever asked, and whenever, it is alive."""
+        """The tier answered a request of any generation, so it is alive."""
         if self.state is not BreakerState.CLOSED:
             self._generation += 1
         self.state = BreakerState.CLOSED
@@ -129,11 +129,11 @@ class CircuitBreaker:
         Parameters
         ----------
         permit : Permit
-            What `acquire` gave.
+            The permit from `acquire`.
         now_s : float
             Time of the failure.
         at_once : bool
-            Whether one such failure is enough, because a repetition cannot help (a refused key).
+            Whether a single failure suffices, because a retry cannot help (such as a refused key).
         """
         if permit.generation != self._generation:
             return
@@ -145,7 +145,7 @@ class CircuitBreaker:
                 self._cool_down(now_s, self._settings.cooldown_s)
 
     def abandoned(self, permit: Permit) -> None:
-        """The request ended without a verdict on the tier; a probe is left for the next request."""
+        """The request ended without a result for the tier; the next request repeats a probe."""
         if permit.probe and permit.generation == self._generation and self.state is BreakerState.PROBING:
             self.state = BreakerState.COOLING
 
@@ -159,46 +159,46 @@ class CircuitBreaker:
 
 @dataclass(frozen=True, slots=True)
 class AskRules:
-    """How a tier asks others."""
+    """Rules for asking next tiers."""
 
     share: float = 1.0
-    """Of the time left that a tier may use while another healthy one could still be asked."""
+    """Share of the remaining time for a tier while another healthy one is left."""
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
-    """When a tier that keeps failing is asked last."""
+    """Settings of the circuit breakers."""
     nobody_advice: str = ""
-    """What to do if none of them is there at all. Empty: what the last one's error advises."""
+    """Advice if no tier is reachable; if empty, the advice of the last error is used."""
     most_s: float = math.inf
-    """Longest time in seconds for a tier while another healthy one could still be asked."""
+    """Maximum time for a tier while another healthy one is left [s]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Whom to ask, and how."""
+    """The tier to ask, and how."""
 
     tier: str
     form: str
-    """Name of the tier; "image" or "features"."""
+    """Name of the tier; form of the query, "image" or "features"."""
     permit: Permit
-    """Of the tier's circuit breaker."""
+    """Permit of the tier's circuit breaker."""
     share: float = 1.0
-    """Of the time that is left."""
+    """Share of the remaining time."""
     most_s: float = math.inf
-    """Longest time to wait."""
+    """Timeout [s]."""
 
 
 class NextTiers:
-    """Shared by all requests of one tier. Thread-safe.
+    """The next tiers, with their health and links; shared by all requests of one tier. Thread-safe.
 
     Parameters
     ----------
     names : iterable of str
-        In the order in which they should be asked.
+        Names of the tiers, in the order in which they are asked.
     rules : AskRules
-        Shares and circuit breakers.
+        Time shares and circuit breakers.
     computing_ms : mapping of str to float
-        What a tier is assumed to compute on each form, until it says so itself.
+        Assumed computing time of a tier by form [ms], until it reports its own.
     query_features : int
-        Features of a query, for the size that is assumed at first.
+        Number of features of a query, for the initial estimate of their size.
     """
 
     def __init__(
@@ -209,34 +209,34 @@ class NextTiers:
         query_features: int,
     ) -> None:
         self.names = tuple(names)
-        """In the order in which they should be asked."""
+        """Names of the tiers, in the order in which they are asked."""
         self._rules = rules
         self.nobody_advice = rules.nobody_advice
-        """What to do if none of them is there."""
+        """Advice if no tier is reachable."""
         self._breakers = {name: CircuitBreaker(rules.breaker) for name in self.names}
         self._forms = {name: OffloadChoice(LinkEstimate(), computing_ms) for name in self._breakers}
         self._last: dict[str, OffloadDecision] = {}
         self.features_bytes = query_features * BYTES_PER_FEATURE
-        """Size of features that are not extracted yet: of those that were sent lately."""
+        """Expected size of features that are not extracted yet: mean of those sent recently [bytes]."""
         self._mean_features_bytes = float(self.features_bytes)
         self._lock = threading.Lock()
 
     def states(self) -> dict[str, BreakerState]:
-        """The state of each tier's circuit breaker."""
+        """State of each tier's circuit breaker."""
         return {name: breaker.state for name, breaker in self._breakers.items()}
 
     def why(self) -> dict[str, str]:
-        """The last choice between forms for each tier, for a person."""
+        """The last choice between forms by tier, for display."""
         with self._lock:
             return {name: decision.why for name, decision in self._last.items()}
 
     def choose(
         self, left: Sequence[str], payloads: Sequence[Payload], now_s: float, *, standby: bool = False
     ) -> Choice | None:
-        """Choose one of the tiers that are left, and one of the forms that the photo can be sent in.
+        """Choose one of the remaining tiers, and one of the forms that are possible for the photo.
 
-        ``standby``: somebody answers if they do not, and needs a share of the time. Then a tier that cools
-        down is not asked, and None says that there is no other.
+        ``standby``: whether a standby can answer instead and needs a share of the time. If so, tiers that
+        cool down are not asked, and the result is None if no other is left.
         """
         with self._lock:
             healthy = [name for name in left if self._breakers[name].healthy(now_s)]
@@ -254,14 +254,14 @@ class NextTiers:
         return Choice(tier, form, permit, self._rules.share, most_s)
 
     def overhead(self, tier: str, image_bytes: int, extraction_ms: float | None) -> tuple[float, float]:
-        """How much longer a photo takes than if its features were here: `OffloadChoice.overhead`."""
+        """Additional time of a photo compared with extracted features; see `OffloadChoice.overhead`."""
         with self._lock:
             return self._forms[tier].overhead(image_bytes, self.features_bytes, extraction_ms)
 
     def observe(
         self, tier: str, form: str, sent_bytes: int, round_trip_ms: float, hops: Sequence[Hop]
     ) -> None:
-        """A tier answered a message; the last hop is what it says that it spent."""
+        """A tier answered a message; the last hop has the times that it reports."""
         if not hops:
             return
         own = hops[-1]
@@ -273,7 +273,7 @@ class NextTiers:
                 self.features_bytes = round(self._mean_features_bytes)
 
     def succeeded(self, choice: Choice, lesson: Lesson | None) -> None:
-        """The tier answered; with what that teaches on photos that can be sent in both forms."""
+        """The tier answered. ``lesson`` is given for photos that can be sent in both forms."""
         with self._lock:
             self._breakers[choice.tier].succeeded()
             if lesson is not None:
@@ -281,23 +281,23 @@ class NextTiers:
                 self._forms[choice.tier].observe_outcome(unknown=lesson.unknown, behind_ms=behind_ms)
 
     def came_back(self, tier: str) -> None:
-        """A tier answered a call that was no question: it lives."""
+        """A tier answered a call other than a query, so it is alive."""
         with self._lock:
             self._breakers[tier].succeeded()
 
     def abandoned(self, choice: Choice) -> None:
-        """Nobody waits for the tier's answer any more."""
+        """The request no longer needs the tier's answer."""
         with self._lock:
             self._breakers[choice.tier].abandoned(choice.permit)
 
     def failed(self, choice: Choice, error: NearsightError, timeout_s: float, now_s: float) -> None:
-        """The tier failed, after it had ``timeout_s`` to answer."""
+        """The tier failed to answer within ``timeout_s``, or reported an error."""
         breaker, limits = self._breakers[choice.tier], self._rules.breaker
         had_little_time = timeout_s < min(limits.fair_timeout_s, limits.probe_timeout_s)
         passed_on = isinstance(error, Overloaded) and error.tier not in ("", choice.tier)
         with self._lock:
             if isinstance(error, InvalidArgument) or passed_on:
-                breaker.succeeded()  # it judged our request, or passed on a refusal: it is alive
+                breaker.succeeded()  # it refused this request, or passed on a refusal, so it is alive
             elif isinstance(error, DeadlineExceeded) and had_little_time:
                 breaker.abandoned(choice.permit)
             else:
