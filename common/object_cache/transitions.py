@@ -249,7 +249,7 @@ class TransitionCounts:
         self.popularity = np.concatenate([self.popularity, np.zeros(more)])
 
     def add(self, transition: Transition, weight: float, *, stored: bool = False) -> None:
-        """Count a transition; records changed and deleted counts, but not a count that is ``stored`` already."""
+        """Count a transition; record the change, unless ``stored``, and counts deleted to make room."""
         history, slot = transition
         if self._touched is not None and not stored:
             self._touched[transition] = None
