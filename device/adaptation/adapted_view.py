@@ -1,6 +1,6 @@
-"""Adapted views: other descriptors for features that a vouched model has. Their bounds, and their bytes.
+"""Adapted views: other descriptors for features of a vouched model; their limits and their byte format.
 
-As bytes they are items of a shared list, which other devices write: what comes in is checked.
+As bytes they are items of a shared list that other devices write; therefore decoding checks them.
 """
 
 from __future__ import annotations
@@ -20,60 +20,63 @@ _INDEX = np.dtype("<u2")
 
 @dataclass(frozen=True, slots=True)
 class AdaptationRules:
-    """What is learned, kept and believed."""
+    """Limits for learning, keeping and accepting adapted views."""
 
     min_confidence: float = 0.7
-    """Of an answer whose photo is learned from: 0.7 are 24 inliers without a rival."""
+    """Minimum confidence of an answer from whose photo the device learns; 0.7 means 24 inliers without a
+    rival."""
     radius_px: float = 5.0
-    """Farthest that a feature of the photo may lie from where the homography puts a vouched feature."""
+    """Maximum distance of a photo's feature from the position of a vouched feature under the homography
+    [px]."""
     max_bits: int = 64
-    """Farthest that an adapted descriptor may be from the vouched one, in bits of 256."""
+    """Maximum distance of an adapted descriptor from the vouched one, in bits of 256."""
     min_features: int = 20
     max_features: int = 300
-    """Of an adapted view."""
+    """Number of features of an adapted view."""
     new_bits: int = 16
-    """A descriptor that is nearer than this to what is there already adds nothing."""
+    """Minimum distance of a new descriptor from the existing ones of the feature, in bits."""
     min_new: float = 0.25
-    """Part of a view's descriptors that must add something."""
+    """Minimum share of a view's descriptors that must be new in this sense."""
     own_views: int = 3
     shared_views: int = 3
-    """Kept per object: learned here, and by others. Apart, so that a flood of shared ones displaces no
-    own."""
+    """Maximum number of views kept per object: learned here, and shared by others. Separate limits, so that a
+    flood of shared views cannot displace own ones."""
     objects: int = 200
-    """Objects with adapted views, at most; those unused for longest are forgotten."""
+    """Maximum number of objects with adapted views; the least recently used are dropped."""
     max_items: int = 16
-    """Shared views of one object that are looked at, drawn at random from as many as there are."""
+    """Maximum number of shared views of an object that are processed, drawn at random from all."""
     max_item_bytes: int = 16 * 1024
-    """Longer ones are not even parsed."""
+    """Maximum size of an item; larger ones are not parsed."""
     lifetime_s: float = 3600.0
-    """Shared views vanish after this time: the light changes."""
+    """Time to live of shared views [s], as the light changes."""
     candidates: int = 2
-    """Views that are verified at a second look, at most. Measured: 2 instead of 6 lose one of 16 photos
-    gained, and save a third of the time."""
+    """Maximum number of views that are verified in a second look. Measured: 2 instead of 6 lose one of 16
+    additional answers, and save a third of the time."""
     max_log10_false_alarms: float = -2.0
-    """Of the agreement between photo and vouched model (`evidence`), to learn and to believe a view. The best
-    of 8,000 homographies between unrelated exhibits came to 9.3."""
+    """Maximum log10 of the number of false alarms of the agreement between photo and vouched model
+    (`evidence`), for learning and for accepting a view. The lowest value of 8,000 homographies between
+    unrelated exhibits was 9.3."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdaptedView:
-    """How features of one view of a model look under other light.
+    """The appearance of features of one view of a model in other light.
 
     Raises
     ------
     InvalidArgument
-        If shapes or types do not fit, or the indices do not rise.
+        If shapes or types do not fit, or the indices are not strictly increasing.
     """
 
     object_id: str
     version: int
-    """Of the model; the view means nothing for another."""
+    """Version of the model; the view is valid for this version only."""
     view: int
-    """Which view of the model."""
+    """Index of the view of the model."""
     indices: NDArray[np.int32]
-    """(M,) int32: which features of that view, rising: no feature twice."""
+    """(M,) int32: indices of features of that view, strictly increasing."""
     descriptors: NDArray[np.uint8]
-    """(M, 32) uint8: what they look like."""
+    """(M, 32) uint8: descriptors of these features."""
 
     def __post_init__(self) -> None:
         count = len(self.indices)
@@ -97,7 +100,7 @@ class AdaptedView:
         return self.indices.nbytes + self.descriptors.nbytes
 
     def features(self, model: ObjectModel) -> Features:
-        """The view as features: new descriptors at the vouched places, in the vouched frame."""
+        """The view as features: new descriptors at the vouched positions, in the vouched coordinates."""
         base = model.views[self.view]
         return Features(
             base.keypoints[self.indices],
@@ -109,13 +112,19 @@ class AdaptedView:
 
 
 def hamming(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Bits in which descriptors (..., 32) and (..., 32) differ, row by row."""
+    """Number of different bits between descriptors (..., 32) and (..., 32), row by row."""
     words = np.ascontiguousarray(first ^ second).view(np.uint64)
     return np.asarray(np.bitwise_count(words).sum(axis=-1, dtype=np.int64), np.int64)
 
 
 def view_to_bytes(view: AdaptedView) -> bytes:
-    """One list item; equal views give equal bytes."""
+    """The view as a list item; equal views give equal bytes.
+
+    Raises
+    ------
+    InvalidArgument
+        If the index of a feature does not fit into 16 bits.
+    """
     if len(view) and view.indices[-1] >= 2**16:
         raise InvalidArgument(f"an adapted view names features up to {2**16 - 1}, got {view.indices[-1]}")
     return AdaptedViewMessage(
@@ -128,12 +137,12 @@ def view_to_bytes(view: AdaptedView) -> bytes:
 
 
 def view_from_bytes(data: bytes, max_bytes: int) -> AdaptedView:
-    """The view of one item.
+    """The view of a list item.
 
     Raises
     ------
     InvalidMessage
-        If it is longer than ``max_bytes``, or no view.
+        If it is longer than ``max_bytes``, or not a view.
     """
     if len(data) > max_bytes:
         raise InvalidMessage(f"an adapted view of {len(data)} bytes, the limit is {max_bytes}")

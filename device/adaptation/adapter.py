@@ -1,10 +1,10 @@
-"""Adaptation on a device: learns, takes over what others share, looks again.
+"""Adaptation on a device: learns views, accepts shared ones, and uses both for a second look.
 
-Two threads meet here. Requests ask `second_look`, after the vouched models left a photo unknown: it takes the
-snapshot that is there. The background does the rest: it teaches, and builds the next snapshot::
+Two threads use this module. Requests call `second_look` if the vouched models do not recognise a photo; it
+uses the current snapshot. The background thread does the rest: it learns, and builds the next snapshot::
 
     request:     miss ──> second_look ──> found, or a tier is asked
-    background:  recognised ──> on_recognized ──> bytes to share in a list of the object's
+    background:  recognised ──> on_recognized ──> bytes to share in a list of the object
                  items of that list ──> offer
                  models that answer now ──> serve
                  after any of these ──> refresh: the next second look is built, if anything changed
@@ -33,26 +33,27 @@ Views = Mapping[str, Sequence[AdaptedView]]
 
 
 class SecondLook:
-    """An immutable snapshot of adapted views that answers what a photo shows. Thread-safe.
+    """An immutable snapshot of adapted views that recognises photos. Thread-safe.
 
-    For a photo that the vouched models leave unknown. What a view finds is believed only if the vouched model
-    confirms it. That costs recall (without it, views of own photos find two to three times as much more), but
-    takes from a peer the means to have anything answered that the vouched model does not see. It holds for
-    own views, too: verified as vouched ones are, they gave one wrong answer to 19,320 photos, where the
+    Used for photos that the vouched models do not recognise. A result of a view is accepted only if the
+    vouched model confirms it. This costs recall: without it, views of own photos find two to three times as
+    many more. But a peer cannot cause an answer that the vouched model does not support. The check also
+    applies to own views: verified like vouched ones, they gave one wrong answer to 19,320 photos, and the
     vouched models gave none.
 
-    Own views are asked first, apart from shared ones: what others share cannot hide what was learned here.
+    Own views are used first, separately from shared ones, so that shared views cannot hide what was learned
+    here.
 
     Parameters
     ----------
     models : sequence of ObjectModel
-        Vouched; those without adapted views are not looked for.
+        Vouched models; those without adapted views are ignored.
     own, shared : mapping of str to sequence of AdaptedView
-        Learned here, and by others. All of them were checked (`refusal`).
+        Views learned here, and by others. All of them must have been checked (`refusal`).
     settings : RecognitionSettings
-        As for the first look.
+        The same as for the first lookup.
     rules : AdaptationRules
-        How the vouched model confirms.
+        Limits of the confirmation by the vouched model.
     """
 
     def __init__(
@@ -71,12 +72,12 @@ class SecondLook:
         self._shared = ObjectRecognizer.build(_adapted(models, shared), cheaper)
 
     def __len__(self) -> int:
-        """Objects with adapted views."""
+        """Number of objects with adapted views."""
         return len(self._own.object_ids | self._shared.object_ids)
 
     @property
     def views(self) -> int:
-        """Adapted views that are looked at."""
+        """Number of adapted views in this snapshot."""
         looked_at = (self._own, self._shared)
         return sum(len(model.views) for one in looked_at for model in one.models.values())
 
@@ -94,7 +95,7 @@ class SecondLook:
 
 
 def _adapted(models: Iterable[ObjectModel], views: Views) -> Iterable[ObjectModel]:
-    """The models with their adapted views alone."""
+    """The models with their adapted views only."""
     for model in models:
         if mine := views.get(model.object_id):
             yield replace(model, views=tuple(view.features(model) for view in mine))
@@ -102,17 +103,17 @@ def _adapted(models: Iterable[ObjectModel], views: Views) -> Iterable[ObjectMode
 
 @dataclass(frozen=True, slots=True)
 class AdaptationCounts:
-    """What adaptation is and did, for metrics."""
+    """State and counters of adaptation, for metrics."""
 
     views: int
     size_bytes: int
-    """Kept now."""
+    """Views kept now."""
     objects: int
-    """Looked for at a second look."""
+    """Objects in the current second look."""
     learned: int
-    """Views made from own photos and kept."""
+    """Views learned from own photos and kept."""
     refused: int
-    """Views, own and shared, that were not kept."""
+    """Own and shared views that were refused."""
     looks: int
     found: int
     """Second looks, and how many of them gave an answer."""
@@ -124,11 +125,11 @@ class Adapter:
     Parameters
     ----------
     recognition : RecognitionSettings
-        Of the device.
+        Recognition settings of the device.
     rng : Random
-        Draws from too many shared views.
+        Draws from shared views if there are too many.
     rules : AdaptationRules
-        What is learned, kept and believed.
+        Limits for learning, keeping and accepting views.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class Adapter:
 
     @property
     def counts(self) -> AdaptationCounts:
-        """For metrics."""
+        """The current counts, for metrics."""
         with self._lock:
             return AdaptationCounts(
                 len(self._views),
@@ -164,15 +165,15 @@ class Adapter:
             )
 
     def second_look(self, answering: Set[tuple[str, int]], photo: Features) -> RecognizedObject | None:
-        """What a photo shows that the vouched models left unknown; at most two more lookups.
+        """Look up a photo that the vouched models do not recognise; at most two more lookups.
 
         Parameters
         ----------
         answering : set of (str, int)
-            Objects and versions that the device answers with now (`LocalSnapshot.contents`): an object that
-            was withdrawn meanwhile is not answered with.
+            Objects and versions with which the device answers now (`LocalSnapshot.contents`). An object that
+            was removed meanwhile is not returned.
         photo : Features
-            Those of the first look.
+            The features of the first lookup.
         """
         look = self._look
         if not len(look):
@@ -191,7 +192,7 @@ class Adapter:
         Parameters
         ----------
         photo : Features
-            Of that photo.
+            The features of the photo.
         found : RecognizedObject
             The answer.
         model : ObjectModel
@@ -208,14 +209,14 @@ class Adapter:
         return view_to_bytes(view)
 
     def offer(self, model: ObjectModel, items: Sequence[bytes]) -> bool:
-        """Take over what others share of an object: all items of its list. True if that changed something."""
+        """Accept shared views of an object from all items of its list. True if that changed something."""
         with self._lock:
             changed = self._views.take_shared(items, model)
             self._stale |= changed
         return changed
 
     def serve(self, models: Sequence[ObjectModel]) -> None:
-        """These vouched models answer from now on; a second look finds only them."""
+        """Use these vouched models from now on; a second look finds only them."""
         with self._lock:
             before = {(model.object_id, model.version) for model in self._models}
             now = {(model.object_id, model.version) for model in models}
@@ -223,14 +224,14 @@ class Adapter:
             self._stale |= before != now
 
     def forget(self, object_ids: Collection[str]) -> None:
-        """Let the views of these objects go."""
+        """Drop the views of these objects."""
         with self._lock:
             self._views.forget(object_ids)
             self._stale = True
 
     def refresh(self) -> None:
-        """Look among what is there now; takes a few ms if anything changed, else no time."""
-        with self._building:  # so that a slower builder does not put back what is older
+        """Build the second look from the current views; takes a few ms if anything changed, else no time."""
+        with self._building:  # so that a slower builder does not replace a newer snapshot
             with self._lock:
                 if not self._stale:
                     return

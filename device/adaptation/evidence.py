@@ -1,21 +1,21 @@
-"""Whether the vouched model itself says that the photo shows the object, and where.
+"""Whether the vouched model itself supports an answer, and where it sees the object.
 
-Adapted descriptors may say where to look, never what is seen: whoever shares them could have moved each of
-them towards another object. Where the homography is given, vouched descriptors need no ratio test to be
-matched: the photo has a feature near the place where the vouched one should be, and it is similar or not.
-What agrees then gives a better homography, and so on, as long as that finds more.
+Adapted descriptors may give the position of an object, but no evidence for it: whoever shares them could have
+changed each of them towards another object. If the homography is known, vouched descriptors need no ratio
+test for matching: the photo has a feature near the expected position of the vouched one, which is similar or
+not. The features that agree then give a better homography, and so on, as long as more features agree.
 
-How many must agree is decided a contrario, as in `verification`. Under the background model a feature of the
-photo and a vouched one near its place are unrelated, and similar with the probability p(b) that pairs
-*anywhere* in the two images differ in at most b bits: large where a pattern repeats itself. With n places of
-the view that have a feature of the photo nearby, k of which agree to within b bits, the expected number of
-homographies that agree so well by accident is ::
+How many must agree is decided a contrario, as in `verification`. Under the background model, a feature of the
+photo and a vouched one near its position are unrelated. They are similar with the probability p(b) that pairs
+*anywhere* in the two images differ in at most b bits; it is large if a pattern repeats. Let n be the number
+of positions of the view with a feature of the photo nearby, of which k agree to within b bits. The expected
+number of homographies that agree so well by chance is ::
 
     NFA = B (A / (pi r^2))^4  P(Binomial(n, p(b)) >= k)
 
-with r the radius, A the area of the photo (four corners, each told apart to within r) and B the number of
-values of b that are tried; the smallest counts. All homographies are counted, also those that a forger could
-find who knows both objects and has time.
+with r the radius, A the area of the photo (four corners, each distinguished to within r) and B the number of
+values of b that are tried; the smallest NFA is used. All homographies are counted, also those that an
+attacker could find who knows both objects and has time.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from nearsight.common.recognition.verification import distinct_places, places
 from nearsight.device.adaptation.adapted_view import AdaptationRules, hamming
 
 CHANCES = {32: 2e-5, 40: 1e-4, 48: 3e-4, 56: 1e-3, 64: 3e-3}
-"""Bits, and the least p(b) that is assumed. Measured on 150 pairs of exhibits, 50,000 pairs of features each:
-2e-6, 2e-5, 1.4e-4, 7e-4, 2.4e-3."""
+"""Bits, and the lowest p(b) that is assumed. Measured on 150 pairs of exhibits, 50,000 pairs of features
+each: 2e-6, 2e-5, 1.4e-4, 7e-4, 2.4e-3."""
 
 _SAMPLED_QUERY, _SAMPLED_VIEW = 200, 250
-"""Features between which p(b) is measured."""
+"""Number of features between which p(b) is measured."""
 _WIDER = (3.0, 2.0, 1.5)
-"""Radii in which more agreement is looked for, as multiples of the usual one."""
+"""Radii in which more agreement is searched, as multiples of ``radius_px``."""
 _LEAST_MATCHES = 8
 _RANSAC_PX = 5.0
 _RANSAC_ITERATIONS = 1000
@@ -49,7 +49,7 @@ Homography = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """What one vouched view says of a photo under one homography."""
+    """Agreement of one vouched view with a photo under one homography."""
 
     view: int
     """Index of the view."""
@@ -57,7 +57,7 @@ class Evidence:
     view_indices: NDArray[np.int32]
     """(M,) int32: features that agree, the most similar first; each at most once."""
     bits: NDArray[np.int64]
-    """(M,) int64: how far their descriptors are from each other, not falling."""
+    """(M,) int64: distances of their descriptors in bits, in non-decreasing order."""
     log10_false_alarms: float
     """Decimal logarithm of the NFA."""
 
@@ -65,7 +65,7 @@ class Evidence:
 def evidence_for(
     query: Features, model: ObjectModel, found: RecognizedObject, rules: AdaptationRules
 ) -> Evidence:
-    """The strongest evidence that any view of the vouched model gives for an answer; none without corners."""
+    """The strongest evidence of any view of the vouched model for an answer; none without corners."""
     corners = found.corners
     if corners is None:
         return Evidence(0, _NONE, _NONE, np.empty(0, np.int64), math.inf)
@@ -99,13 +99,13 @@ _NONE = np.empty(0, np.int32)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Agreement:
-    """Features that are at each other's place and similar, and what there was to agree."""
+    """Features that are at each other's position and similar, and the number of candidates."""
 
     query: NDArray[np.int32]
     view: NDArray[np.int32]
     bits: NDArray[np.int64]
     candidates: NDArray[np.int64]
-    """Pairs in each place of the view that has any."""
+    """Number of pairs at each position of the view that has any."""
 
 
 def _agreement(query: Features, view: Features, homography: Homography, radius_px: float) -> _Agreement:
@@ -123,7 +123,7 @@ def _agreement(query: Features, view: Features, homography: Homography, radius_p
 def _pairs_in_place(
     query: Features, view: Features, homography: Homography, radius_px: float
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """All pairs of a feature of the photo and one of the view that should be at its place."""
+    """All pairs of a feature of the photo and a feature of the view with this expected position."""
     expected = cv2.perspectiveTransform(view.keypoints[:, np.newaxis].astype(np.float64), homography)[:, 0]
     inside = (expected >= 0).all(axis=1) & (expected < np.array(query.image_size)).all(axis=1)
     visible = np.flatnonzero(inside)
@@ -136,7 +136,7 @@ def _pairs_in_place(
 
 
 def _homography_to(query: Features, view: Features, corners: Corners) -> Homography | None:
-    """From the view to the processed photo; None if the corners span nothing."""
+    """The homography from the view to the processed photo; None if the corners are degenerate."""
     width, height = view.image_size
     source = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
     scale = np.array(query.image_size, np.float64) / np.array(query.source_size, np.float64)
@@ -147,7 +147,7 @@ def _homography_to(query: Features, view: Features, corners: Corners) -> Homogra
 
 
 def _fitted(query: Features, view: Features, agreement: _Agreement) -> Homography | None:
-    """The homography that most of what agrees fits; None if there is too little."""
+    """The homography that fits most of the agreeing features; None if there are too few."""
     if len(agreement.bits) < _LEAST_MATCHES:
         return None
     found, _mask = cv2.findHomography(
@@ -178,8 +178,8 @@ def _log10_false_alarms(
             distinct_places(query.keypoints[agreement.query[near]]),
             distinct_places(view.keypoints[agreement.view[near]]),
         )
-        # A place with several candidates agrees by accident more often. The mean over all places bounds the
-        # tail from above (Hoeffding 1956), as k is over the mean wherever the tail is small.
+        # A position with several candidates agrees by chance more often. With the mean over all positions,
+        # the tail is an upper bound (Hoeffding 1956), as k is above the mean wherever the tail is small.
         of_place = 1 - (1 - chance) ** agreement.candidates
         mean = float(of_place.mean()) if len(of_place) else 1.0
         least = min(least, log10_tail(len(of_place), agreeing, mean))
@@ -187,7 +187,7 @@ def _log10_false_alarms(
 
 
 def _chances(query: NDArray[np.uint8], view: NDArray[np.uint8]) -> dict[int, float]:
-    """p(b), from a sample of pairs of descriptors wherever they are."""
+    """p(b), from a sample of pairs of descriptors at any positions."""
     some = query[:: max(1, len(query) // _SAMPLED_QUERY)]
     others = view[:: max(1, len(view) // _SAMPLED_VIEW)]
     bits = hamming(some[:, np.newaxis], others)
@@ -195,7 +195,7 @@ def _chances(query: NDArray[np.uint8], view: NDArray[np.uint8]) -> dict[int, flo
 
 
 def log10_tail(trials: int, least: int, chance: float) -> float:
-    """Decimal logarithm of P(Binomial(trials, chance) >= least), from above; 0 up to the mean."""
+    """Decimal logarithm of an upper bound of P(Binomial(trials, chance) >= least); 0 up to the mean."""
     if least <= trials * chance or least > trials or chance >= 1:
         return 0.0
     first = (
@@ -205,6 +205,6 @@ def log10_tail(trials: int, least: int, chance: float) -> float:
         + least * math.log(chance)
         + (trials - least) * math.log1p(-chance)
     )
-    # The terms fall at least as fast as a geometric series with the ratio of the first two.
+    # The terms decrease at least as fast as a geometric series with the ratio of the first two.
     ratio = (trials - least) / (least + 1) * chance / (1 - chance)
     return min(0.0, (first - math.log1p(-ratio)) / math.log(10))

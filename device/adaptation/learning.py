@@ -1,4 +1,4 @@
-"""Adapted views are made from photos, checked, and kept: bounded, own and shared ones apart."""
+"""Learns adapted views from photos, checks them, and keeps a bounded number of own and shared ones."""
 
 from __future__ import annotations
 
@@ -28,26 +28,27 @@ class Refusal(StrEnum):
     """Why a view is not kept."""
 
     MALFORMED = "malformed"
-    """Its bytes are no view."""
+    """Its bytes are not a view."""
     OTHER_OBJECT = "other object"
     OUTDATED = "outdated"
-    """Of another version of the model than the one that is held."""
+    """For another version of the model than the one in memory."""
     NO_SUCH_FEATURE = "no such feature"
-    """Names a view or features that the vouched model does not have."""
+    """Contains a view or features that the vouched model does not have."""
     WRONG_SIZE = "wrong size"
-    """Too few features to be of use, or more than anybody needs."""
+    """Too few features to be useful, or more than the limit."""
     NOT_SIMILAR = "not similar"
-    """A descriptor is too far from the vouched one: no honest device makes that."""
+    """A descriptor is too far from the vouched one; no honest device creates such a view."""
     NOTHING_NEW = "nothing new"
 
 
 def learn(
     photo: Features, found: RecognizedObject, model: ObjectModel, rules: AdaptationRules
 ) -> AdaptedView | None:
-    """How the features of the vouched model look in a recognised photo; None if it teaches nothing.
+    """The appearance of the vouched model's features in a recognised photo; None if nothing can be learned.
 
-    The photo teaches only features of the model that it shows at their place and that it shows similarly;
-    that so many agree must not be luck. So a wrong answer, or corners of something else, teach nothing.
+    Only features are learned that are at their position in the photo and similar. The number of agreeing
+    features must not be explicable by chance. Therefore nothing is learned from a wrong answer, or from
+    corners of another object.
     """
     if (found.object_id, found.version) != (model.object_id, model.version):
         return None
@@ -58,14 +59,14 @@ def learn(
     if seen.log10_false_alarms > rules.max_log10_false_alarms or near.sum() < rules.min_features:
         return None
     mine, theirs = seen.query_indices[near], seen.view_indices[near]
-    strongest = np.argsort(mine, kind="stable")[: rules.max_features]  # features come strongest first
+    strongest = np.argsort(mine, kind="stable")[: rules.max_features]  # the strongest features come first
     rising = strongest[np.argsort(theirs[strongest])]
     descriptors = np.ascontiguousarray(photo.descriptors[mine[rising]])
     return AdaptedView(model.object_id, model.version, seen.view, theirs[rising], descriptors)
 
 
 def refusal(view: AdaptedView, model: ObjectModel, rules: AdaptationRules) -> Refusal | None:
-    """Why a view must not be believed to be of this vouched model; None if every feature of it may be."""
+    """Why a view cannot be accepted for this vouched model; None if all its features are plausible."""
     if view.object_id != model.object_id:
         return Refusal.OTHER_OBJECT
     if view.version != model.version:
@@ -93,7 +94,7 @@ def adds_something(
 
 
 def _bits_to(view: AdaptedView, other: AdaptedView) -> NDArray[np.int64]:
-    """Bits to the other view's descriptor of the same feature; 256 where it has none."""
+    """Distance to the other view's descriptor of the same feature in bits; 256 if it has none."""
     bits = np.full(len(view), 256, np.int64)
     _, mine, theirs = np.intersect1d(view.indices, other.indices, assume_unique=True, return_indices=True)
     bits[mine] = hamming(view.descriptors[mine], other.descriptors[theirs])
@@ -102,7 +103,7 @@ def _bits_to(view: AdaptedView, other: AdaptedView) -> NDArray[np.int64]:
 
 @dataclass(slots=True)
 class _OfObject:
-    """Views of one version of one object; shared ones by the bytes that they came as."""
+    """Views of one version of an object; shared ones by their bytes as received."""
 
     version: int
     own: list[AdaptedView] = field(default_factory=list)
@@ -113,14 +114,14 @@ class _OfObject:
 
 
 class AdaptedViews:
-    """Keeps views; no threads, no clock.
+    """Keeps adapted views. Not thread-safe.
 
     Parameters
     ----------
     rules : AdaptationRules
-        What is kept.
+        Limits.
     rng : Random
-        Draws which of too many shared views are looked at: nobody can crowd out the others by being first.
+        Draws from shared views if there are too many, so that early items do not exclude others.
     """
 
     def __init__(self, rules: AdaptationRules, rng: random.Random) -> None:
@@ -130,31 +131,31 @@ class AdaptedViews:
         self._refused: Counter[Refusal] = Counter()
 
     def __len__(self) -> int:
-        """Views of all objects."""
+        """Number of views of all objects."""
         return sum(len(one.all()) for one in self._objects.values())
 
     @property
     def size_bytes(self) -> int:
-        """Of all views."""
+        """Total size of all views."""
         return sum(view.size_bytes for one in self._objects.values() for view in one.all())
 
     @property
     def refused(self) -> Mapping[Refusal, int]:
-        """How many views were not kept, and why."""
+        """Number of refused views by reason."""
         return dict(self._refused)
 
     def own(self, model: ObjectModel) -> tuple[AdaptedView, ...]:
-        """Views of exactly this version of the model that were learned here."""
+        """Views learned here for exactly this version of the model."""
         one = self._objects.get(model.object_id)
         return tuple(one.own) if one is not None and one.version == model.version else ()
 
     def shared(self, model: ObjectModel) -> tuple[AdaptedView, ...]:
-        """Views of exactly this version of the model that came from others."""
+        """Views from other devices for exactly this version of the model."""
         one = self._objects.get(model.object_id)
         return tuple(one.shared.values()) if one is not None and one.version == model.version else ()
 
     def add_own(self, view: AdaptedView, model: ObjectModel) -> bool:
-        """Keep a view that was learned here, in place of the oldest own one; True if it adds something."""
+        """Keep a view that was learned here, instead of the oldest own one; True if it adds something."""
         one = self._of_version(model)
         if not self._passes(view, model, one.all()):
             return False
@@ -163,10 +164,9 @@ class AdaptedViews:
         return True
 
     def take_shared(self, items: Sequence[bytes], model: ObjectModel) -> bool:
-        """Keep what others share of an object, as it is listed now; True if that changed something.
+        """Update the shared views of an object from its current list; True if that changed something.
 
-        Views that are kept stay as long as they are listed. Free places are filled with views drawn at
-        random.
+        Kept views stay as long as they are in the list. Free places are filled with views drawn at random.
         """
         one = self._of_version(model)
         listed = set(items)
@@ -190,12 +190,15 @@ class AdaptedViews:
         return changed
 
     def forget(self, object_ids: Collection[str]) -> None:
-        """Let the views of these objects go."""
+        """Drop the views of these objects."""
         for object_id in object_ids:
             self._objects.pop(object_id, None)
 
     def _of_version(self, model: ObjectModel) -> _OfObject:
-        """The object's views; those of another version, and of objects unused for longest, go."""
+        """The views of this version of the object.
+
+        Drops those of other versions, and those of the least recently used objects above the limit.
+        """
         one = self._objects.get(model.object_id)
         if one is None or one.version != model.version:
             one = self._objects[model.object_id] = _OfObject(model.version)
