@@ -1,9 +1,10 @@
-"""A budget of errors or of inferences, instead of a fixed back-off: through shifts, and at equal inferences.
+"""Budgets of errors or inferences against fixed back-offs: under shifts, and at equal inferences.
 
-Generated flows whose popular applications change twice are played through caches with a budget and with fixed
-back-offs. Each window of lookups shows how many were answered wrongly. A second part plays flows of one
-popularity with many back-offs and budgets, so that errors can be compared where inferences are equal, and
-lets coarse keys whose results conflict be refined to longer prefixes.
+In the first part, generated flows whose popular applications change twice are played through caches with a
+budget and with fixed back-offs. Each window of lookups shows the share of wrong answers. In the second part,
+flows with a constant popularity are played with many back-offs and budgets, so that errors can be compared at
+equal inferences. It also tests refinement, in which coarse keys with conflicting results are refined to
+longer prefixes.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from nearsight.experiments.studies.approximate_keys.traffic import APPLICATIONS,
 
 SHIFT, TRADE = "shift", "trade"
 BACK_OFF, ERROR, INFERENCES = "back-off", "error", "inferences"
-"""What a cache is given."""
+"""Parameters of a cache: a fixed back-off, a budget of errors, or a budget of inferences."""
 TARGET, BAND = 0.01, 0.003
-"""Wrong lookups, and how far from them a phase may be."""
+"""Target share of wrong lookups, and its tolerance in a phase."""
 _RATE = 0.8
-"""Inferences for which a budget is tried."""
+"""Tested budget of inferences, as a share of the lookups."""
 _FIXED = 1.85
-"""The back-off that is wrong in 1 % of the lookups of the first phase."""
+"""The back-off at which 1 % of the lookups of the first phase are wrong."""
 _GIVEN: tuple[tuple[str, float], ...] = (
     (ERROR, TARGET),
     (INFERENCES, _RATE),
@@ -52,7 +53,7 @@ _GIVEN: tuple[tuple[str, float], ...] = (
 _BETAS = (1.05, 1.15, 1.3, 1.5, 1.8, 2.2, 3.0, 5.0)
 _ERRORS = (0.005, 0.01, 0.02, 0.04, 0.08)
 _PREFIXES = {"prefix(5)": (5,), "prefix(10)": (10,), "prefix(20)": (20,), "prefix(5, 10, 20)": (5, 10, 20)}
-"""Packets in keys; several: coarse to fine."""
+"""Number of packets in the keys; several numbers: refinement from coarse to fine."""
 PHASES = ("the fitted popularity", "other applications", "many applications")
 _PHASE, _WINDOW, _FLOWS, _SIZE, _RUNS = 1_000_000, 100_000, 500_000, 10_000, 3
 _COLOURS = {
@@ -74,7 +75,7 @@ class Figure(Experiment):
     timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """Per network: one for each cache through the shifts, and one for each kind of keys."""
+        """For each network: one cell per cache for the shifts, and one per kind of keys."""
         runs = range(1 if options.smoke else _RUNS)
         return (
             *cells_of("{part}-{run}-{cache}", part=(SHIFT,), run=runs, cache=range(len(_GIVEN))),
@@ -82,7 +83,7 @@ class Figure(Experiment):
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Play the flows of a network; one row per window, keys and what the cache is given."""
+        """Play the flows of a network; one row per window, kind of keys and parameter of the cache."""
         part, run = cell.parameters["part"], cell.parameters["run"]
         rng = options.rng(self.name, part, run)
         if part == SHIFT:
@@ -120,7 +121,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """The budgets hold; a fixed back-off does not; and the sequential test is not worse than it."""
+        """Budgets are kept, a fixed back-off is not; the sequential test has no more errors."""
         shift, windows = summary["shift"], summary["windows"]
 
         def farthest(cache: str, quantity: str, target: float) -> float:
@@ -172,7 +173,7 @@ class Figure(Experiment):
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per cache and phase, then one per keys and budget."""
+        """One line per cache and phase, then one per kind of keys and budget."""
         columns = ("cache", "wrong, of lookups", "wrong, of served", "estimated, of lookups", "inferences")
         lines = [
             *(
@@ -191,7 +192,7 @@ class Figure(Experiment):
         return columns, [(name, *(f"{one[number]['mean']:.4f}" for number in numbers)) for name, one in lines]
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Errors and inferences through the shifts, and errors over inferences."""
+        """Draw errors and inferences through the shifts, and errors over inferences."""
         picture = drawing.new_picture(12.6, 4.6)
         errors, inferences, trade = picture.subplots(1, 3, width_ratios=[1.2, 1.0, 1.1])
         rows = grouped(results.rows, "part")[SHIFT]
@@ -211,7 +212,7 @@ class Figure(Experiment):
 
 
 def _trades(levels: int, *, smoke: bool) -> tuple[tuple[str, float], ...]:
-    """What caches are given; refinement takes a budget."""
+    """Parameters of the caches; refinement requires a budget."""
     betas, errors = (_BETAS[3:6], _ERRORS[1:3]) if smoke else (_BETAS, _ERRORS)
     budgets = tuple((ERROR, error) for error in errors)
     return budgets if levels > 1 else (*((BACK_OFF, beta) for beta in betas), *budgets)
@@ -224,7 +225,7 @@ def _refresh(kind: str, value: float, seed: int) -> Refresh:
 
 
 def _keys(packets: Packets, prefixes: tuple[int, ...]) -> list[tuple[bytes, ...]]:
-    """Of each flow, coarse to fine: the bytes of so many packets."""
+    """Keys of each flow, coarse to fine: the bytes of its first packets."""
     columns = []
     for prefix in prefixes:
         width = prefix * packets.itemsize
@@ -236,7 +237,7 @@ def _keys(packets: Packets, prefixes: tuple[int, ...]) -> list[tuple[bytes, ...]
 def _played(
     cache: ResultCache[bytes, int], keys: Sequence[tuple[bytes, ...]], classes: Sequence[int], window: int
 ) -> Iterator[dict[str, float]]:
-    """What becomes of each window of lookups."""
+    """Play the lookups; yield the counts of each window."""
     for start in range(0, len(keys), window):
         before, wrong = cache.counts.served, 0
         for of_flow, truth in zip(keys[start : start + window], classes[start : start + window], strict=True):
@@ -258,7 +259,7 @@ def _played(
 
 
 def _of_phase(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """Shares over all windows of a phase, by run."""
+    """Shares over all windows of a phase, as mean and spread over the runs."""
     found: dict[str, list[float]] = {"wrong": [], "wrong_of_served": [], "inferences": [], "estimated": []}
     for windows in grouped(rows, "run").values():
         lookups, served, wrong = (sum(values(windows, name)) for name in ("lookups", "served", "wrong"))
@@ -270,7 +271,7 @@ def _of_phase(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _of_windows(rows: Sequence[StoredRow]) -> dict[str, float]:
-    """How many windows are near the target, and which is the farthest from it; without the first of a run."""
+    """Share of windows close to the target, and largest distance; without the first window of each run."""
     of_all = [row for row in rows if row["window"] != "0"]
     errors = np.array(values(of_all, "wrong")) / np.array(values(of_all, "lookups"))
     off = np.abs(errors - TARGET)
@@ -282,7 +283,7 @@ def _of_windows(rows: Sequence[StoredRow]) -> dict[str, float]:
 
 
 def _ratios(trade: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Errors of each budget over those of a back-off with as many inferences; refined keys: over the best."""
+    """Errors of each budget over those of a back-off with equal inferences; for refined keys: of the best."""
     lines = {
         keys: sorted((one["inferences"]["mean"], one["wrong"]["mean"]) for one in caches[BACK_OFF].values())
         for keys, caches in trade.items()

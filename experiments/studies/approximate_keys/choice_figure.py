@@ -1,9 +1,9 @@
-"""The approximation is chosen from shadow traffic: against the one picked by hand, and the best by hindsight.
+"""Choice of the approximation from shadow traffic, against a manual choice and the best in hindsight.
 
 Generated flows change twice: first the greetings of services are padded to random sizes, then the handshakes
-instead. Each time other packets tell applications apart. One cache chooses among all candidates, and each
-candidate has a cache of its own beside it, with the same budget. The best of these in a phase is known
-afterwards only.
+instead. After each change, other packets distinguish the applications. One cache chooses among all
+candidates. For comparison, each candidate has its own cache with the same budget. The best of these in a
+phase is only known in hindsight.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from nearsight.experiments.studies.approximate_keys.traffic import Traffic, flow
 
 CHOSEN, BY_HAND = "chosen", "prefix(10)"
 TARGET, BAND = 0.01, 0.003
-"""Wrong lookups, and how far from them a phase may be."""
+"""Target share of wrong lookups, and its tolerance in a phase."""
 PACKETS = 50
 _HANDSHAKE, _GREETING = 5, 10
 GIVEN: tuple[tuple[Approximation, ...], ...] = (
@@ -59,26 +59,27 @@ GIVEN: tuple[tuple[Approximation, ...], ...] = (
     (every(10),),
     (maxpool(10),),
 )
-"""The paper's functions, the first as it recommends; the second after the quantised one is the greeting."""
+"""The paper's functions. The first is the one that it recommends; the suffix with a prefix selects the
+greeting."""
 PHASES = ("fitted flows", "greetings padded", "handshakes padded")
 _PHASE, _WINDOW, _SIZE, _RUNS = 400_000, 20_000, 10_000, 4
 _COLOURS = ("#1f6f8b", "#c2571a", "#7a9e3b", "#8a5a3a", "#24415c", "#e0a33a", "#9fc3d0", "#b9a0c9", "#8a8a8a")
-"""The chosen one's, and those of candidates. Some are used twice where many were chosen."""
+"""Colours of the chosen approximation and of the candidates; they repeat if many were chosen."""
 
 
 class Figure(Experiment):
-    """What a cache serves that chooses its approximation, beside all that keep one."""
+    """Served lookups of a cache that chooses its approximation, beside caches with a fixed one."""
 
     name: ClassVar[str] = "approximate-choice"
     source: ClassVar[str] = "beyond the approximate-key caching, 3"
     timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per network."""
+        """One cell per network."""
         return cells_of("{run}", run=range(1 if options.smoke else _RUNS))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Play the flows through a cache that chooses, and through one per candidate; a row per window."""
+        """Play the flows through the choosing cache, and through one per candidate; one row per window."""
         run = cell.parameters["run"]
         phase, window, size = (6_000, 2_000, 400) if options.smoke else (_PHASE, _WINDOW, _SIZE)
         traffic = padded(phase, options.rng(self.name, run))
@@ -94,7 +95,7 @@ class Figure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``phases.<phase>.<keys>``, ``all.<keys>``, ``best.<phase>`` by hindsight, and ``changes``."""
+        """``phases.<phase>.<keys>``, ``all.<keys>``, ``best.<phase>`` in hindsight, and ``changes``."""
         chosen = grouped(rows, "keys")[CHOSEN]
         phases = nested(rows, ("phase", "keys"), _shares)
         return {
@@ -105,7 +106,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Near the best by hindsight in each phase, and better than any fixed candidate over all."""
+        """Close to the best in hindsight per phase, and better than any fixed candidate over all."""
         phases, of_all = summary["phases"], summary["all"]
         served = {phase: found[CHOSEN]["served"]["mean"] for phase, found in phases.items()}
         ratios = {
@@ -144,7 +145,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per cache, those that serve most first; served and wrong shares by phase."""
+        """One line per cache, ordered by served lookups; served and wrong shares by phase."""
         of_all = summary["all"]
         names = sorted(of_all, key=lambda name: -of_all[name]["served"]["mean"])
         parts = [*summary["phases"].values(), of_all]
@@ -164,7 +165,7 @@ class Figure(Experiment):
         return columns, lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Served and wrong shares over time, and what was chosen when."""
+        """Draw served and wrong shares over time, and the choices."""
         picture = drawing.new_picture(12.6, 4.8)
         served, wrong, choices = picture.subplots(1, 3, width_ratios=[1.2, 1.0, 1.0])
         windows = grouped(results.rows, "keys")[CHOSEN]
@@ -188,7 +189,7 @@ class Figure(Experiment):
 
 
 def padded(phase: int, rng: np.random.Generator) -> Traffic:
-    """So many usual flows, as many with greetings of random sizes, and as many with such handshakes."""
+    """Generate equal numbers of normal flows, of padded greetings, and of padded handshakes."""
     traffic = flows(len(PHASES) * phase, rng, packets_kept=PACKETS)
     packets = traffic.packets
     for place, (first, last) in enumerate(((_HANDSHAKE, _GREETING), (0, _HANDSHAKE)), 1):
@@ -200,7 +201,7 @@ def padded(phase: int, rng: np.random.Generator) -> Traffic:
 def _played(
     candidates: Candidates[Vector | Sequence[float]], traffic: Traffic, window: int, size: int, *, seed: int
 ) -> Iterator[dict[str, float | str]]:
-    """What becomes of each window of lookups."""
+    """Play the lookups; yield the counts of each window."""
     truth = -1
 
     def classify(vector: Vector | Sequence[float]) -> int:
@@ -226,7 +227,7 @@ def _played(
 
 
 def _shares(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """Of the lookups, by run."""
+    """Shares of the lookups, as mean and spread over the runs."""
     found: dict[str, list[float]] = {"served": [], "wrong": []}
     for windows in grouped(rows, "run").values():
         for name, shares in found.items():
@@ -235,14 +236,14 @@ def _shares(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _best(found: Mapping[str, Any]) -> str:
-    """The fixed one that serves most and keeps to the budget."""
+    """The fixed candidate that serves most among those within the budget."""
     fixed = [name for name in found if name != CHOSEN]
     kept = [name for name in fixed if found[name]["wrong"]["mean"] <= TARGET + BAND]
     return max(kept or fixed, key=lambda name: float(found[name]["served"]["mean"]))
 
 
 def _changes(windows: Sequence[StoredRow]) -> int:
-    """Of the choice, from window to window."""
+    """Number of changes of the choice between windows."""
     return sum(one["choice"] != then["choice"] for one, then in pairwise(windows))
 
 
@@ -268,7 +269,7 @@ def _draw_windows(axes: Axes, rows: Sequence[StoredRow], names: Mapping[str, str
 
 
 def _draw_choices(axes: Axes, rows: Sequence[StoredRow], colours: Mapping[str, str]) -> None:
-    """A bar per run; colours tell what was chosen."""
+    """Draw a bar per run; colours show the chosen approximation."""
     width = float(rows[0]["lookups"]) / 1e6
     for run, windows in grouped(rows, "run").items():
         at = 0.0

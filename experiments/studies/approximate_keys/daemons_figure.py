@@ -1,10 +1,12 @@
-"""Standing visitors before real daemons: what the edge's result cache costs and saves, network included.
+"""Standing visitors with real daemons: cost and benefit of the edge's result cache, including the network.
 
-The visitors of `standing_figure` stand before exhibits, phone in hand, and their devices send five photos a
-second to an edge with a cloud behind it: processes of this machine. The same photos are played without and
-with the result cache in turn, several rounds. Only the edge is changed; devices cache nothing.
+The visitors of `standing_figure` stand before exhibits with handheld phones. Their devices send five photos
+per second to an edge with a cloud behind it; all are processes of this machine. The same photos are played
+alternately without and with the result cache, for several rounds. Only the edge changes; devices cache
+nothing.
 
-CPU time is that of the edge's process during the replay, over the photos: messages, background and all.
+CPU time is that of the edge's process during the replay, divided by the number of photos. It includes
+messages and background work.
 """
 
 from __future__ import annotations
@@ -59,20 +61,20 @@ _DEVICE = {"recognizer.prefetch.enabled": False}
 _LIVELINESS, _PHOTOS_PER_S = 0.5, 5.0
 _VISITORS, _STAYS, _ROUNDS = 6, 3, 3
 _CROWD = 60
-"""Visitors altogether; those who are not followed have taught the edge."""
+"""Number of all visitors; those without a device teach the edge."""
 _TOGETHER = "+"
-"""A smoke run plays two configurations side by side."""
+"""Separator of configurations that are played at the same time, as in a smoke run."""
 _COLOURS = dict(zip(CONFIGURATIONS, ("#8a8a8a", "#1f6f8b", "#e0a33a"), strict=True))
 
 
 class Figure(Experiment):
-    """Standing visitors before real daemons, without and with the edge's result cache."""
+    """Standing visitors with real daemons, without and with the edge's result cache."""
 
     name: ClassVar[str] = "approximate-daemons"
     source: ClassVar[str] = "beyond the approximate-key caching, 5"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per round and configuration; each round begins with another one."""
+        """One cell per round and configuration; each round begins with another configuration."""
         if options.smoke:
             return (Cell("0", {"round": 0, "tiers": _TOGETHER.join((OFF, ON))}),)
         names = tuple(CONFIGURATIONS)
@@ -99,7 +101,7 @@ class Figure(Experiment):
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``tiers.<configuration>``: over all rounds; ``ratio``: CPU time over that without, by round."""
+        """``tiers.<configuration>``: over all rounds; ``ratio``: CPU time relative to "off", by round."""
         rounds = numbers.nested(rows, ("round", "tiers"), _cpu_ms)
         return {
             "tiers": numbers.nested(rows, ("tiers",), _configuration),
@@ -111,7 +113,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """A third of the CPU time; few wrong answers; nobody waits longer."""
+        """A third of the CPU time, few wrong answers, and no increase of latency."""
         found, without = summary["tiers"], summary["tiers"][OFF]
         targets = []
         for name, ratio in summary["ratio"].items():
@@ -135,7 +137,7 @@ class Figure(Experiment):
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per configuration."""
+        """One line per configuration."""
         return table_of(
             {
                 "result cache": name,
@@ -153,7 +155,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """CPU time by round, latencies, and who answered."""
+        """Draw CPU time by round, latencies, and shares of the answering tiers."""
         found = results.metrics["tiers"]
         picture = drawing.new_picture(12.0, 4.0)
         cpu, latency, answers = picture.subplots(1, 3, width_ratios=[1.0, 1.3, 1.0])
@@ -173,7 +175,7 @@ class Figure(Experiment):
 
 
 def _session(options: RunOptions, name: str) -> Session:
-    """Cloud, link and visitors, whose photos are taken if they are not there yet."""
+    """Create a session with cloud, link and visitors; missing photos are generated."""
     museum = TaughtMuseum(options, museum_of(options))
     photos, folder = museum.folder / "clips", museum.testbed(name)
     visitors = 1 if options.smoke else _VISITORS
@@ -190,7 +192,7 @@ def _session(options: RunOptions, name: str) -> Session:
 
 
 def _photos(folder: Path, options: RunOptions, visitor: int) -> tuple[PhotoRequest, ...]:
-    """What a visitor's device sends; the files are kept for the next round."""
+    """Photos of a visitor's device; the files are kept for the next round."""
     listed = folder / f"v{visitor}.csv"
     if not listed.is_file():
         (folder / f"v{visitor}").mkdir(parents=True, exist_ok=True)

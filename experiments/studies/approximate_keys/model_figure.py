@@ -1,10 +1,10 @@
-"""Whether simulated caches do what the equations of approximate-key caching say (its section IV).
+"""Simulated caches against the equations of approximate-key caching (its section IV).
 
-Streams of independent lookups are played through the cache that the product has, with ideal and with LRU
-replacement. Their means, with 95 % intervals over repeated streams, stand beside equations 7 to 12. The
-classes are chosen so that the variance of a sequence is finite, which takes max p < 1 / back-off². Elsewhere
-an endless stream says nothing about one of practical length. There, single keys are compared with an exact
-recursion over as many lookups.
+Streams of independent lookups are played through the production cache, with ideal and with LRU replacement.
+Means with 95 % intervals over repeated streams are compared with equations 7 to 12. The classes are chosen so
+that the variance of a sequence is finite, which requires max p < 1 / back-off². Otherwise the result for an
+endless stream does not apply to a stream of practical length. For that case, single keys are compared with an
+exact recursion over the same number of lookups.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ BETAS = (1.3, 1.5, 2.0, 3.0)
 SKEWS = (0.7, 1.1)
 """Exponents of Zipf's law for the popularity of keys."""
 EQUAL, ONE_LARGER = "equal", "larger"
-"""Classes of a key: all as likely, or one twice as likely as the others."""
+"""Classes of a key: all equally likely, or one twice as likely as the others."""
 IDEAL, LRU, SINGLE = "ideal", "lru", "one key"
 _HEAVY = {"0.6, 0.4": 1.5, "0.9, 0.1": 1.3, "0.5, 0.3, 0.2": 2.0, "0.5, 0.5": 3.0}
-"""Classes of single keys whose sequences have infinite variance with these back-offs."""
+"""Classes of single keys → back-off at which their sequences have infinite variance."""
 _BELOW = 0.6
 """Largest probability of a class, as a share of 1 / back-off²."""
 _CONFIDENCE = 0.95
@@ -56,7 +56,7 @@ class Figure(Experiment):
     timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per popularity, classes and back-off, and one per heavy key."""
+        """One cell per popularity, classes and back-off, and one per heavy key."""
         betas = BETAS[1:2] if options.smoke else BETAS
         return (
             *cells_of("{skew}-{classes}-{beta}", skew=SKEWS, classes=(EQUAL, ONE_LARGER), beta=betas),
@@ -64,7 +64,7 @@ class Figure(Experiment):
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Play streams; one row per stream and replacement, with what the equations say."""
+        """Play streams; one row per stream and replacement, with the values of the equations."""
         rng = options.rng(self.name, cell.key)
         if "heavy" in cell.parameters:
             return _heavy_key(cell, rng, 100 if options.smoke else 400)
@@ -90,7 +90,7 @@ class Figure(Experiment):
                 cache: ResultCache[int, int] = ResultCache(
                     refresh, size, only=range(size) if replacement == IDEAL else None
                 )
-                _play(cache, stream[: lookups // 3])  # until sequences are as long as they get
+                _play(cache, stream[: lookups // 3])  # until sequences have their full length
                 inferences, errors = _play(cache, stream[lookups // 3 :])
                 rows.append(
                     {
@@ -102,7 +102,7 @@ class Figure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``comparisons``: mean, 95 % interval and what the equations say, by cell and replacement."""
+        """``comparisons``: mean, 95 % interval and value of the equations, by cell and replacement."""
         return {
             "comparisons": {
                 f"{cell} {replacement}": {
@@ -116,7 +116,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """As many comparisons as chance allows lie within their interval, and none is far off."""
+        """The number of means outside their interval is within chance."""
         targets = []
         for replacement in (IDEAL, LRU, SINGLE):
             found = [
@@ -142,7 +142,7 @@ class Figure(Experiment):
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per cell and replacement."""
+        """One line per cell and replacement."""
         return ("stream", "inferences", "± 95 %", "equations", "errors", "± 95 %", "equations"), [
             (
                 name,
@@ -156,7 +156,7 @@ class Figure(Experiment):
         ]
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Simulated over computed values; a panel for inferences, one for errors."""
+        """Draw simulated over computed values; one panel for inferences, one for errors."""
         picture = drawing.new_picture(9.0, 4.4)
         for axes, (quantity, name) in zip(picture.subplots(1, 2), _QUANTITIES.items(), strict=True):
             for replacement, colour in _COLOURS.items():
@@ -184,7 +184,7 @@ class Figure(Experiment):
 
 
 def _classes(kind: str, beta: float) -> np.ndarray:
-    """Probabilities whose largest one is below 1 / beta²."""
+    """Class probabilities whose largest is below 1 / beta²."""
     largest = _BELOW / beta**2
     if kind == EQUAL:
         count = math.ceil(1 / largest)
@@ -213,7 +213,7 @@ def _heavy_key(cell: Cell, rng: np.random.Generator, streams: int) -> list[Row]:
 
 
 def _play(cache: ResultCache[int, int], stream: Sequence[tuple[int, int]]) -> tuple[float, float]:
-    """Shares of inferences and of wrong answers."""
+    """Play a stream; return the shares of inferences and of wrong answers."""
     inferences = errors = 0
     for key, truth in stream:
         entry = cache.find(key, 0.0)

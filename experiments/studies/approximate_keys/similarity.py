@@ -1,8 +1,8 @@
-"""Caches that are compared in figure 6: exact and approximate keys, and four libraries of nearest neighbours.
+"""Caches compared in figure 6: exact and approximate keys, and four nearest-neighbour libraries.
 
-A similarity cache answers with the majority among the 10 nearest cached inputs that are not farther away than
-epsilon. Its inputs are packet sizes as shares of the largest one. The libraries other than scikit-learn are
-optional, and are imported where they are used.
+A similarity cache answers with the majority class among the 10 nearest cached inputs within distance epsilon.
+Its inputs are packet sizes as shares of the largest size. All libraries except scikit-learn are optional, and
+are imported where they are used.
 """
 
 from __future__ import annotations
@@ -26,48 +26,53 @@ from nearsight.common.result_cache.result_cache import ResultCache
 EPSILON = 2.0
 NEIGHBOURS = 10
 _LSH_BITS = 16
-"""The paper does not say how many; with 8 a lookup takes ten times as long, with 24 half as long."""
+"""Number of hash bits, which the paper does not state; with 8 a lookup takes ten times as long, with 24 half
+as long."""
 _FALCONN_TABLES, _FALCONN_PROBES = 10, 100
 _FAR = 1000.0
-"""GPTCache scales vectors to length 1. A coordinate more brings all of ours to this length before that."""
+"""Length of all vectors after an additional coordinate is appended. GPTCache scales vectors to length 1,
+which would otherwise change their distances."""
 
 Input = NDArray[np.float64]
 Inputs = NDArray[np.float64]
 Labels = NDArray[np.int64]
-"""Shapes (100,), (N, 100) and (N,): one input, many, and their classes."""
+"""Shapes (100,), (N, 100) and (N,): one input, many inputs, and their classes."""
 Neighbours = tuple[NDArray[np.float64], NDArray[np.int64]]
-"""Distances (n,) and classes (n,) of the nearest cached inputs, the nearest first."""
+"""Distances (n,) and classes (n,) of the nearest cached inputs, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A cache of K results, filled before it is measured."""
+    """A cache of K results, filled before the measurement."""
 
     lookup: Callable[[Any], int | None]
-    """The class of an input; None if the cache does not answer."""
+    """Return the class of an input; None if the cache does not answer."""
     insert: Callable[[Any, int], object]
-    """One result more."""
+    """Insert one result."""
     learn: Callable[[Any, int], object] = lambda _x, _label: None
-    """What the classifier said of an input that was not answered; similarity caches stay as they are."""
+    """Learn the classifier's result for an input without an answer; similarity caches do not change."""
     neighbours: Callable[[Any], Neighbours] | None = None
-    """The nearest inputs that a similarity cache finds, at most 10."""
+    """Return the nearest inputs that a similarity cache finds, at most 10."""
     close: Callable[[], object] = lambda: None
 
 
 def keys(
     approx: Approximation, refresh: AutoRefresh, history: NDArray[Any], labels: Sequence[int], size: int
 ) -> Rival:
-    """The cache of this project, or with ``identity`` and no verification exact caching; it takes raw flows.
+    """The cache of this project; it takes raw flows.
+
+    With ``identity`` and without verification it is an exact cache.
 
     Parameters
     ----------
     approx : Approximation
     refresh : AutoRefresh
     history : ndarray, shape (N, 100)
-        Flows that were looked up before.
+        Earlier flows.
     labels : sequence of N int
+        Classes of the earlier flows.
     size : int
-        K: the most popular keys of the history are kept, as in the paper's ideal cache.
+        K: the most popular keys of the history are cached, as in the paper's ideal cache.
     """
     asked = [approx(x) for x in history]
     popular = frozenset(key for key, _ in Counter(asked).most_common(size))
@@ -88,14 +93,14 @@ def keys(
 
 
 def vote(neighbours: Neighbours, epsilon: float) -> int | None:
-    """The class of most neighbours that are near enough; None if there are none."""
+    """Majority class of the neighbours within epsilon; None if there are none."""
     distances, labels = neighbours
     near = labels[distances <= epsilon]
     return int(np.bincount(near).argmax()) if len(near) else None
 
 
 def ball_tree(inputs: Inputs, labels: Labels) -> Rival:
-    """scikit-learn's; it cannot be changed, so that an insertion builds another one."""
+    """Ball tree of scikit-learn; it is immutable, so an insertion builds a new tree."""
     tree = BallTree(inputs)
 
     def neighbours(x: Input) -> Neighbours:
@@ -106,14 +111,14 @@ def ball_tree(inputs: Inputs, labels: Labels) -> Rival:
 
 
 def lshash(inputs: Inputs, labels: Labels) -> Rival:
-    """lshashpy3 as in the paper: one table, Euclidean distance."""
+    """Locality-sensitive hashing of lshashpy3, as in the paper: one table, Euclidean distance."""
     from lshashpy3 import LSHash  # noqa: PLC0415 optional
 
     index = LSHash(_LSH_BITS, inputs.shape[1])
     index.uniform_planes = [np.random.default_rng(1).standard_normal((_LSH_BITS, inputs.shape[1]))]
 
     def insert(x: Input, label: int) -> None:
-        index.index(x, (label,))  # a bare 0 would not be kept
+        index.index(x, (label,))  # a bare 0 would not be stored
 
     def neighbours(x: Input) -> Neighbours:
         found = index.query(x, NEIGHBOURS, "true_euclidean")
@@ -125,7 +130,7 @@ def lshash(inputs: Inputs, labels: Labels) -> Rival:
 
 
 def falconn(inputs: Inputs, labels: Labels) -> Rival:
-    """FALCONN: multi-probe LSH of centred inputs; it cannot be changed either."""
+    """FALCONN: multi-probe LSH of centred inputs; immutable as well."""
     import falconn as library  # noqa: PLC0415 optional
 
     centre = inputs.mean(axis=0)
@@ -135,7 +140,7 @@ def falconn(inputs: Inputs, labels: Labels) -> Rival:
     )
     parameters.l, parameters.seed, parameters.num_setup_threads = _FALCONN_TABLES, 1, 1
     index = library.LSHIndex(parameters)
-    index.setup(centred)  # keeps a pointer, not a copy
+    index.setup(centred)  # stores a pointer, not a copy
     query = index.construct_query_object(_FALCONN_PROBES)
 
     def neighbours(x: Input) -> Neighbours:
@@ -149,9 +154,9 @@ def falconn(inputs: Inputs, labels: Labels) -> Rival:
 def gptcache(inputs: Inputs, labels: Labels, folder: Path) -> Rival:
     """The package gptcache with SQLite and FAISS: the nearest input answers, without a vote.
 
-    Its questions are texts: here the numbers of the input. The embedding reads them.
+    Its questions are texts. Here a text has the numbers of the input, which the embedding parses.
     """
-    import sqlalchemy  # noqa: F401, PLC0415 gptcache would run pip where it is missing
+    import sqlalchemy  # noqa: F401, PLC0415 without it, gptcache would run pip
     from gptcache import Cache, Config  # noqa: PLC0415 optional
     from gptcache.adapter import api  # noqa: PLC0415
     from gptcache.manager import CacheBase, VectorBase, get_data_manager  # noqa: PLC0415
@@ -163,10 +168,10 @@ def gptcache(inputs: Inputs, labels: Labels, folder: Path) -> Rival:
     store = CacheBase("sqlite", sql_url=f"sqlite:///{folder / 'answers.db'}")
     index = VectorBase("faiss", dimension=inputs.shape[1] + 1, index_path=str(folder / "index"))
     manager = get_data_manager(store, index, max_size=2 * len(inputs))
-    # Of its own it closes at exit alone, and writes the index into a folder that is gone then.
+    # By default the manager closes only at exit, and then writes the index into a deleted folder.
     manager.close = store._engine.dispose
     most = 2 * (EPSILON / _FAR) ** 2
-    """Squared; half of it is the similarity that a hit needs."""
+    """Largest squared distance of the evaluation; the similarity threshold is half of it."""
     cache = Cache()
     cache.init(
         pre_embedding_func=get_prompt,
@@ -190,7 +195,10 @@ def gptcache(inputs: Inputs, labels: Labels, folder: Path) -> Rival:
 
 
 def similarity_caches(folder: Path) -> dict[str, tuple[Callable[[Inputs, Labels], Rival], str]]:
-    """How each is built, and the command that installs it, by name; ``folder`` is for what it writes."""
+    """Builders of the similarity caches by name, each with the command that installs its library.
+
+    ``folder`` is for the files that they write.
+    """
     extra = "pip install 'nearsight[similarity]'"
     return {
         "BallTree": (ball_tree, ""),

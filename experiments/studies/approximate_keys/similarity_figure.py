@@ -1,8 +1,8 @@
 """Figure 6 of approximate-key caching: lookups, hits and errors of similarity caches beside ours.
 
-All caches hold the K most popular results of the same generated history. They answer the same flows after it
-in turn, in blocks. A lookup is timed alone: key and dictionary, or search and vote. Insertion into an index
-that cannot be changed is building it again.
+All caches hold the K most popular results of the same generated history. They answer the same subsequent
+flows in blocks, alternating between the caches. Only the lookup is timed: key and dictionary, or search and
+vote. Insertion into an immutable index means a rebuild.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from nearsight.experiments.studies.approximate_keys.similarity import Rival, key
 from nearsight.experiments.studies.approximate_keys.traffic import flows
 
 LOOKUPS = {1_000: 2_000, 10_000: 1_000, 100_000: 400}
-"""By K; with many results some libraries take long."""
+"""Number of lookups by K; with many results some libraries are slow."""
 EXACT, OURS, PEER = "exact", "prefix(10)", "BallTree"
 _SMALLER = (0.5, 1.0)
 """Other values of epsilon, for the BallTree."""
@@ -63,11 +63,11 @@ class Figure(Experiment):
     source: ClassVar[str] = "approximate-key caching, 5"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per size of the cache."""
+        """One cell per size of the cache."""
         return cells_of("{size}", size=(100, 300) if options.smoke else tuple(LOOKUPS))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Fill the caches, ask them; one row per cache and block of lookups."""
+        """Fill the caches and look up flows; one row per cache and block of lookups."""
         pin_threads()
         size = int(cell.parameters["size"])
         history, lookups = (5_000, 100) if options.smoke else (_HISTORY, LOOKUPS[size])
@@ -79,14 +79,14 @@ class Figure(Experiment):
         rows: list[Row] = []
         known = labels[:history].tolist()
         with TemporaryDirectory(prefix="nearsight-similarity-") as folder, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what these libraries import
+            warnings.simplefilter("ignore")  # warnings of the imported libraries
             rivals = {
                 EXACT: _timed_us(keys, identity(), AutoRefresh(math.inf), before, known, size),
                 OURS: _timed_us(keys, prefix(10), AutoRefresh(_BETA), before, known, size),
             }
             for name, (build, command) in similarity_caches(Path(folder)).items():
                 try:
-                    build(inputs[:_BLOCK], labels[popular[:_BLOCK]]).close()  # imports take time, too
+                    build(inputs[:_BLOCK], labels[popular[:_BLOCK]]).close()  # exclude the time of imports
                 except ImportError as error:
                     rows.append({**_NOTHING, "size": size, "cache": name, "note": f"{error}; {command}"})
                 else:
@@ -123,7 +123,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Errors where the paper shows them, and lookups where indexes are slowest."""
+        """Errors as in the paper, and speed of lookups at the largest size."""
         targets = []
         for size, caches in summary["sizes"].items():
             ours, peer = (f"K = {int(size):,}, {name}: wrong share of" for name in (OURS, PEER))
@@ -145,7 +145,7 @@ class Figure(Experiment):
         return (*targets, Target.at_least(text, ratio["median"], 1000, spread))
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per size and cache."""
+        """One line per size and cache."""
         columns = ("K", "cache", "answered", "wrong", "of answers", "lookup µs", "insert µs", "build ms")
         lines: list[tuple[object, ...]] = []
         for size, caches in summary["sizes"].items():
@@ -157,7 +157,7 @@ class Figure(Experiment):
         return columns, lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Lookup times, insertion times, and hits with their errors, for each size."""
+        """Draw lookup times, insertion times, and hits with their errors, for each size."""
         sizes = results.metrics["sizes"]
         picture = drawing.new_picture(12.6, 4.2)
         lookup, insert, hits = picture.subplots(1, 3, width_ratios=[1.0, 1.0, 1.3])
@@ -198,11 +198,11 @@ _NOTHING: Row = {
     **{f"{count}_at_{epsilon:g}": 0 for epsilon in _SMALLER for count in ("answered", "wrong")},
     "build_ms": 0.0, "insert_us": 0.0, "note": "",
 }  # fmt: skip
-"""All columns."""
+"""All columns with their empty values."""
 
 
 def _popular(packets: NDArray[np.int16], size: int) -> NDArray[np.int64]:
-    """Where the most popular flows are first seen, at most so many."""
+    """Indices of the first occurrence of the most popular flows, at most ``size``."""
     asked = [*map(identity(), packets)]
     first = dict(zip(reversed(asked), reversed(range(len(asked))), strict=True))
     return np.array([first[key] for key, _ in Counter(asked).most_common(size)])
@@ -217,7 +217,7 @@ def _timed_us(operation: Callable[..., Any], *arguments: object) -> tuple[Any, f
 def _asked(
     rivals: Mapping[str, tuple[Rival, float]], flows: NDArray[np.int16], truths: Sequence[int]
 ) -> dict[str, list[dict[str, float]]]:
-    """What each cache does in each block; the caches take turns, each block in another order."""
+    """Results of each cache in each block; the order of the caches rotates between blocks."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in rivals}
     names = list(rivals)
     inputs = flows / _LARGEST_PACKET
@@ -247,7 +247,7 @@ def _count(block: Counter[str], of: str, answer: int | None, truth: int) -> None
 
 
 def _of_answers(one: Mapping[str, float]) -> float:
-    """The wrong share of what a cache answered."""
+    """Share of wrong answers among a cache's answers."""
     return round(one["wrong"] / one["answered"], 4) if one["answered"] else 0.0
 
 

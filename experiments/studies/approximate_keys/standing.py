@@ -1,7 +1,7 @@
-"""Photos of visitors who stand before exhibits: what the recogniser says, the keys, and what each step costs.
+"""Photos of visitors who stand before exhibits: recognition results, keys, and costs of each step.
 
-One row per photo. A row holds the photo's keys by every kind, so that caches of all kinds, rates of photos
-and schedules of verification are played from the same rows.
+There is one row per photo. A row has the photo's keys of every kind, so that caches with all kinds of keys,
+photo rates and verification schedules can be simulated from the same rows.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.visits import Visit
 
 EXHIBITS_ON_SHOW = 44
-"""Of one section; the catalogue has more."""
+"""Number of exhibits of one section; the catalogue has more."""
 LONGEST_DWELL_S = 60.0
 QUALITY = 80
-"""Of the JPEG files that devices send."""
+"""Quality of the JPEG files that devices send."""
 _SETTINGS = RecognitionSettings()
 KEY_LIMITS = replace(_SETTINGS.limits, longest_side=KEY_SIDE_PX)
 _STEP_OF_NUMBERS = 0.01
-"""To which the layout is rounded for similarity caching: hardly at all."""
+"""Rounding step of the layout for similarity caching; small enough to have almost no effect."""
 
 T = TypeVar("T")
 Pixels = NDArray[np.uint8]
@@ -57,16 +57,16 @@ Pixels = NDArray[np.uint8]
 LAYOUT, COLOUR, FEATURES = "layout", "colour layout", "features"
 _OF_FEATURES = ("min-hash", FEATURES)
 KINDS = ("hash", "one grid", LAYOUT, COLOUR, *_OF_FEATURES)
-"""Of keys; each is a column of the rows."""
+"""Kinds of keys; each is a column of the rows."""
 _DIGITS = 10
-"""Of a key, in the rows."""
+"""Number of hexadecimal digits of a key in the rows."""
 _NUMBERS = layout_keys(_STEP_OF_NUMBERS, 1)
 _TIMES = ("decode_ms", "extract_ms", "recognize_ms", "small_ms", "layout_ms", "features_ms", "cache_ms")
 
 
 @cache
 def exhibits(seed: int, count: int) -> tuple[ObjectModel, ...]:
-    """Models of the first exhibits of a museum."""
+    """Train the models of the first exhibits of a museum."""
     extractor = OrbExtractor(_SETTINGS.fast_threshold)
     return tuple(
         train_object(object_id(index), "", [render_reference(seed, index)], _SETTINGS, extractor=extractor)
@@ -85,7 +85,7 @@ def _visits(seed: int, visitors: int) -> dict[str, list[Visit]]:
 
 
 def stays_of(seed: int, visitors: int, visitor: int, stays: int) -> list[Stay]:
-    """The first stays of one of so many generated visitors, who all walk through one section."""
+    """The first stays of one of ``visitors`` generated visitors, who all walk through one section."""
     visits = _visits(seed, visitors)
     names = sorted({visit.exhibit for mine in visits.values() for visit in mine})
     places = [(names.index(visit.exhibit), visit.duration_s) for visit in list(visits.values())[visitor]]
@@ -96,7 +96,7 @@ def stays_of(seed: int, visitors: int, visitor: int, stays: int) -> list[Stay]:
 
 
 def transitions_of(seed: int, visitors: int, followed: int) -> tuple[tuple[str, str], ...]:
-    """What those looked at who are not among the first: (visitor, object) in the order of time."""
+    """Visits of all visitors except the first ``followed``: (visitor, object) in order of time."""
     visits = _visits(seed, visitors)
     names = sorted({visit.exhibit for mine in visits.values() for visit in mine})
     others = [visit for mine in list(visits.values())[followed:] for visit in mine]
@@ -105,12 +105,12 @@ def transitions_of(seed: int, visitors: int, followed: int) -> tuple[tuple[str, 
 
 
 def real(clip: Path) -> Iterator[Frame]:
-    """The frames of a video; all show the same, which is called like the file.
+    """Read the frames of a video; all show one object, named after the file.
 
     Raises
     ------
     InvalidArgument
-        If it is no video.
+        If the file is not a readable video.
     """
     video = cv2.VideoCapture(str(clip))
     rate = video.get(cv2.CAP_PROP_FPS)
@@ -123,7 +123,7 @@ def real(clip: Path) -> Iterator[Frame]:
 
 
 def models_of_clips(folder: Path) -> tuple[ObjectModel, ...]:
-    """An object for each video of a folder: its first frame, called like the file."""
+    """Train an object for each video of a folder from its first frame, named after the file."""
     extractor = OrbExtractor(_SETTINGS.fast_threshold)
     return tuple(
         train_object(clip.stem, "", [next(real(clip)).image], _SETTINGS, extractor=extractor)
@@ -132,12 +132,12 @@ def models_of_clips(folder: Path) -> tuple[ObjectModel, ...]:
 
 
 def clips_in(folder: Path) -> list[Path]:
-    """The videos of a folder."""
+    """List the videos of a folder."""
     return sorted(path for path in folder.iterdir() if path.suffix in {".mp4", ".avi", ".mov", ".mkv"})
 
 
 def photo_rows(frames: Iterable[Frame], models: Sequence[ObjectModel]) -> Iterator[Row]:
-    """One row per frame: sent as JPEG, recognised, and looked up in a cache under the default keys."""
+    """One row per frame: sent as JPEG, recognised, and looked up in a cache with the default keys."""
     pin_threads()
     recognizer = ObjectRecognizer.build(models, _SETTINGS)
     edge = _Edge(recognizer)
@@ -146,7 +146,7 @@ def photo_rows(frames: Iterable[Frame], models: Sequence[ObjectModel]) -> Iterat
 
 
 class _Edge:
-    """What an edge does with a photo, with and without the cache, step by step; each is timed on the CPU."""
+    """The steps of an edge for a photo, with and without the cache; CPU time of each is measured."""
 
     def __init__(self, recognizer: ObjectRecognizer) -> None:
         self._recognizer = recognizer
@@ -194,27 +194,27 @@ class _Edge:
 
 
 def _same(keys: PhotoKeys[T]) -> PhotoKeys[T]:
-    """With the same keys in every process, for the rows."""
+    """Use a fixed seed, so that the keys in the rows are the same in every process."""
     return replace(keys, approximation=replace(keys.approximation, seed=1))
 
 
 @dataclass(frozen=True, slots=True)
 class Photo:
-    """What a row says, for one kind of keys."""
+    """A row's content for one kind of keys."""
 
     shown: str
     """The exhibit; empty for a wall."""
     answered: str
-    """By the recogniser; empty: unknown."""
+    """Answer of the recogniser; empty: unknown."""
     keys: tuple[Hashable, ...]
     visitor: str = ""
-    """Who shares results."""
+    """Identifies who shares results."""
     together: bool = True
-    """Whether all views of an object share one."""
+    """Whether all views of an object share one result."""
 
 
 Stream = list[Photo]
-"""The photos of one visitor, in the order of time."""
+"""The photos of one visitor, in order of time."""
 
 
 def streams(rows: Iterable[StoredRow], kind: str, every: int = 1, *, shared: bool = False) -> list[Stream]:
@@ -223,13 +223,13 @@ def streams(rows: Iterable[StoredRow], kind: str, every: int = 1, *, shared: boo
     Parameters
     ----------
     rows : iterable of rows
-        Of `photo_rows`, with the cell that they are of.
+        Rows of `photo_rows`, with their cell.
     kind : str
-        Of keys, one of `KINDS`.
+        Kind of keys, one of `KINDS`.
     every : int
-        Leaves out the others.
+        Keep every n-th photo.
     shared : bool
-        Whether visitors share keys; else each has its own.
+        Whether visitors share keys; else each visitor has its own.
     """
     found: dict[str, Stream] = {}
     for row in rows:
@@ -241,21 +241,21 @@ def streams(rows: Iterable[StoredRow], kind: str, every: int = 1, *, shared: boo
 
 
 class Player:
-    """A result cache for photos; the recogniser runs where it has no answer. Unknown is not kept.
+    """A result cache for photos; the recogniser runs on a miss. Unknown photos are not cached.
 
     Parameters
     ----------
     refresh : Refresh
-        When results are verified.
+        Schedule of verifications.
     size : int
-        Of the cache.
+        Size of the cache [entries].
     """
 
     def __init__(self, refresh: Refresh, size: int = 10_000) -> None:
         self._cache: ViewCache[str] = ViewCache(refresh, size)
 
     def lookup(self, photo: Photo) -> str | None:
-        """What is served; None if the recogniser must run."""
+        """Return the cached result; None if the recogniser must run, whose result is then learned."""
         key, entry = self._cache.find(photo.keys, 0.0)
         if entry is not None:
             return entry.value
@@ -269,17 +269,17 @@ class Player:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What became of photos."""
+    """Counts of photos and their outcomes."""
 
     photos: int
     served: int
     wrong: int
-    """Served something else than what the photo shows."""
+    """Number of photos with a served result other than the shown exhibit."""
     disagreed: int
-    """Served something else than what the recogniser would have said, which may be unknown."""
+    """Number of photos with a served result other than the recogniser's, which may be unknown."""
 
     def shares(self) -> dict[str, float]:
-        """Of all photos, and of those served."""
+        """Served share of all photos; wrong and disagreeing shares of the served ones."""
         served = max(1, self.served)
         return {
             "served": round(self.served / max(1, self.photos), 4),
@@ -289,7 +289,7 @@ class Played:
 
 
 def lookups(photos: Sequence[Stream], refresh: Refresh) -> Iterator[tuple[Photo, str | None]]:
-    """Ask one cache for the photos of all visitors, one visitor after the other; gives what is served."""
+    """Look up the photos of all visitors in one cache, visitor by visitor; yield photo and result."""
     player = Player(refresh)
     for one in photos:
         for photo in one:
@@ -297,7 +297,7 @@ def lookups(photos: Sequence[Stream], refresh: Refresh) -> Iterator[tuple[Photo,
 
 
 def play(photos: Sequence[Stream], refresh: Refresh) -> Played:
-    """What becomes of the photos of all visitors."""
+    """Count the outcomes for the photos of all visitors."""
     return _count(lookups(photos, refresh))
 
 
@@ -315,12 +315,14 @@ def _count(lookups: Iterable[tuple[Photo, str | None]]) -> Played:
 def similarity(rows: Sequence[StoredRow], share: float) -> tuple[Played, float]:
     """Similarity caching with the distance that serves this share of the photos.
 
-    The answer is that of the nearest photo, by the unrounded layout, that the recogniser saw; of any visitor.
-    Photos that are farther from all are recognised and kept. Nothing is verified.
+    The answer is that of the nearest photo, by the unrounded layout, that the recogniser has processed, from
+    any visitor. A photo that is farther from all of these is recognised and stored. Results are never
+    verified.
 
     Returns
     -------
     Played
+        Counts of the photos.
     float
         The distance.
     """

@@ -1,8 +1,9 @@
-"""Photos of standing visitors through the recogniser, with the result cache in front of it.
+"""Photos of standing visitors, recognised with a result cache in front of the recogniser.
 
-Visitors stand before exhibits of a generated museum, phone in hand, and take five photos a second. The
-catalogue's recognition is the classifier. An answer of the cache is wrong if the photo does not show that
-exhibit. If the recogniser would not have known the photo, that is a disagreement, but the answer is right.
+Visitors stand before exhibits of a generated museum with handheld phones, and take five photos per second.
+The classifier is the catalogue's recognition. An answer of the cache is wrong if the photo does not show that
+exhibit. If the recogniser would not have recognised the photo, the answer counts as a disagreement, but is
+right.
 """
 
 from __future__ import annotations
@@ -54,17 +55,17 @@ from nearsight.experiments.studies.approximate_keys.standing import (
 BETA = 1.5
 PHOTOS_PER_S = 5.0
 STANDING = 0.5
-"""Liveliness of the visitors that the targets are about; as shaky as real clips."""
+"""Liveliness of the visitors in the targets; their shake is that of real clips."""
 _VISITORS = {STANDING: 10, 0.25: 3, 1.0: 3}
-"""By liveliness."""
+"""Number of visitors by liveliness."""
 _RATES = {1: PHOTOS_PER_S, 2: 2.5, 5: 1.0}
-"""Photos a second if each n-th photo is taken."""
+"""Photos per second if only every n-th photo is taken, by n."""
 _STAYS, _CATALOGUE = 5, 400
 _REAL = "real clips"
 SHARED, SIMILARITY, SEQUENTIAL = "layout, shared", "similarity", "layout, sequential test"
 _BUDGET = 0.01
 _PLAYS = 5
-"""Of a sequential test, which draws what is verified."""
+"""Number of plays of a sequential test, whose verifications are random."""
 _TITLES = {
     "hash": "perceptual hash",
     "one grid": "layout, one grid",
@@ -86,13 +87,13 @@ class Figure(Experiment):
     takes_data: ClassVar[bool] = True
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-        """Say what is left out without a folder of clips."""
+        """Report that real clips are left out if no folder was given."""
         if options.data is None:
             say("real clips are left out: name a folder of videos with --data")
         return options
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per liveliness and visitor, and one per real clip."""
+        """One cell per liveliness and visitor, and one per real clip."""
         visitors = {STANDING: 2} if options.smoke else _VISITORS
         clips = () if options.data is None else clips_in(options.data)
         return (
@@ -105,7 +106,7 @@ class Figure(Experiment):
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Film, recognise, and note the keys; one row per photo."""
+        """Film, recognise, and compute the keys; one row per photo."""
         models = exhibits(options.seed, 4 if options.smoke else _CATALOGUE)
         if "clip" in cell.parameters and options.data is not None:
             frames = real(options.data / cell.parameters["clip"])
@@ -126,7 +127,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Served, wrong and CPU time of those who stand."""
+        """Served share, wrong share and CPU time for standing visitors."""
         found = summary["visitors"][str(STANDING)]
         layout, other, sequential = (found["kinds"][kind] for kind in (LAYOUT, SIMILARITY, SEQUENTIAL))
         return (
@@ -164,7 +165,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per visitors and kind of keys."""
+        """One line per liveliness and kind of keys."""
         return table_of(
             {
                 "visitors": name,
@@ -178,7 +179,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Served and wrong by kind, served over the rate of photos, CPU time."""
+        """Draw served and wrong shares by kind of keys, served share over the photo rate, and CPU time."""
         found = results.metrics["visitors"]
         picture = drawing.new_picture(12.6, 4.2)
         kinds, rates, cpu = picture.subplots(1, 3, width_ratios=[1.5, 1.0, 1.0])
@@ -227,7 +228,7 @@ def _of_visitors(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _sequential(photos: Sequence[Stream]) -> dict[str, float]:
-    """Means of plays that verify other photos."""
+    """Mean over plays with different random verifications."""
     played = [
         play(photos, SequentialTest(Budget(error=_BUDGET), Random(seed))).shares() for seed in range(_PLAYS)
     ]
@@ -237,7 +238,7 @@ def _sequential(photos: Sequence[Stream]) -> dict[str, float]:
 def _cpu(
     rows: Sequence[StoredRow], without: Sequence[str], looking: Sequence[str], kind: str
 ) -> dict[str, float]:
-    """Means per request [ms]: all recognised, all looked up, and looked up and recognised if need be."""
+    """Means per request [ms]: recognition, lookup, and lookup with recognition of misses."""
     full, look = (np.sum([values(rows, name) for name in names], axis=0) for names in (without, looking))
     recognised = [value is None for _, value in lookups(streams(rows, kind), AutoRefresh(BETA))]
     with_cache = look + np.where(recognised, full, 0.0)
@@ -250,7 +251,7 @@ def _cpu(
 
 
 def _stays_s(rows: Sequence[StoredRow]) -> list[float]:
-    """How long exhibits were shown without a break."""
+    """Durations for which exhibits were shown without interruption [s]."""
     runs = groupby(rows, key=lambda row: (row["cell"], row["shown"]))
     spans = [[float(row["at_s"]) for row in run] for (_, shown), run in runs if shown]
     return [span[-1] - span[0] for span in spans]

@@ -1,14 +1,13 @@
-"""Generated network flows, for the figures of approximate-key caching: its own data set is private.
+"""Generated network flows for the figures of approximate-key caching, whose data set is private.
 
-A flow is the sizes and directions of its first 100 packets, and the application that it belongs to. The paper
-says what approximations do to its flows (figure 3c), and the constants below were fitted to that, and to
-nothing else:
+A flow consists of the sizes and directions of its first 100 packets, and its application. The paper reports
+the effect of approximations on its flows (figure 3c). The constants below were fitted to these values only:
 
 - packets 1 to 5 are the handshake of a protocol stack, which many applications share;
-- packets 6 to 10 are the greeting of a service of the application; some services, such as advertisements,
-  are used by many applications; in some flows one packet of the greeting varies, and some belong to
-  another application than it seems;
-- what follows is the transfer: mostly full packets in bulk flows, any size in others; flows differ in length.
+- packets 6 to 10 are the greeting of one of the application's services; some services, such as
+  advertisements, are used by many applications; in some flows one packet of the greeting varies, and some
+  flows look like those of another application;
+- the rest is the transfer: mostly full packets in bulk flows, any size in others; flows differ in length.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from nearsight.experiments.framework.numbers import zipf
 PACKETS = 100
 APPLICATIONS = 200
 _HANDSHAKE, _GREETING = 5, 10
-"""The handshake, and the greeting behind it, end before these packets."""
+"""Index of the first packet after the handshake, and after the greeting."""
 _SMALLEST, _LARGEST = 60, 1460
 """Payload of a packet [bytes]."""
 
@@ -32,17 +31,17 @@ POPULARITY = 1.45
 """Exponent of Zipf's law for applications."""
 _STACKS, _STACK_POPULARITY = 3000, 1.2
 _OWN_STACKS = 3
-"""That an application uses itself; the share below uses any."""
+"""Number of an application's own stacks; the share of flows below uses any stack."""
 _ANY_STACK = 0.47
 _SERVICES, _SERVICE_POPULARITY = 20, 1.1
 _SHARED_SERVICES, _SHARED = 40, 0.1
-"""Services that all applications use, and the share of flows to them."""
+"""Number of services that all applications use, and share of flows to them."""
 _FOREIGN = 0.035
 """Share of the flows that look like those of another application, such as embedded content."""
 _VARYING = 0.32
 """Share of the flows in which one packet of the greeting varies."""
 _MEDIAN_LENGTH, _LENGTH_SPREAD = 130.0, 1.2
-"""Of flows [packets], before they are cut at 100: log-normal."""
+"""Length of flows [packets] before they are cut at 100: log-normal."""
 _BULK, _FULL_IN_BULK, _FULL_ELSEWHERE = 0.57, 0.98, 0.15
 """Share of bulk flows, and of full packets in these and in other flows."""
 _UPWARDS = 0.008
@@ -51,10 +50,10 @@ _UPWARDS = 0.008
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Flows in the order in which they arrive, independent of each other."""
+    """Independent flows in order of arrival."""
 
     packets: NDArray[np.int16]
-    """(N, M): sizes [bytes]; negative from the client to the server; 0 behind the end of the flow."""
+    """(N, M): sizes [bytes]; negative from the client to the server; 0 after the end of the flow."""
     applications: NDArray[np.int64]
     """(N,): 0 to 199, the most popular first."""
 
@@ -66,16 +65,17 @@ def flows(
     phases: Sequence[NDArray[np.float64]] = (),
     packets_kept: int = PACKETS,
 ) -> Traffic:
-    """So many flows of one network.
+    """Generate the flows of one network.
 
     Parameters
     ----------
     count : int
         N.
     rng : numpy.random.Generator
-        Draws the network as well: its stacks, its services, and who uses them.
+        Also draws the network: its stacks, its services, and the applications that use them.
     phases : sequence of ndarray, shapes (200,)
-        Popularity of the applications, one after the other for equally many flows; by default one, Zipf's.
+        Popularity of the applications in consecutive phases of equal numbers of flows; default: one phase
+        with Zipf's law.
     packets_kept : int
         M, of each flow; at least 10.
     """

@@ -1,10 +1,11 @@
 """Figures 3 to 5 of approximate-key caching, on generated traffic: misses, errors, and auto-refresh.
 
-For each approximation, the flows give how popular its keys are (q) and which applications share them (p). The
-model then says what an ideal cache does (the paper's curves), and the flows are played through the cache,
-with ideal and with LRU replacement. The model describes an endless stream: there, keys with a dominant class
-are never verified. In a stream of flows they are, so that simulated errors are lower and inferences more.
-Figure 4 also has the schedule of algorithm 1 as it is printed, which contradicts equation 6.
+For each approximation, the popularity of the keys (q) and their distribution over applications (p) are
+computed from the flows. The model then predicts an ideal cache (the paper's curves). The flows are also
+played through the cache, with ideal and with LRU replacement. The model describes an endless stream, in which
+keys with a dominant class are never verified. In a finite stream of flows they are, so simulated errors are
+lower and inferences more frequent. Figure 4 also has the schedule of algorithm 1 as printed, which
+contradicts equation 6.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ FUNCTIONS = {
 }
 BETAS = (1.3, 1.5, 2.0, 3.0, math.inf)
 IDEAL, LRU, PRINTED = "ideal", "lru", "ideal, as printed"
-"""Caches; the last one follows algorithm 1 as it is printed."""
+"""Caches; the last one follows algorithm 1 as printed."""
 _USUAL = 1.5
 _FIGURE_4 = ("prefix(5)", "prefix(10)", "prefix(20)", "prefix(50)")
 _SIZE, _FLOWS, _RUNS = 10_000, 500_000, 3
@@ -79,16 +80,16 @@ _MARGINALS = {
     "every(10)": ("misses", 0.4, 0.5),
     "suffix(10)": ("misses", 0.25, 0.35),
 }
-"""Where misses must lie for the traffic to be like the paper's."""
+"""Range of misses in which the traffic counts as similar to the paper's."""
 PAPER_4 = {
     "prefix(5)": {1.3: (0.55, 0.08), 1.5: (0.42, 0.045), 2.0: (0.25, 0.17), math.inf: (0.0, 0.45)},
     "prefix(10)": {1.5: (0.03, 0.014)},
 }
-"""Verified and wrong shares by back-off: figure 4, and figure 5 for 1.5."""
+"""(verified, wrong) shares by back-off: figure 4, and figure 5 for 1.5."""
 _NEAR, _FEW = 0.02, 0.05
-"""Shares that differ by so much are the same; and what the paper calls a few per cent."""
+"""Tolerance for equal shares, and the paper's "few per cent"."""
 _ERRORS = {"prefix(10)": (0.04, 0.06), "suffix(10)": (0.55, 0.65), "prefix(5)": (0.40, 0.50)}
-"""The same of errors without refresh; the last one is figure 4's."""
+"""Range of errors without refresh in which the traffic counts as similar; the last one is from figure 4."""
 
 
 class Figure(Experiment):
@@ -99,7 +100,7 @@ class Figure(Experiment):
     timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per network and approximation."""
+        """One cell per network and approximation."""
         names = ("identity", "prefix(5)", "prefix(10)") if options.smoke else tuple(FUNCTIONS)
         runs = range(1 if options.smoke else _RUNS)
         cells = cells_of("{run}-{place}", run=runs, place=range(len(names)))
@@ -137,12 +138,12 @@ class Figure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``functions.<name>.<cache>.<beta>``: simulated, and as the model says."""
+        """``functions.<name>.<cache>.<beta>``: simulated values and those of the model."""
         found = nested(rows, ("function", "cache", "beta"), _summary)
         return {"functions": found}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """The traffic is like the paper's; and auto-refresh then does what the paper says."""
+        """The traffic is similar to the paper's, and auto-refresh has the effect that the paper reports."""
         found = {name: one[IDEAL] for name, one in summary["functions"].items()}
         never = str(math.inf)
         targets = []
@@ -161,7 +162,7 @@ class Figure(Experiment):
         return (*targets, *_figure_4(summary["functions"]), *_figure_5(found))
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per approximation: the ideal cache without refresh, and with the usual back-off."""
+        """One line per approximation: the ideal cache without refresh, and with back-off 1.5."""
         columns = ("function", "misses", "paper", "errors, no refresh", "paper", "errors, back-off 1.5")
         rows = []
         for name, by_replacement in summary["functions"].items():
@@ -184,7 +185,7 @@ class Figure(Experiment):
         return (*columns, "verified", "inferences", "LRU: errors, inferences"), rows
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Figure 3c, figure 4 and figure 5 in three panels."""
+        """Draw figure 3c, figure 4 and figure 5 in three panels."""
         found = {name: one[IDEAL] for name, one in results.metrics["functions"].items()}
         picture = drawing.new_picture(12.6, 4.4)
         plain, trade, costs = picture.subplots(1, 3, width_ratios=[1.1, 1.0, 1.2])
@@ -200,7 +201,7 @@ class Figure(Experiment):
 
 
 def _ranked(keys: Sequence[bytes]) -> np.ndarray:
-    """Keys as numbers, 0 for the most popular one."""
+    """Replace keys by their rank, 0 for the most popular one."""
     _, inverse, counts = np.unique(np.array(keys, dtype="V16"), return_inverse=True, return_counts=True)
     rank = np.empty(len(counts), dtype=np.int64)
     rank[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
@@ -208,7 +209,7 @@ def _ranked(keys: Sequence[bytes]) -> np.ndarray:
 
 
 def _distributions(keys: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Popularity (N,) of the keys, and the probabilities of each key's classes, the largest first."""
+    """Popularity (N,) of the keys, and the probabilities of each key's classes, descending."""
     counts = np.bincount(keys)
     pairs, times = np.unique(keys * APPLICATIONS + classes, return_counts=True)
     of = pairs // APPLICATIONS
@@ -219,7 +220,7 @@ def _distributions(keys: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, l
 def _alike(
     popularity: np.ndarray, classes: Sequence[np.ndarray], hits: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Popularity, classes and hits, with keys whose classes and hits are equal as one: the model is a sum."""
+    """Merge keys with equal classes and hits: popularity, classes and hits; the model is a sum over keys."""
     places: dict[tuple[float, bytes], int] = {}
     together: Counter[tuple[float, bytes]] = Counter()
     for place, (share, hit) in enumerate(zip(popularity.tolist(), hits.tolist(), strict=True)):
@@ -233,7 +234,7 @@ def _alike(
 def _played(
     stream: Sequence[tuple[int, int]], refresh: AutoRefresh, size: int, *, ideal: bool
 ) -> dict[str, float]:
-    """What a cache does with these keys and classes. An ideal cache misses nothing that it is to keep."""
+    """Play keys and classes through a cache; an ideal cache has no misses of the keys that it holds."""
     cache: ResultCache[int, int] = ResultCache(refresh, size, only=range(size) if ideal else None)
     wrong = 0
     for key, truth in stream:
@@ -261,12 +262,12 @@ def _summary(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _verifications(found: Mapping[str, Any], of: str = "inferences") -> float:
-    """Simulated, or as the model says."""
+    """Share of verifications, simulated or of the model."""
     return float(found[of]["mean"] - (1.0 - found["hits"]["mean"]))
 
 
 def _figure_4(found: Mapping[str, Any]) -> Iterator[Target]:
-    """Each point that the paper gives for prefix(5), and the order of the lines."""
+    """Each point of the paper for prefix(5), and the order of the curves."""
     for beta, (verified, wrong) in PAPER_4["prefix(5)"].items():
         if math.isinf(beta) or "prefix(5)" not in found:
             continue
@@ -289,7 +290,7 @@ def _figure_4(found: Mapping[str, Any]) -> Iterator[Target]:
 
 
 def _figure_5(found: Mapping[str, Any]) -> Iterator[Target]:
-    """The best approximation at the usual back-off, and the worst one."""
+    """The best approximation at back-off 1.5, and the worst one."""
     never, usual = str(math.inf), str(_USUAL)
     good = [name for name in found if found[name][usual]["said_errors"]["mean"] <= _NEAR]
     name = min(good, key=lambda one: float(found[one][usual]["said_inferences"]["mean"]), default="identity")

@@ -1,12 +1,13 @@
 """The visitors of figure 6.4 on the twin, without and with the result cache.
 
-In figure 6.4 a visitor photographs the exhibit once per second, and each photo is drawn for itself: another
-view. Visitors who stand and hold the phone up see nearly the same each second. How nearly is not invented:
-for each stay of each visitor a clip is filmed before that exhibit, of that length, and its photos have the
-keys of that clip's frames. Both are played: with views of their own no result can be used again, and the
-cache can only cost.
+In figure 6.4 a visitor photographs the exhibit once per second, and each photo is drawn independently, as
+another view. Visitors who stand and hold up the phone see almost the same image every second. To obtain
+realistic similarity, a clip of each stay is filmed before that exhibit, with the length of the stay, and the
+photos get the keys of the clip's frames. Both variants are played. With independent views no result can be
+reused, so the cache only has costs.
 
-The visitors, photos, costs and networks are those of figure 6.4. ``--costs paper`` plays the dissertation's.
+The visitors, photos, costs and networks are those of figure 6.4. ``--costs paper`` uses the dissertation's
+costs.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ OTHER, CLIPS = "each photo another view", "views of clips"
 VIEWS = (OTHER, CLIPS)
 OFF, AT_EDGE, AT_DEVICE = "off", "edge", "device"
 PLAYED = ((EDGE, OFF), (EDGE, AT_EDGE), (FULL, OFF), (FULL, AT_EDGE), (FULL, AT_DEVICE))
-"""Configurations of figure 6.4, and where the result cache is."""
+"""Configurations of figure 6.4, and location of the result cache."""
 _NAMES = {EDGE: "edge", FULL: "full system"}
 _VISITORS = (1, 5, 10)
 _LIVELINESS, _PHOTOS_PER_S = 0.5, 1.0
 _WORSE = 1.01
-"""A latency over that without which is worse: the twin draws computing times in another order."""
+"""Largest ratio of latencies that counts as equal; the twin draws computing times in another order."""
 _LOOKS = {
     (EDGE, OFF): ("#8a8a8a", "-"),
     (EDGE, AT_EDGE): ("#1f6f8b", "-"),
@@ -75,19 +76,19 @@ _LOOKS = {
 
 
 class Figure(Experiment):
-    """Figure 6.4's visitors, who photograph other views or stand still, without and with the result cache."""
+    """Figure 6.4's visitors, with independent views or standing still, without and with the result cache."""
 
     name: ClassVar[str] = "approximate-visits"
     source: ClassVar[str] = "beyond the approximate-key caching, 5"
     takes_machines: ClassVar[bool] = True
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-        """The machines of the run are measured if need be.
+        """Fill in the options of a run; costs of the machines are measured if necessary.
 
         Raises
         ------
         InvalidArgument
-            If it is to run on the testbed, which sends real files: see ``approximate-daemons``.
+            If the testbed is requested, which sends real files: see ``approximate-daemons``.
         """
         if options.on == TESTBED:
             raise InvalidArgument(
@@ -97,17 +98,17 @@ class Figure(Experiment):
         return with_machines(options, say)
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per number of visitors and run."""
+        """One cell per number of visitors and run."""
         runs, visitors = range(1, amount_of(options).runs + 1), (2,) if options.smoke else _VISITORS
         return cells_of("v{visitors}-run{run}", visitors=visitors, run=runs)
 
     def processes(self, options: RunOptions) -> int:
-        """One per core: no time is measured."""
+        """One per core, because no time is measured."""
         return amount_of(options).processes
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """All configurations with the same visitors; one row per views and configuration."""
-        configure_logging(level="CRITICAL")  # what simulated daemons complain of is part of the simulation
+        """Play all configurations with the same visitors; one row per views and configuration."""
+        configure_logging(level="CRITICAL")  # messages of simulated daemons are part of the simulation
         run, amount = int(cell.parameters["run"]), amount_of(options)
         point = replace(BASELINE, visitors=int(cell.parameters["visitors"]))
         if options.smoke:
@@ -139,7 +140,7 @@ class Figure(Experiment):
         return {"views": numbers.nested(rows, ("views", "tiers", "result_cache", "visitors"), _of_runs)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """On by default only if it never makes them worse."""
+        """No increase of latencies and wrong answers, which is the condition for enabling it by default."""
         targets = []
         for views, found in summary["views"].items():
             for tiers, where in PLAYED:
@@ -165,7 +166,7 @@ class Figure(Experiment):
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per views, configuration and number of visitors."""
+        """One line per views, configuration and number of visitors."""
         return table_of(
             {
                 "views": views,
@@ -185,7 +186,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """p50 and p95 over the number of visitors, for both kinds of views."""
+        """Draw p50 and p95 over the number of visitors, for both kinds of views."""
         found = results.metrics["views"]
         picture = drawing.new_picture(12.0, 7.0)
         panels = picture.subplots(2, len(VIEWS), sharex=True)
@@ -208,7 +209,7 @@ class Figure(Experiment):
 
 
 def filmed(visitor: TwinVisitor, seed: int, clip: int) -> TwinVisitor:
-    """The same visitor, whose photos of a stay are frames of one clip: they have its keys."""
+    """Return the same visitor with the keys of one clip's frames for the photos of each stay."""
     keys, plan = layout_keys(), []
     stays = groupby(visitor.plan, key=lambda one: one[0].object_id)
     for number, (object_id, photos) in enumerate(stays):
