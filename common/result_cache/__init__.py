@@ -1,6 +1,7 @@
-"""The result cache: answers are reused for inputs that have the same approximate key, under error control.
+"""The result cache: reuses answers for inputs with the same approximate key, with control of the error.
 
-Pure objects: keys, values and times go in, decisions come out; only `approximate_key_cache` and `stage` take
-locks. May import: the root of `common`; `stage` also `request` and values of `catalogue` and `recognition`.
+Pure objects: keys, values and times are the input, decisions the output. Only `approximate_key_cache` and
+`stage` use locks. May import: the root of `common`; `stage` also `request` and values of `catalogue` and
+`recognition`.
 Source: approximate-key caching with auto-refresh.
 """

@@ -1,4 +1,4 @@
-"""A cache in front of a classifier, for any application: `ApproximateKeyCache`."""
+"""A cache in front of any classifier, for applications: `ApproximateKeyCache`."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from nearsight.common.result_cache.selection import Candidates, Choice, Selectio
 X = TypeVar("X")
 Y = TypeVar("Y")
 _ALTERNATIVES = 8
-"""Keys that are remembered for each result, where inputs have several."""
+"""Keys stored per result, if inputs have several keys."""
 
 
 class ApproximateKeyCache(Generic[X, Y]):
-    """Answers like a classifier, mostly without running it.
+    """Returns the results of a classifier, mostly without running it.
 
     Parameters
     ----------
     approx : callable, or sequence of them, or Candidates
-        Gives the key of an input, such as ``prefix(10)`` of `approximations` beside this; any function
-        with a hashable value will do. Inputs with the same key should mostly have the same class. Of several,
-        coarse to fine, a finer one is used where results of the coarser key conflict; this takes a budget.
-        `PhotoKeys`, such as ``layout_keys()`` of `image_keys`, give several keys, and one that is known is
-        enough; a photo without any is classified and not cached. Of `Candidates`, those are used that serve
-        most within the budget.
+        Computes the key of an input, such as ``prefix(10)`` of `approximations`. Any function with a hashable
+        result is possible. Inputs with the same key should mostly have the same class. With a sequence of
+        functions, from coarse to fine, a finer one is used if results of the coarser key conflict; this
+        requires a budget. `PhotoKeys`, such as ``layout_keys()`` of `image_keys`, compute several keys, of
+        which a single known one suffices; a photo without keys is classified and not cached. Of `Candidates`,
+        the cache chooses the ones that serve the most lookups within the budget.
     classify : callable
-        The classifier, which is taken to be right. Results are compared with ``==``.
+        The classifier, whose results count as correct. Results are compared with ``==``.
     beta : float, optional
-        Back-off of auto-refresh: smaller means fewer errors and more inferences; 1 verifies every lookup,
-        ``inf`` none. By default 1.5.
+        Back-off of auto-refresh. A smaller value gives fewer errors and more inferences; 1 verifies every
+        lookup, ``inf`` none. By default 1.5.
     budget : Budget, optional
-        Instead of a back-off: with ``Budget(error=0.01)`` at most 1 % of the answers are wrong, with
-        ``Budget(inferences=0.2)`` the classifier runs for 20 % of the lookups, both in the long run.
+        Replaces the back-off. In the long run, with ``Budget(error=0.01)`` at most 1 % of the answers are
+        wrong, and with ``Budget(inferences=0.2)`` the classifier runs for 20 % of the lookups.
     size : int
-        Largest number of results that are kept.
+        Maximum number of results.
     ttl_s : float
-        A result that was not confirmed for so long is forgotten.
+        Time after which a result that was not confirmed is deleted [s].
     wait_s : float
-        How long a lookup waits for an inference that another thread runs for the same key.
+        Timeout of a lookup that waits for an inference for the same key in another thread [s].
     rng : random.Random, optional
-        Draws which served lookups are verified under a budget. By default nobody can foresee it; with a
-        seeded one a run can be repeated.
+        Selects the served lookups that are verified under a budget. The default is unpredictable; a seeded
+        generator makes a run repeatable.
     clock : Clock, optional
 
     Examples
@@ -63,16 +63,16 @@ class ApproximateKeyCache(Generic[X, Y]):
 
     Notes
     -----
-    Source: approximate-key caching, algorithm 1 with equation 6. Thread-safe; the classifier runs in the
+    Source: approximate-key caching, algorithm 1 with equation 6. Thread-safe. The classifier runs in the
     calling thread, for one lookup per key at a time. Nothing is written to disk.
 
     Raises
     ------
     InvalidArgument
-        If there is a budget as well as a back-off, or several approximations without a budget.
+        If both a budget and a back-off are given, or several approximations without a budget.
     """
 
-    def __init__(  # noqa: PLR0913  the one place where an application sets everything, by name
+    def __init__(  # noqa: PLR0913  applications set everything here, by keyword
         self,
         approx: Callable[[X], Hashable] | Sequence[Callable[[X], Hashable]] | Candidates[X],
         classify: Callable[[X], Y],
@@ -113,7 +113,8 @@ class ApproximateKeyCache(Generic[X, Y]):
         self._lock = threading.Lock()
         self._running: dict[Hashable, Future[Y]] = {}
         self._changes = 0
-        """How often results were corrected or invalidated; an inference that began before is not kept."""
+        """Number of corrections and invalidations; inferences that began before the last one are not
+        cached."""
 
     def lookup(self, x: X) -> Y:
         """The class of this input, from the cache or from the classifier.
@@ -121,12 +122,11 @@ class ApproximateKeyCache(Generic[X, Y]):
         Raises
         ------
         InvalidArgument
-            If the input has no hashable key.
-            Or if it has a result that cannot be compared with the one before, such as an array.
+            If the input has no hashable key, or if the results cannot be compared, such as arrays.
         DeadlineExceeded
             If another thread has been running the classifier for this key for ``wait_s`` seconds.
         Exception
-            What the classifier raises; nothing is cached then.
+            Any error of the classifier; nothing is cached then.
         """
         keys = self._keys(x)
         if not all(keys):
@@ -146,7 +146,7 @@ class ApproximateKeyCache(Generic[X, Y]):
         return self._infer(keys, path, x, inference, changes) if mine else self._result_of(inference)
 
     def correct(self, x: X, value: Y) -> None:
-        """Somebody who knows, such as the user, says what this input is."""
+        """Set the result of this input to ``value``, which is known to be correct (e.g. from the user)."""
         keys = self._keys(x)
         with self._lock:
             self._forget_inferences()
@@ -157,9 +157,9 @@ class ApproximateKeyCache(Generic[X, Y]):
                     self._selection.forget([key for (key,) in keys])
 
     def invalidate(self, stale: Callable[[Y], bool] = lambda _: True) -> int:
-        """Forget the results for which ``stale`` holds, by default all; gives how many.
+        """Delete the results for which ``stale`` returns True, by default all; returns their number.
 
-        A result of an inference that began before is given to those who wait for it, but it is not kept.
+        The result of an inference in progress is returned to the waiting lookups but not cached.
         """
         with self._lock:
             self._forget_inferences()
@@ -169,31 +169,31 @@ class ApproximateKeyCache(Generic[X, Y]):
 
     @property
     def counts(self) -> Counts:
-        """What became of the lookups so far."""
+        """Number of lookups so far by outcome."""
         return self._cache.counts
 
     @property
     def choice(self) -> Choice | None:
-        """Which of the `Candidates` makes the keys, since when, and what each would do; None without any."""
+        """The chosen one of the `Candidates`, with estimates for all; None without candidates."""
         return None if self._selection is None else self._selection.choice
 
     @property
     def wrong_share(self) -> float:
-        """Share of the served lookups that were wrong, estimated from verifications."""
+        """Estimated share of the served lookups that were wrong, from verifications."""
         return self._cache.wrong_hits.share
 
     @property
     def wrong_share_bound(self) -> float:
-        """`wrong_share` is not larger than this with 97.5 % confidence."""
+        """Upper bound of `wrong_share` with 97.5 % confidence."""
         return self._cache.wrong_hits.bound
 
     @property
     def alarm(self) -> bool:
-        """Whether lately clearly more lookups were answered wrongly than a budget of errors allows."""
+        """Whether recently clearly more lookups were answered wrongly than a budget of errors allows."""
         return self._cache.recent_errors.exceeds(self._most_wrong)
 
     def _keys(self, x: X) -> list[tuple[Hashable, ...]]:
-        """By each function, with its alternatives. Equal keys of two approximations are told apart."""
+        """The alternative keys by function; keys of different functions never compare equal."""
         found: list[tuple[Hashable, ...]] = []
         for number, approx in enumerate(self._approx):
             key = approx(x)
@@ -253,14 +253,14 @@ class ApproximateKeyCache(Generic[X, Y]):
             ) from error
 
     def _told(self, keys: Sequence[tuple[Hashable, ...]], value: Y, lookups: int, now_s: float) -> None:
-        """The selection, if there is one, of a lookup; an inference tells about so many."""
+        """Report a lookup to the selection, if any; an inference represents ``lookups`` lookups."""
         if self._selection is not None and self._selection.note(
             [key for (key,) in keys], value, lookups, now_s
         ):
             self._cache.adopt(self._selection.holds())
 
     def _result_of(self, inference: Future[Y]) -> Y:
-        """What another thread's inference gives."""
+        """Wait for the result of another thread's inference."""
         if not wait([inference], self._wait_s).done:
             raise DeadlineExceeded(
                 f"the classifier has not answered another lookup of this key within {self._wait_s:g} s"

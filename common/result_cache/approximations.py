@@ -1,7 +1,7 @@
-"""APPROX: what makes inputs share a key (approximate-key caching, section III-A).
+"""Approximations: functions that make inputs share a key (APPROX; approximate-key caching, section III-A).
 
-A good approximation leaves few keys, each with one dominant class. Approximations are put together with
-``|``, from left to right: ``prefix(10) | quantize(32)`` takes ten elements and rounds them.
+A good approximation gives few keys, each with one dominant class. Approximations are combined with ``|``,
+from left to right: ``prefix(10) | quantize(32)`` takes ten elements and rounds them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from nearsight.common.errors import InvalidArgument
 Vector = NDArray[Any]
 
 _SECRET = secrets.randbits(64)
-"""Nobody outside of the process can make inputs whose keys collide. Keys are never stored or sent."""
+"""Random seed, so that other parties cannot create inputs with colliding keys. Keys are never stored or
+sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class Approximation:
         Raises
         ------
         InvalidArgument
-            If it is no vector of numbers, has no elements, or NaN is among those that matter.
+            If ``vector`` is not a vector of numbers, is empty, or has NaN among the elements used.
         """
         values = vector if isinstance(vector, np.ndarray) else _as_vector(vector)
         if values.ndim != 1 or not values.size:
             raise InvalidArgument(f"an input is a vector with elements, got an array of shape {values.shape}")
-        if values.dtype.kind not in "fiub":  # the bytes of objects are addresses, which are used again
+        if values.dtype.kind not in "fiub":  # the bytes of objects are addresses, which are reused
             raise InvalidArgument(f"an input is a vector of numbers, got an array of {values.dtype}")
         for step in self.steps:
             values = step(values)
@@ -55,7 +56,7 @@ class Approximation:
         return xxhash.xxh3_128_digest(values.tobytes(), self.seed)
 
     def of_each(self, rows: NDArray[Any]) -> tuple[bytes, ...]:
-        """The keys of several descriptions of one input, (alternatives, N), each apart from the others'."""
+        """Keys of the alternative descriptions (alternatives, N) of an input; separate key spaces."""
         if self.steps:
             return tuple(replace(self, seed=self.seed ^ number)(row) for number, row in enumerate(rows))
         data, width = rows.tobytes(), rows.nbytes // len(rows)
@@ -69,13 +70,13 @@ class Approximation:
         return replace(self, name=f"{self.name} | {then.name}", steps=(*self.steps, *then.steps))
 
     def within(self, *context: str) -> Approximation:
-        """The same function with keys of its own for this context, such as a catalogue and its version."""
+        """The same function with separate keys for this context, such as a catalogue and its version."""
         seed = xxhash.xxh3_64_intdigest("\0".join(context).encode(), self.seed)
         return replace(self, seed=seed)
 
 
 def identity() -> Approximation:
-    """The input itself: exact caching."""
+    """The unchanged input: exact caching."""
     return Approximation("identity")
 
 
@@ -90,17 +91,17 @@ def suffix(n: int) -> Approximation:
 
 
 def every(n: int) -> Approximation:
-    """Each n-th element, from the first one."""
+    """Every n-th element, starting with the first."""
     return _with_step("every", n, lambda vector: vector[::n])
 
 
 def maxpool(n: int) -> Approximation:
-    """The largest of each n elements in a row; the last ones may be fewer."""
+    """The maximum of each n consecutive elements; the last group may be smaller."""
     return _with_step("maxpool", n, lambda vector: np.maximum.reduceat(vector, np.arange(0, len(vector), n)))
 
 
 def quantize(step: float) -> Approximation:
-    """Each element, rounded to the nearest multiple of ``step``; half-way to an even multiple."""
+    """Each element, rounded to the nearest multiple of ``step``; ties to an even multiple."""
     # 0.0 is added because -0.0 and 0.0 have different bytes.
     return _with_step("quantize", step, lambda vector: np.rint(vector / step) * step + 0.0)
 

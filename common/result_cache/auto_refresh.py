@@ -1,9 +1,9 @@
-"""When a cached result is verified: auto-refresh (approximate-key caching, section III-B).
+"""Auto-refresh: the schedule of verifications of cached results (approximate-key caching, section III-B).
 
-Inputs with the same approximate key need not have the same class. So some lookups that the cache could serve
-run the classifier instead, and compare. While a key's result is confirmed, verifications become exponentially
-rarer; the first conflict replaces the result and starts again. A key with one dominant class costs few
-inferences, a key with many classes causes few errors.
+Inputs with the same approximate key need not have the same class. So for some lookups that the cache could
+serve, the classifier runs, and the results are compared. While the result of a key is confirmed,
+verifications become exponentially rarer. The first conflict replaces the result and restarts the schedule. So
+a key with one dominant class needs few inferences, and a key with many classes causes few errors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.result_cache.result_cache import Entry
 
 NEVER = 2**62
-"""So many lookups are served before the next verification where there is to be none."""
+"""Number of lookups served before the next verification if verification is disabled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class AutoRefresh:
 
     Notes
     -----
-    Source: equation 6. Algorithm 1 of the paper contradicts it: the printed one infers at lookups
-    1, 2, 5, 10, 19 for a back-off of 2, the equation at 1, 2, 4, 8, 16. Only the equation has the properties
-    of proposition 1.
+    Source: equation 6. Algorithm 1 of the paper contradicts it: for a back-off of 2, the printed algorithm
+    infers at lookups 1, 2, 5, 10, 19, and the equation at 1, 2, 4, 8, 16. Only the equation has the
+    properties of proposition 1.
     """
 
     beta: float = 1.5
     """Back-off: 1 verifies every lookup, ``inf`` none."""
     as_printed: bool = False
-    """Follow algorithm 1 as it is printed, instead of equation 6."""
+    """Whether to use algorithm 1 as it is printed instead of equation 6."""
 
     def __post_init__(self) -> None:
         if not self.beta >= 1:
@@ -48,7 +48,7 @@ class AutoRefresh:
             )
 
     def inferred(self, entry: Entry[Any], value: object, lookups: int) -> bool:
-        """Keep the newest value; serve by the inferences in a row that gave it."""
+        """Store the newest value, and schedule by the number of consecutive inferences with this value."""
         del lookups
         entry.inferences = entry.inferences + 1 if entry.inferences and entry.value == value else 1
         entry.value = value
@@ -56,23 +56,23 @@ class AutoRefresh:
         return False
 
     def schedule(self, entry: Entry[Any]) -> None:
-        """Serve by the inferences in a row that agreed."""
+        """Set the next verification by the number of consecutive inferences that agreed."""
         entry.to_serve = entry.stands_for = self.to_serve(entry.inferences)
 
     def refuses(self, entry: Entry[Any]) -> bool:
-        """Never: keys whose results conflict are verified more often."""
+        """Always False: keys with conflicting results are verified more often instead."""
         del entry
         return False
 
     def to_serve(self, inferences: int) -> int:
-        """How many lookups are served after so many agreeing inferences, before the next one verifies."""
+        """Number of lookups served after this number of agreeing inferences, before the next verification."""
         if self.as_printed:
             return 0 if inferences == 1 else self._power(inferences - 1)
         following = self._lookup_of(inferences + 1)
         return NEVER if following == NEVER else following - self._lookup_of(inferences) - 1
 
     def _lookup_of(self, inferences: int) -> int:
-        """phi_n: the lookup, counted from 1, on which the n-th inference of one result falls."""
+        """phi_n: the lookup, counted from 1, of the n-th inference of one result."""
         return max(inferences, self._power(inferences - 1))
 
     def _power(self, exponent: int) -> int:

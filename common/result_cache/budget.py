@@ -1,11 +1,11 @@
-"""How sure is a cached result by now? Serve, verify or refuse, under one error budget for all keys.
+"""Decides whether to serve, verify or refuse a cached result, with one error budget for all keys.
 
-Auto-refresh knows how often in a row a result was confirmed, and begins again after each conflict. Here, each
-key keeps all that inferences found for it. From keys with such a history it is known how often their next
-inference conflicted. This probability is compared with one price for the whole cache: keys far below it are
-served and rarely verified, keys near it are verified often, keys above it run the classifier each time. So
-the budget is spent on the keys that conflict least. The price follows a target: a share of wrong answers, or
-of inferences.
+Auto-refresh uses only the number of consecutive confirmations and restarts after each conflict. This module
+keeps all inferences of each key. Statistics over all keys with the same history give the probability that the
+next inference conflicts. This probability is compared with one price for the whole cache. Keys far below the
+price are served and rarely verified; keys near the price are verified often; keys above it run the classifier
+each time. So the budget is spent on the keys with the fewest conflicts. The price follows a target: a share
+of wrong answers, or of inferences.
 """
 
 from __future__ import annotations
@@ -18,44 +18,49 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.result_cache.result_cache import Entry
 
 MOST_SERVED = 30
-"""Lookups served per verification, at most. A key that changed is found out, and errors can be estimated."""
+"""Maximum number of lookups served per verification, so that changes of a key are detected and errors can be
+estimated."""
 _STEEPNESS = 8
-"""How fast served lookups grow as a key conflicts less; infinite: served below the price, refused above."""
+"""Steepness of the increase of served lookups with a falling probability of conflict; with infinity, keys
+would be either served or refused."""
 _MEMORY = 100
-"""Inferences that a key remembers; at more, its counts are halved."""
+"""Maximum number of inferences in the counts of a key; above it, the counts are halved."""
 _TRUST = 4.0
-"""Conflicts that must be seen before a history is judged by these, rather than by its own counts."""
+"""Pseudo-count of conflicts: with fewer observed conflicts, the statistics of a history have less weight than
+the counts of the key."""
 _FADING = 0.999
-"""What is known of a history fades so far with each inference."""
+"""Factor by which the statistics of a history decay with each inference."""
 _NO_CHANCE = 1e-3
-"""Conflicts in a row that are less probable than this by chance: the key has changed, and starts again."""
+"""Threshold of the probability of consecutive conflicts by chance. Below it, the key counts as changed and
+starts anew."""
 _LOWEST_PRICE = 1e-3
 _SOUND = 0.1
-"""An account that was emptied is sound again when it holds this share."""
+"""Level at which an emptied account counts as recovered."""
 WRONG_ANSWERS, INFERENCES = 1_000, 3_000
-"""What an account holds. Less makes the price restless, more makes it slow."""
+"""Capacity of an account, in wrong answers and in inferences. A smaller one makes the price unstable, a
+larger one slow."""
 
 
 class Budget:
-    """The price of an error, which follows a target: an integral controller.
+    """The price of an error, adjusted to a target by an integral controller.
 
-    Each lookup pays its share of the target into an account; each wrong answer, as verifications tell, is
-    paid from it. The price follows what the account holds: more of it lets more lookups be served. So the
-    errors of n lookups are off the target by at most what an account holds, divided by n. Beyond full and
-    empty nothing is noted: a quiet time does not pay for many errors later. A budget of inferences works the
-    other way round.
+    Each lookup adds its share of the target to an account; each wrong answer found by a verification is
+    deducted. The price follows the level of the account: at a higher level, more lookups are served. So over
+    n lookups the errors deviate from the target by at most the capacity of the account, divided by n. The
+    level is limited to the range from empty to full, so that a period with few errors does not allow many
+    errors later. A budget of inferences works the other way round.
 
     Parameters
     ----------
     error : float, optional
         Share of the lookups that may be answered wrongly (the paper's E, equation 12).
     inferences : float, optional
-        Share of the lookups that may run the classifier. One of the two is given.
+        Share of the lookups that may run the classifier. Exactly one of the two must be given.
 
     Raises
     ------
     InvalidArgument
-        If not one of the two is given, or it is not between 0 and 1.
+        If not exactly one of the two is given, or it is not between 0 and 1.
     """
 
     def __init__(self, *, error: float | None = None, inferences: float | None = None) -> None:
@@ -75,11 +80,11 @@ class Budget:
         return self.target if self._of_errors else 1.0
 
     def affords(self, served: float, wrong: float) -> bool:
-        """Whether the price may be higher where these are the shares of the lookups."""
+        """Whether the budget allows a higher price at these shares of served and wrong lookups."""
         return wrong <= self.target if self._of_errors else 1.0 - served > self.target
 
     def note(self, lookups: int, wrong: int) -> None:
-        """One inference tells about so many lookups, of which so many were answered wrongly."""
+        """Record an inference that represents ``lookups`` lookups, ``wrong`` of them answered wrongly."""
         if self._of_errors:
             earned = (self.target * lookups - wrong) / WRONG_ANSWERS
         else:
@@ -88,7 +93,7 @@ class Budget:
         self.price = self._price()
 
     def overdrawn(self) -> bool:
-        """Whether errors have just emptied the account. What earlier prices let be served is too much."""
+        """Whether errors have just emptied the account, so that earlier prices served too many lookups."""
         if self._of_errors and not self._level and self._sound:
             self._sound = False
             return True
@@ -101,23 +106,24 @@ class Budget:
 
 
 class Histories:
-    """How often keys conflict, by what inferences found for them before."""
+    """Statistics of how often keys conflict, by their history of earlier inferences."""
 
     def __init__(self) -> None:
         self._histories: dict[tuple[int, int], list[float]] = {}
-        """By agreements and conflicts, on a scale: conflicts that were seen next, and that were expected."""
+        """By scaled numbers of agreements and conflicts: observed and expected conflicts of the next
+        inferences."""
         self._all = [0.0, 0.0]
-        """The same of all histories: what one that is new is judged by."""
+        """The same sums over all histories, used for new histories."""
 
     def conflict(self, entry: Entry[Any]) -> float:
-        """Probability that the next inference for the key of this entry finds another value."""
+        """Probability that the next inference for the key of this entry gives another value."""
         own = _share(entry.conflicts, entry.inferences)
         seen, expected = self._histories.get(_history(entry), (0.0, 0.0))
         of_all = (self._all[0] + _TRUST) / (self._all[1] + _TRUST)
         return own * (seen + _TRUST * of_all) / (expected + _TRUST)
 
     def learn(self, entry: Entry[Any], *, agrees: bool) -> None:
-        """What the next inference for this key found; the entry does not count it yet."""
+        """Record the result of the next inference for this key, before it is counted in the entry."""
         expected = _share(entry.conflicts, entry.inferences)
         for history in (self._all, self._histories.setdefault(_history(entry), [0.0, 0.0])):
             history[0] = history[0] * _FADING + (not agrees)
@@ -125,15 +131,15 @@ class Histories:
 
 
 class SequentialTest:
-    """Decides after each inference how many lookups are served before the next one; none refuses the key.
+    """Decides after each inference how many lookups are served before the next one; 0 refuses the key.
 
     Parameters
     ----------
     budget : Budget
         The price of an error.
     rng : random.Random
-        Draws which served lookup is verified, so that nobody can know it, and so that verified lookups are a
-        fair sample also of keys that are forgotten soon.
+        Selects the served lookups to verify. So they are unpredictable, and a fair sample that includes keys
+        evicted soon.
     """
 
     def __init__(self, budget: Budget, rng: Random) -> None:
@@ -142,7 +148,7 @@ class SequentialTest:
         self._histories = Histories()
 
     def inferred(self, entry: Entry[Any], value: object, lookups: int) -> bool:
-        """Learn from an inference; keep the most frequent value; draw the next lookup to verify."""
+        """Learn from an inference, store the most frequent value, and draw the next lookup to verify."""
         agrees = not entry.inferences or entry.value == value
         if lookups:
             self.budget.note(lookups, 0 if agrees else lookups - 1)
@@ -161,17 +167,17 @@ class SequentialTest:
         )
 
     def refuses(self, entry: Entry[Any]) -> bool:
-        """Whether the key conflicted, and is likelier to do so than the price allows."""
+        """Whether the key has conflicted, and its probability of conflict exceeds the price."""
         return entry.conflicts > 0 and self._histories.conflict(entry) > self.budget.price
 
 
 def lookups_served(price: float, conflict: float) -> int:
-    """For each verification, of a key whose next inference conflicts with this probability."""
+    """Number of lookups served per verification, for a key with this probability of conflict."""
     return min(MOST_SERVED, int((price / conflict) ** _STEEPNESS))
 
 
 def count(entry: Entry[Any], value: object, *, agrees: bool) -> None:
-    """Count an inference. A rival replaces the value if it is as frequent, or too long in a row by chance."""
+    """Count an inference; a rival replaces the value if as frequent, or repeated too often to be chance."""
     if agrees:
         entry.inferences += 1
         entry.rivals = 0
@@ -190,7 +196,7 @@ def count(entry: Entry[Any], value: object, *, agrees: bool) -> None:
 
 
 def _share(conflicts: int, inferences: int) -> float:
-    """Of conflicts, by Jeffreys' prior: what a key's own counts say."""
+    """Estimated share of conflicts from a key's own counts, with Jeffreys' prior."""
     return (conflicts + 0.5) / (inferences + conflicts + 1.0)
 
 
@@ -199,6 +205,6 @@ def _history(entry: Entry[Any]) -> tuple[int, int]:
 
 
 def _scale(count: int) -> int:
-    """Two steps for each doubling: 0, 1, 2, 3, 4 to 5, 6 to 7, 8 to 11 and so on."""
+    """A logarithmic scale with two steps per doubling: 0, 1, 2, 3, 4 to 5, 6 to 7, 8 to 11 and so on."""
     bits = count.bit_length()
     return count if count < 4 else 2 * bits - 2 + (count >> (bits - 2) & 1)

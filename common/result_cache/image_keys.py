@@ -1,9 +1,10 @@
-"""Keys of photos: what makes photos of the same view share a result.
+"""Keys of photos, with which photos of the same view share a result.
 
-A photo is never the same twice: hands shake, sensors add noise, light changes. So it is described by few
-numbers that change little, and these are rounded coarsely. However coarse, some number always lies near a
-border, and then a tremble changes the key. So a photo has several keys: the same numbers, rounded with other
-borders. One that is known is enough, and each is found by an exact look-up. Decision 040 has the figures.
+Photos of one view are never identical, because of camera shake, sensor noise and changing light. So a photo
+is described by a few numbers that change little, and these are rounded coarsely. With any step, some number
+is close to a rounding boundary, and a small movement changes the key. So a photo has several keys: the same
+numbers, rounded with different boundaries. A single known key suffices, and each is found by an exact lookup.
+Decision 040 has the measurements.
 """
 
 from __future__ import annotations
@@ -28,21 +29,23 @@ Rows = NDArray[Any]
 P = TypeVar("P")
 
 _FLAT_LEVELS = 4.0
-"""Standard deviation of grey levels below which an image shows nothing: a wall, a finger on the lens."""
+"""Minimum standard deviation of grey levels; images below it (a wall, a finger on the lens) have no
+content."""
 _SIDE = 8
-"""Cells across a layout, as in MPEG-7, and across a thumbnail."""
+"""Cells per side of a layout, as in MPEG-7, and of a thumbnail."""
 THUMBNAIL_BYTES = _SIDE * _SIDE
 _HASH_SIDE_PX = 32
 _FREQUENCIES, _FREQUENCIES_WITH_COLOUR = 6, 5
-"""Horizontal and vertical ones that are together less than this are kept: 20, or 14 where there is colour."""
+"""Limit of the sum of horizontal and vertical frequency; keeps 20 frequencies, or 14 with colour."""
 _MEAN_LEVELS, _COLOUR_LEVELS = 25.0, 13.0
-"""Means of brightness and colour are counted in these, the shape in standard deviations: all weigh alike."""
+"""Units of mean brightness and mean colour [grey levels]. The frequencies are in standard deviations; with
+these units all numbers have similar weight."""
 _FEW = 20
-"""Features; photos with fewer are hardly ever recognised, and their least hashes are chance."""
+"""Minimum number of features. Photos with fewer are rarely recognised, and their min-hashes are random."""
 _STRONGEST = 300
-"""Features that are summed up: fewer differ more from photo to photo."""
+"""Maximum number of features used; with fewer, descriptions of similar photos differ more."""
 _PLACE_GAIN = 6.0
-"""Weight of a shift by the photo's longer side beside one bit of a mean byte."""
+"""Weight of a shift by the photo's longer side, relative to one bit of a mean byte."""
 _MOST_NUMBERS = 64
 _PRIME = (1 << 31) - 1
 
@@ -53,22 +56,23 @@ class PhotoKeys(Generic[P]):
 
     name: str
     describe: Callable[[P], Rows | None]
-    """Numbers (alternatives, N); None if the photo shows too little to be told from others."""
+    """Computes numbers (alternatives, N); None if the photo has too little content to be distinguished."""
     approximation: Approximation = field(default_factory=identity)
-    """Of each row."""
+    """Converts each row to a key."""
 
     def __call__(self, photo: P) -> tuple[bytes, ...]:
-        """The keys, 16 bytes each; none if a result for this photo is better not kept.
+        """The keys of a photo, 16 bytes each; empty if its result should not be cached.
 
         Parameters
         ----------
         photo : ndarray, (H, W) or (H, W, 3) uint8, or Features
-            Grey, or blue-green-red. Some 80 px are enough: a JPEG decoder shrinks to that at little cost.
+            Grey, or blue-green-red. About 80 px are enough; a JPEG decoder reduces to this size at little
+            cost.
 
         Raises
         ------
         InvalidArgument
-            If it is no image.
+            If it is not an image.
         """
         rows = self.describe(photo)
         return self.approximation.of_each(rows) if rows is not None else ()
@@ -77,16 +81,16 @@ class PhotoKeys(Generic[P]):
         return replace(self, name=f"{self.name} | {then.name}", approximation=self.approximation | then)
 
     def within(self, *context: str) -> PhotoKeys[P]:
-        """The same with keys of its own for this context: a catalogue, its revision, a client."""
+        """The same function with separate keys for this context: a catalogue, its revision, a client."""
         return replace(self, approximation=self.approximation.within(*context))
 
 
 def layout_keys(step: float = 0.5, grids: int = 8) -> PhotoKeys[Pixels]:
-    """Mean brightness, mean colour if there is colour, and the lowest frequencies of 8 x 8 cells.
+    """Keys from mean brightness, mean colour (if available) and the lowest frequencies of 8 x 8 cells.
 
-    Frequencies are those of the brightness, in standard deviations, so that contrast does not matter. All is
-    rounded to multiples of ``step`` by each of ``grids``. But for this, the layout is MPEG-7's (ISO/IEC
-    15938-3).
+    Frequencies are of the brightness, in standard deviations, so that contrast has no effect. All numbers are
+    rounded to multiples of ``step`` in each of ``grids``. Apart from the rounding, the layout is that of
+    MPEG-7 (ISO/IEC 15938-3).
 
     Raises
     ------
@@ -101,7 +105,8 @@ def layout_keys(step: float = 0.5, grids: int = 8) -> PhotoKeys[Pixels]:
             planes, below = np.asarray(cv2.cvtColor(luma, cv2.COLOR_BGR2YCrCb)), _FREQUENCIES_WITH_COLOUR
             luma = np.ascontiguousarray(planes[:, :, 0])
             means = planes[:, :, 1:].mean(axis=(0, 1)) / _COLOUR_LEVELS
-        frequencies = cv2.dct(luma).ravel()  # the first is the mean, the sum of all squares that of the cells
+        # The first is the mean; the sum of squares equals that of the cells.
+        frequencies = cv2.dct(luma).ravel()
         varying = frequencies[1:]
         spread = math.sqrt(varying @ varying)
         if spread < _SIDE * _FLAT_LEVELS:
@@ -114,10 +119,10 @@ def layout_keys(step: float = 0.5, grids: int = 8) -> PhotoKeys[Pixels]:
 
 
 def feature_keys(step: float = 1.1, grids: int = 16) -> PhotoKeys[Features]:
-    """How many bits the mean descriptor has in each byte, and where the keypoints lie; rounded by ``grids``.
+    """Keys from the bits per byte of the mean descriptor and the positions of keypoints, with ``grids``.
 
-    Single descriptors come and go with every tremble; the mean of many hardly changes. It tells less
-    apart than a layout does: pictures of the same texture may share a key.
+    Single descriptors change with every movement; the mean of many is nearly constant. It distinguishes less
+    than a layout: pictures with the same texture may share a key.
 
     Raises
     ------
@@ -137,7 +142,13 @@ def feature_keys(step: float = 1.1, grids: int = 16) -> PhotoKeys[Features]:
 
 
 def perceptual_hash(side: int = 8) -> PhotoKeys[Pixels]:
-    """Signs of the lowest ``side`` x ``side`` frequencies, against their median (pHash); one key."""
+    """The signs of the lowest ``side`` x ``side`` frequencies relative to their median (pHash); one key.
+
+    Raises
+    ------
+    InvalidArgument
+        If ``side`` is out of range.
+    """
     if not 2 <= side <= _HASH_SIDE_PX:
         raise InvalidArgument(f"a perceptual hash has 2 to {_HASH_SIDE_PX} frequencies a side, got {side}")
 
@@ -146,16 +157,16 @@ def perceptual_hash(side: int = 8) -> PhotoKeys[Pixels]:
         grey = small if small.ndim == 2 else cv2.cvtColor(small, cv2.COLOR_BGR2GRAY)
         if grey.std() < _FLAT_LEVELS:
             return None
-        numbers = cv2.dct(grey)[:side, :side].ravel()[1:]  # the first is the exposure's
+        numbers = cv2.dct(grey)[:side, :side].ravel()[1:]  # without the first, which depends on the exposure
         return np.asarray(numbers > np.median(numbers))[None]
 
     return PhotoKeys(f"perceptual_hash({side})", describe)
 
 
 def min_hash(bits: int = 12, rows: int = 2, tables: int = 8) -> PhotoKeys[Features]:
-    """Least hashes of the words that ``bits`` of each descriptor make; ``rows`` of them are one key.
+    """Keys from min-hashes of the words formed by ``bits`` of each descriptor; ``rows`` hashes form one key.
 
-    For each of the ``tables``, photos share a key with a probability that is the overlap of their sets of
+    For each of the ``tables``, two photos share a key with a probability of the overlap of their sets of
     words to the power of ``rows`` (Broder, 1997).
 
     Raises
@@ -180,32 +191,33 @@ def min_hash(bits: int = 12, rows: int = 2, tables: int = 8) -> PhotoKeys[Featur
 
 
 def thumbnail_of(pixels: Pixels) -> bytes:
-    """A grey image (H, W) as cells: all that `layout_keys` look at, in 64 bytes."""
+    """Reduce a grey image (H, W) to 8 x 8 cells in 64 bytes; these determine its `layout_keys`."""
     return np.asarray(_small(pixels, _SIDE), np.uint8).tobytes()
 
 
 def pixels_of(thumbnail: bytes) -> Pixels:
-    """The cells (8, 8) of a thumbnail, whose keys are those of the image that it was made of."""
+    """The cells (8, 8) of a thumbnail; they have the same keys as the original image."""
     return np.frombuffer(thumbnail, np.uint8).reshape(_SIDE, _SIDE)
 
 
 class Alternatives:
-    """Which key stands for all alternatives of a photo.
+    """Maps the alternative keys of a photo to one representative key.
 
-    A photo is looked up, and what it shows is learnt, under the key of an earlier photo of the same view.
-    Keys are joined only when the classifier saw the photo: else one view could drift into another.
+    A photo is looked up, and its result is stored, under the key of an earlier photo of the same view. Keys
+    are joined only after the classifier recognised the photo; otherwise one view could drift into another.
 
     Parameters
     ----------
     size : int
-        Keys that are remembered. Of more, the one that was joined the longest time ago is forgotten.
+        Maximum number of keys. Above it, the key that was joined first is deleted.
     """
 
     def __init__(self, size: int) -> None:
         if size < 1:
             raise InvalidArgument(f"at least one key must be remembered, got {size}")
         self._size = size
-        self._stand_in: OrderedDict[Hashable, Hashable] = OrderedDict()  # a dict is slow to find its first
+        # A plain dict finds its first key slowly.
+        self._stand_in: OrderedDict[Hashable, Hashable] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._stand_in)
@@ -216,7 +228,7 @@ class Alternatives:
         return next((key for key in known if key is not None), keys[0] if keys else None)
 
     def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
-        """The classifier saw a photo with these keys, which was looked up under ``key``."""
+        """Join these keys to ``key``, under which a photo of a recognised view was looked up."""
         for one in keys:
             if one not in self._stand_in:
                 if len(self._stand_in) >= self._size:
@@ -224,7 +236,7 @@ class Alternatives:
                 self._stand_in[one] = key
 
     def part(self, keys: Sequence[Hashable]) -> None:
-        """No key stands for these any more: what they were joined to was another view."""
+        """Separate these keys from their representative, because they turned out to be another view."""
         for one in keys:
             self._stand_in.pop(one, None)
 
@@ -241,14 +253,14 @@ def _small(pixels: Pixels, side: int) -> NDArray[np.float32]:
 
 @cache
 def _lowest(below: int) -> NDArray[np.intp]:
-    """Which frequencies are kept, row by row."""
+    """Indices of the frequencies that are kept, row by row."""
     return np.flatnonzero(np.add.outer(np.arange(_SIDE), np.arange(_SIDE)) < below)
 
 
 def _rounding(step: float, grids: int) -> Callable[[Rows], Rows]:
-    """Numbers (N,) to (grids, N) whole ones: rounded down to multiples of the step, with shifted borders.
+    """A function that rounds numbers (N,) down to integers (grids, N), with shifted boundaries per grid.
 
-    The borders of one number are spread evenly over the grids, in another order for each number.
+    The boundaries of each number are spread evenly over the grids, in a different order for each number.
     """
     if not (0 < step < np.inf and grids >= 1):
         raise InvalidArgument(f"rounding takes a positive step and a grid, got {step:g} and {grids}")

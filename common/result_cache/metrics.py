@@ -33,7 +33,7 @@ _GAUGES: Mapping[str, tuple[str, _Read]] = MappingProxyType(
 
 
 def result_cache_metrics(states: Mapping[str, ResultCacheState]) -> Iterator[Metric]:
-    """What the result caches of these catalogues are and did."""
+    """Metrics of the result caches, by catalogue."""
     for family, described in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
         for name, (text, read) in described.items():
             metric = family(f"nearsight_result_cache_{name}", text, labels=["catalogue"])

@@ -1,8 +1,8 @@
-"""What a cache of approximate keys will save and get wrong: the analytical model (section IV of the paper).
+"""Predicts savings and errors of an approximate-key cache: the analytical model (section IV of the paper).
 
 Requests are independent (IRM): an input has approximate key i with probability q_i, and then class j with
 probability p_ij. The model predicts the share of lookups that need inference, and the share that is answered
-wrongly, for an LRU cache (characteristic time) and for an ideal one, which holds the K most popular keys.
+wrongly, for an LRU cache (characteristic time) and for an ideal cache, which holds the K most popular keys.
 """
 
 from __future__ import annotations
@@ -19,32 +19,33 @@ from nearsight.common.result_cache.auto_refresh import AutoRefresh
 FloatArray = NDArray[np.float64]
 
 _EXACT = 2.0**53
-"""Up to here the floor in equation 6 matters to a float; beyond it the sums have a closed form."""
+"""Largest phi_n at which the floor in equation 6 has an effect in floating point; beyond, the sums have a
+closed form."""
 _MOST_TERMS = 5000
-"""Verifications of one result that are counted: enough for a back-off of 1.01."""
+"""Maximum number of verifications of one result in the sums; enough for a back-off of 1.01."""
 _AT_ONCE = 4096
-"""Classes whose series are summed at a time, to bound memory."""
+"""Number of classes whose series are summed together, to limit memory."""
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRates:
-    """What auto-refresh does to the lookups of one key."""
+    """Effect of auto-refresh on the lookups of one key."""
 
     inferences: float
-    """r_i: share of its lookups that run the classifier: misses and verifications."""
+    """r_i: share of its lookups that run the classifier (misses and verifications)."""
     errors: float
     """e_i: share of its lookups that are answered wrongly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a cache of approximate keys does to all lookups together."""
+    """Predicted shares over all lookups of a cache."""
 
     hits: float
     """H: share of the lookups whose key is in the cache."""
     inferences: float
-    """Share of the lookups that run the classifier: misses and verifications."""
+    """Share of the lookups that run the classifier (misses and verifications)."""
     errors: float
     """E: share of the lookups that are answered wrongly."""
 
@@ -55,7 +56,7 @@ class Prediction:
 
 
 def uncorrected_error(classes: ArrayLike) -> float:
-    """The share of a key's hits that are wrong without verification: 1 - sum of p_j^2 (eq. 4).
+    """Share of a key's hits that are wrong without verification: 1 - sum of p_j^2 (eq. 4).
 
     Parameters
     ----------
@@ -74,14 +75,14 @@ def key_rates(classes: ArrayLike, refresh: AutoRefresh, hit: float = 1.0) -> Key
     classes : array_like, shape (m,)
         p_j: probability of each class; they sum to 1.
     refresh : AutoRefresh
-        The schedule, also the printed one.
+        The schedule; the printed one is supported, too.
     hit : float
         h_i: probability that the key is still in the cache at its next lookup; 1 in an ideal cache.
 
     Raises
     ------
     InvalidArgument
-        If the classes are no distribution, or ``hit`` is no probability.
+        If the classes are not a distribution, or ``hit`` is not a probability.
 
     Notes
     -----
@@ -97,9 +98,9 @@ def key_rates(classes: ArrayLike, refresh: AutoRefresh, hit: float = 1.0) -> Key
 
 
 def characteristic_time(popularity: ArrayLike, size: int) -> float:
-    """t_c [lookups]: how long a key stays in an LRU cache after it was asked for (eq. 2).
+    """t_c [lookups]: time that a key stays in an LRU cache after a request (eq. 2).
 
-    ``inf`` where all keys fit into the cache.
+    ``inf`` if all keys fit into the cache.
 
     Parameters
     ----------
@@ -124,7 +125,7 @@ def characteristic_time(popularity: ArrayLike, size: int) -> float:
 
 
 def lru_hits(popularity: ArrayLike, size: int) -> FloatArray:
-    """h_i (N,): probability that a key is in an LRU cache when it is asked for (eq. 1)."""
+    """h_i (N,): probability that a key is in an LRU cache when it is requested (eq. 1)."""
     q = _probabilities(popularity, "the popularity of keys")
     time = characteristic_time(q, size)
     return np.where(q > 0, -np.expm1(-q * time), 0.0) if np.isfinite(time) else (q > 0).astype(np.float64)
@@ -141,7 +142,7 @@ def ideal_hits(popularity: ArrayLike, size: int) -> FloatArray:
 def predict(
     popularity: ArrayLike, classes: Sequence[ArrayLike], hits: FloatArray, refresh: AutoRefresh | None
 ) -> Prediction:
-    """All lookups together (eq. 5, 11, 12).
+    """Predict the shares over all lookups (eq. 5, 11, 12).
 
     Parameters
     ----------
@@ -150,9 +151,9 @@ def predict(
     classes : sequence of N array_like, shapes (m_i,)
         p_ij of each key.
     hits : ndarray, shape (N,)
-        h_i, of `lru_hits` or `ideal_hits`.
+        h_i, from `lru_hits` or `ideal_hits`.
     refresh : AutoRefresh, optional
-        The schedule; without one results are never verified.
+        The schedule; None if results are never verified.
     """
     q = _probabilities(popularity, "the popularity of keys")
     if not len(q) == len(classes) == len(hits):
@@ -174,8 +175,8 @@ def predict(
 def finite_horizon(classes: ArrayLike, refresh: AutoRefresh, lookups: int) -> KeyRates:
     """Inferences and errors of one key in its first ``lookups`` lookups, exactly; the key is never evicted.
 
-    The equations say what an endless stream does. Where a class has probability 1 / beta^2 or more, no
-    simulation of practical length comes near them, because the variance of a sequence's length is infinite.
+    The equations describe an infinite stream. If a class has probability 1 / beta^2 or more, simulations of
+    practical length deviate from them, because the variance of a sequence's length is infinite.
 
     Parameters
     ----------
@@ -190,11 +191,12 @@ def finite_horizon(classes: ArrayLike, refresh: AutoRefresh, lookups: int) -> Ke
     p = p[p > 0]
     phi = _schedule(refresh, lookups).astype(np.int64)
     kept = p[:, None] ** np.arange(len(phi))
-    """(m, n): probability that the n-th inference happens, in a stream that is long enough."""
+    """(m, n): probability that the n-th inference occurs, in a stream that is long enough."""
     change = np.divide(p[None, :], 1.0 - p[:, None], out=np.zeros((len(p), len(p))), where=p[:, None] < 1)
     np.fill_diagonal(change, 0.0)
     inferred, wrong, then_inferred, then_wrong = np.zeros((4, lookups + 1, len(p)))
-    """By length of the stream and class: if it begins with this class; if it begins with a conflict of it."""
+    """By length of the stream and class: first if the stream begins with this class, then with a conflict of
+    it."""
     for length in range(1, lookups + 1):
         n = int(np.searchsorted(phi, length, side="right"))
         served = np.diff(np.append(phi[:n], length + 1)) - 1
@@ -217,7 +219,7 @@ def _rates(
     hit = np.repeat(hits, np.diff(np.append(firsts, len(p))))
     largest = np.maximum.reduceat(p, firsts)
     dominated = (hits == 1.0) & (largest * refresh.beta >= 1.0)
-    """A class of these is hardly ever verified (eq. 13)."""
+    """Keys with a class that is hardly ever verified (eq. 13)."""
     phi = _schedule(refresh, _EXACT)
     inferences, lengths, begins = np.zeros((3, len(p)))
     for start in range(0, len(p), _AT_ONCE):
@@ -237,21 +239,21 @@ def _rates(
 def _sequences(
     p: FloatArray, hit: FloatArray, phi: FloatArray, refresh: AutoRefresh
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Of sequences of these classes: expected inferences, expected lookups, and how often one begins.
+    """Expected inferences and expected lookups of sequences of these classes, and how often one begins.
 
-    The last one is not normalised. All are 0 where the length is infinite.
+    The last array is not normalised. All values are 0 if the length is infinite.
     """
     kept = p[:, None] ** np.arange(len(phi))
     present = hit[:, None] ** (phi - 1.0)
     inferences = np.sum(kept * present, axis=1)
     repeated = np.sum(kept[:, :-1] * present[:, 1:], axis=1)
-    """Times 1 - p it is the probability that a conflict ends the sequence."""
+    """Multiplied by 1 - p, the probability that a conflict ends the sequence."""
     leaving = present - np.column_stack([present[:, 1:], np.zeros(len(p))])
     lengths = np.divide(np.sum(kept * leaving, axis=1), 1.0 - hit, out=np.zeros(len(p)), where=hit < 1)
 
     growth = refresh.beta * p
     endless = (hit == 1.0) & (growth < 1.0)
-    """Behind the last phi_n the floor in equation 6 does not matter, and the series is geometric."""
+    """After the last phi_n the floor in equation 6 has no effect, and the series is geometric."""
     rest = kept[:, -1] * (refresh.to_serve(len(phi)) + 1)
     rest = np.divide(rest, 1.0 - growth, out=np.zeros(len(p)), where=endless)
     lengths = np.where(endless, kept[:, :-1] @ np.diff(phi) + rest, lengths)
@@ -260,7 +262,7 @@ def _sequences(
 
 
 def _schedule(refresh: AutoRefresh, last: float) -> FloatArray:
-    """phi_1, phi_2 … up to this lookup, and not more than `_MOST_TERMS`."""
+    """phi_1, phi_2 … up to this lookup, at most `_MOST_TERMS` values."""
     phi = [1]
     while len(phi) < _MOST_TERMS and (following := phi[-1] + refresh.to_serve(len(phi)) + 1) <= last:
         phi.append(following)

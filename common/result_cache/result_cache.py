@@ -1,7 +1,7 @@
-"""Which cached result answers a lookup, which lookup runs the classifier, and how often answers are wrong.
+"""A cache of results by key: which lookups are served or verified, and how many answers are wrong.
 
-The cache knows keys and results only. Who asks it also runs the classifier where the cache has no answer, and
-tells it the result; so the same object serves a library, a daemon and a simulation.
+The cache handles only keys and results. The caller runs the classifier if the cache has no answer, and
+reports the result. So the same class serves a library, a daemon and a simulation.
 """
 
 from __future__ import annotations
@@ -20,44 +20,45 @@ Y = TypeVar("Y")
 _Z = 1.96
 """Standard deviations of a one-sided bound with 97.5 % confidence."""
 _FEW = 5
-"""Wrong answers that may be chance, whatever their share."""
+"""Minimum number of wrong answers for an alarm; fewer may be chance at any share."""
 _RECENT = 20_000.0
-"""Lookups over which recent errors fade to 1 / e."""
+"""Number of lookups after which recent errors have decayed to 1 / e."""
 
 
 @dataclass(slots=True, eq=False)
 class Entry(Generic[Y]):
-    """A cached result, and what inferences found for its key."""
+    """A cached result, with the statistics of inferences for its key."""
 
     value: Y
     expires_s: float
     to_serve: int = 0
-    """Lookups to serve before the next verification."""
+    """Remaining lookups to serve before the next verification."""
     stands_for: int = 0
-    """Served lookups that the next verification tells about."""
+    """Number of served lookups that the next verification represents."""
     inferences: int = 0
-    """That agreed with the value; those of auto-refresh in a row."""
+    """Inferences that agreed with the value; with auto-refresh, only consecutive ones."""
     conflicts: int = 0
-    """Inferences that did not. Auto-refresh starts again instead of counting them."""
+    """Inferences that did not agree. Auto-refresh does not count them but restarts."""
     rival: Y | None = None
     rivals: int = 0
-    """The last inferences in a row that found another value, and that value."""
+    """Another value found by the last inferences, and their number in a row."""
 
 
 class Refresh(Protocol):
-    """Which result is kept, and when it is verified."""
+    """Policy that decides which result is kept and when it is verified."""
 
     def inferred(self, entry: Entry[Any], value: object, lookups: int) -> bool:
-        """An inference gave this value for the key of an entry; the first one made the entry.
+        """Update an entry with the value of an inference; the first inference creates the entry.
 
         Parameters
         ----------
         entry : Entry
-            Is changed: its value, its counts, and when it is verified next.
+            Updated: its value, its counts, and its next verification.
         value : object
-            The result.
+            The result of the inference.
         lookups : int
-            That the inference tells about: itself and those served before it; 0 if it was not asked for.
+            Number of lookups that the inference represents: itself and those served before it; 0 if it was
+            not scheduled.
 
         Returns
         -------
@@ -66,23 +67,23 @@ class Refresh(Protocol):
         """
 
     def schedule(self, entry: Entry[Any]) -> None:
-        """Set when the entry is verified next, by what inferences have found for its key."""
+        """Set the next verification of the entry from the statistics of its inferences."""
 
     def refuses(self, entry: Entry[Any]) -> bool:
         """Whether inferences for this key conflict too often to serve one result."""
 
 
 class WrongHits:
-    """How many of the served lookups were wrong, estimated from verifications.
+    """Estimates how many of the served lookups were wrong, from verifications.
 
-    A verification tells for all lookups that were served since the inference before it: each was wrong as
-    probably as this one. So it weighs as much as they are. Verifications counted alike would tell too much of
-    fresh results, which are verified often and served little.
+    A verification represents all lookups served since the previous inference; each of them was wrong with the
+    same probability. So it is weighted by their number. With equal weights, new results would be
+    overrepresented: they are verified often and served little.
 
     Parameters
     ----------
     memory : float
-        Lookups over which the estimate forgets what was to 1 / e; by default it forgets nothing.
+        Number of lookups after which an observation has decayed to 1 / e; by default there is no decay.
     """
 
     def __init__(self, memory: float = math.inf) -> None:
@@ -90,7 +91,7 @@ class WrongHits:
         self._weight = self._squares = self._wrong = 0.0
 
     def note(self, served: int, *, wrong: bool) -> None:
-        """A verification, after so many lookups were served, found another result."""
+        """Record a verification after ``served`` lookups; ``wrong`` if it found another result."""
         if self._memory < math.inf:
             kept = math.exp(-served / self._memory)
             self._weight, self._wrong = self._weight * kept, self._wrong * kept
@@ -101,34 +102,34 @@ class WrongHits:
 
     @property
     def share(self) -> float:
-        """Share of the lookups that were wrong; 0 if nothing is known yet."""
+        """Share of the lookups that were wrong; 0 without verifications."""
         return self._wrong / self._weight if self._weight else 0.0
 
     @property
     def bound(self) -> float:
-        """The share is not larger than this with 97.5 % confidence; 1 if nothing is known yet."""
+        """Upper bound of the share with 97.5 % confidence; 1 without verifications."""
         return self._interval()[1]
 
     @property
     def least(self) -> float:
-        """The share is not smaller than this with 97.5 % confidence; 0 if nothing is known yet."""
+        """Lower bound of the share with 97.5 % confidence; 0 without verifications."""
         return self._interval()[0]
 
     def exceeds(self, limit: float) -> bool:
-        """Whether the share is larger than the limit by more than half, with 97.5 % confidence.
+        """Whether the share is larger than 1.5 times the limit, with 97.5 % confidence.
 
-        Half, because a cache that keeps to a budget comes near the limit from both sides. A few wrong answers
-        are never enough.
+        The factor is needed because a cache that follows a budget varies around the limit. A few wrong
+        answers are never enough.
         """
         return self.least > 1.5 * limit and self._samples * self.share >= _FEW
 
     @property
     def _samples(self) -> float:
-        """As many as weigh like these: (sum of weights)^2 / sum of squared weights."""
+        """Effective sample size: (sum of weights)^2 / sum of squared weights."""
         return self._weight * self._weight / self._squares if self._weight else 0.0
 
     def _interval(self) -> tuple[float, float]:
-        """Wilson's."""
+        """Wilson score interval."""
         if not self._weight:
             return 0.0, 1.0
         n, share = self._samples, self.share
@@ -139,22 +140,22 @@ class WrongHits:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the lookups of a cache so far."""
+    """Number of lookups of a cache by outcome."""
 
     served: int = 0
     """Answered with a cached result."""
     missed: int = 0
-    """Of a key that was not there, or whose result had expired."""
+    """The key had no result, or an expired one."""
     verifying: int = 0
-    """Of a key that was there and was to be verified."""
+    """The key had a result that was due for verification."""
     corrections: int = 0
     """Inferences that found another result than the cached one."""
     evictions: int = 0
-    """Results that made room for others."""
+    """Results that were evicted."""
 
     @property
     def lookups(self) -> int:
-        """All of them."""
+        """Total number of lookups."""
         return self.served + self.missed + self.verifying
 
 
@@ -164,18 +165,18 @@ class ResultCache(Generic[K, Y]):
     Parameters
     ----------
     refresh : Refresh
-        When results are verified.
+        Schedule of verifications.
     size : int
-        Largest number of results. Of more, the one that was looked up the longest time ago is forgotten.
+        Maximum number of results; the least recently used one is evicted.
     ttl_s : float
-        A result that was not confirmed for so long is forgotten.
+        Time after which a result that was not confirmed is deleted [s].
     only : collection of keys, optional
-        Keep results of these keys alone: with the most popular ones, the paper's ideal cache.
+        Keys whose results are kept; with the most popular keys, this is the paper's ideal cache.
 
     Notes
     -----
-    Source: approximate-key caching, algorithm 1 (with the schedule that ``refresh`` gives). Not thread-safe.
-    Results are compared with ``==``.
+    Source: approximate-key caching, algorithm 1 (with the schedule of ``refresh``). Not thread-safe. Results
+    are compared with ``==``.
     """
 
     def __init__(
@@ -189,13 +190,13 @@ class ResultCache(Generic[K, Y]):
         self._size = size
         self._ttl_s = ttl_s
         self._only = only
-        # A dict would do, but its first key is slow to find where many before it were removed.
+        # Not a plain dict, which finds its first key slowly after many removals from its front.
         self._entries: OrderedDict[K, Entry[Y]] = OrderedDict()
         self.counts = Counts()
         self.wrong_hits = WrongHits()
-        """Among the served lookups, since the beginning."""
+        """Errors among the served lookups, since the start."""
         self.recent_errors = WrongHits(_RECENT)
-        """Among all lookups, lately: those that ran the classifier were right."""
+        """Recent errors among all lookups; those that ran the classifier count as correct."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -204,7 +205,7 @@ class ResultCache(Generic[K, Y]):
         return key in self._entries
 
     def find(self, key: K, now_s: float) -> Entry[Y] | None:
-        """The result that answers this lookup; None if the classifier must run, and `learn` be told."""
+        """The entry that answers this lookup; None if the classifier must run and report to `learn`."""
         entry = self._entries.get(key)
         if entry is None or entry.expires_s <= now_s:
             self._entries.pop(key, None)
@@ -219,9 +220,9 @@ class ResultCache(Generic[K, Y]):
         return entry
 
     def path(self, keys: Iterable[K], now_s: float) -> list[K]:
-        """Of keys of one input, coarse to fine: those whose results conflict too often, and the next one.
+        """The keys of one input, coarse to fine, as far as results conflict too often, and the next one.
 
-        The last key is the one to `find` and to `learn`.
+        The last key is the one for `find` and `learn`.
         """
         path = []
         for key in keys:
@@ -233,12 +234,13 @@ class ResultCache(Generic[K, Y]):
         return path
 
     def learn(self, key: K, value: Y, now_s: float, coarser: Iterable[K] = ()) -> int:
-        """The classifier gave this result for an input with this key, and with these coarser ones.
+        """Store the classifier's result for an input with this key and these coarser keys.
 
         Returns
         -------
         int
-            Lookups that this one tells about: itself and those served before it; 0 if it was not asked for.
+            Number of lookups that this inference represents: itself and those served before it; 0 if it was
+            not scheduled.
         """
         entry = self._entries.get(key)
         lookups = 1
@@ -254,7 +256,7 @@ class ResultCache(Generic[K, Y]):
         return lookups
 
     def adopt(self, found: Iterable[tuple[K, Entry[Y]]]) -> None:
-        """Keep what inferences found elsewhere, the latest last; what is kept for a key already stays."""
+        """Copy entries from elsewhere, the latest last; existing entries are kept."""
         for key, entry in found:
             if key in self._entries:
                 self._entries.move_to_end(key)
@@ -262,18 +264,18 @@ class ResultCache(Generic[K, Y]):
                 self._refresh.schedule(self._make_room(key, replace(entry)))
 
     def contradict(self, key: K) -> None:
-        """The classifier gave no result for an input with this key: what was kept was wrong, and goes."""
+        """Remove the result of this key, because the classifier found none for an input with this key."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._verify(entry, None)
 
     def correct(self, key: K, value: Y, now_s: float) -> None:
-        """Somebody who knows says that this is right: it answers from now on, verified like a new result."""
+        """Replace the result of this key by a correct one, which is then verified like a new result."""
         self._entries.pop(key, None)
         self._put(key, value, now_s)
 
     def invalidate(self, stale: Callable[[K, Y], bool]) -> int:
-        """Forget the results for which ``stale`` holds; gives how many."""
+        """Delete the results for which ``stale`` returns True; returns their number."""
         gone = [key for key, entry in self._entries.items() if stale(key, entry.value)]
         for key in gone:
             del self._entries[key]
@@ -291,7 +293,7 @@ class ResultCache(Generic[K, Y]):
         return entry
 
     def _verify(self, entry: Entry[Y], value: Y | None) -> int:
-        """An inference for the key of this entry gave this value; gives the lookups that it tells about."""
+        """Record an inference for the key of this entry; returns the number of lookups that it represents."""
         agrees = entry.value == value
         served = 0 if entry.to_serve else entry.stands_for
         self.wrong_hits.note(served, wrong=not agrees)

@@ -1,11 +1,11 @@
-"""Which approximations make the keys: chosen from the inferences that run anyway.
+"""Selection of the approximations that make the keys, based on the inferences that run anyway.
 
-Each candidate has a `Shadow`, which tells what a cache with it would serve within the budget, and how much
-of that would be wrong. The best one makes the keys, and the cache takes over what inferences found for them.
-So a change of the choice costs no inferences.
+Each candidate has a `Shadow`, which estimates how many lookups a cache with it would serve within the budget,
+and how many of these wrongly. The best candidate makes the keys, and the cache takes the results of its
+shadow. So a change of the candidate needs no additional inferences.
 
-Once in 10,000 lookups the choice is reviewed. Where the share of known keys changed beyond chance, only what
-was seen since the last review counts.
+The choice is reviewed every 10,000 lookups. If the share of known keys changed beyond chance, only
+observations since the last review are used.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ K = TypeVar("K")
 F = TypeVar("F")
 
 _REVIEW = 10_000
-"""Lookups between choices; the first ones come after fewer."""
+"""Lookups between reviews; the first reviews follow after fewer."""
 _FIRST = 1_000
 _MEMORY = 300_000.0
-"""Lookups over which what was seen fades to 1 / e."""
+"""Number of lookups after which an observation has decayed to 1 / e."""
 _LEAST_GAIN = 0.01
-"""Share of the lookups that another candidate must serve more."""
+"""Minimum increase of the share of correctly served lookups for choosing another candidate."""
 _Z, _Z_SHIFT = 2.0, 4.0
-"""Standard deviations of what chance does: the gain is larger, and what was before a shift is forgotten."""
+"""Standard deviations that a gain, and a shift of the workload, must exceed."""
 
 
 class Candidates(Generic[X]):
-    """Approximations of which a cache chooses, each alone or several coarse to fine.
+    """Approximations from which a cache chooses; a candidate is a single one or a sequence, coarse to fine.
 
     Parameters
     ----------
     *candidates : callable, or sequence of them
-        Each gives a hashable key of an input; of a sequence, a finer one is used for the keys that conflict.
-        The first is used until more is known.
+        Each computes a hashable key of an input; in a sequence, a finer one is used for keys that conflict.
+        The first candidate is used until the first review.
 
     Raises
     ------
     InvalidArgument
-        If there are none, or one gives several keys of an input.
+        If there are no candidates, or one computes several keys per input.
     """
 
     def __init__(self, *candidates: Approx[X] | Sequence[Approx[X]]) -> None:
@@ -63,63 +63,63 @@ class Candidates(Generic[X]):
             raise InvalidArgument("candidates give one key of an input, not alternatives")
         numbers = {function: number for number, function in enumerate(self.functions)}
         self.levels = [tuple(numbers[function] for function in one) for one in each]
-        """Of each candidate: the numbers of its functions, coarse to fine."""
+        """For each candidate, the indices of its functions, coarse to fine."""
         self.names = [", ".join(map(_name, one)) for one in each]
 
 
 def ladders(*approximations: F) -> Iterator[tuple[F, ...]]:
-    """Each of these, given coarse to fine, and all ways to leave some out: candidates."""
+    """Candidates: every non-empty selection of these approximations, which are given coarse to fine."""
     for length in range(1, len(approximations) + 1):
         yield from combinations(approximations, length)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a cache with a candidate would do, as lately seen."""
+    """Recent estimate for a cache with a candidate."""
 
     name: str
     served: float
-    """Share of the lookups, at the price that the budget allows."""
+    """Share of the lookups that would be served, at the price that the budget allows."""
     wrong: float
     """Share of the lookups that would be answered wrongly."""
 
     @property
     def right(self) -> float:
-        """Share of the lookups that are served, and rightly."""
+        """Share of the lookups that would be served correctly."""
         return self.served - self.wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which candidate makes the keys, and why."""
+    """The chosen candidate, with the estimates on which the choice is based."""
 
     candidate: int
     name: str
     lookups: int = 0
-    """So many had been seen when it was chosen."""
+    """Number of lookups up to the choice."""
     estimates: tuple[Estimate, ...] = ()
-    """Of all candidates, at the last review."""
+    """Estimates of all candidates, at the last review."""
     gain: float = _LEAST_GAIN
-    """Share of the lookups that another one must serve more to be chosen."""
+    """Minimum increase of correctly served lookups, as a share, for choosing another candidate."""
 
 
 class Selection(Generic[Y]):
-    """Chooses the candidate that serves most within a budget, again and again.
+    """Repeatedly chooses the candidate that serves the most lookups within a budget.
 
     Parameters
     ----------
     candidates : Candidates
     budget : Budget
-        What the cache may spend.
+        The budget of the cache.
     size : int
-        Results that the cache holds, and each shadow, too.
+        Maximum number of results, of the cache and of each shadow.
     ttl_s : float
-        A result that was not confirmed for so long is forgotten.
+        Time after which a result that was not confirmed is deleted [s].
 
     Notes
     -----
-    Pure; the cache asks for the `levels` to look up, and tells each lookup. A candidate is left when another
-    one would serve more by one point and by two standard deviations.
+    Pure: the cache requests the `levels` to look up, and reports each lookup. The candidate changes if
+    another one would serve at least one percentage point and two standard deviations more.
     """
 
     def __init__(
@@ -133,25 +133,25 @@ class Selection(Generic[Y]):
         self.choice = Choice(0, self._names[0])
 
     def levels(self, of_all: Sequence[K]) -> list[K]:
-        """Of what all functions give: that of the chosen ones, coarse to fine."""
+        """From the keys of all functions, those of the chosen candidate, coarse to fine."""
         return [of_all[number] for number in self._shadows[self.choice.candidate].levels]
 
     def note(self, of_all: Sequence[Hashable], answer: Y, tells: int, now_s: float) -> bool:
-        """A lookup was answered.
+        """Record an answered lookup.
 
         Parameters
         ----------
         of_all : sequence of hashable
-            By all functions.
+            The keys of all functions.
         answer : Y
-            What was given.
+            The answer.
         tells : int
-            Lookups that an inference tells about, itself included; 0: the classifier did not run.
+            Number of lookups that an inference represents, including itself; 0 if the classifier did not run.
 
         Returns
         -------
         bool
-            Whether another candidate was chosen: the cache should adopt what it `holds`.
+            Whether another candidate was chosen; the cache should then adopt the results of `holds`.
         """
         self._lookups += 1
         self._recent += Sample(tells, tells * tells)
@@ -160,18 +160,18 @@ class Selection(Generic[Y]):
         return self._lookups >= self._next and self._recent.lookups > 0 and self._review()
 
     def holds(self) -> list[tuple[Hashable, Entry[Y]]]:
-        """What inferences found for the keys of the chosen candidate; the latest last."""
+        """The entries of the chosen candidate that have inferences, the latest last."""
         entries = self._shadows[self.choice.candidate].entries
         return [(key, entry) for key, entry in entries.items() if entry.inferences]
 
     def forget(self, of_all: Sequence[Hashable]) -> None:
-        """What inferences found for an input with these keys is wrong."""
+        """Delete the results for an input with these keys, because they are wrong."""
         for shadow in self._shadows:
             for key in of_all:
                 shadow.entries.pop(key, None)
 
     def invalidate(self, stale: Callable[[Y], bool]) -> None:
-        """Forget the results for which ``stale`` holds."""
+        """Delete the results for which ``stale`` returns True."""
         for shadow in self._shadows:
             for key in [key for key, entry in shadow.entries.items() if stale(entry.value)]:
                 del shadow.entries[key]
@@ -204,11 +204,11 @@ class Selection(Generic[Y]):
         return better
 
     def _shifted(self) -> bool:
-        """Whether lately another share of the keys was known than before, beyond chance."""
+        """Whether the share of known keys has recently changed beyond chance."""
         if not self._before.lookups:
             return False
         for shadow in self._shadows:
-            if len(shadow.levels) == 1:  # which keys of several are looked up depends on the price
+            if len(shadow.levels) == 1:  # with several levels, the keys looked up depend on the price
                 lately = shadow.recent.known / self._recent.lookups
                 once = shadow.before.known / self._before.lookups
                 chance = math.sqrt(self._recent.variance(lately) + self._before.variance(once))

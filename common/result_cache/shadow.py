@@ -1,17 +1,17 @@
-"""What a cache with another approximation would do, judged by the inferences that run anyway.
+"""Estimates the effect of a cache with another approximation from the inferences that run anyway.
 
-All lookups pass through a shadow, which keeps what the cache of its candidate would hold. Where the
-classifier ran, it tells whether the kept result would have been wrong, by how probable a conflict seemed. At
-each price of an error it is known then how much would be served, and how much of that wrongly.
+All lookups pass through a shadow, which stores what the cache of its candidate would hold. Each inference
+shows whether the stored result would have been wrong; it is counted by the probability of a conflict. So for
+each price of an error, the shares of served and of wrongly served lookups are known.
 
-Inferences are no fair sample of the lookups: new keys and keys that conflict run the classifier more often.
-But a sequential test draws by chance which served lookup is verified, one in n + 1, with n at most 30. So an
-inference weighs as many lookups as it tells about (Horvitz and Thompson, 1952), and none is run for the
-shadows. Which keys were seen before is known of all lookups.
+Inferences are not a fair sample of the lookups: new and conflicting keys run the classifier more often. But a
+sequential test selects at random which served lookup is verified, one in n + 1, with n at most 30. So an
+inference is weighted by the number of lookups that it represents (Horvitz and Thompson, 1952), and the
+shadows need no inferences of their own. Whether a key was seen before is known for all lookups.
 
-What is not corrected: a key that a shadow meets in a served lookup first gets the answer that was given,
-until an inference for this key is seen. It is wrong as often as answers are. So candidates other than the
-present one look a little worse than they are.
+One bias is not corrected: if a key first occurs in a served lookup, the shadow stores the answer given, until
+an inference for this key occurs. That answer has the usual share of errors. So candidates other than the
+current one seem slightly worse than they are.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from nearsight.common.result_cache.result_cache import Entry
 Y = TypeVar("Y")
 
 _BINS = 8
-"""For each doubling of the probability of a conflict."""
+"""Number of bins per doubling of the probability of a conflict."""
 _PRICES = (1e-4, 1.0)
 _STEPS = 15
-"""Halvings of this interval in which a price is searched."""
+"""Number of bisections of this interval in the search for a price."""
 _USUAL_PRICE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Weighted inferences: the lookups that they tell about."""
+    """A weighted sample of inferences: sum of the lookups they represent, and of the squares."""
 
     lookups: float = 0.0
     squares: float = 0.0
@@ -46,48 +46,48 @@ class Sample:
         return Sample(self.lookups + other.lookups, self.squares + other.squares)
 
     def faded(self, kept: float) -> Sample:
-        """Each inference with this part of its weight."""
+        """The sample with each weight multiplied by ``kept``."""
         return Sample(self.lookups * kept, self.squares * kept * kept)
 
     def variance(self, share: float) -> float:
-        """Of an estimate of this share of the lookups; never 0, so that 0 and 1 are estimates as well."""
+        """Variance of an estimate of this share of the lookups; positive even for shares of 0 and 1."""
         samples = self.lookups * self.lookups / self.squares
         return (max(0.0, share * (1.0 - share)) + 1.0 / samples) / samples
 
 
 class Tally:
-    """How many lookups there were of keys that were known, and how many would have been answered wrongly."""
+    """Counts the lookups of known keys, and how many of them would have been answered wrongly."""
 
     def __init__(self) -> None:
         self._known: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        """By the probability of a conflict, in steps of the `_BINS`-th root of 2."""
+        """[lookups, wrong] by probability of a conflict, in steps of the `_BINS`-th root of 2."""
 
     @property
     def known(self) -> float:
-        """All of these lookups."""
+        """Total number of lookups of known keys."""
         return sum(lookups for lookups, _ in self._known.values())
 
     def note(self, conflict: float, lookups: int, *, wrong: bool) -> None:
-        """An inference tells about so many lookups of a key that was known, which conflicts so probably."""
+        """Add an inference that represents ``lookups`` lookups of a known key with this conflict risk."""
         known = self._known[int(-_BINS * math.log2(conflict))]
         known[0] += lookups
         known[1] += lookups * wrong
 
     def add(self, other: Tally) -> None:
-        """Count what the other one counted."""
+        """Add the counts of another tally."""
         for place, (lookups, wrong) in other._known.items():
             known = self._known[place]
             known[0] += lookups
             known[1] += wrong
 
     def fade(self, kept: float) -> None:
-        """Keep this part of all."""
+        """Multiply all counts by ``kept``."""
         for known in self._known.values():
             known[0] *= kept
             known[1] *= kept
 
     def estimate(self, budget: Budget, lookups: float) -> tuple[float, float, float]:
-        """The highest price that the budget affords; served and wrong shares of so many lookups."""
+        """The highest price that the budget allows, with the shares of served and wrong lookups."""
         low, high = _PRICES
         for _ in range(_STEPS):
             price = math.sqrt(low * high)
@@ -95,7 +95,7 @@ class Tally:
         return low, *self.at(low, lookups)
 
     def at(self, price: float, lookups: float) -> tuple[float, float]:
-        """Served and wrong shares of so many lookups at a price, verifications taken off."""
+        """Shares of served and wrong lookups at a price, without the verifications."""
         served = wrong = 0.0
         for place, (known, conflicts) in self._known.items():
             of_each = lookups_served(price, 2.0 ** (-(place + 0.5) / _BINS))
@@ -106,19 +106,19 @@ class Tally:
 
 
 class Shadow(Generic[Y]):
-    """What the cache of one candidate would hold."""
+    """Simulates the entries of a cache with one candidate."""
 
     def __init__(self, levels: Sequence[int], size: int, ttl_s: float) -> None:
         self.levels = levels
         self.entries: OrderedDict[Hashable, Entry[Y]] = OrderedDict()
         self.recent, self.before = Tally(), Tally()
-        """Since the last review, and before that."""
+        """Counts since the last review, and before it."""
         self.price = _USUAL_PRICE
         self._size, self._ttl_s = size, ttl_s
         self._histories = Histories()
 
     def note(self, of_all: Sequence[Hashable], answer: Y, tells: int, now_s: float) -> None:
-        """A lookup was answered; see `Selection.note`. Which level is used follows `ResultCache.path`."""
+        """Record an answered lookup; see `Selection.note`. The level is chosen as in `ResultCache.path`."""
         path: list[Entry[Y]] = []
         for number in self.levels:
             key = of_all[number]

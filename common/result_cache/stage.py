@@ -1,8 +1,8 @@
-"""The result cache as a stage of the request flow: it looks first, at the photo as it is, before features.
+"""The result cache as a stage of the request flow: it looks first, at the photo itself, before extraction.
 
-The same stage serves edge, device and twin. It gives the answer to an earlier photo with the same approximate
-key, and learns from the stages and tiers behind it, which are the classifier here. Decision 039 says what is
-kept and what is not.
+The same stage is used by edge, device and twin. It returns the answer to an earlier photo with the same
+approximate key. It learns from the stages and tiers behind it, which act as the classifier. Decision 039
+describes what is cached.
 """
 
 from __future__ import annotations
@@ -35,46 +35,47 @@ from nearsight.common.result_cache.settings import ResultCacheSettings
 from nearsight.common.result_cache.views import Shown, ViewCache
 
 KEY_SIDE_PX = 80
-"""Size at which photos are read for their keys: JPEG decoders shrink by 8 at almost no cost."""
+"""Image size for computing keys [px]; JPEG decoders reduce by 8 at almost no cost."""
 _MISSED_KEYS = 50_000
-"""Keys of views that the stages behind did not know."""
+"""Maximum number of stored keys of views that the stages behind do not know."""
 _MISSED_S = 0.5
-"""How long the stages behind are spared such a view while the next tier is asked."""
+"""Time for which the stages behind skip such a view while the next tier is asked [s]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a look leaves with its query, for the answer that comes from elsewhere."""
+    """State of a look, stored in its query until the answer from elsewhere arrives."""
 
     keys: tuple[Hashable, ...]
-    """Of the photo; none if its result is not to be kept."""
+    """Keys of the photo; empty if its result must not be cached."""
     key: Hashable
-    """That was looked up; see `ViewCache`."""
+    """The key that was looked up; see `ViewCache`."""
     keying: Keying
-    """At which revision of the catalogue."""
+    """Keying of the catalogue's revision at the time of the look."""
     spent_ms: float
-    """For key and lookup."""
+    """Time for computing the keys and the lookup [ms]."""
     ended_s: float
     known: bool
-    """Whether the client has shown this view before: who stands still shows it again."""
+    """Whether the client has shown this view before, as clients do that stand still."""
     missed: bool
-    """Whether the stages behind need not look: they have just missed this view, or nobody knew it."""
+    """Whether the stages behind may skip the photo: they just missed this view, or no tier recognised it."""
 
 
 class KeyedQuery(Query, Protocol):
-    """A query that has keys."""
+    """A query from which keys are computed."""
 
     client: str
-    """Whose photo it is; "" on the device itself. Clients do not share results: none can spoil another's."""
+    """Client that sent the photo; "" on the device itself. Results are not shared between clients, so that no
+    client can corrupt those of another."""
     result_look: Looked | None
 
     def for_key(self) -> GrayImage | Features:
-        """The photo, at most `KEY_SIDE_PX` pixels long; its features where there is no photo."""
+        """The photo with a longest side of `KEY_SIDE_PX`; its features if there is no photo."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A cached answer. Two are the same if they name the same model."""
+    """A cached answer. Two answers are equal if they have the same model."""
 
     object_id: str
     version: int
@@ -83,7 +84,7 @@ class _Result:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keying:
-    """How photos get keys at one revision of the catalogue."""
+    """The functions that compute keys of photos at one revision of the catalogue."""
 
     revision: int | None
     photo: PhotoKeys[Pixels]
@@ -91,22 +92,23 @@ class Keying:
 
 
 class Payoff:
-    """Whether looking costs less than it saves; pure, for one thread at a time.
+    """Decides whether lookups cost less than they save. Pure; not thread-safe.
 
-    Over a window of looks, what they took together is compared with the hits among them, times what requests
-    without a hit took afterwards. Where looking does not pay it stops, and is tried again later for a window
-    of requests in a row, each time after a longer pause.
+    Over a window of looks, their total time is compared with the number of hits times the mean further time
+    of requests without a hit. If looking does not pay off, it is suspended, and tried again later for a
+    window of consecutive requests. Each failed trial increases the pause.
 
     Attributes
     ----------
     cost_ms, saved_ms : float
-        Per request, in the last complete window.
+        Cost and saving per request, in the last complete window.
     """
 
     WINDOW, WINDOW_S = 50, 20.0
-    """Looks in a window, and seconds: many clients need time until an answer to each is confirmed."""
+    """Minimum looks and duration [s] of a window: with many clients, results take time to be confirmed for
+    each."""
     PAUSES = (1, 256)
-    """The first and the longest pause, in windows: where it never pays, it looks at one request in 257."""
+    """First and longest pause, in windows. With the longest, one request in 257 is looked at."""
 
     def __init__(self) -> None:
         self.cost_ms = self.saved_ms = 0.0
@@ -118,18 +120,18 @@ class Payoff:
 
     @property
     def pays(self) -> bool:
-        """Whether it looks at present."""
+        """Whether lookups are currently enabled."""
         return not self._skip
 
     def may_look(self) -> bool:
-        """Whether to look at the request that is here now."""
+        """Whether to look at the current request; counts down the pause."""
         if not self._skip:
             return True
         self._skip -= 1
         return False
 
     def looked(self, spent_ms: float, now_s: float, *, hit: bool) -> None:
-        """A look took so long, and found something or not."""
+        """Record a look with its duration, and whether it was a hit."""
         if self._began_s is None:
             self._began_s = now_s
         self._looks += 1
@@ -139,7 +141,7 @@ class Payoff:
             self._judge()
 
     def answered(self, spent_ms: float) -> None:
-        """A request without a hit was answered so long after the look."""
+        """Record the time from the look to the answer of a request without a hit."""
         self._others = min(self._others + 1, self.WINDOW)
         self._otherwise_ms += (spent_ms - self._otherwise_ms) / self._others
 
@@ -158,24 +160,25 @@ class Payoff:
 
 @dataclass(frozen=True, slots=True)
 class ResultCacheState:
-    """What a result cache is and did, for metrics and for a person."""
+    """State of a result cache, for metrics and display."""
 
     entries: int
     counts: Counts
     wrong_share: float
     wrong_share_bound: float
-    """See `WrongHits`."""
+    """Estimates of `WrongHits`."""
     alarm: bool
-    """Whether more photos are answered wrongly than `ResultCacheSettings.error` allows, where it is set."""
+    """Whether more photos are answered wrongly than `ResultCacheSettings.error` allows; False without a
+    target."""
     on: bool
-    """Whether it looks at present."""
+    """Whether lookups are currently enabled."""
     cost_ms: float
     saved_ms: float
-    """See `Payoff`."""
+    """Values of `Payoff`."""
 
     @property
     def why(self) -> str:
-        """In one line, for a person."""
+        """The state in one line, for display."""
         counts = self.counts
         paying = f"a look takes {self.cost_ms:.2f} ms and saves {self.saved_ms:.2f} ms"
         judged = paying if self.cost_ms else "not judged yet"
@@ -190,21 +193,21 @@ class ResultCacheState:
 class ResultStage:
     """The result cache of one catalogue: a `Stage` of the request flow.
 
-    Looks and lessons come from any thread. Keys are made outside of the lock, which is held for microseconds.
+    Thread-safe. Keys are computed outside of the lock, which is held for microseconds.
 
     Parameters
     ----------
     catalogue : str
-        Its name.
+        Name of the catalogue.
     listing : callable
-        The catalogue as the tier knows it now; None if it does not: then nothing is looked up or kept. What
-        was learnt at another revision is forgotten.
+        Returns the tier's current listing of the catalogue; None if there is none, which disables the cache.
+        Results of other revisions are deleted.
     settings : ResultCacheSettings
-        Back-off, size, time to live.
+        Back-off, size and time to live.
     clock : Clock
-        Measures looks, and how old results are.
+        Measures looks and the age of results.
     rng : random.Random
-        Draws which lookups are verified, where there is a target for errors: nobody should know it before.
+        Selects the lookups to verify if there is a target for errors; should be unpredictable.
     """
 
     grain = RESULT
@@ -235,14 +238,14 @@ class ResultStage:
     # A stage of the request flow
 
     def features_wanted(self, query: KeyedQuery) -> int | None:
-        """None are needed; it must not look at a photo whose features were unknown a moment ago."""
+        """0, as no features are needed; None for a photo whose features were just unknown."""
         if query.asked_again or self._listing() is None:
             return None
         with self._lock:
             return 0 if self._payoff.may_look() else None
 
     def look(self, query: KeyedQuery) -> RecognizedObject | None:
-        """What an earlier photo with the same key showed, if that need not be verified now."""
+        """The object in an earlier photo with the same key, unless it must be verified now."""
         started_s, listing = self._clock.monotonic(), self._listing()
         if listing is None:
             return None
@@ -260,7 +263,7 @@ class ResultStage:
             return entry.value.found if entry is not None else None
 
     def missed(self, query: KeyedQuery) -> None:
-        """The stages behind this one do not know the photo; while others are asked they need not look."""
+        """The stages behind do not know the photo; they may skip it while other tiers are asked."""
         looked = query.result_look
         if looked is not None:
             with self._lock:
@@ -268,9 +271,9 @@ class ResultStage:
                     self._note_missed(looked, self._clock.monotonic() + _MISSED_S)
 
     def learn(self, query: KeyedQuery, answer: Answer, lesson: Lesson | None) -> None:
-        """A stage behind this one, or the next tier, answered.
+        """Learn from an answer of a stage behind this one, or of the next tier.
 
-        What the result cache of the next tier answers is not learnt: it would count as a verification.
+        Answers of the next tier's result cache are not learned, because they would count as verifications.
         """
         looked, query.result_look = query.result_look, None
         listing = self._listing()
@@ -291,7 +294,7 @@ class ResultStage:
             if listing.versions.get(found.object_id) == found.version:
                 kept = replace(found, corners=None)
                 result = _Result(found.object_id, found.version, kept)
-                # Keys of features tell less apart: there, views do not vouch for each other.
+                # Keys of features distinguish less, so each of their views has its own result.
                 shown = Shown(query.client, found.object_id) if query.has_image else None
                 self._cache.learn(looked.keys, looked.key, shown, result, now_s)
 
@@ -304,7 +307,7 @@ class ResultStage:
 
     @property
     def state(self) -> ResultCacheState:
-        """What it is and did."""
+        """Current state and statistics."""
         with self._lock:
             results, payoff = self._cache.results, self._payoff
             wrong = results.wrong_hits
@@ -320,7 +323,7 @@ class ResultStage:
             )
 
     def _keying_at(self, revision: int) -> Keying:
-        """Keys of this revision; if it is another one than before, all results are forgotten."""
+        """The keying of this revision; deletes all results if the revision has changed."""
         if revision != self._keying.revision:
             with self._lock:
                 self._keying = self._new_keying(revision)
@@ -333,13 +336,13 @@ class ResultStage:
         return Keying(revision, layout_keys().within(*of_it), feature_keys().within(*of_it))
 
     def _keys_of(self, query: KeyedQuery, keying: Keying) -> tuple[Hashable, ...]:
-        """The keys of a photo; none if its result is not to be kept. The twin has keys of its own."""
+        """The keys of a photo; empty if its result must not be cached. Overridden by the twin."""
         source = query.for_key()
         if isinstance(source, GrayImage):
             return keying.photo.within(query.client)(source.pixels)
         return keying.features.within(query.client)(source)
 
     def _spent_ms(self, query: KeyedQuery, measured_s: float) -> float:
-        """What a look took. The twin knows it."""
+        """Duration of a look [ms]. Overridden by the twin, which computes it."""
         del query
         return measured_s * 1e3

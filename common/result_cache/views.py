@@ -1,12 +1,13 @@
-"""Results of objects, which are found by any view of them.
+"""A cache of results of objects, which are found by any view of the object.
 
-Who stands before an exhibit moves, and so sees one view of it after the other. If each view had a result of
-its own, each would be verified from the beginning. So all views of an object share one result and its
-schedule of verifications; what the classifier says of a photo tells which object its view joins. The shared
-result serves while the classifier has seen nothing else of the client since: who comes back is verified once.
+Visitors move in front of an exhibit and photograph it in a series of views. If each view had its own result,
+each would be verified from the start. So all views of an object share one result and one schedule of
+verifications. The result of the classifier determines which object a view joins. The shared result is served
+as long as the classifier found no other object for the client in the meantime. After a return to the object,
+it is verified once.
 
-A view that was taken for one object and turns out to show another has a result of its own from then on: two
-exhibits may share a view, and such a view is to be verified for itself.
+A view that was assigned to one object and turns out to show another gets its own result. Two exhibits may
+share a view; such a view must be verified separately.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Shown(NamedTuple):
     """The key of a result that all views of an object share."""
 
     client: str
-    """Whose photos; clients do not share results."""
+    """Client that sent the photos; results are not shared between clients."""
     object_id: str
 
 
@@ -36,18 +37,18 @@ class ViewCache(Generic[Y]):
     Parameters
     ----------
     refresh : Refresh
-        When results are verified.
+        Schedule of verifications.
     size : int
-        Largest number of results.
+        Maximum number of results.
     keys : int
-        That are remembered for each result, on average; by default those of four views of an object.
+        Mean number of stored keys per result; by default those of four views of an object.
     ttl_s : float
-        A result that was not confirmed for so long is forgotten.
+        Time after which a result that was not confirmed is deleted [s].
 
     Attributes
     ----------
     results : ResultCache
-        Under what the objects are called, or under the key of a view that is apart from them.
+        Results by object (`Shown`), or by key for a view with its own result.
     """
 
     def __init__(self, refresh: Refresh, size: int, *, keys: int = 32, ttl_s: float = math.inf) -> None:
@@ -55,31 +56,33 @@ class ViewCache(Generic[Y]):
         self._size = keys * size
         self._views = Alternatives(self._size)
         self._before: OrderedDict[str, Shown] = OrderedDict()
-        """What the classifier saw last of each client."""
+        """Last object that the classifier found for each client."""
 
     def find(self, keys: Sequence[Hashable], now_s: float) -> tuple[Hashable, Entry[Y] | None]:
-        """Under what a photo with these keys is looked up, None without keys; and what is served, if any."""
+        """The key under which a photo is looked up (None without keys), and the entry that is served."""
         key = self._views.resolve(keys)
         if key is None:
             return None, None
         if isinstance(key, Shown) and key in self.results and self._before.get(key.client) != key:
-            self.results.counts.verifying += 1  # the client came back, or the view is one of two objects
+            # The client returned to the object, or two objects share the view.
+            self.results.counts.verifying += 1
             return key, None
         return key, self.results.find(key, now_s)
 
     def learn(
         self, keys: Sequence[Hashable], looked_up: Hashable, shown: Shown | None, value: Y, now_s: float
     ) -> None:
-        """The classifier saw a photo with these keys.
+        """Store the classifier's result for a photo.
 
         Parameters
         ----------
         keys : sequence of hashable
-            Of the photo; at least one.
+            Keys of the photo; at least one.
         looked_up : hashable
-            What `find` said.
+            The key that `find` returned.
         shown : Shown, optional
-            The object, and who sees it. None: the keys tell too little apart, each view has its own result.
+            The object and the client. None if the keys distinguish too little; each view then has its own
+            result.
         value : Y
             The result.
         now_s : float
@@ -101,10 +104,10 @@ class ViewCache(Generic[Y]):
         self.results.learn(key, value, now_s)
 
     def contradict(self, looked_up: Hashable) -> None:
-        """The classifier does not know a photo: what was kept under this key was wrong, and goes."""
+        """The classifier does not recognise the photo: remove the result of this key, which was wrong."""
         self.results.contradict(looked_up)
 
     def forget(self) -> None:
-        """Forget all results and views."""
+        """Delete all results and views."""
         self.results.invalidate(lambda _key, _value: True)
         self._views = Alternatives(self._size)
