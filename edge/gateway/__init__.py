@@ -1,4 +1,4 @@
 """The gateway: a daemon beside an edge that serves HTTP, WebSockets and a page for browsers.
 
-It asks its edge as any client does. May import: `common`, `protos`, and what the extra `web` brings.
+The gateway is an ordinary client of its edge. May import: `common`, `protos`, libraries of the extra `web`.
 """

@@ -1,4 +1,4 @@
-"""Who may ask the gateway, for what, from which pages and how often."""
+"""Access control of the gateway: clients, catalogues, origins of pages, and request rates."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from nearsight.edge.gateway.settings import LimitSettings
 from nearsight.edge.gateway.tokens import Token, TokenFile, digest_of
 
 SUBPROTOCOL_OF_TOKEN = "token."
-"""A browser cannot set headers of a WebSocket; it offers its token as a subprotocol with this beginning."""
+"""Prefix of the subprotocol with the token: a browser cannot set headers of a WebSocket."""
 _MOST_RATES = 10_000
 _PORT = re.compile(r":\d*$")
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks: the holder of a token or, without tokens, an address."""
+    """A client: the holder of a token or, without tokens, an IP address."""
 
     name: str
     token: Token | None = None
 
     def sees(self, catalogue: str) -> bool:
-        """Whether it may know of a catalogue."""
+        """Whether the client may use or list a catalogue."""
         return self.token is None or self.token.sees(catalogue)
 
 
 class Access:
-    """Lets in whom the settings and the file of tokens allow. For the event loop.
+    """Checks clients against the settings and the token file. For the event loop.
 
     Parameters
     ----------
     tokens : TokenFile or None
-        Those in force; None: nobody needs one.
+        Valid tokens; None if no client needs a token.
     origins : sequence of str
-        Other sites whose pages may ask; "*": all.
+        Origins of other sites whose pages may send requests; "*": all.
     limits : LimitSettings
-        Rate and memory.
+        Limits of rate and memory.
     clock : Clock
-        For the rates.
+        Source of time for the rates.
     """
 
     def __init__(
@@ -64,18 +64,18 @@ class Access:
         self._clock = clock
         self._rates: dict[str, tuple[float, float]] = {}
         self.held_bytes = 0
-        """Images in memory, of all requests."""
+        """Size of the images of all requests in memory."""
         self._log = get_logger("gateway.access")
 
     def identify(self, connection: HTTPConnection) -> Visitor:
-        """Who asks, if its page and its token may.
+        """Identify the client of a request, after checking its origin and token.
 
         Raises
         ------
         PermissionDenied
-            If the request comes from a page of another site, or may do so.
+            If the request comes from a page of another site, or could come from one.
         Unauthenticated
-            If it has no token that is in force.
+            If the request has no valid token.
         """
         self.check_origin(connection)
         if self._tokens is None:
@@ -96,12 +96,12 @@ class Access:
         return Visitor(token.name, token)
 
     def check(self, visitor: Visitor, catalogue: str) -> None:
-        """Whether a visitor may use a catalogue.
+        """Check that a client may use a catalogue.
 
         Raises
         ------
         PermissionDenied
-            If not.
+            If it may not.
         """
         if not visitor.sees(catalogue):
             raise PermissionDenied(
@@ -110,13 +110,13 @@ class Access:
             )
 
     def still_allows(self, visitor: Visitor) -> bool:
-        """Whether a visitor's token is as it was when it was let in."""
+        """Whether a client's token is still the same as when it connected."""
         if self._tokens is None or visitor.token is None:
             return self._tokens is None
         return self._tokens.by_digest.get(visitor.token.sha256) == visitor.token
 
     def refresh(self) -> None:
-        """Notice tokens that were added or revoked."""
+        """Load changes of the token file."""
         if self._tokens is None:
             return
         try:
@@ -125,12 +125,12 @@ class Access:
             self._log.error("the tokens stay as they were", reason=str(error))
 
     def charge(self, visitor: Visitor) -> None:
-        """Count one photo of a visitor.
+        """Count one photo of a client.
 
         Raises
         ------
         TooFast
-            If it sends more than it may: a bucket that holds what may come in a second.
+            If the client exceeds its rate. A token bucket permits the photos of one second at once.
         """
         own = visitor.token.rate_per_s if visitor.token is not None else None
         rate_per_s = own or self._limits.rate_per_s
@@ -145,24 +145,24 @@ class Access:
             raise TooFast(visitor.name, rate_per_s, (1 - left) / rate_per_s)
 
     def hold(self, size_bytes: int) -> None:
-        """Account for an image in memory, until `release`.
+        """Count an image in memory, until `release`.
 
         Raises
         ------
         Overloaded
-            If all images together have more bytes than they may.
+            If all images together exceed the limit.
         """
         if self.held_bytes + size_bytes > self._limits.memory_bytes:
             raise Overloaded("the gateway holds as many images as it may", advice="try again later")
         self.held_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """The image is no longer needed."""
+        """Stop counting an image."""
         self.held_bytes -= size_bytes
 
     @contextmanager
     def holding(self) -> Iterator[Callable[[int], None]]:
-        """Hold what comes piece by piece, and release all of it; the function yielded takes the bytes."""
+        """Count bytes that arrive in chunks, and release all at the end; yields the function that counts."""
         held = 0
 
         def hold(size_bytes: int) -> None:
@@ -176,12 +176,12 @@ class Access:
             self.release(held)
 
     def check_origin(self, connection: HTTPConnection) -> None:
-        """Browsers say whose page asks; other programs do not, and could say anything.
+        """Check the origin of a request. It restricts only browsers; other programs may send any origin.
 
         Raises
         ------
         PermissionDenied
-            If it is a page of another site that is not listed.
+            If the request is from a page of another site that is not listed.
         """
         headers = connection.headers
         origin = headers.get("origin", "")
@@ -194,14 +194,14 @@ class Access:
 
 
 def _check_host(host: str) -> None:
-    """Without tokens only this machine asks, under an address or a name of its own.
+    """Check the host name of a request without tokens: only addresses and local names are allowed.
 
-    A page of another site can let the site's name lead to this machine, and is then of the same origin.
+    The page of another site can resolve its own name to this machine, and then has the same origin.
 
     Raises
     ------
     PermissionDenied
-        If the name is one that others can give out.
+        If another party could control the name in DNS.
     """
     name = _PORT.sub("", host.lower())
     with suppress(ValueError):

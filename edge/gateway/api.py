@@ -1,4 +1,4 @@
-"""The routes of the gateway."""
+"""HTTP routes of the gateway."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """Answers HTTP requests, for the event loop."""
+    """Handlers of HTTP requests, for the event loop."""
 
     services: GatewayServices
-    """Shared parts."""
+    """Objects that all requests share."""
 
     def routes(self) -> list[BaseRoute]:
-        """Of everything but streams."""
+        """All routes except streams."""
         page = PageFiles()
         named = {
             "/v1/catalogues": ("catalogues", self.catalogues),
@@ -61,7 +61,7 @@ class Api:
         ]
 
     async def recognize(self, request: Request) -> Response:
-        """Say what one image shows."""
+        """Recognise the object on one image."""
         services, catalogue = self.services, request.path_params["name"]
         visitor = services.access.identify(request)
         services.access.check(visitor, catalogue)
@@ -74,29 +74,29 @@ class Api:
         return json_response(outcome.to_json())
 
     async def catalogues(self, request: Request) -> Response:
-        """The catalogues that the caller may use."""
+        """List the catalogues that the client may use."""
         visitor = self.services.access.identify(request)
         names = await self.services.edge.catalogues()
         return json_response({"catalogues": [{"name": name} for name in names if visitor.sees(name)]})
 
     async def healthz(self, request: Request) -> Response:
-        """Say that this process lives."""
+        """Report that this process runs."""
         del request
         return json_response({"alive": True})
 
     async def readyz(self, request: Request) -> Response:
-        """Whether the edge answers."""
+        """Report whether the edge answers."""
         del request
         await self.services.edge.health(_HEALTH_TIMEOUT_S)
         return json_response({"ready": True})
 
     async def openapi(self, request: Request) -> Response:
-        """Describe the HTTP part of this interface."""
+        """Return the description of the HTTP interface."""
         del request
         return json_response(openapi_document())
 
     def _counted(self, name: str, handler: Handler) -> Handler:
-        """The handler with its answers counted, and errors as responses."""
+        """A handler that counts responses, and converts errors to responses."""
         metrics = self.services.metrics
 
         async def endpoint(request: Request) -> Response:
@@ -116,7 +116,7 @@ class Api:
 
 
 def build_app(services: GatewayServices, streams: Streams, cors_origins: Sequence[str]) -> Starlette:
-    """The whole application, HTTP and streams."""
+    """Create the application: HTTP routes and streams."""
     middleware = [Middleware(_WithHeaders)]
     if cors_origins:
         middleware.append(
@@ -137,13 +137,13 @@ def build_app(services: GatewayServices, streams: Streams, cors_origins: Sequenc
         middleware=middleware,
         exception_handlers={HTTPException: _no_route, Exception: _bug},
     )
-    # It would name another address: behind a proxy without its https, its port and the path before ours.
+    # A redirect would contain a wrong address behind a proxy, which may change scheme, port and path.
     app.router.redirect_slashes = False
     return app
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    """Tell errors of the router as all others are told."""
+    """Convert errors of the router to the format of all errors."""
     if isinstance(error, HTTPException) and error.status_code == 405:
         response = error_response(InvalidArgument(f"{request.method} is not for this address"))
         response.status_code = 405
@@ -153,7 +153,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 
 async def _no_stream(websocket: WebSocket) -> None:
-    """Refuse a WebSocket as a request, which would otherwise get an empty 403."""
+    """Reject a WebSocket with a complete response; the default would be an empty 403."""
     await websocket.send_denial_response(error_response(_nothing_here()))
 
 
@@ -162,13 +162,13 @@ def _nothing_here() -> NotFound:
 
 
 async def _bug(request: Request, error: Exception) -> Response:
-    """Starlette raises it again, for the log."""
+    """Respond to an unexpected exception, which Starlette raises again for the log."""
     del request, error
     return error_response(InternalError("the request failed inside the gateway", advice="see its log"))
 
 
 class _WithHeaders:
-    """Adds headers to each HTTP response."""
+    """Middleware that adds headers to each HTTP response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""The image in an HTTP request: the body itself, or the field of a form; bounded in size and time."""
+"""The image in an HTTP request: the body itself, or a field of a form; limited in size and time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nearsight.edge.gateway.errors import TooSlow
 from nearsight.edge.gateway.settings import LimitSettings
 
 FIELD = "image"
-"""Of a form."""
+"""Name of the field in a form."""
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/webp", "application/octet-stream")
 FORM = "multipart/form-data"
 
@@ -25,22 +25,22 @@ async def image_of(request: Request, limits: LimitSettings, hold: Callable[[int]
     Parameters
     ----------
     request : Request
-        Its body is not read yet.
+        Request whose body is not read yet.
     limits : LimitSettings
-        Bounds of size and time.
+        Limits of size and time.
     hold : callable
-        Takes the bytes that came; see `Access.holding`.
+        Counts the received bytes; see `Access.holding`.
 
     Raises
     ------
     ImageTooLarge
-        If the body has, or declares, more bytes than it may.
+        If the received or declared size of the body exceeds the limit.
     InvalidArgument
-        If it is of no type that can hold an image, is compressed, or has none.
+        If the body has an unsupported type or encoding, or the form has no image.
     TooSlow
-        If it does not come in time.
+        If the body does not arrive in time.
     Cancelled
-        If the client went away.
+        If the client disconnects.
     """
     kind = request.headers.get("content-type", IMAGE_TYPES[-1]).partition(";")[0].strip().lower()
     if kind not in (*IMAGE_TYPES, FORM):
@@ -94,7 +94,7 @@ async def _joined(chunks: AsyncGenerator[bytes, None]) -> bytes:
 
 
 class _Parser(MultiPartParser):
-    spool_max_size = 1 << 62  # no files on disk: the size is bounded already
+    spool_max_size = 1 << 62  # keeps files in memory, because their size is already limited
 
 
 async def _of_form(request: Request, chunks: AsyncGenerator[bytes, None]) -> bytes:

@@ -1,6 +1,6 @@
-"""A certificate that this machine signs itself, for nets without an authority; and what its addresses are.
+"""A self-signed certificate, for networks without a certificate authority; and the addresses of this machine.
 
-Visitors must accept it once. It is kept, so that they need not do it again after a restart.
+Visitors must accept the certificate once. It is stored, so that a restart does not require this again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from nearsight.common.rpc.security import replace_file
 
 _VALID_DAYS = 397
-"""Longest validity that browsers accept of a certificate that an authority signed."""
+"""Maximum validity that browsers accept from a certificate authority [days]."""
 _RENEW_DAYS = 30
 _EVERYWHERE = MappingProxyType(
     {
@@ -30,22 +30,22 @@ _EVERYWHERE = MappingProxyType(
         "::": (socket.AF_INET6, "2001:db8::1", "::1"),
     }
 )
-"""Hosts that stand for all addresses of a family → the family, an address elsewhere, this machine."""
+"""Wildcard hosts → address family, an external address to connect to, and the loopback address."""
 
 
 class CertificateFiles(NamedTuple):
-    """Certificate and private key, PEM."""
+    """PEM files of the certificate and its private key."""
 
     cert: Path
     key: Path
 
 
 def address_here(host: str) -> str:
-    """Under which address other machines reach what listens on ``host``; itself unless it stands for all."""
+    """Address at which other machines reach a server on ``host``; wildcard hosts are resolved."""
     if host not in _EVERYWHERE:
         return host
     family, somewhere, here = _EVERYWHERE[host]
-    # Nothing is sent: the system only says from which address it would be.
+    # Connecting a datagram socket sends nothing; the system only selects the local address.
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
         asking.connect((somewhere, 9))
         here = str(asking.getsockname()[0])
@@ -53,19 +53,19 @@ def address_here(host: str) -> str:
 
 
 def self_signed(folder: Path, host: str) -> CertificateFiles:
-    """The certificate in a folder, made anew if it is missing, soon over, or lacks an address.
+    """The certificate in a folder; created if it is missing, expires soon, or lacks an address.
 
     Parameters
     ----------
     folder : Path
-        Where it is kept.
+        Folder of the certificate.
     host : str
-        On which address this machine listens.
+        Host on which the gateway listens.
 
     Raises
     ------
     ConfigurationError
-        If the folder cannot be written.
+        If the folder is not writable.
     """
     files = CertificateFiles(folder / "cert.pem", folder / "key.pem")
     name = socket.gethostname()
@@ -96,7 +96,7 @@ def _make(files: CertificateFiles, names: Sequence[str]) -> None:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))  # clocks of phones differ
+        .not_valid_before(now - timedelta(days=1))  # the clocks of phones differ
         .not_valid_after(now + timedelta(days=_VALID_DAYS))
         .add_extension(x509.SubjectAlternativeName(list(map(_name, names))), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

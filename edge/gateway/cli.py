@@ -1,4 +1,4 @@
-"""``nearsight gateway``: the daemon, and the tokens of its clients."""
+"""``nearsight gateway``: the daemon, and the commands for its tokens."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def add(
     tokens: TokensOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Make a token and print it: it is kept as a hash, and cannot be shown again."""
+    """Create a token and print it. Only its hash is stored, so it cannot be shown again."""
     from nearsight.edge.gateway.tokens import add_token
 
     secret = add_token(_file(tokens, config), name, catalogue or (), rate_per_s)
@@ -114,7 +114,7 @@ def add(
 def list_tokens(
     tokens: TokensOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """List who has a token, and for what."""
+    """List the tokens with their catalogues and rates."""
     from nearsight.edge.gateway.tokens import read_tokens
 
     found = read_tokens(_file(tokens, config))
@@ -134,7 +134,7 @@ def revoke(
     tokens: TokensOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Take a token back: a gateway that runs ends its streams within seconds."""
+    """Revoke a token; a running gateway ends its streams within seconds."""
     from nearsight.edge.gateway.tokens import revoke_token
 
     revoke_token(_file(tokens, config), name)
@@ -150,7 +150,7 @@ def _file(tokens: Path | None, config: Path | None) -> Path:
 
 
 def _show(urls: Sequence[str]) -> None:
-    """Print addresses for people; for phones as a QR code, where there is a terminal."""
+    """Print the addresses of the page; in a terminal also as QR codes for phones."""
     for url in urls:
         print_line(f"open {url}")
         if sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""Connections that uvicorn would let live: clients that send slowly or too much, or do not read answers."""
+"""Limits that uvicorn lacks: for clients that send slowly or too much, or do not read responses."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.settings import LimitSettings
 
 _MOST_PIPELINED = 100
-"""Requests of a connection that may wait behind the one in progress; browsers send none before its answer."""
+"""Limit of pipelined requests per connection; browsers do not use pipelining."""
 _MOST_BESIDE_BODY_BYTES = 64 * 1024
-"""Of a request, after the piece that it begins in: its head, the sizes of its chunks and its trailer. The
-parser keeps them all."""
+"""Limit of a request's size without its body: headers, chunk sizes and trailer, which the parser stores.
+Counted after the chunk in which the request starts."""
 _CLOSING_S = 5.0
-"""How long a client may take to read what it gets before its connection is closed."""
+"""Time for a client to read pending data before its connection is closed."""
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection that knows since when it is in its state."""
+    """A connection that records the time of its last change of state."""
 
     since_s = 0.0
-    """When its state changed."""
+    """Time of the last change of state, on the clock of the loop."""
     in_request = False
-    """Whether a request has begun and is not answered."""
+    """Whether a request is in progress."""
     beside_body_bytes = 0
-    """Of the last request, without its body."""
+    """Size of the last request without its body."""
     declines_upgrade = False
-    """Whether the request that is parsed offers another protocol than WebSocket."""
+    """Whether the current request offers an upgrade to a protocol other than WebSocket."""
     piece = b""
-    """What is parsed."""
+    """The data that is being parsed."""
 
     def connection_made(self, transport: Any) -> None:
-        """It begins to wait for a request."""
+        """Start to wait for a request."""
         self.since_s = self.loop.time()
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """After a rest a request begins with its first byte."""
+        """Parse data; after an idle period, a request starts with its first byte."""
         if self.timeout_keep_alive_task is not None:
             self.since_s = self.loop.time()
         self.beside_body_bytes += len(data)
@@ -55,7 +55,7 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes a bool; uvicorn says None
-        """The client sends no more, but may wait for answers to whole requests. TLS cannot wait."""
+        """Keep the connection for pending responses after the client closed its side; impossible with TLS."""
         waits = (self.in_request or bool(self.pipeline)) and not self.cycle.more_body
         if not waits or self.scheme == "https":
             return False
@@ -63,24 +63,24 @@ class HttpConnection(HttpToolsProtocol):
         return True
 
     def on_message_begin(self) -> None:
-        """Another request."""
+        """Start to parse a request."""
         self.beside_body_bytes = 0
         self.declines_upgrade = False
         super().on_message_begin()
 
     def on_body(self, body: bytes) -> None:
-        """Bytes of a body are for the application, which has a limit of its own."""
+        """Do not count the bytes of a body: the application limits them."""
         self.beside_body_bytes -= len(body)
         super().on_body(body)
 
     def on_headers_complete(self) -> None:
-        """A request is in progress.
+        """Start a request.
 
         Raises
         ------
         Overloaded
-            If too many wait; uvicorn then ends the connection. Without a limit each answer would let it read
-            thousands more, which it only queues.
+            If too many requests are pipelined; uvicorn then closes the connection. Without this limit uvicorn
+            would read and queue thousands of requests.
         """
         self.since_s, self.in_request = self.loop.time(), True
         offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
@@ -92,14 +92,14 @@ class HttpConnection(HttpToolsProtocol):
             raise Overloaded(f"more than {_MOST_PIPELINED} requests wait for their answer")
 
     def on_message_complete(self) -> None:
-        """The whole request is here."""
+        """Process the end of a request."""
         if not self.declines_upgrade:
             super().on_message_complete()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Parse a request again without the protocol that it offers, such as h2c: a server may decline it.
+        """Decline an upgrade, such as h2c: parse the request again without it, as the protocol permits.
 
-        uvicorn would lose the body: behind such a head the parser expects the other protocol.
+        uvicorn would lose the body, because the parser expects the other protocol after these headers.
         """
         upgrade = sys.exception()
         if not self.declines_upgrade or not isinstance(upgrade, httptools.HttpParserUpgrade):
@@ -109,11 +109,11 @@ class HttpConnection(HttpToolsProtocol):
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
         lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as in uvicorn
         self.data_received(b"\r\n".join((*lines, b"", b"")) + self.piece[upgrade.args[0] :])
 
     def handle_websocket_upgrade(self) -> None:
-        """Become a WebSocket, unless websockets cannot read the head: uvicorn would wait for ever then."""
+        """Upgrade to a WebSocket, or reject headers that `websockets` cannot parse; uvicorn would hang."""
         super().handle_websocket_upgrade()
         websocket = self.transport.get_protocol()
         if isinstance(websocket, WebSocketsSansIOProtocol) and not websocket.handshake_initiated:
@@ -122,7 +122,7 @@ class HttpConnection(HttpToolsProtocol):
             )
 
     def send_400_response(self, msg: str) -> None:
-        """Tell what is no HTTP as all other errors are told, and close the connection."""
+        """Respond to invalid HTTP in the format of all errors, and close the connection."""
         response = error_response(InvalidArgument(msg.rstrip("."), advice="see docs/gateway.md"))
         fields = (*response.raw_headers, (b"connection", b"close"))
         lines = (b"HTTP/1.1 400 Bad Request", *(b"%s: %s" % field for field in fields), b"", b"")
@@ -130,32 +130,32 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.close()
 
     def on_response_complete(self) -> None:
-        """It waits for the next request, or for the rest of one that was answered early."""
+        """Wait for the next request, or for the rest of a request that was answered early."""
         self.since_s, self.in_request = self.loop.time(), False
         super().on_response_complete()
 
     @property
     def rests(self) -> bool:
-        """Whether uvicorn itself waits for the next request, with a time limit."""
+        """Whether the connection is idle; uvicorn itself limits this time."""
         return self.timeout_keep_alive_task is not None
 
     @property
     def answers(self) -> bool:
-        """Whether a request is in progress, and its client reads what it gets."""
+        """Whether a request is in progress, and the client reads data."""
         return self.in_request and not self.flow.write_paused
 
 
 class Connections:
-    """Ends connections that are too many or too slow. For the event loop.
+    """Ends connections that are slow, or exceed the limit. For the event loop.
 
     Parameters
     ----------
     state : ServerState
-        Of uvicorn, which adds and removes connections.
+        State of uvicorn, which adds and removes connections.
     limits : LimitSettings
-        Number and times.
+        Limits of number and times.
     metrics : GatewayMetrics
-        Counts those that are ended.
+        Counts the ended connections.
     """
 
     def __init__(self, state: ServerState, limits: LimitSettings, metrics: GatewayMetrics) -> None:
@@ -168,7 +168,7 @@ class Connections:
         return len(self._state.connections)
 
     def sweep(self, now_s: float) -> None:
-        """End what has to be ended, at this time of the loop."""
+        """End connections that exceed a limit at this time of the loop."""
         closing: dict[Any, float] = {}
         for connection in list(self._state.connections):
             if connection.transport.is_closing():
@@ -185,14 +185,14 @@ class Connections:
                 self._end(one, "too many")
 
     def end_idle(self) -> None:
-        """As the server stops: end all but those that will take an answer."""
+        """End all connections without a response in progress, when the server stops."""
         for connection in list(self._state.connections):
             if not (isinstance(connection, HttpConnection) and connection.answers):
                 self._end(connection, "unread")
 
     def _is_slow(self, connection: HttpConnection, now_s: float) -> bool:
         limits, spent_s = self._limits, now_s - connection.since_s
-        if connection.in_request:  # the body has a limit of its own, with an answer
+        if connection.in_request:  # the application limits the time of the body, and responds
             return spent_s > 2 * limits.body_timeout_s + limits.timeout_s
         return not connection.rests and spent_s > limits.body_timeout_s
 

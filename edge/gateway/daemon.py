@@ -1,4 +1,4 @@
-"""The gateway daemon: all parts, wired together in one place."""
+"""The gateway daemon: creates and connects all components in one place."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ class GatewayDaemon:
     Parameters
     ----------
     settings : GatewaySettings
-        What to do.
+        Settings of the daemon.
     metrics : DaemonMetrics
-        Where to count it.
+        Registry of the metrics.
     show : callable
-        Takes the addresses of the page for phones, once it serves.
+        Receives the addresses of the page for phones, after the start.
 
     Raises
     ------
     ConfigurationError
-        If a setting cannot work: no tokens beyond this machine, unusable keys, certificates or tokens.
+        If a setting is invalid: no tokens although other machines have access, unusable keys, certificates or
+        tokens.
     """
 
     def __init__(
@@ -85,16 +86,16 @@ class GatewayDaemon:
 
     @property
     def endpoint(self) -> str:
-        """Where browsers are served, with the port that was bound."""
+        """Address for browsers, with the bound port."""
         return self._server.url(self._host)
 
     def start(self) -> None:
-        """Serve.
+        """Start the server.
 
         Raises
         ------
         AddressInUse, ConfigurationError
-            See `GatewayServer.start`.
+            As in `GatewayServer.start`.
         """
         try:
             self._server.start()
@@ -105,16 +106,16 @@ class GatewayDaemon:
             self._show([self._server.url(address_here(self._host)) + "/"])
 
     def stop(self, grace_s: float) -> None:
-        """Finish what is in progress within ``grace_s`` seconds, then release everything."""
+        """Finish requests in progress within ``grace_s`` seconds, then release all resources."""
         self._server.stop(grace_s)
         self._edge.close()
 
     def ready(self) -> bool:
-        """Whether it serves; `/readyz` asks the edge."""
+        """Always True once started; the route `/readyz` asks the edge."""
         return True
 
     def details(self) -> Sequence[tuple[str, str]]:
-        """Facts for a person."""
+        """Lines for the status; none."""
         return ()
 
 
@@ -124,7 +125,7 @@ def _security(settings: GatewaySettings) -> ClientSecurity | None:
 
 
 def _require_tokens(settings: GatewaySettings, *, local: bool) -> None:
-    """As the servers of other daemons demand keys beyond this machine."""
+    """Require tokens if other machines have access, as other daemons require keys."""
     if settings.tokens is None and not local:
         raise ConfigurationError(
             f"{settings.listen} can be reached by other machines, which needs tokens",
@@ -134,7 +135,7 @@ def _require_tokens(settings: GatewaySettings, *, local: bool) -> None:
 
 
 def _tls_files(settings: TlsSettings, host: str) -> tuple[Path, Path] | None:
-    """Certificate and key; None: plain HTTP."""
+    """Certificate and key; None for plain HTTP."""
     if settings.self_signed:
         if settings.cert is not None:
             raise ConfigurationError("tls.self_signed and tls.cert exclude each other", advice="give one")

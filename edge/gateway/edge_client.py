@@ -1,4 +1,4 @@
-"""The gateway's view of the edge, for an event loop: a call takes no thread, its answer comes to the loop."""
+"""Client of the edge for an event loop: calls do not block a thread, and responses arrive on the loop."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ _EDGE = "edge"
 
 @dataclass(frozen=True, slots=True)
 class Photo:
-    """An image, and who asks about it."""
+    """An image to be recognised, with its catalogue and client."""
 
     image: Buffer
-    """The file."""
+    """Content of the image file."""
     catalogue: str
-    """Whose objects it may show."""
+    """Catalogue of the objects that the image may show."""
     client_id: str
-    """Whose history it belongs to, at the edge."""
+    """Client whose history the photo belongs to, at the edge."""
     one_look: bool = False
-    """More of the same follow, as in a stream: an unknown one need not be looked at again."""
+    """Whether similar frames follow, as in a stream; then an unknown image needs no second look."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a photo."""
+    """Result of a photo."""
 
     answer: Answer | NearsightError
-    """What it shows, or why nobody knows."""
+    """Answer of the edge, or the error."""
     latency_ms: float
-    """From the question to the answer, as the gateway saw it."""
+    """Time from request to response at the gateway."""
     trace_id: str
-    """Of the question, at all tiers."""
+    """Id of the request at all tiers."""
 
     def to_json(self) -> dict[str, object]:
-        """An answer as clients get it.
+        """The answer in the format for clients.
 
         Raises
         ------
         NearsightError
-            If there is none.
+            If the result is an error.
         """
         answer = self.answer
         if isinstance(answer, NearsightError):
@@ -76,14 +76,14 @@ class Outcome:
 
 
 class EdgeClient:
-    """Asks the edge. To be used on the event loop.
+    """Client of the edge, for use on the event loop.
 
     Parameters
     ----------
     channel : Channel
-        To the edge; owned.
+        Connection to the edge; this object closes it.
     timeout_s : float
-        How long an answer may take.
+        Timeout of a request.
     """
 
     def __init__(self, channel: Channel, timeout_s: float) -> None:
@@ -96,7 +96,7 @@ class EdgeClient:
         self._asked = 0
 
     def recognize(self, photo: Photo, done: Callable[[Outcome], None]) -> None:
-        """Ask what a photo shows; ``done`` is called once, on the loop."""
+        """Recognise a photo; ``done`` is called once, on the loop."""
         loop = asyncio.get_running_loop()
         self._asked += 1
         trace_id = f"{self._trace_prefix}-{self._asked:x}"
@@ -117,7 +117,7 @@ class EdgeClient:
         reply.add_done_callback(replied)
 
     async def ask(self, photo: Photo) -> Outcome:
-        """The same, waiting for the answer."""
+        """Recognise a photo, and wait for the answer."""
         waiting: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
         def done(outcome: Outcome) -> None:
@@ -133,32 +133,32 @@ class EdgeClient:
         Raises
         ------
         NearsightError
-            If it does not answer.
+            If the edge does not answer.
         """
         asked = self._catalogue.list_catalogues.future(ListCataloguesRequest(), timeout_s=self._timeout_s)
         reply = await _reply_of(asked)
         return [catalogue.name for catalogue in message_of(reply, ListCataloguesResponse).catalogues]
 
     async def health(self, timeout_s: float) -> HealthResponse:
-        """How the edge is.
+        """Health of the edge.
 
         Raises
         ------
         NearsightError
-            If it does not answer.
+            If the edge does not answer.
         """
         reply = await _reply_of(self._health.check.future(HealthRequest(), timeout_s=timeout_s))
         return message_of(reply, HealthResponse)
 
     def close(self) -> None:
-        """End the connection; open questions fail."""
+        """Close the connection; open requests fail."""
         self._channel.close()
 
 
 def _on(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     try:
         loop.call_soon_threadsafe(call)
-    except RuntimeError:  # the loop has ended: nobody waits any more
+    except RuntimeError:  # the loop has ended, so no task waits
         return
 
 
@@ -181,9 +181,9 @@ def _answer_of(future: Future[Reply]) -> Answer | NearsightError:
 
 
 def _as_told(error: NearsightError) -> NearsightError:
-    """An error of the edge, told from the gateway's point of view."""
+    """An error of the edge, from the gateway's point of view."""
     if isinstance(error, Unauthenticated):
-        # The client's token is fine: it is between gateway and edge that something must be set up.
+        # The client's token is valid; the problem is in the configuration of the gateway or the edge.
         return Unavailable(
             f"the edge refuses this gateway: {error.message}",
             advice="check secret_key_file and edge_public_key of the gateway, and the edge's list of clients",

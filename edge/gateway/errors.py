@@ -1,4 +1,4 @@
-"""Errors as HTTP and WebSocket clients see them; the only place that maps them."""
+"""Errors in the format for HTTP and WebSocket clients; the only module that converts them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RETRY_AFTER_S = 1.0
 
 
 class TooFast(Overloaded):
-    """A client sends more than its rate allows."""
+    """A client exceeds its rate."""
 
     def __init__(self, who: str, rate_per_s: float, retry_after_s: float) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class TooSlow(DeadlineExceeded):
 
 
 def http_status(error: NearsightError) -> int:
-    """The status of a response with this error."""
+    """HTTP status of an error."""
     if isinstance(error, ImageTooLarge):
         return 413
     if isinstance(error, TooFast):
@@ -60,19 +60,19 @@ def http_status(error: NearsightError) -> int:
 
 
 def error_json(error: NearsightError) -> dict[str, str]:
-    """What a client learns of an error."""
+    """Content of an error message to a client."""
     return {"code": error.code.name, "message": error.message, "advice": error.advice}
 
 
 def json_response(
     value: Mapping[str, object], status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A response in ASCII: labels and names of others do not steer the terminal that shows it."""
+    """A JSON response in ASCII, so that foreign labels and names cannot send control codes to a terminal."""
     return Response(json.dumps(value), status, headers, "application/json")
 
 
 def error_response(error: NearsightError) -> Response:
-    """The response with an error."""
+    """The response for an error."""
     status = http_status(error)
     headers = {}
     if isinstance(error, Overloaded | Unavailable):
@@ -81,5 +81,5 @@ def error_response(error: NearsightError) -> Response:
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, TooSlow):
-        headers["Connection"] = "close"  # the rest of the request may still come, or never
+        headers["Connection"] = "close"  # the rest of the request may still arrive
     return json_response({"error": error_json(error)}, status, headers)

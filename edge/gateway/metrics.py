@@ -1,4 +1,4 @@
-"""What the gateway counts."""
+"""Metrics of the gateway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class GatewayMetrics:
     Parameters
     ----------
     registry : CollectorRegistry
-        That of the daemon.
+        Registry of the daemon.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -46,27 +46,27 @@ class GatewayMetrics:
         self._asked: dict[str, Histogram] = {}
 
     def answered(self, route: str, code: str) -> None:
-        """Count one answer, or error."""
+        """Count a response or an error."""
         counter = self._answered.get((route, code))
-        if counter is None:  # looked up once: labels cost more than the counting
+        if counter is None:  # stored, because looking up labels takes longer than counting
             counter = self._answered[route, code] = self._requests.labels(route, code)
         counter.inc()
 
     def asked(self, route: str, edge_ms: float) -> None:
-        """Count one question to the edge that has ended."""
+        """Record the time of a completed request to the edge."""
         histogram = self._asked.get(route)
         if histogram is None:
             histogram = self._asked[route] = self._seconds.labels(route)
         histogram.observe(edge_ms / 1000)
 
     def closed(self, code: int) -> None:
-        """Count a stream that this side closed."""
+        """Count a stream that the gateway closed."""
         self._closed.labels(str(code)).inc()
 
     def dropped(self, reason: str) -> None:
-        """Count a connection that this side closed."""
+        """Count a connection that the gateway closed."""
         self._dropped.labels(reason).inc()
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Report a value as it is when it is asked for."""
+        """Register a gauge whose value is read on every scrape."""
         Gauge(f"nearsight_gateway_{name}", text, registry=self._registry).set_function(value)

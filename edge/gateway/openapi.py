@@ -1,4 +1,4 @@
-"""The description of the HTTP interface, OpenAPI 3.1; it does not know streams, see docs/gateway.md."""
+"""The description of the HTTP interface, OpenAPI 3.1. It has no streams; see docs/gateway.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFUSALS = {
 
 
 def openapi_document() -> Json:
-    """What ``GET /openapi.json`` answers."""
+    """Content of ``GET /openapi.json``."""
     name: Json = {
         "name": "name",
         "in": "path",

@@ -1,4 +1,4 @@
-"""The files of the visitor's page, as they are in the package."""
+"""The files of the visitor's page, from the package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES = MappingProxyType(
 )
 _HEADERS = MappingProxyType(
     {
-        "Cache-Control": "no-cache",  # ask each time: an update must not wait for a day
+        "Cache-Control": "no-cache",  # revalidate each time, so that updates take effect at once
         "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
         "img-src 'self' blob: data:; media-src 'self' blob:; connect-src 'self'; manifest-src 'self'; "
         "worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -33,12 +33,12 @@ _HEADERS = MappingProxyType(
 
 
 class PageFiles:
-    """Serves the files of the folder, all of them from memory: no path of a client reaches the disk.
+    """Serves the files of the folder from memory; paths of clients are never used on the disk.
 
     Parameters
     ----------
     folder : Path
-        Files of known types; others are left out.
+        Folder with the files; files of unknown types are ignored.
     """
 
     def __init__(self, folder: Path = FOLDER) -> None:
@@ -51,7 +51,7 @@ class PageFiles:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Under which files are served."""
+        """Paths of the files."""
         return (*self._files, "/")
 
     async def serve(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn on a thread and event loop of its own, and an end for what uvicorn lets live."""
+"""The HTTP server: uvicorn in its own thread and event loop, with limits that uvicorn lacks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _SWEEP_S = 0.5
 _BACKLOG = 1024
 _KEEP_ALIVE_S = 30
 _LIBRARIES = ("uvicorn", "python_multipart")
-"""Whose warnings the daemon's log has."""
+"""Libraries whose warnings go to the daemon's log."""
 _TICK_S, _ENDING_S = 0.1, 0.5
-"""How often uvicorn looks whether it shall stop, and whether its connections have ended; time for both."""
+"""Interval in which uvicorn checks for a stop and for ended connections, and time for both."""
 
 
 class _ToOurLog(logging.Handler):
-    """Warnings of libraries, as lines of the daemon's log."""
+    """Handler that writes warnings of libraries to the daemon's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
@@ -43,27 +43,27 @@ class _ToOurLog(logging.Handler):
 
 
 class GatewayServer:
-    """Runs an ASGI application.
+    """Runs an ASGI application with uvicorn.
 
     Parameters
     ----------
     settings : GatewaySettings
-        Address and limits.
+        Settings with address and limits.
     app : callable
         The application.
     streams : Streams
-        Ended first when the server stops.
+        Streams, which are ended first when the server stops.
     sweep : callable
         Called every half second, on the loop.
     tls : tuple of Path, optional
         Certificate and private key, PEM.
     metrics : GatewayMetrics
-        Counts connections that are ended.
+        Counts the ended connections.
 
     Attributes
     ----------
     connections : Connections
-        Those that are open.
+        Open connections.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class GatewayServer:
         self._grace_s = 0.0
 
     def url(self, host: str) -> str:
-        """Where browsers find it under a name or address of this machine, the port resolved; once started."""
+        """Address of the server for a host of this machine, with the bound port. Valid once started."""
         port = self._listening.getsockname()[1] if self._listening is not None else 0
         return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
 
@@ -118,7 +118,7 @@ class GatewayServer:
         Raises
         ------
         AddressInUse, ConfigurationError
-            If the address is taken, or not ours, or the certificate cannot be used.
+            If the address is in use or does not belong to this machine, or the certificate is unusable.
         """
         try:
             self._uvicorn.config.load()
@@ -138,7 +138,7 @@ class GatewayServer:
         started.wait()
 
     def stop(self, grace_s: float) -> None:
-        """Finish requests and streams within ``grace_s`` seconds; safe to call twice."""
+        """Finish requests and streams within ``grace_s`` seconds; may be called twice."""
         if self._thread is None or self._loop is None:
             return
         self._grace_s = grace_s
@@ -155,8 +155,9 @@ class GatewayServer:
         sweeping.cancel()
         until_s = time.monotonic() + self._grace_s
         await self._streams.stop(self._grace_s)
-        # uvicorn closes idle connections at once, and the others after their answer. Its own time limit is
-        # not used: it counts whole seconds, answers 500, and logs an error also where no request is left.
+        # uvicorn closes idle connections at once, and the others after their response. Its own timeout is not
+        # used: it has a resolution of seconds, responds with 500, and logs an error even if no request is
+        # left.
         self._uvicorn.should_exit = True
         await asyncio.wait([serving], timeout=max(_ENDING_S, until_s - time.monotonic()))
         while not serving.done():
@@ -182,8 +183,8 @@ def _listen(address: str) -> socket.socket:
         listening = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG
         )
-        # Its connections inherit it. asyncio sets it for sockets that it makes itself, not for those of this
-        # one: the body of a response would wait 40 ms behind its head.
+        # Accepted connections inherit this option. asyncio sets it for sockets that it creates, but not for
+        # connections of this one. Without it, the body of a response would follow its headers after 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:

@@ -1,4 +1,4 @@
-"""What requests and streams of a gateway share."""
+"""Objects that requests and streams of a gateway share."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from nearsight.edge.gateway.settings import LimitSettings
 
 @dataclass(frozen=True, slots=True)
 class GatewayServices:
-    """Parts of the daemon, for the event loop."""
+    """Objects of the daemon that exist once, for the event loop."""
 
     edge: EdgeClient
-    """Answers."""
+    """Client of the edge."""
     access: Access
-    """Who may ask, and how much."""
+    """Access control and rates."""
     limits: LimitSettings
-    """Bounds."""
+    """Limits of requests and streams."""
     metrics: GatewayMetrics
-    """Counts."""
+    """Metrics of requests and streams."""
     client_id: str
-    """How the gateway calls itself to the edge."""
+    """Name of the gateway in requests to the edge."""
     clock: Clock
-    """For times of frames."""
+    """Source of the times of frames."""

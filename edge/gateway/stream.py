@@ -1,8 +1,8 @@
-"""Live frames over a WebSocket: binary frames up, one text for each down, credits between them.
+"""Live frames over a WebSocket: the client sends binary frames, and receives one text message for each.
 
-Frames: 4 bytes with the number of the frame, big endian, then an image file. A client may have as many frames
-unanswered as it has credits; each answer or error gives one back, and so does the word that a newer frame has
-taken the place of one that waited (see `turns`).
+A frame consists of its number (4 bytes, big endian) and an image file. The number of unanswered frames is
+limited by credits. Each answer or error returns one credit. So does a message that a newer frame has replaced
+a waiting one (see `turns`).
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ from nearsight.edge.gateway.services import GatewayServices
 SUBPROTOCOL = "nearsight.v1"
 ROUTE = "stream"
 NORMAL, GOING_AWAY, REFUSED, TRY_LATER = 1000, 1001, 1008, 1013
-"""Codes with which a stream is closed."""
+"""Close codes of a stream."""
 
 Desk = Callable[["Frame"], None]
-"""Takes a frame; sees that it is answered or superseded."""
+"""Receives a frame, and ensures that it is answered or superseded."""
 
 _NUMBER_BYTES = 4
 _MOST_UNSENT = 8
-"""Texts beyond the credits that may wait for a client which reads none: then it is not read either."""
+"""Limit of unsent texts beyond the credits; if a client does not read, its frames are not read either."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A picture of a stream, which is owed an answer."""
+    """A frame of a stream that needs an answer."""
 
     stream: Stream
     number: int
-    """As the client calls it."""
+    """Number that the client gave the frame."""
     photo: Photo
 
 
 class Stream:
-    """One WebSocket, on the event loop, in the task that runs it.
+    """One WebSocket, on the event loop. An object belongs to the task that creates it.
 
     Parameters
     ----------
     websocket : WebSocket
-        Accepted.
+        The accepted WebSocket.
     visitor : Visitor
-        Who asks.
+        Client of the stream.
     catalogue : str
-        About what.
+        Catalogue of the objects that frames may show.
     services : GatewayServices
-        Rates, metrics.
+        Rates, limits and metrics.
     ask : callable
-        Takes each frame that may be asked about.
+        Receives each accepted frame.
 
     Attributes
     ----------
     unanswered : int
-        Frames that are taken and not answered.
+        Number of accepted frames without an answer.
     last_frame_s : float
-        When the last frame came, or the stream began.
+        Time of the last frame, or of the start of the stream.
     closing_since_s : float or None
-        When this side began to close it.
+        Time at which the gateway started to close the stream; None before.
     leaving : bool
-        The gateway stops: no further frame is taken.
+        Whether the gateway is stopping; then new frames are rejected.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Stream:
         self.leaving = False
         self._websocket = websocket
         self._catalogue = catalogue
-        # Each stream has a history of its own at the edge: who looks at what next is learnt per client.
+        # Each stream has its own history at the edge, which learns transitions per client.
         self._client_id = f"{services.client_id}/{visitor.name}/{secrets.token_hex(4)}"
         self._services = services
         self._ask = ask
@@ -95,7 +95,7 @@ class Stream:
         self._room = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until either side closes."""
+        """Process the stream until either side closes it."""
         limits = self._services.limits
         ready = {"type": "ready", "credits": limits.credits, "max_bytes": limits.max_frame_bytes}
         self._send(ready)
@@ -107,14 +107,14 @@ class Stream:
                     self._room.clear()
                     await self._room.wait()
         except asyncio.CancelledError:
-            pass  # by `abort`: nothing is left to be said to this client
+            pass  # by `abort`, without a message to the client
         finally:
             sending.cancel()
             with suppress(asyncio.CancelledError):
                 await sending
 
     def close(self, code: int, reason: str) -> None:
-        """Close it from this side, after what waits to be sent."""
+        """Close the stream after sending the waiting texts."""
         if self._close is None:
             self._close = code, reason
             self.closing_since_s = self._services.clock.monotonic()
@@ -122,12 +122,12 @@ class Stream:
             self._wake.set()
 
     def abort(self) -> None:
-        """End it without a word: its client reads nothing."""
+        """End the stream without a message, because its client does not read."""
         if self._task is not None:
             self._task.cancel()
 
     def _take(self, frame: bytes | None) -> None:
-        """Ask the edge about a frame, or say why not."""
+        """Pass a frame on to be recognised, or reject it."""
         services, number = self._services, None
         try:
             if frame is None or len(frame) <= _NUMBER_BYTES:
@@ -153,7 +153,7 @@ class Stream:
         self._ask(Frame(self, number, Photo(image, self._catalogue, self._client_id, one_look=True)))
 
     def answer(self, frame: Frame, outcome: Outcome) -> None:
-        """The edge has answered one of its frames."""
+        """Send the edge's answer to a frame."""
         self._finish(frame)
         self._services.metrics.asked(ROUTE, outcome.latency_ms)
         if isinstance(outcome.answer, NearsightError):
@@ -163,12 +163,12 @@ class Stream:
         self._send({"type": "answer", "frame": frame.number, **outcome.to_json()})
 
     def refuse(self, frame: Frame, error: NearsightError) -> None:
-        """One of its frames is not asked about."""
+        """Send an error for a frame that is not sent to the edge."""
         self._finish(frame)
         self._fail(frame.number, error)
 
     def supersede(self, frame: Frame) -> None:
-        """A newer frame has taken the place of one that waited."""
+        """Report that a newer frame replaced a waiting one."""
         self._finish(frame)
         self._services.metrics.answered(ROUTE, "SUPERSEDED")
         self._send({"type": "superseded", "frame": frame.number})

@@ -1,4 +1,4 @@
-"""All streams of a gateway: how many there may be, and when this side ends one."""
+"""All streams of a gateway: their limit, and when the gateway ends them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from nearsight.edge.gateway.stream import GOING_AWAY, NORMAL, REFUSED, SUBPROTOC
 from nearsight.edge.gateway.turns import Turns
 
 _CLOSE_TIMEOUT_S = 5.0
-"""How long a client may take to read what it gets before its stream is closed."""
+"""Time for a client to read pending data before its stream is closed."""
 _TICK_S = 0.02
 
 
 class Streams:
-    """Opens streams and looks after them. For the event loop.
+    """Opens, monitors and ends streams. For the event loop.
 
     Parameters
     ----------
     services : GatewayServices
-        Shared parts.
+        Objects that requests and streams share.
     """
 
     def __init__(self, services: GatewayServices) -> None:
@@ -40,12 +40,12 @@ class Streams:
 
     @property
     def turns(self) -> Turns[Stream, Frame]:
-        """Frames that wait, and places at the edge."""
+        """Waiting frames, and places at the edge."""
         return self._turns
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve a WebSocket until it is closed."""
-        with suppress(WebSocketDisconnect):  # in the middle of the beginning
+        with suppress(WebSocketDisconnect):  # during the handshake
             await self._serve(websocket)
 
     async def _serve(self, websocket: WebSocket) -> None:
@@ -58,7 +58,8 @@ class Streams:
             # Before the handshake: a page of another site gets status 403, and no open connection.
             await websocket.send_denial_response(error_response(error))
             return
-        # A browser shows a page no status of a refused handshake; so others are refused after it.
+        # Browsers hide the status of a failed handshake from a page. Therefore other rejections follow the
+        # handshake.
         await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         try:
             visitor = services.access.identify(websocket)
@@ -82,7 +83,7 @@ class Streams:
                 stream.supersede(waiting)
 
     def _take(self, frame: Frame) -> None:
-        """A new frame: it goes to the edge, or waits for its stream's turn."""
+        """Accept a new frame: it goes to the edge, or waits for its stream's turn."""
         replaced = self._turns.offer(frame.stream, frame)
         if replaced is not None:
             replaced.stream.supersede(replaced)
@@ -100,13 +101,13 @@ class Streams:
             edge = answer.hops[-1] if answer.hops else Hop("edge")
             self._turns.answered(edge.queue_ms, edge.compute_ms + edge.next_tier_ms)
         frame.stream.answer(frame, outcome)
-        if isinstance(answer, Unavailable):  # nobody there: those that wait would fare no better
+        if isinstance(answer, Unavailable):  # waiting frames would fail as well
             for waiting in self._turns.withdraw_all():
                 waiting.stream.refuse(waiting, answer)
         self._go_on()
 
     def sweep(self) -> None:
-        """End streams whose token was revoked, that are idle, or that do not close."""
+        """End streams with a revoked token, idle ones, and those that do not close."""
         services = self._services
         now_s = services.clock.monotonic()
         for stream in self._open:
@@ -119,7 +120,7 @@ class Streams:
                 stream.close(NORMAL, "no frame came for a long time")
 
     async def stop(self, grace_s: float) -> None:
-        """Answer the frames that are here within ``grace_s`` seconds, and close all streams."""
+        """Answer the present frames within ``grace_s`` seconds, and close all streams."""
         until_s = self._services.clock.monotonic() + grace_s
         for stream in self._open:
             stream.leaving = True
@@ -134,5 +135,5 @@ class Streams:
 
 
 def _reason(error: NearsightError) -> str:
-    """At most 123 bytes, as the protocol demands."""
+    """The message of an error, truncated to the limit of the protocol: 123 bytes."""
     return error.message.encode()[:120].decode(errors="ignore")

@@ -1,8 +1,8 @@
 """Tokens of browsers and other HTTP clients: a file that keeps only their hashes.
 
-A token has 192 random bits, so a plain SHA-256 of it cannot be guessed back. Its holder is a reader (see
-`allow_list`) of all catalogues or of those named. The file is replaced as a whole; a gateway that runs reads
-it again when it changes.
+A token has 192 random bits, so that a plain SHA-256 of it cannot be inverted. Its holder is a reader (see
+`allow_list`) of all catalogues, or of some. Changes replace the file as a whole. A running gateway loads
+the changes.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ DEFAULT_FILE = Path("gateway-tokens.json")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What the holder of a token may do; the token itself is nowhere."""
+    """Permissions of the holder of a token; the token itself is not stored."""
 
     name: str
-    """Of who or what holds it."""
+    """Name of the holder."""
     sha256: str
-    """Of the token, in hexadecimal digits."""
+    """Hash of the token, in hexadecimal digits."""
     catalogues: tuple[str, ...] = ()
-    """Which ones may be used; empty: all."""
+    """Permitted catalogues; empty: all."""
     rate_per_s: float | None = None
-    """Photos per second; None: that of the settings."""
+    """Photos per second; None: as in the settings."""
 
     def sees(self, catalogue: str) -> bool:
-        """Whether its holder may know of a catalogue."""
+        """Whether the holder may use or list a catalogue."""
         return not self.catalogues or catalogue in self.catalogues
 
 
@@ -47,17 +47,17 @@ _FILE = TypeAdapter(tuple[Token, ...])
 
 
 def digest_of(token: str) -> str:
-    """What the file keeps of a token."""
+    """Hash of a token, as stored in the file."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
-    """The tokens of a file; none if there is no file.
+    """The tokens of a file; none if the file does not exist.
 
     Raises
     ------
     ConfigurationError
-        If it cannot be read, or is no file of tokens.
+        If the file is unreadable, or is not a token file.
     """
     try:
         return _FILE.validate_json(path.read_bytes())
@@ -72,17 +72,17 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
 
 
 def add_token(path: Path, name: str, catalogues: Sequence[str] = (), rate_per_s: float | None = None) -> str:
-    """Make a token and keep its hash.
+    """Create a token and store its hash.
 
     Returns
     -------
     str
-        The token. It cannot be shown again.
+        The token, which cannot be shown again.
 
     Raises
     ------
     ConfigurationError
-        If the name is taken or none, no catalogue can have one of the names, or the file cannot be written.
+        If the name is in use or invalid, a catalogue's name is invalid, or the file is not writable.
     """
     for text, what in ((name, "a token"), *((catalogue, "a catalogue") for catalogue in catalogues)):
         if not KEY_NAME.fullmatch(text):
@@ -101,12 +101,12 @@ def add_token(path: Path, name: str, catalogues: Sequence[str] = (), rate_per_s:
 
 
 def revoke_token(path: Path, name: str) -> None:
-    """Remove a token; a gateway that runs ends its streams within seconds.
+    """Remove a token; a running gateway ends its streams within seconds.
 
     Raises
     ------
     ConfigurationError
-        If there is none of this name.
+        If no token has this name.
     """
     with _changing(path) as tokens:
         found = [token for token in tokens if token.name == name]
@@ -119,7 +119,7 @@ def revoke_token(path: Path, name: str) -> None:
 
 @contextmanager
 def _changing(path: Path) -> Iterator[list[Token]]:
-    """The tokens of a file, to be changed: written at the end; other processes that change them wait."""
+    """Yields the tokens of a file, to be changed, then writes them; other processes wait meanwhile."""
     with locked(path.parent):
         tokens = [*read_tokens(path)]
         yield tokens
@@ -134,33 +134,33 @@ class _Signature(NamedTuple):
 
 
 class TokenFile:
-    """The tokens in force, as a file has them now.
+    """The valid tokens, as they are in the file.
 
     Parameters
     ----------
     path : Path
-        The file. If it is removed, no token is left.
+        The file. If it is removed, no token is valid.
 
     Raises
     ------
     ConfigurationError
-        If it is damaged.
+        If the file is damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: _Signature | None = None
         self.by_digest: Mapping[str, Token] = {}
-        """Hash → token."""
+        """Tokens by hash."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the file if it has changed.
+        """Load the file if it has changed.
 
         Raises
         ------
         ConfigurationError
-            If it is damaged; the tokens stay as they were.
+            If it is damaged; then the tokens are unchanged.
         """
         seen = self._look()
         if seen != self._seen:

@@ -1,11 +1,12 @@
-"""Which frame goes to the edge next: streams take turns, and the newest frame of a stream wins.
+"""Order of frames to the edge: streams take turns, and only the newest frame of a stream is kept.
 
-The edge gets as many frames as it works on, and no line forms there: what waits for a free place waits here,
-one frame per stream, and a newer one replaces it. So an answer is hardly older than the time between two
-frames and one recognition, however many streams there are; for the others the edge spends no time.
+The edge gets only as many frames as it processes in parallel, so that no queue grows there. Other frames
+wait here, one per stream, and a newer frame replaces the waiting one. Thus the age of an answer is at most
+about one frame interval plus one recognition, for any number of streams. Replaced frames cost the edge no
+time.
 
-How many frames the edge works on is learnt from what it says about each: it is raised while they begin at
-once, and lowered while they wait for longer than they take.
+The number of places at the edge is adapted by the times in its answers. It increases while frames start
+without waiting, and decreases while their waiting time exceeds their processing time.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ K = TypeVar("K", bound=Hashable)
 F = TypeVar("F")
 
 LEAST, FIRST, MOST = 3.0, 4.0, 256.0
-"""Places: at least (an edge has two workers, and one frame is on its way), at the beginning, at most."""
+"""Number of places: minimum (an edge has two workers, and one frame is in transmission), initial, maximum."""
 _AT_ONCE, _TOO_LONG = 0.25, 1.0
-"""Waiting times at the edge, in times of its work: below it there are more places, above it fewer."""
+"""Ratio of waiting to processing time: below the first, places are added; above the second, removed."""
 
 
 class Turns(Generic[K, F]):
-    """Frames that wait, and places at the edge. A pure object.
+    """Waiting frames, and places at the edge. A pure object.
 
     Attributes
     ----------
     places : float
-        Frames that may be at the edge.
+        Maximum number of frames at the edge.
     at_edge : int
-        Frames that are.
+        Present number of frames at the edge.
     """
 
     def __init__(self) -> None:
@@ -42,30 +43,30 @@ class Turns(Generic[K, F]):
         return len(self._waiting)
 
     def offer(self, stream: K, frame: F) -> F | None:
-        """A new frame, which keeps the turn of the one that it replaces; returns that one."""
+        """Add a frame, which takes the turn of the stream's waiting frame; return the replaced frame."""
         replaced = self._waiting.get(stream)
         self._waiting[stream] = frame
         return replaced
 
     def withdraw(self, stream: K) -> F | None:
-        """The stream is gone; returns its frame that waited."""
+        """Remove a stream that has ended; return its waiting frame."""
         return self._waiting.pop(stream, None)
 
     def withdraw_all(self) -> list[F]:
-        """Give up all that wait."""
+        """Remove and return all waiting frames."""
         frames = list(self._waiting.values())
         self._waiting.clear()
         return frames
 
     def take(self) -> F | None:
-        """The frame whose turn it is, if there is a place at the edge; it has one then."""
+        """The next frame to send, if there is a free place; it then occupies the place."""
         if not self._waiting or self.at_edge >= int(self.places):
             return None
         self.at_edge += 1
         return self._waiting.pop(next(iter(self._waiting)))
 
     def answered(self, queue_ms: float, work_ms: float) -> None:
-        """The edge answered a frame that waited for so long there, and took so long."""
+        """Record an answer of the edge, with the frame's waiting and processing time."""
         full = self.at_edge >= int(self.places)
         self.at_edge -= 1
         if queue_ms > _TOO_LONG * work_ms:
@@ -74,7 +75,7 @@ class Turns(Generic[K, F]):
             self.places = min(MOST, self.places + 1 / self.places)
 
     def failed(self, *, overloaded: bool) -> None:
-        """The edge did not answer a frame; ``overloaded``: it has too many."""
+        """Record a failed frame; ``overloaded``: the edge had too many."""
         self.at_edge -= 1
         if overloaded:
             self.places = max(LEAST, self.places / 2)

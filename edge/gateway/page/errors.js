@@ -1,6 +1,6 @@
-/** What `nearsight.js` raises and tells. */
+/** Errors of `nearsight.js`. */
 
-/** An error with its code (that of the RPC, such as `UNAVAILABLE`) and the next step for a person. */
+/** An error with its RPC status code, such as `UNAVAILABLE`, and advice for the user. */
 export class NearsightError extends Error {
     /**
      * @param {string} code

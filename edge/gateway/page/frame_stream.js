@@ -1,20 +1,20 @@
 /**
- * The frames of a video over one WebSocket after the other. Decides which frame is sent (the newest, while a credit of the
- * gateway is free, and it shows something else than the one that was answered), when the connection counts as lost, and
- * how long to wait before the next one.
+ * Sends the frames of a video over a WebSocket, and reconnects after failures. Decides which frame is sent: the newest, if a
+ * credit of the gateway is free, and the frame differs from the last answered one. Also decides when the connection counts
+ * as lost, and the pause before the next one.
  */
 import { asNearsightError, NearsightError, refusal, unreachable } from "./errors.js";
 import { drawn, glanceAt, looksLike, zoomed } from "./pictures.js";
 
-/** Before the next connection: doubles up to the longest. Each wait is cut by chance, so that not all pages come at once. */
+/** Pause before a new connection: doubles up to the maximum. Random shortening prevents that all pages reconnect at once. */
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8000;
-/** Before the next frame after one that failed; doubles, too. */
+/** Pause after a failed frame; doubles as well. */
 const FIRST_PAUSE_MS = 200;
 const LONGEST_PAUSE_MS = 1600;
-/** Unknown answers that are believed of a picture that does not change: one may be bad luck. */
+/** Unknown answers in a row before an unchanged picture counts as unknown; a single one may be due to a bad frame. */
 const UNKNOWN_IN_A_ROW = 3;
-/** A gateway that refuses the token says so by these: the close code of a WebSocket, the codes of its errors. */
+/** Signs that the gateway rejects the token: close code of a WebSocket, codes of errors. */
 const REFUSED = 1008;
 const REFUSALS = ["UNAUTHENTICATED", "PERMISSION_DENIED"];
 
@@ -22,13 +22,13 @@ const REFUSALS = ["UNAUTHENTICATED", "PERMISSION_DENIED"];
 /** @typedef {import("./nearsight.js").StreamEvent} StreamEvent */
 
 /**
- * A frame that was sent: when, its size in the video, by how much it was scaled down, and its thumbnail.
+ * A frame that was sent: time, size in the video, scale factors, and thumbnail.
  *
  * @typedef {{atMs: number, width: number, height: number, zoom: [number, number], glance: Uint8ClampedArray}} Asked
  */
 
 /**
- * An answer, which holds while the picture does not change.
+ * An answer that is valid while the picture does not change.
  *
  * @typedef {{state: "known" | "unknown", answer: Answer, asked: Asked}} Held
  */
@@ -55,7 +55,7 @@ export class FrameStream {
     #failures = 0;
     #resumeMs = 0;
     #losses = 0;
-    /** When a connection was begun that is not ready yet; Infinity while there is none. */
+    /** Start of a connection that is not ready yet; Infinity if there is none. */
     #begunMs = Infinity;
     #closed = false;
     #ticks;
@@ -120,7 +120,7 @@ export class FrameStream {
         };
     }
 
-    /** Forget the connection. What comes of it later is not heard. */
+    /** Drop the connection; its later events are ignored. */
     #drop() {
         const socket = this.#socket;
         this.#socket = null;
@@ -168,9 +168,9 @@ export class FrameStream {
             this.#failed(new NearsightError(code, text, advice), 1000 * retryAfterS);
             return;
         }
-        if (type !== "answer") return; // superseded: a later frame took its place
+        if (type !== "answer") return; // superseded: a later frame replaced it
         this.#failures = 0;
-        // A later frame was answered already, or the phone was turned: its corners would be elsewhere.
+        // A later frame has been answered, or the phone was rotated: the corners would be wrong.
         if (frame < this.#newest || asked.width !== this.#video.videoWidth || asked.height !== this.#video.videoHeight) return;
         this.#newest = frame;
         /** @type {Held} */
@@ -216,7 +216,7 @@ export class FrameStream {
             if (this.#held && this.#holds(this.#held.asked, glance, nowMs)) this.#tellHeld(this.#held);
             else if (free) await this.#send(socket, glance);
         } catch (error) {
-            // A video of another origin, which the browser does not give away.
+            // A video of another origin, which the browser does not let scripts read.
             this.#end("ended", new NearsightError("INVALID_ARGUMENT", `the video cannot be read: ${error}`));
         }
     }

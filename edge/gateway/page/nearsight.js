@@ -6,7 +6,7 @@
  *     const answer = await recognizer.recognize(file);
  *     const stream = recognizer.stream(video, ({ state, answer }) => console.log(state, answer?.label));
  *
- * The modules beside it belong to it: `frame_stream.js` (what a stream decides), `pictures.js`, `errors.js`.
+ * It needs the modules beside it: `frame_stream.js` (the decisions of a stream), `pictures.js`, `errors.js`.
  */
 import { NearsightError, refusal, unreachable } from "./errors.js";
 import { FrameStream } from "./frame_stream.js";
@@ -29,20 +29,20 @@ const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
  * @property {"edge" | "cloud"} answered_by
  * @property {"object" | "result" | "network"} grain
  * @property {number} latency_ms
- * @property {object[]} hops  what each tier spent
+ * @property {object[]} hops  times and bytes of each tier
  * @property {string} trace_id
  */
 
 /**
- * What a stream tells its callback.
+ * An event for the callback of a stream.
  *
  * @typedef {object} StreamEvent
  * @property {"connecting" | "looking" | "known" | "unknown" | "failing" | "reconnecting" | "offline" | "refused" | "ended"} state
- *   `looking`: connected, no answer yet; `failing`: the gateway is here, but could not answer a frame;
- *   `refused` (the token) and `ended` (the camera) are the last event of a stream
- * @property {Answer | null} answer  with `known` and `unknown`
- *   and again for each frame that shows the same as the one that was answered
- * @property {number | null} ageMs  how long ago the frame of the answer was taken
+ *   `looking`: connected, no answer yet; `failing`: connected, but a frame failed;
+ *   `refused` (the token) and `ended` (the camera or video) are the last event of a stream
+ * @property {Answer | null} answer  with `known` and `unknown`,
+ *   and again for each frame that equals the answered one
+ * @property {number | null} ageMs  age of the answered frame
  * @property {NearsightError | null} error  with `failing`, `reconnecting`, `offline`, `refused` and `ended`
  */
 
@@ -56,9 +56,9 @@ export class Recognizer {
     /**
      * @param {string | URL} url  of the gateway; may be relative to the page
      * @param {object} [options]
-     * @param {string} [options.catalogue]  not needed where the gateway has only one
+     * @param {string} [options.catalogue]  optional if the gateway has only one
      * @param {string} [options.token]
-     * @param {number} [options.timeoutMs]  for one question, and for a connection
+     * @param {number} [options.timeoutMs]  of a request, and of a connection
      */
     constructor(url, { catalogue = "", token = "", timeoutMs = 10_000 } = {}) {
         this.#base = new URL(url, document.baseURI);
@@ -69,7 +69,7 @@ export class Recognizer {
     }
 
     /**
-     * Say what a photo shows. A large one is scaled down first; corners are in pixels of the photo as given.
+     * Recognise the object on a photo. Large photos are scaled down first; corners are in pixels of the given photo.
      *
      * @param {Blob} photo  an image file that the browser or the gateway can read
      * @param {object} [options]
@@ -83,13 +83,13 @@ export class Recognizer {
         return withinTime(checkedTimeout(timeoutMs), signal, async (limit) => {
             const { image, zoom } = await shrunk(photo);
             const path = await this.#pathOf("recognize", limit);
-            const headers = { "Content-Type": "application/octet-stream" }; // what it is, the gateway sees
+            const headers = { "Content-Type": "application/octet-stream" }; // the gateway detects the format
             return zoomed(await this.#fetch(path, { method: "POST", body: image, headers }, limit), zoom);
         });
     }
 
     /**
-     * Names of the catalogues that the gateway offers.
+     * Names of the gateway's catalogues.
      *
      * @param {object} [options]
      * @param {AbortSignal} [options.signal]
@@ -101,15 +101,15 @@ export class Recognizer {
     }
 
     /**
-     * Recognise what a video shows until `close()`, the end of the video or of the camera, or a refused token.
-     * The stream reconnects by itself. An exception in the callback is reported, and the stream goes on.
+     * Recognise the objects on a video until `close()`, the end of the video or of the camera, or a rejected token.
+     * The stream reconnects by itself. An exception in the callback is reported, and the stream continues.
      *
      * @param {HTMLVideoElement} video  that plays a camera or a file
-     * @param {(event: StreamEvent) => void} callback  of each answer and of each change of the connection
+     * @param {(event: StreamEvent) => void} callback  for each answer and each change of the connection
      * @param {object} [options]
-     * @param {number} [options.framesPerSecond]  frames that are asked at most
-     * @param {number} [options.unchangedEveryMs]  a picture that does not change is asked so often; 0: as any other
-     * @returns {{close: () => void}}  `close` ends it; no callback runs afterwards
+     * @param {number} [options.framesPerSecond]  maximum number of frames that are sent
+     * @param {number} [options.unchangedEveryMs]  interval of sending an unchanged picture; 0: as any other
+     * @returns {{close: () => void}}  `close` ends the stream; no callback runs afterwards
      */
     stream(video, callback, { framesPerSecond = 5, unchangedEveryMs = 2000 } = {}) {
         if (typeof callback !== "function") throw new TypeError("a stream needs a callback");
@@ -165,7 +165,7 @@ export class Recognizer {
 }
 
 /**
- * Carry out work under a time limit and the caller's signal.
+ * Run work with a timeout and the caller's signal.
  *
  * @template T
  * @param {number} timeoutMs

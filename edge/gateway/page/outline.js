@@ -1,8 +1,8 @@
-/** The outline on the picture. It glides from place to place: answers come some times a second, and pictures move always. */
+/** The outline on the picture. It moves smoothly between answers, which arrive only a few times per second. */
 
-/** Without a new answer an outline on a moving picture is wrong after this time. */
+/** Without a new answer, an outline on a moving picture is hidden after this time. */
 const LONGEST_MS = 1000;
-/** Time constant of gliding. */
+/** Time constant of the movement. */
 const GLIDE_MS = 60;
 const NEAR_PX = 0.5;
 
@@ -12,7 +12,7 @@ export class Outline {
     #drawn = null;
     /** @type {number[][]} */
     #goal = [];
-    /** @type {number | null} The next step of gliding. */
+    /** @type {number | null} Next step of the movement. */
     #step = null;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     #timer;
@@ -29,7 +29,7 @@ export class Outline {
      * @param {boolean} moves  whether the picture is live
      */
     show(corners, width, height, moves) {
-        // An SVG fits its box as `object-fit: contain` does: with this its units are the pixels of the picture below.
+        // An SVG is scaled like `object-fit: contain`. With this view box, its units are the pixels of the picture.
         this.#overlay.setAttribute("viewBox", `0 0 ${width} ${height}`);
         this.#overlay.toggleAttribute("hidden", false);
         clearTimeout(this.#timer);

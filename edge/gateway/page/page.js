@@ -1,4 +1,4 @@
-/** The visitor's page: begins and ends camera and photo, and hands what comes of them to the panel and the outline. */
+/** The visitor's page: starts and stops the camera or a photo, and passes the results to the panel and the outline. */
 import { Recognizer } from "./nearsight.js";
 import { Outline } from "./outline.js";
 import { Panel } from "./panel.js";
@@ -6,7 +6,7 @@ import { Panel } from "./panel.js";
 const CAMERA = { facingMode: { ideal: "environment" }, width: { ideal: 1280 }, height: { ideal: 960 } };
 /** @type {Record<string, "denied" | "missing">} */
 const CAMERA_TROUBLES = { NotAllowedError: "denied", NotFoundError: "missing", OverconstrainedError: "missing" };
-/** So many in a row end the answer that is shown: one blurred frame says nothing. */
+/** Number of such events in a row that replace the displayed answer; a single one may be due to a blurred frame. */
 /** @type {Record<string, number>} */
 const PATIENCE = { unknown: 3, failing: 2 };
 
@@ -17,12 +17,12 @@ const panel = new Panel();
 const outline = new Outline(part("overlay"));
 const token = takeToken();
 let catalogue = new URLSearchParams(location.search).get("catalogue") ?? "";
-/** Aborted when the visitor begins something else. */
+/** Aborted when the visitor starts another action. */
 let running = new AbortController();
 /** @type {{close: () => void} | null} */
 let stream = null;
 
-/** The token comes in the fragment, which no server sees; it leaves the address and stays in this tab. */
+/** The token is in the fragment, which browsers do not send. It is removed from the address and stored for this tab. */
 function takeToken() {
     const given = new URLSearchParams(location.hash.slice(1)).get("token");
     if (given !== null) {
@@ -34,7 +34,7 @@ function takeToken() {
 
 const recognizer = () => new Recognizer(".", { token, catalogue });
 
-/** Where there are several catalogues, the visitor chooses. If they cannot be listed, the next question says why. */
+/** Let the visitor choose if there are several catalogues. If listing fails, the next request reports the error. */
 async function offerCatalogues() {
     if (catalogue) return;
     const names = await recognizer().catalogues().catch(() => []);
@@ -43,7 +43,7 @@ async function offerCatalogues() {
     catalogue = names[0] ?? "";
 }
 
-/** End what runs. The signal is aborted when the visitor begins something else again. */
+/** Stop the present action. The returned signal is aborted when the visitor starts another action. */
 function begin() {
     running.abort();
     running = new AbortController();
@@ -80,7 +80,7 @@ async function startCamera() {
     try {
         media = await navigator.mediaDevices.getUserMedia({ video: CAMERA });
     } catch (error) {
-        // Without https there is no mediaDevices at all.
+        // Without https, mediaDevices is undefined.
         const trouble = CAMERA_TROUBLES[/** @type {Error} */ (error).name] ?? "taken";
         if (!signal.aborted) end(navigator.mediaDevices ? trouble : "insecure");
         return;
@@ -96,7 +96,7 @@ async function startCamera() {
     if (!signal.aborted) stream = recognizer().stream(video, follower());
 }
 
-/** What takes the events of a stream. */
+/** Create the callback for the events of a stream. */
 function follower() {
     let before = "";
     let inARow = 0;
@@ -128,7 +128,7 @@ async function askPhoto(image) {
             return;
         }
         panel.show(answer);
-        const readable = await photo.decode().then(() => true, () => false); // not always by this browser
+        const readable = await photo.decode().then(() => true, () => false); // the browser may not support the format
         if (answer.corners && readable && !signal.aborted) outline.show(answer.corners, photo.naturalWidth, photo.naturalHeight, false);
     } catch (error) {
         const reason = /** @type {import("./nearsight.js").NearsightError} */ (error);
@@ -146,9 +146,9 @@ collection.addEventListener("change", () => {
     catalogue = collection.lastElementChild.value;
     if (!video.hidden) startCamera();
 });
-addEventListener("hashchange", () => location.reload()); // another token
+addEventListener("hashchange", () => location.reload()); // a new token
 photo.addEventListener("error", () => (photo.hidden = true));
-// Not where the certificate is unknown to the browser: the page works without it, but cannot be installed.
+// Fails if the browser does not trust the certificate. Then the page works, but cannot be installed.
 addEventListener("load", () => navigator.serviceWorker?.register("sw.js").catch(() => {}));
 
 offerCatalogues();

@@ -1,6 +1,6 @@
-/** What the page says of every state, on the screen and to a screen reader. Text of others is set as text, never as HTML. */
+/** Texts of the page for every state, on the screen and for screen readers. Foreign text is inserted as text, never as HTML. */
 
-/** Headline and sentence of each state that is no answer. */
+/** Headline and sentence of each state without an answer. */
 const SAYINGS = {
     idle: ["Point the camera at an exhibit", "Pictures go to the museum's server, which says what they show."],
     starting: ["Starting the camera …", "If the browser asks, allow the camera."],
@@ -19,10 +19,10 @@ const SAYINGS = {
     busy: ["Many visitors are asking", "Answers take longer at the moment."],
     refused: ["This page has no access", "Scan the museum's QR code to open it again."],
 };
-/** These come and go while a visitor walks: a screen reader hears each of them once per start. */
+/** States that change often while a visitor walks: screen readers announce each of them once per start. */
 const ORDINARY = ["starting", "connecting", "looking", "unknown"];
 
-/** Errors of which a visitor need not know more than the state.  @type {Record<string, "away" | "busy" | "refused">} */
+/** Errors that are displayed as a state, without details.  @type {Record<string, "away" | "busy" | "refused">} */
 const STATES_OF_ERRORS = {
     UNAVAILABLE: "away",
     DEADLINE_EXCEEDED: "away",
@@ -35,13 +35,13 @@ const STATES_OF_ERRORS = {
 const part = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 export class Panel {
-    /** @type {string | null} Id of the object that is shown. */
+    /** @type {string | null} Id of the displayed object. */
     #shown = null;
-    /** The label that a screen reader heard last. */
+    /** The last label that was announced to screen readers. */
     #label = "";
     #heard = new Set();
 
-    /** A visitor began something new. */
+    /** Reset the announcements when the visitor starts a new action. */
     begin() {
         this.#heard.clear();
         this.#label = "";
@@ -53,7 +53,7 @@ export class Panel {
         this.#state(headline, sentence, ORDINARY.includes(state));
     }
 
-    /** @param {import("./nearsight.js").NearsightError} error  @param {string} next  what happens then, a sentence */
+    /** @param {import("./nearsight.js").NearsightError} error  @param {string} next  a sentence about the next step */
     explain(error, next) {
         const state = STATES_OF_ERRORS[error.code];
         if (state === "refused") {
@@ -93,7 +93,7 @@ export class Panel {
         if (ordinary && this.#heard.has(headline)) return;
         this.#heard.add(headline);
         this.#announce(`${headline}. ${sentence}`);
-        if (!ordinary) this.#label = ""; // after trouble the same label is news
+        if (!ordinary) this.#label = ""; // after a problem, announce the same label again
     }
 
     /** @param {string} headline  @param {string} sentence */

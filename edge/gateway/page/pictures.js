@@ -1,14 +1,14 @@
-/** Pictures as they are sent: scaled down, as JPEG; and thumbnails, which say whether a frame shows something new. */
+/** Preparation of pictures: scaling and JPEG encoding; and thumbnails, which detect changes between frames. */
 import { NearsightError } from "./errors.js";
 
-/** Longest side of the pictures that are sent, in pixels: what is recognised at this size is not seen better in a larger one. */
+/** Longest side of the pictures that are sent, in pixels; a larger size does not improve recognition. */
 const LONGEST_SIDE_PX = 640;
-/** Smaller files than this travel as they are. */
+/** Files up to this size are sent unchanged, if the picture is small enough. */
 const SMALL_BYTES = 256 * 1024;
 const JPEG_QUALITY = 0.85;
 /**
- * Frames whose thumbnails differ less than this, in grey levels of 255, show the same: of the generated museum's clips, the
- * noise of a camera at rest differs by 0.1 to 0.5, and what differs less than 1.5 has moved by 6 of 640 pixels at most.
+ * Frames count as equal if their thumbnails differ less than this, in grey levels of 255. In the clips of the generated
+ * museum, the noise of a camera at rest is 0.1 to 0.5, and less than 1.5 is a movement of at most 6 of 640 pixels.
  */
 const SAME_LEVELS = 1.5;
 const THUMBNAIL_PX = 16;
@@ -28,10 +28,10 @@ export function glanceAt(video, canvas) {
     return context.getImageData(0, 0, THUMBNAIL_PX, THUMBNAIL_PX).data;
 }
 
-/** Whether two thumbnails are of the same picture.  @param {Uint8ClampedArray} one  @param {Uint8ClampedArray} other */
+/** Whether two thumbnails show the same picture.  @param {Uint8ClampedArray} one  @param {Uint8ClampedArray} other */
 export function looksLike(one, other) {
     const difference = one.reduce((sum, value, index) => sum + Math.abs(value - other[index]), 0);
-    return difference < SAME_LEVELS * 3 * THUMBNAIL_PX ** 2; // the fourth value of each pixel never differs
+    return difference < SAME_LEVELS * 3 * THUMBNAIL_PX ** 2; // the fourth value of each pixel is constant
 }
 
 /** @param {HTMLCanvasElement} canvas  @param {CanvasRenderingContext2DSettings} settings */
@@ -47,7 +47,7 @@ export async function shrunk(photo) {
     try {
         bitmap = await createImageBitmap(photo);
     } catch {
-        return { image: photo, zoom: [1, 1] }; // the gateway says what is wrong with it, or can read it
+        return { image: photo, zoom: [1, 1] }; // the gateway can read it, or reports the error
     }
     const { width, height } = bitmap;
     try {
@@ -59,7 +59,7 @@ export async function shrunk(photo) {
 }
 
 /**
- * A JPEG of a picture, scaled down, and by how much.
+ * A JPEG of a picture, scaled down, and the scale factors.
  *
  * @param {HTMLVideoElement | ImageBitmap} source
  * @param {number} width

@@ -1,6 +1,6 @@
 /**
- * Keeps the files of the page, so that it opens without a network and says so. The network comes first: the page
- * is never older than its gateway. Answers, and whatever else is not one of these files, never pass through here.
+ * Caches the files of the page, so that it opens without a network and reports that. The network has priority, so that the
+ * page is never older than its gateway. Other requests, such as those for answers, are not handled here.
  */
 const SHELL = "nearsight-shell";
 const SCRIPTS = ["page", "outline", "panel", "nearsight", "frame_stream", "pictures", "errors"].map((name) => `${name}.js`);
