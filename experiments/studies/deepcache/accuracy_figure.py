@@ -1,9 +1,9 @@
-"""Figures 13, 14, 16 and 17 of DeepCache: what reuse costs in accuracy, and how T, block and expiry trade it.
+"""Figures 13, 14, 16, 17 of DeepCache: accuracy lost to reuse, and its trade-off with T, block and expiry.
 
-MuseumCNN is trained, so that its labels are right or wrong: on clips of tours that it was not trained on; of
-single frames, and of all frames of a visit to an exhibit by the mean of their outputs, as the paper does. Of
-networks with random weights the output is compared with that without a cache: the deviation is the length of
-the difference over the length of the output.
+MuseumCNN is trained, so its labels can be right or wrong. It is tested on clips of tours that were not used
+for training. Accuracy is given for single frames, and for all frames of a visit to an exhibit by the mean of
+their outputs, as in the paper. For networks with random weights, the output is compared with that without a
+cache: the deviation is the norm of the difference divided by the norm of the output.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _SWEPT = (networks.TRAINED, "GoogLeNet", networks.SMALL)
 _SWEPT_ON = (*TOURS, "standing")
 _SAID = {"threshold_db": "T [dB] (figure 16)", "block_px": "block [px] (figure 17)", "expiry": "N [frames]"}
 _ACCURACIES = {"top1": "labelled", "top3": "labelled", "visit_top1": "visits", "visit_top3": "visits"}
-"""By column: the column with what it is a share of."""
+"""By column: the column with the total of which it is a share."""
 _FRAMES, _SMOKE_FRAMES = (40, 600), (12, 40)
-"""Of a clip, of a tour."""
+"""Number of frames of a clip, and of a tour."""
 _TOP = {"top1": 1, "top3": 3}
 
 
@@ -70,7 +70,7 @@ class Figure(Experiment):
     takes_data: ClassVar[bool] = True
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per network and clip; tours for the network that knows the exhibits."""
+        """One cell per network and clip; tours for the network that is trained on the exhibits."""
         wanted = (networks.TRAINED, *networks.PAPER, networks.TODAY)
         clips = names_of(options)[: 1 if options.smoke else None]
         return tuple(
@@ -80,7 +80,7 @@ class Figure(Experiment):
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """A row per way and setting."""
+        """One row per way and setting."""
         name, shown = cell.parameters["network"], cell.parameters["clip"]
         lengths = _SMOKE_FRAMES if options.smoke else _FRAMES
         network = networks.network_of(name, options.data)
@@ -108,7 +108,7 @@ class Figure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``ways``: by network, at the paper's settings; ``sweeps``: T fixed, by setting and network."""
+        """``ways``: by network, at the paper's settings; ``sweeps``: with fixed T, by setting and network."""
         usual = [row for row in rows if _settings(row) == DEFAULT]
         swept = [
             row
@@ -121,7 +121,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """At most a point of accuracy; the composite keeps the output nearer than the last frame."""
+        """At most one point of accuracy lost; the composite causes less deviation than the last frame."""
         ways = summary["ways"]
         found = []
         if trained := ways.get(networks.TRAINED):
@@ -138,7 +138,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per network and way, then per setting."""
+        """One line per network and way, then per setting."""
         lost = ("top-1 lost", "top-3 lost", "of visits", "top-3 [points]")
         columns = ("network", "way", *lost, "deviation", "median MSE", "saved %")
         lines = [(network, way, *_in_words(one)) for network, way, one in leaves(summary["ways"], 2)]
@@ -148,7 +148,7 @@ class Figure(Experiment):
         return columns, [*lines, ("paper", "DeepCache", "", "", *paper)]
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Accuracy lost by way; deviation by network and way; time saved and deviation by three settings."""
+        """Draw accuracy lost by way, deviation by network and way, and sweeps of three settings."""
         ways, sweeps = results.metrics["ways"], results.metrics["sweeps"]
         picture = drawing.new_picture(12.0, 6.4)
         parts: Any = picture.subfigures(2, 1)
@@ -159,7 +159,7 @@ class Figure(Experiment):
             points = {said: {way: one[at] for way, one in trained.items()} for said, at in groups.items()}
             bars(lost, points, "%.2g")
             low, high = lost.get_ylim()
-            lost.set_ylim(min(low, -0.5), max(high, 0.5))  # half a point, where nothing is lost
+            lost.set_ylim(min(low, -0.5), max(high, 0.5))  # at least half a point, in case nothing is lost
         else:
             lost.text(0.5, 0.5, f"not measured: no {networks.TRAINED}", ha="center", color="#555555")
         lost.axhline(0, color="#555555", linewidth=0.8)
@@ -185,7 +185,7 @@ class Figure(Experiment):
 
 
 def _contenders(network: str, clip: str) -> list[tuple[str, Settings]]:
-    """Every way as in the paper; ours at a fixed T with one setting changed."""
+    """Every way with the paper's settings; ours with fixed T also with one setting changed."""
     found = [(way, DEFAULT) for way in _WAYS]
     if network in _SWEPT and clip in _SWEPT_ON:
         changed = [DEFAULT._replace(**{name: one}) for name, choices in _SWEEPS.items() for one in choices]
@@ -194,7 +194,7 @@ def _contenders(network: str, clip: str) -> list[tuple[str, Settings]]:
 
 
 def _accuracy(answers: Sequence[Answer], shown: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
-    """How many frames and visits have a label, and which share of them is named; empty if none has one."""
+    """Count labelled frames and visits, and compute the share of right labels; empty without any."""
     frames = [(answer, label) for answer, label in zip(answers, shown, strict=True) if label in labels]
     visits = [
         (np.mean([answer for answer, _ in visit], axis=0), label)
@@ -215,7 +215,7 @@ def _apart(answer: Answer, expected: Answer) -> tuple[float, float]:
 
 
 def _sweep(setting: str, rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """By value of one setting; the others are the paper's."""
+    """Results by value of one setting; the others have the paper's values."""
     wanted = {f"{value:g}": DEFAULT._replace(**{setting: value}) for value in _SWEEPS[setting]}
     found = {value: [row for row in rows if _settings(row) == one] for value, one in wanted.items()}
     return {value: _of(mine) for value, mine in found.items() if mine}
@@ -226,7 +226,7 @@ def _settings(row: StoredRow) -> Settings:
 
 
 def _of(rows: Sequence[StoredRow]) -> dict[str, float]:
-    """Means over clips; of accuracy in points, weighted by the frames with a label."""
+    """Means over clips; accuracy in points, weighted by the number of labelled frames."""
     found = {
         "deviation": round(mean(float(row["deviation"]) for row in rows), 4),
         "mse": float(f"{mean(float(row['mse']) for row in rows):.3g}"),

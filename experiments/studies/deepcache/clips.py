@@ -1,4 +1,4 @@
-"""Clips of studies: videos of a folder, and handheld ones of the generated museum that follow from a seed."""
+"""Clips of studies: videos of a folder, and generated handheld clips of the museum."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from nearsight.experiments.museum.generation import object_id
 from nearsight.experiments.studies.approximate_keys.standing import clips_in, real
 
 MUSEUM_SEED = 1
-"""Of the museum whose exhibits MuseumCNN knows; it has been trained on other clips of them."""
+"""Seed of the museum on whose exhibits MuseumCNN is trained, with other clips."""
 _EXHIBITS = 30
 NO_VIDEOS = "no videos: --data names no folder with .avi, .mp4, .mov or .mkv files; only generated clips"
 _FRAMES_PER_S = 30.0
 _ENDINGS = 1.6
-"""Seconds in which the phone turns to an exhibit and away from it."""
+"""Time in which the phone turns to an exhibit and away from it [s]."""
 
 Pixels = NDArray[np.uint8]
 
 
 class Manner(NamedTuple):
-    """How a clip is filmed."""
+    """Parameters of the filming of a clip."""
 
     liveliness: float
     """See `Filming`."""
     dwell_s: float
-    """Before each exhibit; the phone turns to it, and away from it, for 0.8 s each."""
+    """Time before each exhibit [s]; in addition the phone turns to it and away from it, for 0.8 s each."""
 
 
 MANNERS: Mapping[str, Manner] = MappingProxyType(
@@ -46,27 +46,27 @@ MANNERS: Mapping[str, Manner] = MappingProxyType(
 TOURS: Mapping[str, Manner] = MappingProxyType(
     {"tour standing": Manner(0.5, 1.0), "tour walking": Manner(1.0, 1.0)}
 )
-"""Many exhibits, one after the other."""
+"""Clips of many exhibits, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clip:
-    """Frames of the size that a network takes."""
+    """Frames, resized to the input of a network."""
 
     frames: tuple[Pixels, ...]
     """Each (H, W, 3) uint8, blue-green-red."""
     labels: tuple[str, ...]
-    """What each shows; empty: nothing that a network could know."""
+    """Exhibit in each frame; empty: nothing that a network could recognise."""
 
 
 def names_of(options: RunOptions, generated: Iterable[str] = MANNERS) -> list[str]:
-    """Generated clips, and the videos of ``--data``."""
+    """Names of generated clips, and of the videos of ``--data``."""
     return [*generated, *([] if options.data is None else [path.name for path in clips_in(options.data)])]
 
 
 @lru_cache(maxsize=4)
 def clip_of(name: str, data: Path | None, seed: int, size: tuple[int, int], most: int) -> Clip:
-    """The first frames of a clip, stretched to width and height; ``name`` is one of `names_of`."""
+    """Read the first frames of a clip, resized to width and height; ``name`` is one of `names_of`."""
     manner = {**MANNERS, **TOURS}.get(name)
     shown = _filmed(name, manner, seed, most) if manner else real((data or Path()) / name)
     frames = list(islice(shown, most))
@@ -76,7 +76,7 @@ def clip_of(name: str, data: Path | None, seed: int, size: tuple[int, int], most
 
 
 def _filmed(name: str, manner: Manner, seed: int, most: int) -> Iterator[Frame]:
-    """From exhibit to exhibit, until there are enough frames; it begins before the first one."""
+    """Film exhibit after exhibit until there are enough frames; starts before the first exhibit."""
     stays = int(most / _FRAMES_PER_S / (manner.dwell_s + _ENDINGS)) + 2
     exhibits = np.random.default_rng([seed, *name.encode()]).permutation(_EXHIBITS)[:stays]
     walk = [Stay(object_id(one), render_reference(MUSEUM_SEED, one), manner.dwell_s) for one in exhibits]

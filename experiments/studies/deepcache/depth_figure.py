@@ -1,8 +1,8 @@
-"""Figures 9, 12 and 18 of DeepCache, and what reuse costs where nothing can be reused.
+"""Figures 9, 12 and 18 of DeepCache, and the overhead of reuse if nothing can be reused.
 
-How far into a network reuse reaches; what is saved where one rectangle of the frame changes; what it would
-take to match internal maps, too ("MIL", section 5); memory beside a plain session, each in a process of its
-own; and frames of noise, of which no block matches.
+The measurements are: the depth to which reuse reaches in a network; the time saved if one rectangle of the
+frame changes; the cost of also matching internal maps ("MIL", section 5); memory compared with a plain
+session, each in a separate process; and frames of noise, in which no block matches.
 """
 
 from __future__ import annotations
@@ -61,23 +61,23 @@ _NETWORKS: Mapping[str, Sequence[str]] = {
 }
 _MOST_EXTRA_MB = 44.0
 _BLOCKS, _BLOCK_FRAMES = 20, 8
-"""Of the noise: blocks of plain and of reused frames take turns; a frame before each is not counted."""
+"""Blocks of noise, alternately for plain and for reuse; the first frame of each block is not counted."""
 _SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 _UNCHANGED = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Shares of the frame that can be reused."""
+"""Reusable shares of the frame."""
 _CENTRE, _CORNER = "centre", "corner"
 _BESIDE = "beside them"
 
 
 class Figure(Experiment):
-    """DeepCache's figures 9, 12, 18: time by segment and by what changed, matching maps, memory, noise."""
+    """DeepCache's figures 9, 12, 18: time by segment and by change, matching of maps, memory, noise."""
 
     name: ClassVar[str] = "deepcache-depth"
     source: ClassVar[str] = "DeepCache, 5, 7.2 and 7.7"
     takes_data: ClassVar[bool] = True
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per question and network."""
+        """One cell per question and network."""
         return tuple(
             Cell(f"{kind}-{network}", {"kind": kind, "network": network})
             for kind, wanted in _NETWORKS.items()
@@ -85,7 +85,7 @@ class Figure(Experiment):
         )
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """Rows of one kind; ``plain`` and ``reuse`` are ms, or MB of memory."""
+        """Rows of one kind; ``plain`` and ``reuse`` are times [ms], or memory [MB]."""
         kind, network = cell.parameters["kind"], networks.network_of(cell.parameters["network"], options.data)
         kept, found = networks.segments_in(options), list[_Pair]()
         with engines_of(network, kept) as engines:
@@ -99,7 +99,7 @@ class Figure(Experiment):
                 found = _on_noise(engines, options.rng(kind), 4 if options.smoke else _BLOCKS)
         if kind == SEGMENTS:
             found = _by_segment(network, kept, frames)
-        elif kind == MEMORY:  # weights that this process has mapped, too, would not be counted
+        elif kind == MEMORY:  # closed engines: weights that this process also maps would not be counted
             found = _memory(network, tensors, kept, frames[:12])
         return [
             {"kind": kind, "network": network.name, "place": place, "part": part, **times}
@@ -117,7 +117,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Little memory, little overhead; matching inside costs more than it does at the input."""
+        """Little memory and overhead; matching of internal maps costs more than at the input."""
         memory, noise, matches = summary[MEMORY], summary[NOISE], summary[MATCHES]
         theirs = [name for name in memory if name != networks.TODAY]
         most = max(theirs, key=lambda name: memory[name]["extra_mb"])
@@ -137,7 +137,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per kind and network."""
+        """One line per kind and network."""
         lines: list[tuple[object, ...]] = []
         for name, one in summary[SEGMENTS].items():
             pairs = [*one["segments"].values()]
@@ -160,7 +160,7 @@ class Figure(Experiment):
         return ("what", "network", "measured", "paper"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Five panels."""
+        """Draw five panels."""
         found = results.metrics
         picture = drawing.new_picture(14.0, 7.0)
         panels = picture.subplot_mosaic([[SEGMENTS, SEGMENTS, PARTS], [MATCHES, MEMORY, NOISE]])
@@ -218,7 +218,7 @@ class _Pair(NamedTuple):
 
 
 class _TimedRuntime(Runtime):
-    """Adds up the CPU time that executions of each file take [ms]."""
+    """Sums the CPU time of executions per file [ms]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -240,9 +240,9 @@ class _TimedRuntime(Runtime):
 
 
 def _by_segment(network: networks.StudyNetwork, kept: Path, frames: Sequence[Frame]) -> list[_Pair]:
-    """Means over a clip of what executions took, whole and with reuse; then of all that is beside them.
+    """Mean execution times over a clip, whole and with reuse; then the remaining time.
 
-    Where segments were executed as one, from one of them on, they share its time in proportion to their own.
+    If segments were executed as one, their time is divided in proportion to their own times.
     """
     runtime, found = _TimedRuntime(), list[dict[str, float]]()
     with engines_of(network, kept, runtime) as engines:
@@ -253,7 +253,7 @@ def _by_segment(network: networks.StudyNetwork, kept: Path, frames: Sequence[Fra
             found.append({**runtime.spent_ms, _BESIDE: total_ms - sum(runtime.spent_ms.values())})
     whole, reuse = found
     for rest in reuse.keys() - whole.keys():
-        number = rest.partition("-")[2]  # none: it is the uncut network
+        number = rest.partition("-")[2]  # empty for the uncut network
         after = [one for one in whole if one.startswith("segment") and one.partition("-")[2] >= number]
         behind = after if number else [one for one in whole if one != _BESIDE]
         share = reuse[rest] / sum(whole[one] for one in behind)
@@ -262,7 +262,7 @@ def _by_segment(network: networks.StudyNetwork, kept: Path, frames: Sequence[Fra
 
 
 def _by_part(engines: Engines, frame: Frame, rng: np.random.Generator, blocks: int) -> list[_Pair]:
-    """Mean times where a rectangle in the middle or in a corner changes, given to the engine: no matching."""
+    """Mean times if a rectangle in the centre or in a corner changes; it is given, so nothing is matched."""
     width, height = engines.size
     found = []
     for share in _UNCHANGED:
@@ -284,9 +284,9 @@ def _by_part(engines: Engines, frame: Frame, rng: np.random.Generator, blocks: i
 
 
 def _by_map(path: Path, engines: Engines, frames: Sequence[Frame]) -> list[_Pair]:
-    """The time to compare each convolution's map with that of the frame before, and one match at the input.
+    """Time to compare each convolution's map with that of the last frame, and of one match at the input.
 
-    Only blocks at the same place are compared. A search for motion would take a multiple of it.
+    Only blocks at the same place are compared. A motion search would take several times as long.
     """
     now, before = frames[-1], frames[-2]
     maps = [_maps(path, engines.tensor(frame)) for frame in (now, before)]
@@ -298,7 +298,7 @@ def _by_map(path: Path, engines: Engines, frames: Sequence[Frame]) -> list[_Pair
 
 
 def _maps(path: Path, tensor: Answer) -> dict[str, Answer]:
-    """(C, H, W): what every convolution gives."""
+    """(C, H, W): the output of every convolution."""
     import onnx  # noqa: PLC0415  optional
 
     model = onnx.load(str(path))
@@ -311,7 +311,7 @@ def _maps(path: Path, tensor: Answer) -> dict[str, Answer]:
 
 
 def _compared(one: Answer, other: Answer, width: int) -> Answer:
-    """Mean squared difference of each block that covers 10 px of the input."""
+    """Mean squared difference of each block that corresponds to 10 px of the input."""
     apart = one - other
     squares = np.einsum("chw,chw->hw", apart, apart)
     side = max(1, round(DEFAULT.block_px * one.shape[2] / width))
@@ -320,7 +320,7 @@ def _compared(one: Answer, other: Answer, width: int) -> Answer:
 
 
 def _taking(work: Callable[[], object]) -> float:
-    """CPU milliseconds; the median of nine."""
+    """CPU time of ``work`` [ms], median of nine."""
     times = []
     for _ in range(9):
         begun_s = time.process_time()
@@ -330,7 +330,7 @@ def _taking(work: Callable[[], object]) -> float:
 
 
 def _on_noise(engines: Engines, rng: np.random.Generator, blocks: int) -> list[_Pair]:
-    """Mean times of blocks of noise; one session with reuse sees all of its frames."""
+    """Mean times of blocks of noise; one session with reuse processes all of its frames."""
     width, height = engines.size
     shape = (_BLOCK_FRAMES + 1, height, width, 3)
     clips = (rng.integers(0, 256, shape, np.uint8) for _ in range(blocks))
@@ -339,7 +339,7 @@ def _on_noise(engines: Engines, rng: np.random.Generator, blocks: int) -> list[_
 
 
 def _in_turn(plain: See, reuse: See, clips: Iterable[NDArray[np.uint8]]) -> Iterator[tuple[float, float]]:
-    """Mean times of the frames of each clip but its first, which both see, each first half of the time."""
+    """Mean times of each clip without its first frame; the two ways alternate in order."""
     for number, frames in enumerate(clips):
         ways = (plain, reuse) if number % 2 else (reuse, plain)
         times = {way: float(seen(way, list(frames))[1][1:].mean()) for way in ways}
@@ -349,7 +349,7 @@ def _in_turn(plain: See, reuse: See, clips: Iterable[NDArray[np.uint8]]) -> Iter
 def _memory(
     network: networks.StudyNetwork, tensors: Sequence[Answer], kept: Path, frames: Sequence[Frame]
 ) -> list[_Pair]:
-    """Memory that a process of its own takes to see a clip, with the network in it."""
+    """Memory of a separate process that processes a clip, including the network [MB]."""
     with _alone() as plain:
         plain_mb = plain.submit(_plain_mb, network.path, tensors).result()
     with _alone() as reuse:
@@ -376,7 +376,10 @@ def _reuse_mb(network: networks.StudyNetwork, kept: Path, frames: Sequence[Frame
 
 @contextmanager
 def _growth() -> Iterator[Callable[[], float]]:
-    """Tells how much memory this process has taken since; the library itself is loaded before."""
+    """Yield a function that returns the growth of this process's memory [MB].
+
+    The library itself is loaded before.
+    """
     Runtime().close()
     before = own_memory_bytes()
 
@@ -392,7 +395,7 @@ def _segments(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _saved(rows: Sequence[StoredRow]) -> dict[str, dict[str, float]]:
-    """In per cent, by place and share."""
+    """Time saved [%], by place and share."""
     found: dict[str, dict[str, float]] = {}
     for row in rows:
         share, place = row["part"].split(" % ")
@@ -414,7 +417,7 @@ def _megabytes(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def _overhead(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    """Mean of the differences of neighbouring blocks, and its 95 % confidence interval."""
+    """Mean difference of neighbouring blocks, and its 95 % confidence interval."""
     plain, reuse = values(rows, "plain"), values(rows, "reuse")
     apart = [one - other for one, other in zip(reuse, plain, strict=True)]
     return {

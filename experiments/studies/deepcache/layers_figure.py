@@ -1,8 +1,9 @@
-"""Table 1 and figure 4 of DeepCache: which layers take the time of a network, in unmodified onnxruntime.
+"""Table 1 and figure 4 of DeepCache: time of a network by kind of layer, in unmodified onnxruntime.
 
-The library computes ReLU within the convolution before it, so that activations are the others alone. Local
-response normalisation is a kind of its own here: the library takes as long for it as for convolutions. A
-banded convolution of 1 by 1 does the same faster; what this rewrite saves is reported apart from any cache.
+The library computes ReLU within the preceding convolution, so "activation" contains only the other
+activations. Local response normalisation is a separate kind here, because the library takes as long for it as
+for convolutions. A banded convolution of 1 by 1 gives the same result faster. The time that this rewrite
+saves is reported separately from any cache.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _TABLE_1: Mapping[str, str] = MappingProxyType(
         "Dave-orig": "62.7 25.9 5.8 3.7 1.9",
     }
 )
-"""Of ncnn: conv, fc, pool, activation, rest [%]."""
+"""Values of ncnn in the paper: conv, fc, pool, activation, rest [%]."""
 
 
 class Figure(Experiment):
@@ -69,12 +70,12 @@ class Figure(Experiment):
     takes_data: ClassVar[bool] = True
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per network."""
+        """One cell per network."""
         wanted = (*networks.PAPER, networks.TODAY, "MobileNet-v1", "SqueezeNet")
         return cells_of("{network}", network=networks.networks_of(options, wanted))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """A row per layer, in the order of execution: medians."""
+        """One row per layer, in the order of execution: medians."""
         network = networks.network_of(cell.parameters["network"], options.data)
         executions = 5 if options.smoke else 30
         with TemporaryDirectory() as folder:
@@ -89,11 +90,11 @@ class Figure(Experiment):
         ]
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """``<network>``: shares [%] by kind, time of an execution, and with LRN as a convolution."""
+        """``<network>``: shares [%] by kind, execution time, and execution time with LRN as a convolution."""
         return nested(rows, ("network",), _of_network)
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """What the paper concludes."""
+        """The conclusions of the paper."""
         shares = {name: one["shares"] for name, one in summary.items()}
         known = {name: one for name, one in shares.items() if name in networks.PAPER} or shares
         least = min(known, key=lambda name: known[name]["conv"] / (100 - known[name]["LRN"]))
@@ -107,7 +108,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per network."""
+        """One line per network."""
         kinds = [f"{kind} %" for kind in _COLOURS]
         lines: list[tuple[object, ...]] = []
         for name, one in summary.items():
@@ -117,7 +118,7 @@ class Figure(Experiment):
         return ("network", "ms", *kinds, "paper: conv fc pool act rest", "LRN as conv ms"), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Shares of all networks; the layers of the first one, in the order of execution."""
+        """Draw the shares of all networks, and the layers of the first one in the order of execution."""
         found = results.metrics
         picture = drawing.new_picture(11.0, 4.2)
         every, one = picture.subplots(1, 2, width_ratios=[1, 1.2])
@@ -136,9 +137,10 @@ class Figure(Experiment):
 
 
 def without_lrn(source: Path, target: Path) -> bool:
-    """Write the network with each LRN as a banded 1 by 1 convolution of the squares; whether it has any.
+    """Write the network with each LRN as a banded 1 by 1 convolution of the squares.
 
     ``y = x / (bias + alpha / size · Σ x²)^beta``, the sum over ``size`` channels around each (ONNX, LRN).
+    Returns False, and writes nothing, if the network has no LRN.
     """
     import onnx  # noqa: PLC0415  optional
     from onnx import helper, numpy_helper  # noqa: PLC0415
@@ -179,7 +181,7 @@ def without_lrn(source: Path, target: Path) -> bool:
 
 
 def _profiled(path: Path, folder: Path, executions: int) -> tuple[float, list[dict[str, Any]]]:
-    """Milliseconds of an execution without profiling, and columns of each layer."""
+    """Execution time without profiling [ms], and columns of each layer."""
     session = networks.plain_session(path)
     (taken,) = session.get_inputs()
     shape = [size if isinstance(size, int) else 1 for size in taken.shape]

@@ -1,7 +1,7 @@
-"""Table 4 of DeepCache: what matchers of blocks take, and how much of a frame they match.
+"""Table 4 of DeepCache: time of block matchers, and the share of a frame that they match.
 
-Frames of 227 by 227 px are matched with the frame before, and with the one five frames before, as a device
-has it that answers six times a second. All methods see the same frames, one after the other, on one core.
+Frames of 227 by 227 px are matched with the previous frame, and with the frame five before, as in a device
+that answers six times per second. All methods process the same frames, one after the other, on one core.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from nearsight.experiments.studies.deepcache.clips import NO_VIDEOS, clip_of, na
 
 _SIDE = 227
 _APART = (1, 5)
-"""Frames between a frame and its reference."""
+"""Distances between a frame and its reference [frames]."""
 _HERE, _OURS, _ALL, _DEEPMON = "offset 0", "ours", "exhaustive", "DeepMon"
 
 
 class _AtZero:
-    """The blocks that stayed where they were."""
+    """Matches blocks at the same place only."""
 
     def __init__(self) -> None:
         self._blocks = Blocks(_SIDE, _SIDE, 10)
@@ -72,10 +72,10 @@ _PAPER: Mapping[str, tuple[float, float]] = MappingProxyType(
         "diamond, k = 2, reuse": (9.7, 69.5),
     }
 )
-"""Milliseconds on a Nexus 6, and % of the blocks of 10,000 images of UCF101."""
+"""Time on a Nexus 6 [ms], and share of matched blocks [%] in 10,000 images of UCF101."""
 
 _COMPARED = (_DEEPMON, _ALL, _HERE, _OURS)
-"""Drawn for each clip; the others lie between them."""
+"""Methods drawn for each clip; the others lie between them."""
 
 
 class Figure(Experiment):
@@ -86,17 +86,17 @@ class Figure(Experiment):
     takes_data: ClassVar[bool] = True
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
-        """Tell if there are no real clips."""
+        """Report if there are no real clips."""
         if names_of(options, ()) == []:
             say(NO_VIDEOS)
         return options
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per distance of frames and clip."""
+        """One cell per distance of frames and clip."""
         return cells_of("{clip}-{apart}", apart=_APART, clip=names_of(options))
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """A row per frame and method."""
+        """One row per frame and method."""
         pin_threads()
         clip, apart = str(cell.parameters["clip"]), int(cell.parameters["apart"])
         pairs = 4 if options.smoke else 80
@@ -130,7 +130,7 @@ class Figure(Experiment):
         }
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Times, and no fewer matches than the exhaustive search."""
+        """Limits of the times, and no fewer matches than the exhaustive search."""
         table, searched = summary["table"], summary["searched"]
         slowest = max(one[_HERE]["ms"]["median"] for one in table.values())
         behind, where = min(
@@ -147,7 +147,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per method and distance."""
+        """One line per method and distance."""
         columns = ("frames apart", "method", "ms", "p95 ms", "matched %", "clips %", "paper ms", "paper %")
         return columns, [
             (
@@ -163,7 +163,7 @@ class Figure(Experiment):
         ]
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Time against matched blocks; and what is matched of each clip."""
+        """Draw time against matched blocks, and the matched share of each clip."""
         table = results.metrics["table"]
         picture = drawing.new_picture(11.0, 4.6)
         both, clips = picture.subplots(1, 2)

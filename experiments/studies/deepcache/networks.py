@@ -1,4 +1,4 @@
-"""Networks of studies: those of the folder ``--data``; without it a small one that is made on the spot."""
+"""Networks of studies: those of the folder ``--data``, or else a small generated network."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nearsight.common.inference.runtime import Runtime
 from nearsight.experiments.framework.experiment import RunOptions
 
 PAPER = ("AlexNet", "GoogLeNet", "ResNet-50", "YOLO", "Dave-orig")
-"""Its tables 1 and 3."""
+"""Networks of the paper's tables 1 and 3."""
 TODAY, TRAINED, SMALL = "YOLOv8n", "MuseumCNN", "small"
 _ADVICE = "nearsight models build deepcache --folder DIR, then --data DIR"
 
 
 @dataclass(frozen=True, slots=True)
 class StudyNetwork:
-    """A file, and what is known of it."""
+    """File and properties of a network."""
 
     name: str
     path: Path
@@ -32,7 +32,7 @@ class StudyNetwork:
 
 
 def networks_of(options: RunOptions, wanted: Sequence[str]) -> list[str]:
-    """Names of the networks that are there, of those wanted.
+    """Names of the wanted networks that are available.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def networks_of(options: RunOptions, wanted: Sequence[str]) -> list[str]:
 
 
 def network_of(name: str, data: Path | None) -> StudyNetwork:
-    """One of `networks_of`."""
+    """Open one of `networks_of`."""
     if name == SMALL or data is None:
         return StudyNetwork(SMALL, Path(_small_folder().name) / f"{SMALL}.onnx")
     repository = ModelRepository(data)
@@ -59,7 +59,7 @@ def network_of(name: str, data: Path | None) -> StudyNetwork:
 
 @cache
 def _small_folder() -> TemporaryDirectory[str]:
-    """Removed when the process ends."""
+    """Create a folder with the small network; it is removed when the process ends."""
     try:
         from nearsight.experiments.model_zoo.onnx_graph import Graph  # noqa: PLC0415  optional
     except ImportError as error:
@@ -77,13 +77,13 @@ def _small_folder() -> TemporaryDirectory[str]:
 
 
 def segments_in(options: RunOptions) -> Path:
-    """Where segments of networks are kept for the next run; not in ``--data``, whose files identify a run."""
+    """Folder in which segments of networks are kept; not in ``--data``, whose files identify a run."""
     return options.museums.parent / "deepcache-segments"
 
 
 def plain_session(network: Path | bytes, **options: Any) -> Any:
-    """Onnxruntime as it is, on one thread; ``options`` are attributes of its ``SessionOptions``."""
-    Runtime().close()  # imports the library without its reports to Microsoft
+    """Session of unmodified onnxruntime with one thread; ``options`` are attributes of ``SessionOptions``."""
+    Runtime().close()  # imports the library with its telemetry disabled
     import onnxruntime  # noqa: PLC0415  optional
 
     chosen = onnxruntime.SessionOptions()

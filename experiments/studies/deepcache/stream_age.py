@@ -1,7 +1,7 @@
-"""Live streams against frames as photos: how old answers are, what is recognised, and where outlines are.
+"""Live streams against frames as photos: age of answers, recognition, and accuracy of outlines.
 
-A phone walks past exhibits and films 30 frames of 720p a second, 5 ms from an edge. The cloud, which an edge
-asks for what it does not know, is 20 ms farther. Each clip is played once per contender in real time.
+A phone moves past exhibits and films 30 frames of 720p per second, 5 ms from an edge. The cloud, to which the
+edge forwards unknown frames, is another 20 ms away. Each clip is played once per contender in real time.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from nearsight.experiments.studies.museums import SMOKE_MUSEUM, TaughtMuseum
 _MUSEUM = MuseumSettings(objects=60, photos_per_object=1, unknown_photos=0)
 _STAYS, _DWELL_S = 5, 2.4
 _LAST = 3
-"""The clip with an exhibit that the catalogue does not know."""
+"""Index of the clip with an exhibit that is not in the catalogue."""
 _KNOWN, _WITH_UNKNOWN = "known exhibits", "one is not in the catalogue"
 OWN, ASKS = "own cache", "asks the edge"
-"""Devices that recognise by themselves what they hold, as by default, and those that always ask."""
+"""Devices with a local object cache, as by default, and devices that always ask the edge."""
 EVERY, ONE, STREAM = "each frame a photo", "one photo at a time", "stream"
 _COLOURS = {EVERY: "#c2571a", ONE: "#e0a33a", STREAM: "#1f6f8b"}
 _WAIT_S = 10.0
@@ -63,7 +63,7 @@ class Figure(Experiment):
     source: ClassVar[str] = "beyond DeepCache's 7.1"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per device and clip; the last clip has an exhibit that the catalogue does not know."""
+        """One cell per device and clip; the last clip has an exhibit that is not in the catalogue."""
         played = ((OWN, 0), (ASKS, 0), (OWN, 1), (ASKS, 1), (OWN, 2), (OWN, _LAST))
         return tuple(
             Cell(f"{device.replace(' ', '-')}-{clip}", {"device": device, "clip": clip})
@@ -95,7 +95,7 @@ class Figure(Experiment):
         return {"devices": nested(rows, ("device", "walk", "contender"), _of_contender)}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """Ages, and recall and wrong answers against the others."""
+        """Age of answers; recall and wrong answers relative to the other contenders."""
         found = summary["devices"][OWN][_KNOWN]
         stream, one, every = (found[contender] for contender in (STREAM, ONE, EVERY))
         text = "stream, known exhibits, age of the answers that {}, p95, at most 150 ms"
@@ -113,7 +113,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per device, walk and contender."""
+        """One line per device, walk and contender."""
         return table_of(
             {
                 "device": device,
@@ -134,7 +134,7 @@ class Figure(Experiment):
         )
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Ages, recall and wrong answers, outlines and CPU time of devices as they are by default."""
+        """Draw ages, recall and wrong answers, outlines and CPU time for devices with default settings."""
         found = results.metrics["devices"][OWN][_KNOWN]
         shown = [row for row in results.rows if (row["device"], row["walk"]) == (OWN, _KNOWN)]
         groups = grouped(shown, "contender")
@@ -184,13 +184,13 @@ def _walk(clip: int, options: RunOptions) -> Walk:
 def _played(
     contender: str, device: str, frames: Sequence[Frame], tiers: tuple[str, str]
 ) -> tuple[Screen, float]:
-    """What is shown over each frame, and the CPU time of the device per frame [ms]."""
+    """Play a clip; return what is shown over each frame, and CPU time of the device per frame [ms]."""
     settings = RecognizerSettings(
         max_pending=1 if contender == ONE else 64, prefetch=PrefetchSettings(enabled=device == OWN)
     )
     screen = Screen(len(frames))
     with Recognizer(*tiers, "museum", settings=settings) as recognizer:
-        recognizer.recognize_blocking(frames[len(frames) // 2].image)  # connects
+        recognizer.recognize_blocking(frames[len(frames) // 2].image)  # opens the connection
         before_s = time.process_time()
         if contender == STREAM:
             with recognizer.stream() as stream:

@@ -1,9 +1,9 @@
 """Figures 10, 11 and 15 of DeepCache: the time of every network on every clip, without and with caches.
 
-One thread, CPU time, which stands for the paper's energy, too. Each way sees the whole clip at once, the ways
-take turns, and all of it is repeated.
-Three columns of time saved: over all frames; over those that differ from the frame before, since any gate
-answers the others; and against a gate that answers frames all of whose blocks match with the last answer.
+CPU time with one thread; it also represents the paper's energy. Each way processes the whole clip at once,
+the ways take turns, and the whole measurement is repeated. The time saved is given in three columns: over all
+frames; over the frames that differ from the previous one, because any gate can answer the others; and
+relative to a gate that repeats the last answer for frames in which all blocks match.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OTHERS = (GATE, DEEPMON, DEEPCACHE, FIXED, BUDGETED, WINDOW)
 _FRAMES, _REPEATS = 60, 2
 _TIMES = ("frame_ms", "changed_ms", "p95_ms")
 _FEWEST = 5
-"""Changed frames from which a clip counts in their column."""
+"""Smallest number of changed frames for which a clip counts in their column."""
 _SAVED: Mapping[str, tuple[float, float | None]] = {
     "AlexNet": (28.1, 13.1),
     "GoogLeNet": (19.7, 10.2),
@@ -57,7 +57,7 @@ _SAVED: Mapping[str, tuple[float, float | None]] = {
     "mean": (18.2, 8.9),
     "mean, energy": (19.7, 8.0),
 }
-"""In the paper's prose: by DeepCache and by DeepMon [%]."""
+"""Time saved by DeepCache and by DeepMon [%], from the paper's text."""
 
 
 class Figure(Experiment):
@@ -68,13 +68,13 @@ class Figure(Experiment):
     takes_data: ClassVar[bool] = True
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per network and clip."""
+        """One cell per network and clip."""
         clips = names_of(options)[: 1 if options.smoke else None]
         wanted = (*networks.PAPER, networks.TODAY, networks.TRAINED)
         return cells_of("{network}-{clip}", network=networks.networks_of(options, wanted), clip=clips)
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """A row per way and repetition: mean times per frame."""
+        """One row per way and repetition: mean times per frame."""
         name, shown = cell.parameters["network"], cell.parameters["clip"]
         frames, repeats = (12, 1) if options.smoke else (_FRAMES, _REPEATS)
         rows: list[Row] = []
@@ -84,7 +84,7 @@ class Figure(Experiment):
             changed = changes(clip.frames)
             for repeat in range(repeats):
                 for way in np.roll(_WAYS, repeat):
-                    engines.way(PLAIN)(clip.frames[0])  # what ran before took the processor's caches
+                    engines.way(PLAIN)(clip.frames[0])  # warm up the processor's caches
                     _, times_ms = seen(engines.way(way), (larger if way == WINDOW else clip).frames)
                     of_pair = {"network": name, "clip": shown, "way": str(way), "repeat": repeat}
                     counts = {"frames": len(clip.frames), "changed": int(changed.sum())}
@@ -94,7 +94,7 @@ class Figure(Experiment):
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
-        """Of each network and clip: medians by way, and what each way saves [%]."""
+        """For each network and clip: medians by way, and the time that each way saves [%]."""
         pairs = nested(rows, ("network", "clip"), _of_pair)
         lines = [one for *_, one in leaves(pairs, 2)]
         means = {
@@ -108,7 +108,7 @@ class Figure(Experiment):
         return {"pairs": pairs, "means": means}
 
     def targets(self, summary: Mapping[str, Any]) -> tuple[Target, ...]:
-        """What ours should save, and what the paper concludes."""
+        """Targets for our savings, and the paper's conclusions."""
         pairs = {f"{network} on {clip}": one for network, clip, one in leaves(summary["pairs"], 2)}
         moving = {name: one for name, one in pairs.items() if one["changed"] >= _FEWEST}
         means = summary["means"]
@@ -131,7 +131,7 @@ class Figure(Experiment):
         )
 
     def table(self, summary: Mapping[str, Any]) -> Table:
-        """A line per network and clip, then the means, and the paper's."""
+        """One line per network and clip, then the means, and the paper's values."""
         columns = (
             "network",
             "clip",
@@ -153,7 +153,7 @@ class Figure(Experiment):
         return (*columns, *(f"{way}: all, changed" for way in _OTHERS)), lines
 
     def draw(self, results: Results) -> drawing.Picture:
-        """Time per frame of each network; what ours saves on every clip, over all and over changed frames."""
+        """Draw the time per frame of each network, and our savings per clip over all and changed frames."""
         pairs = results.metrics["pairs"]
         clips = list(dict.fromkeys(clip for found in pairs.values() for clip in found))
         picture = drawing.new_picture(12.0, 4.4)
@@ -184,7 +184,7 @@ class Figure(Experiment):
 
 
 def _title(clip: str) -> str:
-    """Short enough for an axis."""
+    """Shorten a name for an axis."""
     return clip.partition(".")[0].removeprefix("ucf101_v_")[:15]
 
 
@@ -227,5 +227,5 @@ def _of_pair(rows: list[StoredRow]) -> dict[str, Any]:
 
 
 def _saved(time_ms: float, of_ms: float) -> float:
-    """In per cent."""
+    """Time saved [%]."""
     return round(100 * (1 - time_ms / of_ms), 2)

@@ -1,7 +1,8 @@
-"""A phone that films while its owner walks past exhibits, before an edge over a link: what each frame shows.
+"""A phone that films exhibits in passing, connected to an edge by a link, and what each frame shows.
 
-The clip is generated once and kept. A contender gets its frames as a camera gives them: one every 33 ms, and
-none waits for it. What the application would show is noted at each frame, beside what the frame truly shows.
+The clip is generated once and kept. A contender receives its frames as from a camera: one every 33 ms,
+without waiting for the contender. For each frame, the content that the application would show is recorded
+together with the true content.
 """
 
 from __future__ import annotations
@@ -34,30 +35,30 @@ from nearsight.experiments.rig.tiers import RunningLink, deployed, endpoint_of
 
 FRAMES_PER_S = 30.0
 TO_EDGE = LinkShape(rtt_ms=10.0)
-"""An edge 5 ms away."""
+"""Link to an edge 5 ms away."""
 TO_CLOUD = LinkShape(rtt_ms=40.0)
 _QUALITY = 95
-"""Of the frames on disk, as of a camera's motion JPEG."""
+"""Quality of the frames on disk, as in a camera's motion JPEG."""
 _LIVELINESS = 0.5
 _EARLIER = 5
-"""Visitors from whom the edge learnt what is asked for next."""
+"""Number of earlier visitors who teach the edge its predictions."""
 
 Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What is filmed."""
+    """Content of a clip."""
 
     exhibits: Sequence[int]
-    """Numbers in the museum, in the order in which the owner stands before them."""
+    """Indices in the museum, in the order in which the visitor stands before them."""
     dwell_s: float
     size: tuple[int, int] = (1280, 720)
     """Width and height of a frame."""
 
 
 def clip_of(folder: Path, museum_seed: int, walk: Walk, seed: int) -> list[Frame]:
-    """The frames of a walk, in memory; they are filmed if they are not in the folder."""
+    """Load the frames of a walk into memory; they are filmed first if they are not in the folder."""
     name = f"{walk.size[0]}x{walk.size[1]}-{walk.dwell_s:g}s-{'-'.join(map(str, walk.exhibits))}-seed{seed}"
     frames, truth = folder / f"{name}.avi", folder / f"{name}.json"
     if not truth.is_file():
@@ -92,40 +93,40 @@ def _film(frames: Path, truth: Path, museum_seed: int, walk: Walk, seed: int) ->
 
 @dataclass(slots=True)
 class Shown:
-    """What an application shows over one frame, and what became of the frame."""
+    """Content that an application shows over one frame, and the outcome of the frame's own request."""
 
     done: str = ""
-    """What became of the frame: the outcome of its own question, or why there was none."""
+    """Outcome of the frame's own request, or the reason why there was none."""
     answered_ms: float | None = None
-    """From the frame to its own answer; None without one."""
+    """Time from the frame to its own answer [ms]; None without an answer."""
     answer: str = ""
     """The object in its own answer; empty: unknown, or no answer."""
     object_id: str = ""
-    """In the answer that is shown; empty: unknown, or no answer."""
+    """The object in the answer that is shown; empty: unknown, or no answer."""
     age_ms: float | None = None
-    """Of that answer: from the frame that it was given to, to the moment at which this frame is shown."""
+    """Age of that answer: time from the frame that it belongs to until this frame is shown [ms]."""
     outline: Corners | None = None
-    """As it is drawn over this frame."""
+    """Outline as drawn over this frame."""
 
 
 class Screen:
-    """Notes what an application shows over each frame of a clip.
+    """Records what an application shows over each frame of a clip.
 
     Parameters
     ----------
     frames : int
-        Of the clip.
+        Number of frames of the clip.
     """
 
     def __init__(self, frames: int) -> None:
         self.shown = [Shown() for _ in range(frames)]
-        """By frame."""
+        """Shown content by frame."""
         self._given_s = [0.0] * frames
         self._lock = threading.Lock()
         self._newest: tuple[int, Recognition] | None = None
 
     def ask(self, number: int, image: Pixels, recognizer: Recognizer) -> None:
-        """Give a frame as a photo; over it the answer to the newest frame that has one is shown."""
+        """Send a frame as a photo; show the answer of the newest answered frame."""
         self._given_s[number] = time.monotonic()
         recognizer.recognize(image, lambda outcome: self._answered(number, outcome))
         with self._lock:
@@ -134,7 +135,7 @@ class Screen:
                 self._show(number, asked, answer, answer.corners)
 
     def push(self, number: int, image: Pixels, stream: LiveStream) -> None:
-        """Give a frame to a stream, and show what that says."""
+        """Pass a frame to a stream, and show the stream's answer."""
         self._given_s[number] = time.monotonic()
         answer = stream.push(image)
         self.shown[number].done = answer.done.value
@@ -162,7 +163,7 @@ class Screen:
 
 
 def in_real_time(clip: Sequence[Frame]) -> Iterator[tuple[int, Frame]]:
-    """Each frame when the camera has it; one that is late is not made up for."""
+    """Yield each frame at its time; delays are not made up for."""
     start_s, wait = time.monotonic(), threading.Event().wait
     for number, frame in enumerate(clip):
         wait(max(0.0, start_s + frame.at_s - time.monotonic()))
@@ -171,7 +172,7 @@ def in_real_time(clip: Sequence[Frame]) -> Iterator[tuple[int, Frame]]:
 
 @contextmanager
 def running(folder: Path, database: Path, exhibits: int, seed: int) -> Iterator[tuple[str, str]]:
-    """Cloud, edge and links as processes of their own; earlier visitors have walked past all exhibits.
+    """Start cloud, edge and links as processes; earlier visitors have passed all exhibits.
 
     Yields the endpoints of edge and cloud, behind their links.
     """
@@ -199,7 +200,7 @@ def overlap(outline: Corners | None, true: NDArray[np.float64] | None) -> float:
 
 
 def row_of(number: int, frame: Frame, shown: Shown) -> Row:
-    """What is kept of a frame."""
+    """Row of a frame."""
     right = bool(frame.object_id) and shown.object_id == frame.object_id and shown.outline is not None
     true = frame.corners
     off = np.abs(np.array(shown.outline) - true) if right and true is not None else None

@@ -1,10 +1,10 @@
-"""How a network can see a clip: every frame anew, through a gate, or with regions that are reused.
+"""Ways in which a network processes a clip: every frame anew, with a gate, or with reuse of regions.
 
-All ways that reuse regions have the same engine. They differ in what they match: DeepMon the histograms of
-blocks at the same place, the paper's DeepCache blocks of the last frame by diamond search, ours blocks of the
-composite by shifts of the whole frame, with a threshold that the deviation of outputs moves. The papers'
-threshold is fixed; ours with a fixed one, a budget of time, and a window that moves with the picture are ways
-of their own.
+All ways that reuse regions have the same engine. They differ in what they match. DeepMon matches the
+histograms of blocks at the same place. The paper's DeepCache matches blocks of the last frame by diamond
+search. Ours matches blocks of the composite by shifts of the whole frame, with a threshold that adapts to the
+deviation of outputs. The papers' threshold is fixed. Further ways are ours with a fixed threshold, with a
+time budget, and with a window that moves with the picture.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from nearsight.experiments.studies.deepcache.networks import StudyNetwork, plain
 
 Answer = NDArray[np.float32]
 See = Callable[[Frame], Answer]
-"""Gives the network's first output for a frame of its size."""
+"""Returns the network's first output for a frame of its size."""
 
 PLAIN, GATE, DEEPMON, DEEPCACHE = "plain", "gate", "DeepMon", "DeepCache"
 OURS_LAST, FIXED, OURS = "ours, last frame", "ours, T fixed", "ours"
 BUDGETED, WINDOW = "ours, budget", "ours, window"
 _BUDGET = 0.7
-"""Of the time of a whole frame."""
+"""Share of the time of a whole frame."""
 _MARGIN = 0.08
-"""Around the window that moves with the picture: `VideoSettings.margin`."""
+"""Margin of the window that moves with the picture: `VideoSettings.margin`."""
 COLOURS = {
     PLAIN: "#b8b8b8",
     GATE: "#7a9e3b",
@@ -56,13 +56,13 @@ COLOURS = {
 
 
 class Settings(NamedTuple):
-    """Those of the paper, section 7.1."""
+    """Settings of the paper, section 7.1."""
 
     threshold_db: float = 20.0
     """T: blocks above it match."""
     block_px: int = 10
     expiry: int = 10
-    """N: so often a frame is computed anew."""
+    """N: a frame is computed anew after this number of frames."""
 
 
 DEFAULT = Settings()
@@ -82,17 +82,17 @@ class Engines:
         self.partial = partial
         layout = image_layout(partial.input)
         self.size = (layout.width, layout.height)
-        """Of frames, width first."""
+        """Size of frames, width first."""
         rows, columns = Window.centred(layout[:2], _MARGIN).frame_size
         self.size_with_margin = columns, rows
-        """Of frames for the way `WINDOW`."""
+        """Size of frames for the way `WINDOW`."""
 
     def tensor(self, frame: Frame) -> Answer:
-        """A frame as the network takes it."""
+        """Convert a frame to the network's input."""
         return np.asarray(scaled_tensor(frame, self.partial.input, self._network.pixels))
 
     def way(self, name: str, settings: Settings = DEFAULT) -> See:
-        """One of the ways, at the start of a clip."""
+        """Create one of the ways, in its state at the start of a clip."""
         if name == PLAIN:
             return self._compute
         if name == GATE:
@@ -115,7 +115,7 @@ class Engines:
         return lambda frame: next(iter(session.run(frame).outputs.values()))
 
     def whole(self, frame: Frame, changed: Sequence[Rectangle] | None = None) -> Answer:
-        """The engine's answer where this changed since the last frame; None: all did."""
+        """Output of the engine, given the regions changed since the last frame; None: the whole frame."""
         return next(iter(self.partial.run(self.tensor(frame), changed).values()))
 
     def _compute(self, frame: Frame) -> Answer:
@@ -128,7 +128,7 @@ class Engines:
 
 @contextmanager
 def engines_of(network: StudyNetwork, kept: Path, runtime: Runtime | None = None) -> Iterator[Engines]:
-    """Load a network in both forms; ``kept``: folder of the segments, which are found once."""
+    """Load a network in both forms; ``kept``: folder of the segments, which are computed once."""
     runtime = runtime or Runtime()
     partial = PartialNetwork(runtime, network.path, network.name, kept / network.path.stem)
     try:
@@ -139,7 +139,7 @@ def engines_of(network: StudyNetwork, kept: Path, runtime: Runtime | None = None
 
 
 def seen(see: See, frames: Sequence[Frame]) -> tuple[list[Answer], NDArray[np.float64]]:
-    """The answers for all frames, and the CPU time of each [ms]."""
+    """Process all frames; return the answers, and the CPU time of each [ms]."""
     answers, times_ms = [], []
     for frame in frames:
         begun_s = time.process_time()
@@ -149,13 +149,13 @@ def seen(see: See, frames: Sequence[Frame]) -> tuple[list[Answer], NDArray[np.fl
 
 
 def changes(frames: Sequence[Frame], settings: Settings = DEFAULT) -> NDArray[np.bool_]:
-    """Which frames have a block that differs from the same block of the frame before; the first has."""
+    """Whether each frame has a block that differs from that of the previous frame; True for the first."""
     pairs = zip(frames[1:], frames, strict=False)
     return np.array([True, *(not _at_rest(*pair, settings).all() for pair in pairs)])
 
 
 def _at_rest(frame: Frame, other: Frame, settings: Settings, offset: Offset = (0, 0)) -> NDArray[np.bool_]:
-    """(R, C): which blocks match those at this offset."""
+    """(R, C): whether each block matches that at this offset."""
     blocks = _blocks(frame.shape[0], frame.shape[1], settings.block_px)
     return np.asarray(blocks.squared_errors(frame, other, offset) < blocks.limits(settings.threshold_db))
 
@@ -164,7 +164,7 @@ _blocks = cache(Blocks)
 
 
 class Gate:
-    """Answers a frame all of whose blocks match those of the frame computed last as that one was answered."""
+    """Repeats the last answer for a frame in which all blocks match those of the last computed frame."""
 
     def __init__(self, compute: See, settings: Settings) -> None:
         self._compute, self._settings = compute, settings
@@ -182,7 +182,7 @@ class Gate:
 
 
 class MatcherOnGrid:
-    """The paper's matcher; its offset is rounded to the stride, since any other reuses what is not there."""
+    """The paper's matcher, with its offset rounded to the stride; other offsets cannot be reused."""
 
     def __init__(self, settings: Settings, stride: int) -> None:
         self._matcher = SearchMatcher(diamond, settings.block_px, settings.threshold_db, skip=2, reuse=True)
@@ -198,7 +198,7 @@ class MatcherOnGrid:
 
 
 def bars(axes: Axes, found: Mapping[str, Mapping[str, float]], numbers: str = "") -> None:
-    """A group of bars by name, in it one of each way; ``numbers``: how its value stands above, if at all."""
+    """Draw a group of bars per name with one bar per way; ``numbers``: format of the labels, if any."""
     names = list(dict.fromkeys(way for one in found.values() for way in one))
     width, places = 0.85 / len(names), np.arange(len(found))
     for number, way in enumerate(names):
