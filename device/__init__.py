@@ -1,1 +1,1 @@
-"""The device: the SDK behind ``recognize(image, callback)`` and the daemon that hosts it."""
+"""The device: the SDK with ``recognize(image, callback)``, and the daemon that runs it."""

@@ -1,7 +1,7 @@
-"""What every recognizer offers an application: three ways to ask, live streams, and a clean end.
+"""The interface of every recognizer: three ways to request a recognition, live streams, and a clean end.
 
-Who answers is up to the engine that a subclass composes: tiers and a cache ahead of them (`Recognizer`), or a
-whole catalogue in this process (`LocalRecognizer`). See ``docs/sdk.md`` for outcomes, threads and deadlines.
+A subclass composes the engine that answers: a cache and tiers (`Recognizer`), or a whole catalogue in this
+process (`LocalRecognizer`). See ``docs/sdk.md`` for outcomes, threads and deadlines.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
 
 LONGEST_TIMEOUT_S = 86_400.0
 CLOSE_TIMEOUT_S = 5.0
-"""How long `BaseRecognizer.close` waits for callbacks that do not return."""
+"""Maximum wait of `BaseRecognizer.close` for running callbacks."""
 
 
 class BaseRecognizer:
-    """Asks an engine in the application's words. Safe to use from several threads.
+    """Requests recognitions from an engine. Safe to use from several threads.
 
-    Every request ends with exactly one outcome before its deadline: a `Recognition` (which may say "unknown")
-    or a `NearsightError`. Close it, or use it in a ``with`` block.
+    Every request ends with exactly one outcome before its deadline: a `Recognition` (which may be "unknown")
+    or a `NearsightError`. Close the recognizer, or use it in a ``with`` block.
 
     Parameters
     ----------
     engine : RequestEngine
-        Owned: closed with this.
+        Owned: closed with the recognizer.
     settings : RequestSettings
         Deadlines, limits.
     limits : ImageLimits
-        Of the frames of streams.
+        Limits of the frames of streams.
     clock : Clock
         Must run in real time.
     """
@@ -77,27 +77,28 @@ class BaseRecognizer:
         *,
         timeout_s: float | None = None,
     ) -> RequestHandle:
-        """Ask what an image shows; returns at once.
+        """Request the recognition of an image; returns at once.
 
         Parameters
         ----------
         image : bytes, path, ndarray, binary file or Pillow image
-            A JPEG, PNG or WebP file as bytes, its path, or a file object of it; pixels ``(H, W)``,
-            ``(H, W, 3)`` or ``(H, W, 4)`` uint8 in OpenCV's order (blue, green, red, alpha, which is
-            dropped); or an image of Pillow. Buffers are copied: reuse them as soon as this returns.
-            `Features` that were extracted elsewhere are accepted as well.
+            A JPEG, PNG or WebP file as bytes, its path, or a file object of it; pixels ``(H, W)``, ``(H, W,
+            3)`` or ``(H, W, 4)`` uint8 in OpenCV's order (blue, green, red, alpha, which is dropped); or an
+            image of Pillow. Buffers are copied: reuse them as soon as this returns. `Features` that were
+            extracted elsewhere are accepted as well.
         callback : callable
             Called exactly once, with a `Recognition` or a `NearsightError`, on the callback thread. Callbacks
             run one after another in the order in which requests were completed, so a slow one delays the
-            rest. An ``async`` function is awaited before the next one: on the event loop that runs where
-            this is called, if one does, else on a loop of the callback thread. An exception is logged.
+            others. An ``async`` function is awaited before the next callback: on the event loop that runs in
+            the calling thread, if there is one, else on a loop of the callback thread. An exception is
+            logged.
         timeout_s : float, optional
-            Seconds until the outcome must be there. Default: ``settings.timeout_s``.
+            Seconds until the deadline of the outcome. Default: ``settings.timeout_s``.
 
         Raises
         ------
         TypeError
-            If ``image`` is of a type that is no image, or ``callback`` cannot be called.
+            If ``image`` has an unsupported type, or ``callback`` cannot be called.
         ValueError
             If ``timeout_s`` is not above 0, or over a day.
         RuntimeError
@@ -113,7 +114,7 @@ class BaseRecognizer:
     async def recognize_async(
         self, image: AnyImage | Features, *, timeout_s: float | None = None
     ) -> Recognition:
-        """Await what an image shows. Cancelling the task cancels the request.
+        """Await the recognition of an image. Cancelling the task cancels the request.
 
         Raises
         ------
@@ -130,7 +131,7 @@ class BaseRecognizer:
                 outcome.set_result(value)
 
         def deliver(value: Outcome) -> None:
-            with suppress(RuntimeError):  # the loop was closed: nobody awaits any more
+            with suppress(RuntimeError):  # the loop was closed, so no task awaits
                 loop.call_soon_threadsafe(settle, value)
 
         handle = self._submit(image, deliver, timeout_s)
@@ -146,7 +147,7 @@ class BaseRecognizer:
     def recognize_blocking(
         self, image: AnyImage | Features, *, timeout_s: float | None = None
     ) -> Recognition:
-        """Wait for what an image shows. May be used inside a callback.
+        """Wait for the recognition of an image. May be used inside a callback.
 
         Raises
         ------
@@ -165,21 +166,21 @@ class BaseRecognizer:
         settings: StreamSettings | None = None,
         network: VideoSession | None = None,
     ) -> LiveStream:
-        """Recognise what a camera sees, frame by frame; returns at once.
+        """Recognise the frames of a camera; returns at once.
 
         Parameters
         ----------
         frames : iterable of images, optional
-            Taken one after another on a thread of the stream. Without it, give each frame to
+            Read one after another on a thread of the stream. Without it, pass each frame to
             `LiveStream.push`, which returns its answer.
         callback : callable, optional
-            With ``frames``: called on that thread with the `StreamAnswer` of each frame, before the next one
-            is taken. May be ``async``, as that of `recognize`. An exception in it is logged.
+            With ``frames``: called on that thread with the `StreamAnswer` of each frame, before the next
+            frame is read. May be ``async``, as that of `recognize`. An exception in it is logged.
         settings : StreamSettings, optional
-            How often it asks.
+            How often frames are sent as requests.
         network : VideoSession, optional
-            It answers on the device, after the result cache, and no tier is asked. It is used by this stream
-            alone; close it after the stream. Then one question is in flight by default.
+            A network on the device that answers after the result cache; no tier is called. Only this stream
+            may use it; close it after the stream. By default at most one request is in flight then.
 
         Raises
         ------
@@ -192,10 +193,10 @@ class BaseRecognizer:
             raise TypeError("give frames with a callback that can be called, or neither")
         ask: Ask = self._submit
         if network is not None:
-            from nearsight.device.video.network_stage import stages_of  # noqa: PLC0415  only where needed
+            from nearsight.device.video.network_stage import stages_of  # noqa: PLC0415  only if needed
 
             ask = partial(self._submit, stages=stages_of(network, self._settings.result_cache, self._clock))
-            settings = settings or StreamSettings(credits=1)  # it executes one frame after the other
+            settings = settings or StreamSettings(credits=1)  # it executes one frame at a time
         stream = LiveStream(ask, settings or StreamSettings(), self._limits, self._clock)
         self._streams.add(stream)
         if frames is not None and callback is not None:
@@ -204,15 +205,16 @@ class BaseRecognizer:
 
     @property
     def pending(self) -> int:
-        """Requests in flight."""
+        """Number of requests in flight."""
         return self._engine.pending
 
     def close(self) -> None:
-        """End requests in flight with `Cancelled`, run the callbacks that are left, free all resources.
+        """End requests in flight with `Cancelled`, run the remaining callbacks, free all resources.
 
-        Called from a callback it does not wait for the callbacks; nor for those that are to be awaited on the
-        event loop in which it is called. Requests that come later are answered `Cancelled`. May be called
-        twice. In a forked process it does nothing: all of this is the other process's.
+        When called from a callback, it does not wait for the callbacks. It does not wait either for callbacks
+        that are awaited on the event loop of the calling thread. Later requests are answered `Cancelled`. May
+        be called twice. In a forked process it does nothing, because the resources belong to the original
+        process.
         """
         if os.getpid() != self._process:
             return
@@ -223,7 +225,7 @@ class BaseRecognizer:
         self._callbacks.close(CLOSE_TIMEOUT_S)
 
     def _close_more(self) -> None:
-        """What a subclass has to free, after the last request and before the last callback."""
+        """Free the resources of a subclass, after the last request and before the last callback."""
 
     def __enter__(self) -> Self:
         return self

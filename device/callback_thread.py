@@ -1,8 +1,8 @@
 """One thread that runs the application's callbacks, in the order in which the requests were completed.
 
-A callback may be ``async``. What it returns is awaited before the next one runs: on the event loop that ran
-where the callback was given, since the objects of an asyncio application belong to that loop; else on a loop
-of its own.
+A callback may be ``async``. Its awaitable is awaited before the next callback runs. This happens on the event
+loop of the thread that passed the callback, because the objects of an asyncio application belong to that
+loop. Without such a loop, the thread uses its own.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from nearsight.common.logging import get_logger
 T = TypeVar("T")
 
 Callback = Callable[[T], Awaitable[object] | None]
-"""What an application gives; plain or ``async``."""
+"""A callback of the application; plain or ``async``."""
 Job = Callable[[], object]
-"""What it returns is awaited if it can be."""
+"""A function without arguments; its result is awaited if it is awaitable."""
 
 _LOOP_CHECK_S = 0.2
-"""How soon it is noticed that an event loop was closed without finishing a callback."""
+"""Interval of the check whether an event loop was closed before it finished a callback."""
 
 _log = get_logger("device.callbacks")
 
@@ -41,16 +41,16 @@ def running_loop() -> AbstractEventLoop | None:
 
 
 def await_result(result: object, loop: AbstractEventLoop | None) -> None:
-    """Wait for what a callback returned, if that can be awaited: on ``loop``, or on a new one if None.
+    """Wait for the result of a callback if it is awaitable: on ``loop``, or on a new loop if None.
 
-    Not to be called in the thread of ``loop``.
+    Must not be called in the thread of ``loop``.
 
     Raises
     ------
     Cancelled
         If the loop is closed before the end.
     Exception
-        What the callback raised.
+        Any exception of the callback.
     """
     if not inspect.isawaitable(result):
         return
@@ -76,11 +76,11 @@ async def _awaited(result: Awaitable[object]) -> None:
 
 
 class CallbackThread:
-    """Runs jobs one after another on a thread of its own.
+    """Runs jobs one after another on its own thread.
 
-    The thread starts with the first job. After `close` it ends as soon as nothing waits; a job that comes
-    later still runs, on a new short-lived thread, because a request must get its callback even if it lost
-    the race with ``close``. At no time are there two threads.
+    The thread starts with the first job. After `close` it ends as soon as no job waits. A later job still
+    runs, on a new short-lived thread, because a request must get its callback even if it was completed during
+    ``close``. There are never two threads at the same time.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class CallbackThread:
         self._closed = False
 
     def submit(self, job: Job, loop: AbstractEventLoop | None = None) -> None:
-        """Run ``job`` after all jobs submitted before; what it returns is awaited on ``loop``."""
+        """Run ``job`` after all jobs submitted before; an awaitable result is awaited on ``loop``."""
         with self._changed:
             self._jobs.append((job, loop))
             if self._thread is None:
@@ -100,18 +100,18 @@ class CallbackThread:
             self._changed.notify_all()
 
     def close(self, timeout_s: float) -> bool:
-        """Let the thread end when all jobs have run, and wait for that.
+        """End the thread after all jobs have run, and wait for that.
 
         Parameters
         ----------
         timeout_s : float
-            The longest to wait for a job that does not return.
+            Maximum wait for running jobs.
 
         Returns
         -------
         bool
-            Whether everything has run. Called from within a job, or in the thread of an event loop on which
-            one is to be awaited, it cannot wait: False.
+            Whether all jobs have run. False if called from a job, or in the thread of an event loop that
+            awaits a job: it cannot wait there.
         """
         with self._changed:
             self._closed = True
@@ -126,7 +126,7 @@ class CallbackThread:
         while (job := self._next()) is not None:
             try:
                 await_result(job(), self._runs_on)
-            # The application's code may raise anything, `sys.exit` included; others still get theirs.
+            # Application code may raise anything, also `SystemExit`; later callbacks must still run.
             except BaseException:  # noqa: BLE001
                 _log.exception("a callback raised")
 

@@ -79,7 +79,7 @@ def device(  # noqa: PLR0917  typer calls it by name
 
 
 def key_flags(key: Path | None, edge_key: str | None, cloud_key: str | None) -> Mapping[str, object]:
-    """What the options of keys say about the settings."""
+    """The key options as settings."""
     return {
         "security.secret_key_file": key,
         "edge.public_key": edge_key,
@@ -95,7 +95,7 @@ def device_settings(
     catalogue: str | None,
     others: Mapping[str, object],
 ) -> DeviceSettings:
-    """The settings of the device with what its commands' flags say."""
+    """The settings of the device, with the flags of its commands."""
     from nearsight.common.config.base import load_settings
     from nearsight.device.settings import DeviceSettings
 

@@ -1,4 +1,4 @@
-"""The device daemon: hosts the SDK for applications in any language that speaks ZeroMQ and protobuf."""
+"""The device daemon: runs the SDK for applications in any language that supports ZeroMQ and protobuf."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _STATES = MappingProxyType(
 
 
 class DeviceDaemon:
-    """One Recognizer, one server.
+    """One Recognizer and one server.
 
     Parameters
     ----------
     settings : DeviceSettings
         Tiers, catalogue, local endpoint.
     metrics : DaemonMetrics
-        Where calls and recognitions are counted.
+        Counts calls and recognitions.
 
     Raises
     ------
@@ -67,7 +67,7 @@ class DeviceDaemon:
 
     @property
     def endpoint(self) -> str:
-        """Where applications connect, with the port that was bound."""
+        """The endpoint for applications, with the bound port."""
         return self._server.endpoint
 
     def start(self) -> None:
@@ -78,16 +78,16 @@ class DeviceDaemon:
             undo.pop_all()
 
     def stop(self, grace_s: float) -> None:
-        """Let requests in progress finish within ``grace_s`` seconds, then end the rest with an error."""
+        """Finish requests in progress within ``grace_s`` seconds, then end the others with an error."""
         self._server.stop(grace_s)
         self._recognizer.close()
 
     def ready(self) -> bool:
-        """Whether some tier is believed to answer."""
+        """Whether at least one tier is expected to answer."""
         return BreakerState.CLOSED in self._recognizer.breaker_states().values()
 
     def details(self) -> Sequence[tuple[str, str]]:
-        """Facts for a person, in display order."""
+        """Facts for people, in display order."""
         endpoints = self._recognizer.endpoints
         tiers = [
             (tier, f"{endpoints[tier]} ({_STATES[state]})")
@@ -104,7 +104,7 @@ class DeviceDaemon:
         ]
 
     def _peer_reports(self) -> Sequence[Service]:
-        """For `nearsight peers`, if this device shares."""
+        """The service for `nearsight peers`, if this device cooperates with others."""
         if self._recognizer.peers() is None:
             return ()
 

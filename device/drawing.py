@@ -18,14 +18,14 @@ Pixels = NDArray[np.uint8]
 
 
 def draw_recognition(image: bytes, recognition: Recognition) -> bytes:
-    """The photo with the outline and the label drawn in, as a PNG file.
+    """The photo with the outline and the label, as a PNG file.
 
     Parameters
     ----------
     image : bytes
         The file that was recognised.
     recognition : Recognition
-        Its answer, with corners in this image's pixels; "unknown" is written in the top left corner.
+        Its answer, with corners in pixels of this image; "unknown" is written in the top left corner.
 
     Raises
     ------
@@ -50,14 +50,14 @@ def draw_recognition(image: bytes, recognition: Recognition) -> bytes:
 
 
 def _label_place(outline: NDArray[np.int32], height_px: int) -> tuple[int, int]:
-    """Above the outline if there is room, else below."""
+    """Position above the outline if there is room, else below."""
     left, top = (int(value) for value in outline.min(axis=0))
     bottom = int(outline[:, 1].max())
     return left, top - height_px if top >= height_px else bottom + height_px // 6
 
 
 def write(canvas: Pixels, text: str, top_left: tuple[int, int], size_px: int) -> None:
-    """Text on a dark band that is kept inside the image where it fits."""
+    """Draw text on a dark band, moved into the image if it would not fit."""
     pad = size_px // 3
     text, width = _fitting(text, canvas.shape[1] - 2 * pad, size_px)
     x = max(0, min(top_left[0], canvas.shape[1] - width - 2 * pad))
@@ -89,5 +89,5 @@ def _width(text: str, size_px: int) -> int:
 
 
 def _ascii(text: str) -> str:
-    """Letters without accents: the fonts of OpenCV before 5 have no others."""
+    """The text without accents and other non-ASCII characters, which the fonts of OpenCV before 5 lack."""
     return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()

@@ -1,8 +1,8 @@
-"""The SDK's driver of `RequestFlow`: the lock, the threads and the futures that carry events to it.
+"""The SDK's driver of `RequestFlow`: the lock, the threads and the futures that deliver its events.
 
-Every event of every request passes `RequestEngine._apply` under one lock, so that each request has one order
-of events and one outcome. The lock is held for microseconds: a small pool works on images, tiers answer
-through futures, callbacks run on a thread of their own, and one timer thread watches the deadlines.
+Every event of every request passes through `RequestEngine._apply` under one lock, so each request has one
+order of events and one outcome. The lock is held for microseconds. A small pool processes images, tiers
+answer through futures, callbacks run on a separate thread, and one timer thread checks the deadlines.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LARGEST_RESERVE_S = 0.05
 
 
 def reserve_s(timeout_s: float) -> float:
-    """How long before its deadline the outcome of a request is fixed, so that the callback is in time."""
+    """Time before its deadline at which a request ends, so that the callback runs in time."""
     return min(_LARGEST_RESERVE_S, timeout_s / 20)
 
 
@@ -48,17 +48,17 @@ Replied = Callable[[Answer | NearsightError], None]
 
 
 class Tier(Protocol):
-    """Somebody who can be asked what an image shows."""
+    """A tier that recognises images."""
 
     def ask(self, query: DeviceQuery, step: Ask, trace_id: str, done: Replied) -> None:
-        """Start asking; ``done`` is called within ``step.timeout_s``, from any thread."""
+        """Start a request; ``done`` is called within ``step.timeout_s``, from any thread."""
 
     def close(self) -> None:
-        """Free sockets and threads; questions that are open fail."""
+        """Free sockets and threads; open requests fail."""
 
 
 class RecognizerObserver(Protocol):
-    """Told about every outcome; for metrics. Must be quick and thread-safe."""
+    """Receives every outcome; for metrics. Must be quick and thread-safe."""
 
     def on_outcome(self, outcome: Outcome, attempts: tuple[Attempt, ...], latency_ms: float) -> None:
         """One request ended."""
@@ -66,7 +66,7 @@ class RecognizerObserver(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """What the driver keeps of a request beside its flow."""
+    """State of a request in the driver, beside its flow."""
 
     number: int
     flow: RequestFlow[DeviceQuery]
@@ -78,24 +78,24 @@ class _Request:
 
 
 class RequestEngine:
-    """Runs requests.
+    """Executes requests.
 
     Parameters
     ----------
     tiers : mapping of name to Tier
-        In the order in which they should be asked.
+        In the order in which they are called.
     make_query : callable
-        Turns what the application gave into a query; runs on the pool; raises NearsightError.
+        Converts the application's image to a query; runs on the pool; raises NearsightError.
     stages : sequence of Stage
-        What may answer on the device itself.
+        Stages that may answer on the device itself.
     settings : RequestSettings
         Deadlines, limits, number of workers.
     clock : Clock
-        Must run in real time: the timer thread sleeps by it.
+        Must run in real time, because the timer thread sleeps by it.
     next_tiers : NextTiers
-        Which tier is asked, and in which form.
+        Chooses the tier and the form of each request.
     observer : RecognizerObserver, optional
-        Metrics hook.
+        Receives outcomes for metrics.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class RequestEngine:
         self._clock = clock
         self._next_tiers = next_tiers
         self._observer = observer
-        self._cooling: set[str] = set()  # tiers that the log says cool down
+        self._cooling: set[str] = set()  # tiers that were logged as cooling down
         self._numbers = itertools.count()
         self._pending: dict[int, _Request] = {}
         self._deadlines: list[tuple[float, int]] = []
@@ -128,7 +128,7 @@ class RequestEngine:
 
     @property
     def pending(self) -> int:
-        """Requests in flight."""
+        """Number of requests in flight."""
         return len(self._pending)
 
     def submit(
@@ -142,7 +142,7 @@ class RequestEngine:
     ) -> RequestHandle:
         """Start a request; ``deliver`` is called exactly once, from any thread, and must not block.
 
-        If it is None, only the handle gets the outcome. ``stages`` take the place of those of the device;
+        If ``deliver`` is None, only the handle gets the outcome. ``stages`` replace those of the device;
         ``one_look`` as in `Query`.
         """
         now_s = self._clock.monotonic()
@@ -150,8 +150,8 @@ class RequestEngine:
         stages = self._stages if stages is None else stages
         flow = RequestFlow(stages, self._next_tiers, DEVICE, now_s, deadline_s)
         number = next(self._numbers)
-        # The handle knows its request by number: with a reference the two would be a cycle, and each photo
-        # would stay in memory until Python looks for cycles.
+        # The handle refers to its request by number: a reference would make a cycle, which would keep each
+        # photo in memory until Python's garbage collection.
         handle = RequestHandle(uuid.uuid4().hex[:16], partial(self._cancel, number))
         request = _Request(number, flow, deliver, handle, one_look, source)
         with self._lock:
@@ -199,9 +199,9 @@ class RequestEngine:
         return self._apply(request, lambda _now_s: request.flow.end(error)) is not None
 
     def _work(self, request: _Request, effect: Effect[DeviceQuery] | None = None) -> None:
-        """Take the request up, or go on with it, on the pool, until a tier is asked or it ends."""
+        """Start or continue a request on the pool, until a tier is called or the request ends."""
         flow, source, query = request.flow, request.source, request.query
-        if source is None:  # it ended meanwhile
+        if source is None:  # the request has ended in the meantime
             return
         try:
             if query is None:
@@ -220,7 +220,7 @@ class RequestEngine:
                     return
         except NearsightError as error:
             self._apply(request, partial(flow.not_made, error))
-        except Exception as error:  # noqa: BLE001  a bug here must not leave a request without an outcome
+        except Exception as error:  # noqa: BLE001  after a bug, a request must still get an outcome
             _log.exception("working on an image failed", trace_id=request.handle.trace_id)
             self._end(request, _internal(error))
 
@@ -233,13 +233,13 @@ class RequestEngine:
         if flow.last_error is not None or self._cooling:
             self._tell_breakers(flow.last_error)
         if isinstance(effect, (Extract, Encode)):
-            with suppress(RuntimeError):  # closed meanwhile: the request has its outcome
+            with suppress(RuntimeError):  # closed in the meantime: the request has its outcome
                 self._pool.submit(self._work, request, effect)
 
     def _apply(
         self, request: _Request, event: Callable[[float], Effect[DeviceQuery] | None]
     ) -> Effect[DeviceQuery] | None:
-        """Give the request's flow an event; ask or finish if that is the effect."""
+        """Pass an event to the request's flow; call a tier or finish if that is the effect."""
         with self._lock:
             now_s = self._clock.monotonic()
             effect = event(now_s)
@@ -247,7 +247,7 @@ class RequestEngine:
             if isinstance(effect, Finish):
                 ended = effect.outcome
                 if isinstance(ended, NearsightError):
-                    outcome = ended.with_traceback(None)  # its frames hold the photo
+                    outcome = ended.with_traceback(None)  # its frames refer to the photo
                 else:
                     reused = request.query.reused if request.query is not None else 0.0
                     trace_id = request.handle.trace_id
@@ -259,7 +259,7 @@ class RequestEngine:
         if isinstance(effect, Finish) and outcome is not None:
             self._finished(request, effect, outcome, now_s)
         elif isinstance(effect, Ask) and (query := request.query) is not None:
-            # Otherwise it ended between the decision and now.
+            # Otherwise the request ended between the decision and this line.
             done = partial(self._replied, request, effect.attempt)
             try:
                 self._tiers[effect.tier].ask(query, effect, request.handle.trace_id, done)
@@ -279,7 +279,7 @@ class RequestEngine:
             self._observer.on_outcome(outcome, tuple(request.flow.attempts), latency_ms)
 
     def _tell_breakers(self, error: NearsightError | None) -> None:
-        """Log tiers that began to cool down, or came back, since the last call."""
+        """Log tiers that began to cool down, or recovered, since the last call."""
         with self._lock:
             states = self._next_tiers.states()
             began = [
@@ -299,7 +299,8 @@ class RequestEngine:
 
     def _watch_deadlines(self) -> None:
         while (expired := self._next_expired()) is not None:
-            while expired:  # no name for a request: it would hold the last one until the next deadline
+            # No variable for a request: it would keep the last one alive until the next deadline.
+            while expired:
                 self._expire(expired.pop(0))
 
     def _expire(self, request: _Request) -> None:
@@ -307,7 +308,7 @@ class RequestEngine:
         self._tell_breakers(request.flow.last_error)
 
     def _next_expired(self) -> list[_Request] | None:
-        """Wait for deadlines to pass; None when closed."""
+        """Wait for expired deadlines; None when closed."""
         with self._lock:
             while not self._closed:
                 now_s = self._clock.monotonic()

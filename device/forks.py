@@ -1,4 +1,4 @@
-"""A fork copies objects, not their threads: an object with threads works in the process that made it."""
+"""Detects use after a fork, which copies objects without their threads."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 
 
 def check_process(made_in: int, what: str) -> None:
-    """Refuse the use of an object after a fork; its requests would wait for ever.
+    """Refuse to use an object in a forked process: its requests would wait for ever without its threads.
 
     Parameters
     ----------
     made_in : int
-        The process that made the object (`os.getpid`).
+        Id of the process that made the object (`os.getpid`).
     what : str
-        The object, as the message names it.
+        Name of the object in the message.
 
     Raises
     ------

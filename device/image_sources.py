@@ -1,6 +1,6 @@
-"""What an application may give as an image, taken hold of: files, arrays, and what other libraries have.
+"""The image types that an application may pass, and their conversion: files, arrays, Pillow images.
 
-Pillow is no dependency: its images are recognised only where the application has imported it.
+Pillow is not a dependency: its images are recognised only if the application has imported it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nearsight.common.recognition.settings import ImageLimits
 
 _GREY = frozenset({"1", "L", "LA"})
 _COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV"})
-"""Pillow's modes whose values have a range that is known."""
+"""Pillow's modes with a known range of values."""
 
 
 class BinaryFile(Protocol):
     """A file object, such as `io.BytesIO`, or a file that was opened with ``"rb"``."""
 
     def read(self, size: int = ..., /) -> bytes:
-        """At most so many bytes from the present position on."""
+        """Read at most this many bytes from the current position."""
 
 
 class PillowImage(Protocol):
@@ -36,32 +36,32 @@ class PillowImage(Protocol):
 
     @property
     def mode(self) -> str:
-        """How its pixels are stored."""
+        """Storage format of its pixels."""
 
     def getexif(self) -> Any:
         """Its EXIF data."""
 
 
 AnyImage = ImageSource | BinaryFile | PillowImage
-"""What an application may give."""
+"""Image types that an application may pass."""
 QuerySource = bytes | Path | NDArray[np.uint8] | Features | InvalidArgument
-"""What `snapshot` makes of it: nothing that the application can still change; or why it cannot be used."""
+"""Result of `snapshot`: a value that the application cannot change any more, or the error."""
 
 
 def snapshot(image: AnyImage | Features, limits: ImageLimits) -> QuerySource:
-    """Take hold of an image so that the application may reuse its buffer as soon as ``recognize`` returns.
+    """Copy an image, so that the application may reuse its buffer as soon as ``recognize`` returns.
 
     Parameters
     ----------
     image : bytes, path, ndarray, binary file, Pillow image or Features
         A file object is read from its position to its end.
     limits : ImageLimits
-        No more is read of a file object than shows that it is too long.
+        Reading of a file object stops one byte beyond the limit.
 
     Raises
     ------
     TypeError
-        If it is nothing that could be an image.
+        If it has an unsupported type.
     """
     if isinstance(image, (bytes, Features)):
         return image
@@ -75,20 +75,20 @@ def snapshot(image: AnyImage | Features, limits: ImageLimits) -> QuerySource:
         plain = plain_image(image, limits)
     except InvalidArgument as error:
         return error
-    if isinstance(plain, (bytes, np.ndarray)):  # of a file object, or an image of Pillow
+    if isinstance(plain, (bytes, np.ndarray)):  # from a file object or an image of Pillow
         return plain
     raise TypeError(_no_image(image))
 
 
 def plain_image(image: Any, limits: ImageLimits) -> Any:
-    """A Pillow image as an array, a file object as its bytes; whatever else it is, as it is.
+    """A Pillow image as an array, a file object as its bytes; any other value unchanged.
 
     Raises
     ------
     InvalidImage, ImageTooLarge
-        If there is nothing in it that can be decoded, or too much.
+        If its content is empty, cannot be decoded, or is too large.
     TypeError
-        If it is a file object of text, or one that must be awaited.
+        If it is a file object of text, or an asynchronous one.
     """
     pillow = sys.modules.get("PIL.Image")
     if pillow is not None and isinstance(image, pillow.Image):
@@ -111,7 +111,7 @@ def _pixels_of(image: Any, limits: ImageLimits) -> NDArray[np.uint8]:
     try:
         upright = ImageOps.exif_transpose(image)
         pixels = np.asarray(upright.convert("L" if image.mode in _GREY else "RGB"), np.uint8)
-    except (OSError, SyntaxError, ValueError) as error:  # as Pillow calls a damaged file
+    except (OSError, SyntaxError, ValueError) as error:  # Pillow's errors for a damaged file
         raise InvalidImage(
             f"Pillow cannot decode the image: {error}", advice="send the original file"
         ) from error
@@ -140,7 +140,7 @@ def _content_of(file: Any, max_bytes: int) -> bytes:
 
 
 def _no_image(image: object) -> str:
-    """Why it is none, and what to give instead."""
+    """The error text for an unsupported type, with advice."""
     if image is None:
         return "the image is None, which is what cv2.imread and VideoCapture.read give if they fail"
     advice = ": numpy.asarray(image) makes an array of it" if hasattr(image, "__array__") else ""

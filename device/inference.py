@@ -1,4 +1,4 @@
-"""Tensors through a network at the edge or the cloud: what `Recognizer.infer` does."""
+"""Executes a network at the edge or the cloud on tensors; implements `Recognizer.infer`."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from nearsight.protos.inference_pb2 import InferRequest, InferResponse
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inference:
-    """What a network gave."""
+    """The result of a network."""
 
     outputs: Mapping[str, Tensor]
     """By name, read-only."""
     answered_by: str
-    """The tier that executed it: "edge" or "cloud"."""
+    """The tier that executed the network: "edge" or "cloud"."""
     version: int
-    """Of the network."""
+    """Version of the network."""
     latency_ms: float
     """From the call to the answer."""
     hops: tuple[Hop, ...] = ()
-    """What each tier spent."""
+    """Timings of each tier."""
     network: str = ""
-    """The network that stood in; empty: the one that was asked for."""
+    """The network that was executed instead of the requested one; empty: the requested one."""
     load_ms: float = 0.0
-    """Of this: until the network was in that tier's memory; 0 if it was there."""
+    """Part of `latency_ms` until the network was in the tier's memory; 0 if it was resident."""
 
     @property
     def output(self) -> Tensor:
@@ -43,7 +43,7 @@ class Inference:
 
 
 class InferringTier(Protocol):
-    """Somebody who executes networks."""
+    """A tier that executes networks."""
 
     def infer(self, request: InferRequest, blobs: list[Blob], timeout_s: float) -> Future[Reply]:
         """Execute the network of the catalogue."""
@@ -58,29 +58,29 @@ def infer(
     share: float,
     clock: Clock,
 ) -> Inference:
-    """Ask one tier after the other.
+    """Call one tier after the other until one answers.
 
     Parameters
     ----------
     tiers : mapping of str to InferringTier
-        In the order in which they are asked.
+        In the order in which they are called.
     inputs : ndarray or mapping of str to ndarray
         The only input, or inputs by name.
     exact : bool
-        No other network may stand in.
+        Whether no other network may be executed instead.
     timeout_s : float
-        For all of them.
+        For all tiers together.
     share : float
-        Of the time left that a tier may use while another one is left.
+        Share of the remaining time that a tier may use if it is not the last one.
     clock : Clock
         The time.
 
     Raises
     ------
     InvalidArgument
-        If the network does not take these.
+        If the network does not accept these inputs.
     NearsightError
-        If no tier answered: why the last one did not.
+        The error of the last tier, if no tier answered.
     """
     named = inputs if isinstance(inputs, Mapping) else {"": inputs}
     for name, tensor in named.items():

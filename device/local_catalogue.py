@@ -1,8 +1,9 @@
 """A catalogue in the application's own process: from a folder of reference images, or a cloud's database.
 
-What is trained of a folder is kept beside it, in a database like that of a cloud. Only images that are new or
-changed are trained again; objects that left the folder go. The folder decides: an index that is damaged is
-set aside and made anew, and one that cannot be written is replaced by a copy for this process alone.
+The models trained from a folder are stored beside it, in a database like that of a cloud. Only new or changed
+images are trained again, and objects that left the folder are removed. The folder takes precedence over its
+index: a damaged index is renamed and created again, and an index that cannot be written is replaced by a
+temporary copy.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.device.recognizer_settings import LocalSettings
 
 INDEX_NAME = ".nearsight.db"
-"""The index of a folder, in it."""
+"""File name of the index in its folder."""
 _IN_INDEX = "references"
-"""Name of the only catalogue in it."""
+"""Name of the only catalogue in the index."""
 _MOST_PROBLEMS = 20
-"""Images that cannot be used, named in the log one by one."""
+"""Maximum number of unusable images that are logged one by one."""
 
 _log = get_logger("device.local_catalogue")
 
@@ -58,11 +59,11 @@ class LocalCatalogue:
 
     recognizer: ObjectRecognizer
     revision: int
-    """Of the catalogue, as its database counts."""
+    """Revision of the catalogue in its database."""
 
 
 def from_database(path: Path, catalogue: str, settings: RecognitionSettings) -> LocalCatalogue:
-    """Load a catalogue of a cloud's database.
+    """Load a catalogue from a cloud's database.
 
     Raises
     ------
@@ -84,29 +85,30 @@ def from_database(path: Path, catalogue: str, settings: RecognitionSettings) -> 
 def from_folder(
     folder: Path, index: Path | None, settings: LocalSettings, clock: Clock, progress: Progress | None
 ) -> LocalCatalogue:
-    """Load a folder of reference images, trained as far as its index does not hold them.
+    """Load a folder of reference images; images that are missing in its index are trained.
 
     Parameters
     ----------
     folder : Path
         In the layout of `nearsight.common.catalogue.ingestion`.
     index : Path, optional
-        The database with what was trained. Default: `INDEX_NAME` in the folder.
+        The database of trained models. Default: `INDEX_NAME` in the folder.
     settings : LocalSettings
-        How to train.
+        Settings of the training.
     clock : Clock
-        Measures what it took.
+        Measures the duration.
     progress : callable, optional
-        Called in this thread with the objects dealt with so far and their total. Without it the log tells.
+        Called in this thread with the number of processed objects and their total. Without it, progress is
+        logged.
 
     Raises
     ------
     NotFound, InvalidArgument
-        If the folder cannot be used at all, or none of its images can.
+        If the folder cannot be used, or none of its images can.
     ForeignStore, ConfigurationError
-        If the index that is named is another program's or a newer version's, or there is no folder for it.
+        If the given index belongs to another program or a newer version, or its folder does not exist.
     """
-    read_reference_folder(folder)  # before anything is begun beside a folder that is none
+    read_reference_folder(folder)  # check the folder before a database is created in it
     place = index or folder / INDEX_NAME
     if not place.parent.is_dir():
         raise ConfigurationError(f"there is no folder {place.parent}", advice=f"mkdir -p {place.parent}")
@@ -114,7 +116,7 @@ def from_folder(
         store = stack.enter_context(_opened(place, stack, own=index is None))
         try:
             return _trained(folder, store, settings, clock, progress)
-        except Unavailable as error:  # such as a disk that is full by now
+        except Unavailable as error:  # such as a disk that has become full
             store = stack.enter_context(_temporary(place, stack, error.message))
             return _trained(folder, store, settings, clock, progress)
 
@@ -122,7 +124,7 @@ def from_folder(
 def _trained(
     folder: Path, store: CatalogueStore, settings: LocalSettings, clock: Clock, progress: Progress | None
 ) -> LocalCatalogue:
-    """Bring an index up to date with its folder, and load it."""
+    """Update an index from its folder, and load it."""
     started_s = clock.monotonic()
     trainer = ObjectTrainer(settings.recognition)
     with closing(DatabaseCatalogue(store, _IN_INDEX, trainer)) as catalogue:
@@ -139,7 +141,7 @@ def _trained(
         _tell_problems(report)
         try:
             live = catalogue.live()
-        except NotFound as error:  # nothing ever went in
+        except NotFound as error:  # no image was ever accepted
             first = report.problems[0]
             raise InvalidArgument(
                 f"no image in {folder} can be used: {first.path or first.object_id}: {first.reason}"
@@ -156,10 +158,10 @@ def _trained(
 
 
 def _opened(place: Path, stack: ExitStack, *, own: bool) -> CatalogueStore:
-    """The index; a copy for this process alone where it cannot be written.
+    """The index; a temporary copy if it cannot be written.
 
-    Whatever is wrong with our ``own`` file in the folder, it can be made anew. One that the application named
-    may be somebody else's.
+    Our ``own`` file in the folder can always be created again. A file that the application named may belong
+    to another program.
     """
     try:
         return CatalogueStore(place)
@@ -167,7 +169,7 @@ def _opened(place: Path, stack: ExitStack, *, own: bool) -> CatalogueStore:
         if isinstance(error, ForeignStore) and not own:
             raise
         reason = error.message
-        with suppress(OSError):  # of a disk that cannot be written
+        with suppress(OSError):  # from a disk that cannot be written
             aside = set_aside(place, "damaged")
             _log.warning("the index is damaged and made anew", error=reason, damaged=str(aside))
             return CatalogueStore(place)
@@ -177,22 +179,23 @@ def _opened(place: Path, stack: ExitStack, *, own: bool) -> CatalogueStore:
 
 
 def _temporary(place: Path, stack: ExitStack, reason: str) -> CatalogueStore:
-    """A copy of the index for this process alone."""
+    """A temporary copy of the index, for this process only."""
     _log.warning(
         "the index cannot be kept: what is new in the folder is trained at each start",
         error=reason,
         advice="give index=PATH on a disk that can be written",
     )
     copy = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nearsight-"))) / place.name
-    with suppress(NearsightError):  # there may be none, or none that can be read
+    with suppress(NearsightError):  # it may not exist or not be readable
         copy_database(place, copy, FORMAT)
     return CatalogueStore(copy)
 
 
 def _without_those_that_left(folder: Path, store: CatalogueStore, catalogue: DatabaseCatalogue) -> int:
-    """Remove objects that are no longer in the folder; how many these were.
+    """Remove objects that are no longer in the folder; returns their number.
 
-    Before others come in: what was refused as the twin of one of these has its place now.
+    Called before new objects are added: an object that was refused as too similar to a removed one can be
+    added now.
     """
     if _IN_INDEX not in [info.name for info in store.catalogues()]:
         return 0

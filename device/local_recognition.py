@@ -1,4 +1,4 @@
-"""Everything that a device does to recognise by itself, wired in one place (figure 4.5)."""
+"""All parts of recognition on the device, and their wiring (figure 4.5)."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class DeviceObjectCache:
     Parameters
     ----------
     cache : LocalCache
-        What the device recognises by itself.
+        Objects that the device recognises itself.
     profiler : DeviceProfiler
-        Told how long lookups and answers take.
+        Receives the times of lookups and answers.
     prefetcher : PrefetchController
-        Told what was recognised, by whom.
+        Receives each recognised object and its source.
     clock : Clock
         Measures lookups.
     """
@@ -53,7 +53,7 @@ class DeviceObjectCache:
         self._clock = clock
 
     def features_wanted(self, query: DeviceQuery) -> int | None:
-        """As many as the snapshot expects, which the query keeps to its end; None if that is empty."""
+        """The number that the snapshot expects; None if it is empty. The query stores the snapshot."""
         snapshot = query.snapshot = self._cache.snapshot
         if not snapshot.recognizer.models:
             return None
@@ -61,7 +61,7 @@ class DeviceObjectCache:
         return snapshot.query_features
 
     def look(self, query: DeviceQuery) -> RecognizedObject | None:
-        """Look the photo up; None is a miss."""
+        """Look up the photo; None is a miss."""
         snapshot = query.snapshot
         if snapshot is None:
             return None
@@ -76,7 +76,7 @@ class DeviceObjectCache:
         return found
 
     def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
-        """A tier answered, or (no lesson) the result cache: what a miss costs, and what may come next."""
+        """Record an answer: its object, and from a tier (with a lesson) also the cost of the miss."""
         if answer.grain == NETWORK:
             return  # a class of a network has no model to prefetch
         found = answer.found
@@ -96,18 +96,18 @@ class DeviceObjectCache:
 
 
 class LocalRecognition:
-    """The recognition cache of one device, and what fills it.
+    """The recognition cache of one device, and its prefetching.
 
     Parameters
     ----------
     catalogue : str
-        Whose objects.
+        Catalogue of the objects.
     next_tiers : NextTiers
         For explanations.
     providers : ModelProviders
-        Where models and predictions come from. Owned: started and closed with this.
+        Sources of models and predictions. Owned: started and closed with this object.
     settings : RecognizerSettings
-        Of the SDK.
+        Settings of the SDK.
     clock : Clock
         Must run in real time.
 
@@ -116,9 +116,9 @@ class LocalRecognition:
     NotFound, CorruptStore
         If the profile cannot be used.
     ConfigurationError, MissingDependency
-        If the classifier backend cannot.
+        If the classifier backend cannot be used.
     AddressInUse
-        If devices nearby cannot be served at the address that is set.
+        If the configured address for devices nearby is taken.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ class LocalRecognition:
         )
         stage = DeviceObjectCache(cache, profiler, self._prefetcher, clock)
         self.stages: tuple[Stage[DeviceQuery], ...] = (stage,)
-        """For the request flow, in their order."""
+        """Stages for the request flow, in their order."""
         self.result: ResultStage | None = None
-        """The result cache, if there is one."""
+        """The result cache; None if it is disabled."""
         if settings.result_cache.enabled:
             self.result = ResultStage(
                 catalogue, lambda: self._prefetcher.listing, settings.result_cache, clock, Random()
@@ -162,20 +162,20 @@ class LocalRecognition:
 
     @property
     def state(self) -> PrefetchState:
-        """For metrics."""
+        """State of the cache, for metrics."""
         return self._prefetcher.state
 
     @property
     def cooperation(self) -> Cooperation | None:
-        """What the device does together with those nearby; None if it does not."""
+        """Cooperation with devices nearby; None if it is disabled."""
         return self._providers.cooperation
 
     def why_empty(self) -> str:
-        """Why nothing is held ready, in one sentence; empty if something is."""
+        """Reason why the cache holds no object, in one sentence; empty if it holds one."""
         return self._prefetcher.why_empty()
 
     def explain(self) -> Explanation | None:
-        """The last decision, with what speaks for it; None before the first."""
+        """The last decision with its reasons; None before the first decision."""
         explanation = self._prefetcher.explain()
         if explanation is None:
             return None
@@ -186,13 +186,13 @@ class LocalRecognition:
         return replace(explanation, facts=(*explanation.facts, *result, *offload, *nearby))
 
     def close(self) -> None:
-        """Stop prefetching; hand over to the devices nearby."""
+        """Stop prefetching, and hand over entries to devices nearby."""
         self._prefetcher.close()
         self._providers.close()
 
 
 def _profile(settings: PrefetchSettings) -> DeviceProfile:
-    """The one that was measured, or the built-in default."""
+    """The measured profile, or the built-in default."""
     log = get_logger("device")
     if settings.profile is not None:
         profile = DeviceProfile.load(settings.profile)

@@ -30,12 +30,12 @@ from nearsight.device.recognizer_settings import LocalSettings, UploadSettings
 
 
 class WholeCatalogue:
-    """All objects of a catalogue as a stage: it answers last, so it looks a second time, as a cloud does.
+    """All objects of a catalogue as the last stage; like a cloud, it looks up an unknown photo a second time.
 
     Parameters
     ----------
     recognizer : ObjectRecognizer
-        All of them.
+        With all objects.
     extractor : FeatureExtractor
         For images.
     """
@@ -47,12 +47,12 @@ class WholeCatalogue:
         self._extractor = extractor
 
     def features_wanted(self, query: DeviceQuery) -> int | None:
-        """None are needed: each look extracts its own."""
+        """Always 0: each lookup extracts its own features."""
         del query
         return 0
 
     def look(self, query: DeviceQuery) -> RecognizedObject | None:
-        """What the photo shows; None is unknown."""
+        """The object in the photo; None is unknown."""
         if isinstance(query.source, Features):
             return self._recognizer.recognize(query.source.strongest(MAX_QUERY_FEATURES)).found
         return recognize_image(
@@ -60,37 +60,37 @@ class WholeCatalogue:
         ).found
 
     def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
-        """Nothing: it knows the catalogue."""
+        """No effect, because the stage has the whole catalogue."""
 
 
 class LocalRecognizer(BaseRecognizer):
     """Recognises the objects of one catalogue in this process, without daemons and without a network.
 
-    How to ask is in `BaseRecognizer`. The answers are those of a cloud with the same catalogue.
+    `BaseRecognizer` describes the requests. The answers are those of a cloud with the same catalogue.
 
     Parameters
     ----------
     source : str or path
-        A folder of reference images, as `nearsight cloud ingest` takes it, or the database of a cloud. Taken
-        as it is now: what changes later counts for the next `LocalRecognizer`.
+        A folder of reference images, as for `nearsight cloud ingest`, or the database of a cloud. It is read
+        once: later changes take effect in the next `LocalRecognizer`.
     catalogue : str
-        For a database that holds several: which one.
+        Name of the catalogue in a database that holds several.
     index : str or path, optional
-        For a folder: the database that keeps what was trained. Default: ``.nearsight.db`` in the folder.
+        For a folder: the database of trained models. Default: ``.nearsight.db`` in the folder.
     settings : LocalSettings
         Deadlines, limits, recognition.
     progress : callable, optional
-        Called with the objects that are trained and their total, while a folder is trained: some 0.2 s per
-        image the first time. Without it the log tells.
+        Called with the number of trained objects and their total while a folder is trained, which takes about
+        0.2 s per image the first time. Without it, progress is logged.
     observer : RecognizerObserver, optional
-        Told about every outcome; for metrics.
+        Receives every outcome; for metrics.
     clock : Clock
         Must run in real time.
 
     Raises
     ------
     NotFound, InvalidArgument
-        If there is no such folder, file or catalogue, or no image that can be used.
+        If there is no such folder, file or catalogue, or no usable image.
     SetupError
         If a database cannot be used.
     """
@@ -116,7 +116,7 @@ class LocalRecognizer(BaseRecognizer):
             loaded = from_folder(path, Path(index) if index else None, self.settings, clock, progress)
         recognizer, extractor = loaded.recognizer, OrbExtractor(recognition.fast_threshold)
         self.object_ids = recognizer.object_ids
-        """Ids of the objects that it knows."""
+        """Ids of the objects in the catalogue."""
         limits = recognition.limits
         upload = UploadSettings(max_bytes=limits.max_bytes, max_pixels=limits.max_pixels)
         engine = RequestEngine(
@@ -131,7 +131,7 @@ class LocalRecognizer(BaseRecognizer):
         super().__init__(engine, self.settings, limits, clock)
 
     def _results(self, loaded: LocalCatalogue, name: str, clock: Clock) -> tuple[Stage[DeviceQuery], ...]:
-        """The result cache, if it is on."""
+        """The result cache, if it is enabled."""
         settings = self.settings.result_cache
         if not settings.enabled:
             return ()

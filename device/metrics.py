@@ -21,12 +21,12 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 class RecognizerMetrics:
-    """Counts outcomes of requests and of the tiers that were asked.
+    """Counts outcomes of requests and of calls to tiers.
 
     Parameters
     ----------
     registry : CollectorRegistry
-        The daemon's.
+        Registry of the daemon.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -66,7 +66,7 @@ class RecognizerMetrics:
         self._latency.observe(latency_ms / 1000)
 
     def watch(self, recognizer: Recognizer) -> None:
-        """Export what a recognizer is and did, read when the metrics are."""
+        """Export the state and counters of a recognizer; they are read at each scrape."""
 
         def read() -> Iterator[Metric]:
             text = "0: healthy, 1: being probed, 2: cooling down."

@@ -1,4 +1,4 @@
-"""Where a device gets models and predictions: from its tiers, and from the devices nearby if it shares."""
+"""The sources of models and predictions of a device: its tiers, and the devices nearby if it cooperates."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from nearsight.device.recognizer_settings import RecognizerSettings
 
 
 class ModelProviders:
-    """The edge, or all tiers and the neighbours where devices share; and the models that the device has.
+    """Sources of models (the edge, or all tiers and devices nearby if they cooperate), and own models.
 
     Parameters
     ----------
     catalogue : str
-        Whose objects.
+        Catalogue of the objects.
     device_id : str
-        Name for neighbours.
+        Name that devices nearby see.
     tiers : sequence of str
         The nearest first.
     connect : callable
         Opens the channel to a tier.
     settings : RecognizerSettings
-        Of the SDK.
+        Settings of the SDK.
     clock : Clock
         Must run in real time.
 
@@ -52,7 +52,7 @@ class ModelProviders:
         self.held = HeldModels(settings.prefetch.memory_bytes)
         """The device's models."""
         self.cooperation: Cooperation | None = None
-        """What the device does together with those nearby, once it is started; None if it does not."""
+        """Cooperation with devices nearby, active once it is started; None if it is disabled."""
         clients: dict[str, CatalogueClient] = {}
         edge: EdgeClient | None = None
         with ExitStack() as opened:
@@ -67,7 +67,7 @@ class ModelProviders:
             used = tuple(clients.values())
             upstream = used[0] if len(used) == 1 else TierCatalogues(used, clock)
             self.sources = PrefetchSources(upstream, upstream, edge)
-            """For the prefetcher."""
+            """Sources for the prefetcher."""
             if peers.enabled:
                 recognition, rng = settings.prefetch.recognition, random.Random()
                 nearby = self.cooperation = Cooperation(
@@ -78,5 +78,5 @@ class ModelProviders:
             self._opened = opened.pop_all()
 
     def close(self) -> None:
-        """Say goodbye to the devices nearby, and disconnect."""
+        """Leave the group of devices nearby, and disconnect."""
         self._opened.close()

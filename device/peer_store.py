@@ -1,4 +1,4 @@
-"""The store that devices nearby host for each other, for applications: `Recognizer.store`."""
+"""The key-value store that devices nearby host together, for applications: `Recognizer.store`."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ LONGEST_TTL_S = 366 * 86_400.0
 
 
 class PeerStore:
-    """What the devices nearby keep together: values, lists and counters by key. Thread-safe.
+    """Shared storage of the devices nearby: values, lists and counters by key. Thread-safe.
 
-    Every call but `get_blocking` returns a `concurrent.futures.Future` at once: wait for ``result()``, or
-    await ``asyncio.wrap_future(future)``. It ends within about twice ``PeerSettings.read_timeout_s``, with a
-    result or a `NearsightError`: `InvalidArgument` if the key is empty or too long, the value too large, or
-    the key holds another kind of value; `Overloaded` if the devices are full or too busy; `Unavailable` or
-    `DeadlineExceeded` if too few of them answered; `Cancelled` once the recognizer is closed. Callbacks that
-    are added to the future run on threads of the network and must not wait.
+    Every call except `get_blocking` returns a `concurrent.futures.Future` at once: wait for ``result()``, or
+    await ``asyncio.wrap_future(future)``. It completes within about twice ``PeerSettings.read_timeout_s``,
+    with a result or a `NearsightError`: `InvalidArgument` if the key is empty or too long, the value too
+    large, or the key holds another kind of value; `Overloaded` if the devices are full or too busy;
+    `Unavailable` or `DeadlineExceeded` if too few of them answered; `Cancelled` once the recognizer is
+    closed. Callbacks that are added to the future run on network threads and must not block.
 
-    A write is acknowledged when all replicas of the key that are there took it (``PeerSettings.replicas``, by
-    default 2). What groups wrote apart merges when they meet again. Keys are the application's own: they are
-    apart from those of the SDK and of other catalogues. A key holds one kind of value.
+    A write is acknowledged when all present replicas of the key have stored it (``PeerSettings.replicas``, by
+    default 2). Writes of separated groups are merged when the groups connect again. The application's keys
+    are separate from those of the SDK and of other catalogues. A key holds one kind of value.
 
     Parameters
     ----------
     node : PeerNode
-        This device among its peers.
+        This device's node.
     catalogue : str
-        Whose application it is.
+        Catalogue of the application.
     deliver : callable
         Runs callbacks, one after another, as `CallbackThread.submit`.
     """
@@ -53,7 +53,7 @@ class PeerStore:
         node.watch(self._changed)
 
     def put(self, key: str, value: bytes | str, *, ttl_s: float | None = None) -> Future[None]:
-        """Set the value of a key; of several puts the last wins.
+        """Set the value of a key; of several puts the last one counts.
 
         Parameters
         ----------
@@ -62,23 +62,23 @@ class PeerStore:
         value : bytes or str
             Text is stored as UTF-8. At most ``PeerSettings.value_limit_bytes``.
         ttl_s : float, optional
-            Seconds after which the key ends, whatever it holds then; each write of the key but `remove` sets
-            it anew.
-            None: it stays as long as devices are there.
+            Seconds after which the key is deleted with all its content. Each write of the key except `remove`
+            sets this time again. None: the key stays as long as there are devices.
 
         Raises
         ------
         TypeError, ValueError
-            If the value is neither bytes nor text, or ``ttl_s`` is not between 0 and a year; also below.
+            If the value is neither bytes nor text, or ``ttl_s`` is not between 0 and a year; this also
+            applies to the methods below.
         """
         return self._node.store.put(self._key(key), _bytes(value), ttl_s=_checked(ttl_s))
 
     def get(self, key: str) -> Future[bytes | None]:
-        """The value of a key, None if there is none."""
+        """The value of a key; None if there is none."""
         return self._node.store.get(self._key(key))
 
     def get_blocking(self, key: str) -> bytes | None:
-        """As `get`, but waits: the fastest way for small values, as this thread receives the answer itself.
+        """As `get`, but waits: fastest for small values, because this thread receives the answer itself.
 
         Raises
         ------
@@ -88,11 +88,11 @@ class PeerStore:
         return self._node.store.get_blocking(self._key(key))
 
     def append(self, key: str, item: bytes | str, *, ttl_s: float | None = None) -> Future[None]:
-        """Add an item to the list of a key. Equal items are kept once; of more than 256 the latest stay."""
+        """Add an item to the list of a key. Equal items are stored once; only the latest 256 are kept."""
         return self._node.store.append(self._key(key), _bytes(item), ttl_s=_checked(ttl_s))
 
     def remove(self, key: str, item: bytes | str) -> Future[None]:
-        """Take an item out of the list of a key; no matter if it is not in there."""
+        """Remove an item from the list of a key; no error if it is not in the list."""
         return self._node.store.remove(self._key(key), _bytes(item))
 
     def items(self, key: str) -> Future[tuple[bytes, ...]]:
@@ -100,15 +100,15 @@ class PeerStore:
         return then(self._node.store.items(self._key(key)), lambda read: read.items)
 
     def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
-        """Add to the counters of a key, by their names. Each addition counts exactly once.
+        """Add to the named counters of a key. Each addition counts exactly once.
 
-        Never repeat a merge: if the future fails, the counts are kept and sent again in the background, but
-        for those that are refused (`InvalidArgument`).
+        Never repeat a merge: if the future fails, the counts are stored and sent again in the background,
+        except those that were refused (`InvalidArgument`).
 
         Raises
         ------
         TypeError, ValueError
-            If a count is no whole number; also as `put`.
+            If a count is not an integer; also as `put`.
         """
         return self._node.store.merge(self._key(key), counts, ttl_s=_checked(ttl_s))
 
@@ -117,22 +117,22 @@ class PeerStore:
         return self._node.store.counts(self._key(key))
 
     def delete(self, key: str) -> Future[None]:
-        """Delete a key, whatever it holds."""
+        """Delete a key with all its content."""
         return self._node.store.delete(self._key(key))
 
     def peers(self) -> tuple[Peer, ...]:
-        """The devices nearby, this one not among them."""
+        """The devices nearby, without this one."""
         return self._node.peers()
 
     def watch(self, changed: Watcher) -> Callable[[], None]:
-        """Have ``changed`` called with the devices nearby: once soon, and whenever one came, went or moved.
+        """Call ``changed`` with the devices nearby: once soon, and after each join, leave or address change.
 
-        It is called on the callback thread of the `Recognizer`, as the callbacks of `Recognizer.recognize`.
+        It is called on the callback thread of the `Recognizer`, like the callbacks of `Recognizer.recognize`.
 
         Returns
         -------
         callable
-            Call it to end the watch.
+            Ends the watch.
         """
         watch, loop = object(), running_loop()
         self._watchers[watch] = changed, loop
@@ -149,11 +149,11 @@ class PeerStore:
 
     def _tell(self, watch: object) -> object:
         known = self._watchers.get(watch)
-        return known[0](self.peers()) if known else None  # it may have ended before it was its turn
+        return known[0](self.peers()) if known else None  # the watch may have ended in the meantime
 
     def _key(self, key: str) -> str:
         check_process(self._process, "store")
-        return self._prefix + key if key else key  # an empty one is refused
+        return self._prefix + key if key else key  # an empty key is refused later
 
 
 def _bytes(value: bytes | str) -> bytes:

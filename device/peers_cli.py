@@ -1,4 +1,4 @@
-"""``nearsight peers``: who is near a device, what each holds, and the traffic."""
+"""``nearsight peers``: the devices near a device, the content of each, and the traffic."""
 
 # ruff: noqa: PLC0415  heavy imports wait for the command
 
@@ -39,7 +39,7 @@ def peers(  # noqa: PLR0913, PLR0917  typer calls it by name
     watch_s: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which devices are near a device daemon, what each holds, and the traffic.
+    """Show the devices near a device daemon, the content of each, and the traffic.
 
     Exit code 0 if all answered, 4 if not.
     """
@@ -114,7 +114,7 @@ def table_of(report: PeersReport) -> list[tuple[str, ...]]:
 
 
 def _lines(row: tuple[str, ...]) -> tuple[str, ...]:
-    """A row of `table_of` for a terminal that the table does not fit."""
+    """A row of `table_of` as lines, for a terminal that is too narrow for the table."""
     name, node, address, state, heard, here, keys, store, models, sent, received, ping_ms = row
     return (
         f"  {name}, node {node}, at {address}",

@@ -1,8 +1,8 @@
-"""A photo on its way through the device: looked at here, or sent as a file of bounded size or as features.
+"""A photo in the device: looked up here, or sent as a file of bounded size or as features.
 
-Recognition works on grey images of at most 640 pixels, so that is what travels: a 12 megapixel photo of 5 MB
-becomes some 40 KB. Files that are small already are not decoded here at all. A network needs the colours, and
-no features: until an answer says what a catalogue is, photos travel in colour.
+Recognition works on grey images of at most 640 pixels, so only that is sent: a 12 megapixel photo of 5 MB
+becomes about 40 KB. Files that are small already are not decoded here. A network needs colours and no
+features; photos are sent in colour until an answer shows which kind a catalogue is.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class EncodedImage:
 
 
 class FormCosts:
-    """What it takes this device to bring a photo into a form: running means. Thread-safe.
+    """Costs of preparing a photo in each form on this device, as running means. Thread-safe.
 
     Attributes
     ----------
     encode_ms, extract_ms : float
-        Of an image file, and of features.
+        Time to encode an image file, and to extract features.
     image_bytes : float
-        Of a file that is encoded here.
+        Size of a file that is encoded here.
     """
 
     def __init__(self) -> None:
@@ -69,20 +69,20 @@ class FormCosts:
         self.encode_ms, self.image_bytes, self.extract_ms = 3.0, 40_000.0, 10.0
 
     def encoded(self, size_bytes: int, spent_ms: float) -> None:
-        """An image was encoded."""
+        """Record that an image was encoded."""
         with self._lock:
             self.encode_ms += _NEWEST_WEIGHT * (spent_ms - self.encode_ms)
             self.image_bytes += _NEWEST_WEIGHT * (size_bytes - self.image_bytes)
 
     def extracted(self, spent_ms: float) -> None:
-        """Features were extracted because a tier gets them."""
+        """Record that features were extracted for a tier."""
         with self._lock:
             self.extract_ms += _NEWEST_WEIGHT * (spent_ms - self.extract_ms)
 
     def payloads(
         self, file_bytes: int | None, features_bytes: int, *, extracted: bool
     ) -> tuple[Payload, Payload]:
-        """A photo in both forms; ``file_bytes`` is None if it must be encoded."""
+        """The payloads of a photo in both forms; ``file_bytes`` is None if it must be encoded."""
         with self._lock:
             image = (
                 Payload(IMAGE, round(self.image_bytes), self.encode_ms)
@@ -93,21 +93,21 @@ class FormCosts:
 
 
 class QueryContext:
-    """What all queries of a device share.
+    """Shared state of all queries of a device.
 
     Parameters
     ----------
     upload : UploadSettings
-        How a photo is made ready for the network.
+        Preparation of photos for sending.
     clock : Clock
-        Measures what encoding and extraction take.
+        Measures encoding and extraction.
     recognition : RecognitionSettings, optional
-        Of a device that recognises by itself. One that does not sends what it was given.
+        Settings of a device that recognises itself. Other devices only send the given images or features.
 
     Attributes
     ----------
     network : bool, optional
-        Whether a network answers for the catalogue; None: no answer has come yet.
+        Whether the catalogue is a network; None before the first answer.
     """
 
     def __init__(
@@ -122,12 +122,12 @@ class QueryContext:
 
 
 class DeviceQuery:
-    """A photo on its way through the device: a `Query` of the request flow. For one thread at a time.
+    """A photo in the device: a `Query` of the request flow. Used by one thread at a time.
 
     Parameters
     ----------
     source : bytes, path, ndarray or Features
-        What `snapshot` made.
+        Result of `snapshot`.
     context : QueryContext
         Settings and measurements.
 
@@ -136,7 +136,7 @@ class DeviceQuery:
     NotFound, ImageTooLarge
         If it is a path that cannot be read, or a file that is too large.
     InvalidImage
-        If this is no image, or an incomplete one.
+        If it is not an image, or an incomplete one.
     """
 
     asked_again = False
@@ -152,34 +152,34 @@ class DeviceQuery:
         self.source = source
         """The image, or its features."""
         self.has_image = not isinstance(source, Features)
-        """Whether there is an image, not only features that somebody else extracted."""
+        """Whether there is an image, and not only features that were extracted elsewhere."""
         self._image: EncodedImage | None = None
         if (
             isinstance(self.source, bytes)
-            and 0 < len(self.source) <= context.upload.pass_through_bytes  # or `load_image` judges it
+            and 0 < len(self.source) <= context.upload.pass_through_bytes  # else `load_image` checks it
             and max(declared_size(self.source)) <= context.upload.longest_side
         ):
             self._image = EncodedImage(self.source)
         self._file_bytes = len(self._image.data) if self._image is not None else None
         self._decoded: dict[int, GrayImage] = {}
         self._features: Features | None = None
-        self._asked_for = 0  # a blank wall has fewer features
+        self._asked_for = 0  # an image may have fewer features
         self._to_send = False
         self.snapshot: LocalSnapshot | None = None
-        """What answers this query on the device."""
+        """The snapshot that answers this query on the device."""
         self.began_s = 0.0
-        """When work for a look began."""
+        """Start of the work for a lookup."""
         self.looked_at: Features | None = None
-        """In which the device looked itself; a tier's answer says what they are of."""
+        """Features that the device looked up itself; a tier's answer names their object."""
         self.prediction: Prediction | None = None
-        """What an edge that was asked expects to be asked next."""
+        """The edge's prediction of the next objects."""
         self.result_look: Looked | None = None
-        """What the result cache keeps with the query."""
+        """State of the result cache for this query."""
         self.reused = 0.0
-        """Share of its time that a network on the device spared."""
+        """Share of execution time that a network on the device saved."""
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
-        """The forms in which it could be sent; features that are not there yet have the given size."""
+        """The possible forms for sending; ``features_bytes`` is the size of features not extracted yet."""
         if isinstance(self.source, Features):
             return (Payload(FEATURES, len(self.source) * BYTES_PER_FEATURE),)
         if self._context.network:
@@ -191,7 +191,7 @@ class DeviceQuery:
         return both if self._context.extractor is not None else both[:1]
 
     def missing(self, form: str) -> Work | None:
-        """What must be done before it can be sent in this form."""
+        """The work that is needed before it can be sent in this form."""
         if form == IMAGE:
             return Encode() if self._image is None else None
         recognition = self._context.recognition
@@ -201,7 +201,7 @@ class DeviceQuery:
         return Extract(recognition.query_features)
 
     def missing_features(self, count: int) -> Work | None:
-        """What must be done before the device can look at so many features."""
+        """The work that is needed before the device can look up this many features."""
         return Extract(count) if self.has_image and self._asked_for < count else None
 
     def do(self, work: Work) -> None:
@@ -225,7 +225,7 @@ class DeviceQuery:
             context.costs.extracted((context.clock.monotonic() - started_s) * 1e3)
 
     def features(self, count: int) -> Features:
-        """At most so many features, to look at."""
+        """At most this many features, for a lookup."""
         if isinstance(self.source, Features):
             return self.source.strongest(count)
         if self._features is None:
@@ -233,7 +233,7 @@ class DeviceQuery:
         return self._features
 
     def content(self, form: str) -> bytes | Features:
-        """What travels."""
+        """The content to send."""
         if form == IMAGE and self._image is not None:
             return self._image.data
         features = self.source if isinstance(self.source, Features) else self._features
@@ -242,7 +242,7 @@ class DeviceQuery:
         return features
 
     def thumbnail(self) -> bytes:
-        """For tiers that want one; empty if there is no image, or none that can be read: the tier says so."""
+        """For tiers that want a thumbnail; empty without a readable image (the tier reports the error)."""
         if not self._context.upload.thumbnails:
             return b""
         with suppress(NearsightError):
@@ -254,7 +254,7 @@ class DeviceQuery:
     def answered(self, answer: Answer, form: str) -> Answer:
         """A tier's answer to this form, with its corners in pixels of the application's image.
 
-        In what it was found decides what the next photos should bring.
+        Its grain decides the form of the next photos.
         """
         self._context.network = answer.grain == NETWORK
         found, image = answer.found, self._image
@@ -265,7 +265,7 @@ class DeviceQuery:
         return replace(answer, found=replace(found, corners=(top_left, top_right, bottom_right, bottom_left)))
 
     def for_key(self) -> GrayImage | Features:
-        """The photo, shrunk; its features where the application gave these.
+        """The photo, reduced; its features if the application passed features.
 
         Raises
         ------
@@ -275,13 +275,13 @@ class DeviceQuery:
         source, upload = self.source, self._context.upload
         if isinstance(source, Features):
             return source
-        if isinstance(source, np.ndarray) and source.ndim > 1:  # a few pixels of it are enough
+        if isinstance(source, np.ndarray) and source.ndim > 1:  # a subset of the pixels is enough
             step = max(1, max(source.shape[:2]) // (4 * KEY_SIDE_PX))
             source = source[::step, ::step]
         return load_image(source, ImageLimits(upload.max_bytes, upload.max_pixels, KEY_SIDE_PX))
 
     def colour(self) -> ColourImage:
-        """The photo in colour, in the size in which it travels.
+        """The photo in colour, in the size in which it is sent.
 
         Raises
         ------
@@ -305,7 +305,7 @@ class DeviceQuery:
         return self._decoded[longest_side]
 
     def _encoded(self) -> EncodedImage:
-        """An image file of it that may travel."""
+        """The image file to send."""
         upload = self._context.upload
         if self._context.network is False or isinstance(self.source, Features):
             image: Image = self._gray(upload.longest_side)
@@ -315,7 +315,7 @@ class DeviceQuery:
         return EncodedImage(_encode(image, upload.jpeg_quality), scale)
 
     def _complete_features(self) -> Features | None:
-        """Features as tiers expect them: those of a look with fewer would cost recall there."""
+        """Features as tiers expect them. Fewer, as from a lookup, would reduce recall there."""
         recognition = self._context.recognition
         if recognition is None or self._asked_for < recognition.query_features:
             return None

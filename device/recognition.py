@@ -1,4 +1,4 @@
-"""What the application gets: a handle of its request, and the recognition, with who answered and how long."""
+"""Results for the application: the handle of a request, and the recognition with its source and times."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Recognition:
     Attributes
     ----------
     object : RecognizedObject or None
-        None means unknown: every tier that could know was asked and none found a verified object.
+        None means unknown: every tier that could answer was called and none found a verified object.
     answered_by : str
-        The tier whose recognition this is: "device", "edge" or "cloud".
+        The tier that recognised the image: "device", "edge" or "cloud".
     latency_ms : float
         From the call of ``recognize`` to the outcome, preparation of the image included.
     hops : tuple of Hop
-        What each tier spent, the answering tier first, the device itself last.
+        Timings of each tier, the answering tier first, the device itself last.
     attempts : tuple of Attempt
-        The tiers that this device asked, in order; all but the last failed. None if it knew the answer.
+        The tiers that this device called, in order; all but the last failed. Empty for a local hit.
     trace_id : str
-        Finds this request in the logs of all tiers.
+        Identifies this request in the logs of all tiers.
     sent_bytes, received_bytes : int
-        On the network between this device and the tier that answered; 0 if the device itself did.
+        Traffic between this device and the tier that answered; 0 for a local hit.
     grain : str
-        What it was found in: "object" for models of objects, "result" for the answer to an earlier photo,
+        Source of the answer: "object" for models of objects, "result" for the answer to an earlier photo,
         "network" for a network that classifies.
     reused : float
-        Share of its time that a network spared, as it was given by an earlier frame. Only in streams with a
-        network on the device; else 0.
+        Share of its execution time that a network saved by reusing results of an earlier frame. Only in
+        streams with a network on the device; else 0.
     """
 
     object: RecognizedObject | None
@@ -75,12 +75,12 @@ class Recognition:
 
     @property
     def corners(self) -> Corners | None:
-        """Where the object is, in pixels of the image that the application gave; None if not known."""
+        """Corners of the object in pixels of the application's image; None if not known."""
         return self.object.corners if self.object else None
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """What the catalogue says about the object; empty if unknown."""
+        """Metadata of the object in the catalogue; empty if unknown."""
         return self.object.metadata if self.object else {}
 
 
@@ -98,12 +98,12 @@ class RequestHandle:
         Returns
         -------
         bool
-            False if the outcome was known already; the callback gets, or got, that one.
+            False if the request had an outcome already; the callback gets that outcome.
         """
         return self._cancel()
 
     def done(self) -> bool:
-        """Whether the outcome is known; the callback may still wait for its turn."""
+        """Whether there is an outcome; the callback may still be queued."""
         return self._outcome.done()
 
     def result(self, timeout: float | None = None) -> Recognition:
@@ -119,12 +119,12 @@ class RequestHandle:
         NearsightError
             If the request failed.
         TimeoutError
-            If ``timeout`` passed first; the request goes on.
+            If ``timeout`` passed first; the request continues.
         """
         return self._outcome.result(timeout)
 
     def settle(self, outcome: Recognition | NearsightError) -> None:
-        """Make the outcome known. Called once, by the engine."""
+        """Set the outcome. Called once, by the engine."""
         if isinstance(outcome, Recognition):
             self._outcome.set_result(outcome)
         else:
@@ -134,7 +134,7 @@ class RequestHandle:
 def recognition_of(
     flow: RequestFlow[Any], answer: Answer, now_s: float, trace_id: str = "", reused: float = 0.0
 ) -> Recognition:
-    """What the application gets of a request that ends now with this answer."""
+    """The application's result for a request that ends now with this answer."""
     return Recognition(
         object=answer.found,
         answered_by=answer.answered_by,

@@ -1,4 +1,4 @@
-"""The command ``nearsight recognize``: a person at a shell asks about photos, or folders of them."""
+"""The command ``nearsight recognize``: recognises photos, or folders of them, from a shell."""
 
 # ruff: noqa: PLC0415  heavy imports wait for the command
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nearsight.device.settings import DeviceSettings
 
 UNKNOWN = 6
-"""Exit code if all photos were answered, and one of them with "unknown"."""
+"""Exit code if all photos were answered, and at least one with "unknown"."""
 
 _SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 _EMPTY_TIMEOUT_S = 1.0
@@ -68,7 +68,7 @@ def recognize(  # noqa: PLR0913, PLR0917  typer calls it by name
     config: ConfigOption = None,
     assignments: SetOption = None,
 ) -> None:
-    """Say what photos show: a few lines for one, a line for each of several and a summary.
+    """Recognise photos: a few lines for one photo; for several, a line for each and a summary.
 
     The tiers come from the flags, or from the table "device" of the settings
     file, or are those of this machine. Exit code 0: every photo shows a known
@@ -78,9 +78,9 @@ def recognize(  # noqa: PLR0913, PLR0917  typer calls it by name
     from nearsight.common.logging import configure_logging
     from nearsight.device.report import json_report, line_report, summary, text_report
 
-    configure_logging(level="ERROR")  # each photo's outcome says which tiers failed, and why
+    configure_logging(level="ERROR")  # each photo's outcome contains the failed tiers and their errors
 
-    # Nothing to prefetch for: the photos are here, and each is asked about once.
+    # No prefetching: each of these photos is requested only once.
     others = {
         **key_flags(key, edge_key, cloud_key),
         "recognizer.timeout_s": timeout_s,
@@ -140,7 +140,7 @@ def photos_in(paths: Sequence[Path]) -> list[Path]:
 
 @contextmanager
 def _progress(photos: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, if there are several photos."""
+    """A progress bar on a terminal, if there are several photos."""
     if photos == 1 or not sys.stderr.isatty():
         yield lambda _photos: None
         return
@@ -149,7 +149,7 @@ def _progress(photos: int) -> Iterator[Callable[[int], None]]:
 
 
 def _drawings(photos: Sequence[Path], draw: Path | None) -> list[Path | None]:
-    """Where each photo's drawing goes: the file itself, or numbered files in a folder."""
+    """Output path of each photo's drawing: the file itself, or numbered files in a folder."""
     if draw is None:
         return [None] * len(photos)
     if len(photos) == 1 and not draw.is_dir():
@@ -194,7 +194,7 @@ def _exit_code(outcomes: Sequence[Recognition | NearsightError]) -> int:
 
 
 def _why_edge_is_empty(settings: DeviceSettings, outcomes: Sequence[Recognition | NearsightError]) -> str:
-    """Why the edge holds nothing, as it says; empty if it holds something, or was not asked."""
+    """The edge's reason why its cache is empty; empty if it is not, or the edge was not called."""
     from nearsight.common.operation.explain import ask_explanations
     from nearsight.common.operation.status import ask_status
 

@@ -1,4 +1,4 @@
-"""The front door of the SDK: a device recognises what it can itself, and asks edge and cloud for the rest."""
+"""The main class of the SDK: a device recognises objects itself if it can, else calls edge and cloud."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from nearsight.device.tiers import RemoteTier
 
 CLOUD = "cloud"
 COMPUTING_MS = MappingProxyType({IMAGE: 8.0, FEATURES: 6.0})
-"""What tiers are assumed to compute on a photo, until they answer."""
+"""Assumed computing time of tiers per photo, until they answer."""
 _NOBODY_HERE = (
     "start `nearsight cloud` and `nearsight edge`, give their addresses, "
     "or use LocalRecognizer(FOLDER), which needs neither"
@@ -58,7 +58,7 @@ LEFT_OUT = LeftOut.LEFT_OUT
 
 @dataclass(frozen=True, slots=True)
 class RecognizerSecurity:
-    """Keys towards each tier; None: unencrypted, which tiers accept on loopback only.
+    """Keys for each tier; None: unencrypted, which tiers accept on loopback only.
 
     Attributes
     ----------
@@ -71,32 +71,32 @@ class RecognizerSecurity:
 
     @property
     def own(self) -> str | Path | None:
-        """The secret key of this device; also towards devices nearby, unless their settings name another."""
+        """The secret key of this device; used for devices nearby too, unless their settings name another."""
         return next((keys.secret_key_file for keys in (self.edge, self.cloud) if keys is not None), None)
 
 
 class Recognizer(BaseRecognizer):
-    """Recognises objects of one catalogue: on the device if it can, else it asks the edge, then the cloud.
+    """Recognises objects of one catalogue: on the device if it can, else at the edge, then at the cloud.
 
-    How to ask is in `BaseRecognizer`.
+    `BaseRecognizer` describes the requests.
 
     Parameters
     ----------
     edge, cloud : str or None
-        Endpoints such as ``tcp://10.0.0.5:7100``; None if there is no such tier. At least one is needed. A
-        tier that is left out is that of this machine (`DEFAULT_ENDPOINTS`); beside one with an address, there
-        is none.
+        Endpoints such as ``tcp://10.0.0.5:7100``; None if there is no such tier. At least one is needed. If
+        neither has an address, an omitted tier is that of this machine (`DEFAULT_ENDPOINTS`). If one has an
+        address, an omitted tier is not used.
     catalogue : str
-        The catalogue whose objects should be recognised. Needed.
+        The catalogue whose objects should be recognised. Required.
     device_id : str, optional
-        Stable identity of this device; the edge learns from what one device asks in sequence. Default: a
-        new one per Recognizer.
+        Stable identity of this device; the edge learns from the sequence of its requests. Default: a new one
+        per Recognizer.
     settings : RecognizerSettings
         Deadlines, limits, image size.
     security : RecognizerSecurity
         Keys; needed for tiers beyond loopback.
     observer : RecognizerObserver, optional
-        Told about every outcome; for metrics.
+        Receives every outcome; for metrics.
     clock : Clock
         Must run in real time.
 
@@ -105,12 +105,12 @@ class Recognizer(BaseRecognizer):
     ConfigurationError
         If there is neither tier, or an endpoint or key cannot be used.
     NotFound, CorruptStore
-        If the settings name a profile that is not there, or is damaged.
+        If the profile that the settings name does not exist, or is damaged.
     TypeError
         If no catalogue is given.
     """
 
-    def __init__(  # noqa: PLR0913  the one place where an application sets everything, by name
+    def __init__(  # noqa: PLR0913  applications set all options here, by name
         self,
         edge: str | LeftOut | None = LEFT_OUT,
         cloud: str | LeftOut | None = LEFT_OUT,
@@ -130,7 +130,7 @@ class Recognizer(BaseRecognizer):
         self.catalogue = catalogue
         self.device_id = device_id or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.endpoints = used = _endpoints(edge, cloud)
-        """Tier → its address, in the order in which they are asked."""
+        """Tier → its address, in the order in which they are called."""
 
         def connect(name: str) -> Channel:
             own = keys.edge if name == EDGE else keys.cloud
@@ -183,21 +183,22 @@ class Recognizer(BaseRecognizer):
         exact: bool = False,
         timeout_s: float | None = None,
     ) -> Inference:
-        """Execute the network that is called as the catalogue, and wait for what it gives.
+        """Execute the network with the name of the catalogue, and wait for its result.
 
         Parameters
         ----------
         inputs : ndarray or mapping of str to ndarray
-            The only input, or inputs by name, in the shapes and types that the network takes.
+            The only input, or inputs by name, in the shapes and types of the network.
         exact : bool
-            No other network may stand in while this one is loaded; see `Inference.network`.
+            Whether no other network may be executed instead while this one is loaded; see
+            `Inference.network`.
         timeout_s : float, optional
             As `recognize`.
 
         Raises
         ------
         InvalidArgument
-            If the network does not take these; it says what it takes.
+            If the network does not accept these inputs; the message lists its inputs.
         NearsightError
             If no tier answered.
         RuntimeError
@@ -213,14 +214,14 @@ class Recognizer(BaseRecognizer):
         return self._next_tiers.states()
 
     def explain(self) -> Explanation | None:
-        """Why the device holds what it holds: the terms of the last decision, and what else it would cost.
+        """The last cache decision of the device: its terms, and those of the alternatives.
 
-        None if it does not prefetch, or before the first object was recognised.
+        None if the device does not prefetch, or before the first object was recognised.
         """
         return self._local.explain() if self._local else None
 
     def why_empty(self) -> str:
-        """Why the device holds no object ready, in one sentence for a person; empty if it holds one."""
+        """Reason why the device holds no object, in one sentence for people; empty if it holds one."""
         if self._local is not None:
             return self._local.why_empty()
         if not self.settings.prefetch.enabled:
@@ -229,23 +230,23 @@ class Recognizer(BaseRecognizer):
 
     @property
     def prefetch_state(self) -> PrefetchState | None:
-        """What the device's own cache is and did; None if it does not prefetch."""
+        """State and counters of the device's own cache; None if it does not prefetch."""
         return self._local.state if self._local else None
 
     @property
     def result_cache_state(self) -> ResultCacheState | None:
-        """What the device's result cache is and did; None if it has none."""
+        """State and counters of the device's result cache; None if it has none."""
         result = self._local.result if self._local else None
         return result.state if result is not None else None
 
     @property
     def cooperation_state(self) -> CooperationState | None:
-        """What the device shares with those nearby; None if it does not."""
+        """State of the cooperation with devices nearby; None if it is disabled."""
         cooperation = self._local.cooperation if self._local else None
         return cooperation.state if cooperation is not None else None
 
     def peers(self) -> PeersReport | None:
-        """The devices nearby, and what they hold; None if this one does not share."""
+        """The devices nearby and their content; None if cooperation is disabled."""
         cooperation = self._local.cooperation if self._local else None
         return cooperation.report() if cooperation is not None else None
 
@@ -256,7 +257,7 @@ class Recognizer(BaseRecognizer):
         Raises
         ------
         ConfigurationError
-            If this device does not share with those nearby.
+            If this device does not cooperate with devices nearby.
         RuntimeError
             As `recognize`.
         """
@@ -286,7 +287,7 @@ class Recognizer(BaseRecognizer):
 
 
 def _endpoints(edge: str | LeftOut | None, cloud: str | LeftOut | None) -> Mapping[str, str]:
-    """Tier → address of those that there are.
+    """Tier → address, for the tiers in use.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What ``nearsight recognize`` says about a photo, as text for a person and as plain values for JSON."""
+"""Output of ``nearsight recognize`` for a photo, as text for people and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nearsight.device.recognition import Recognition
 
 
 def latency_split(recognition: Recognition) -> dict[str, float]:
-    """Where the time went, in milliseconds, from the device outwards; the parts sum to the latency.
+    """Parts of the latency in milliseconds, from the device outwards; their sum is the latency.
 
-    Each tier has its own time (queue and work), each network in between the round trip without the tier
-    behind it, and each tier that failed the time that was lost on it.
+    Each tier has its own time (queue and work), each link in between has the round trip without the tier
+    behind it, and each failed tier has the time spent on it.
     """
     *below, device = recognition.hops
     split = {"device": recognition.latency_ms - device.next_tier_ms}
@@ -35,7 +35,7 @@ def latency_split(recognition: Recognition) -> dict[str, float]:
 
 
 def text_report(photo: str, recognition: Recognition) -> list[str]:
-    """A few lines for a person. Labels and metadata in them may hold anything."""
+    """A few lines for people. Labels and metadata in them may hold any characters."""
     split = ", ".join(f"{part} {ms:.1f}" for part, ms in latency_split(recognition).items())
     by = (
         f"{recognition.answered_by} (from an earlier answer)"
@@ -52,12 +52,12 @@ def text_report(photo: str, recognition: Recognition) -> list[str]:
 
 
 def line_report(photo: str, recognition: Recognition) -> list[str]:
-    """One line for a person, where there are many photos."""
+    """One line for people, for a list of photos."""
     return [f"{photo}: {_headline(recognition)} ({recognition.answered_by}, {recognition.latency_ms:.1f} ms)"]
 
 
 def summary(outcomes: Sequence[Recognition | NearsightError]) -> str:
-    """What came of several photos, in one line."""
+    """The outcomes of several photos, in one line."""
     answers = [one for one in outcomes if not isinstance(one, NearsightError)]
     known = sum(answer.known for answer in answers)
     line = (

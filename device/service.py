@@ -1,4 +1,4 @@
-"""The Recognition service of the device daemon: the SDK behind a local endpoint."""
+"""The Recognition service of the device daemon: the SDK at a local endpoint."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from nearsight.device.recognizer import Recognizer
 from nearsight.protos.recognition_pb2 import DESCRIPTOR, RecognizeRequest, RecognizeResponse
 
 _SHORTEST_S = 0.001
-"""A request whose time has just passed gets this: it ends with the error that says so."""
+"""Minimum timeout; a request whose time has just passed ends with the correct error."""
 
 
 class DeviceRecognitionService(Service):
-    """Answers as the SDK does; no worker waits meanwhile.
+    """Answers requests with the SDK; no worker is blocked while a request is in flight.
 
     Parameters
     ----------
     recognizer : Recognizer
-        Shared by all applications that connect.
+        Shared by all connected applications.
     """
 
     descriptor: ClassVar[ServiceDescriptor] = DESCRIPTOR.services_by_name["Recognition"]
@@ -40,7 +40,7 @@ class DeviceRecognitionService(Service):
         Raises
         ------
         NotFound
-            If the call is about another catalogue than this daemon's; an empty name means this one.
+            If the catalogue of the call is not that of this daemon; an empty name means this one.
         InvalidMessage
             If there is neither an image nor features.
         """
@@ -74,7 +74,7 @@ def _content(request: RecognizeRequest, context: CallContext) -> bytes | Feature
 
 
 def _account(recognition: Recognition, context: CallContext) -> None:
-    """Hand on the hops of the tiers below; the server adds this daemon's own."""
+    """Add the hops of the called tiers; the server adds this daemon's own."""
     *below, own = recognition.hops
     context.hops.extend(below)
     context.next_tier_ms += own.next_tier_ms

@@ -1,6 +1,6 @@
 """Settings of the device daemon: table ``[device]`` of ``nearsight.toml``.
 
-``nearsight recognize`` reads them too, so that a person need not repeat the addresses.
+``nearsight recognize`` reads them too, so that the user need not repeat the addresses.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from nearsight.device.recognizer_settings import RecognizerSettings
 
 
 class TierSettings(SettingsGroup):
-    """Where a tier is, and who it must be."""
+    """Address and key of a tier."""
 
     endpoint: str = ""
-    """Address of the tier, such as tcp://10.0.0.5:7100. Empty: there is none; if both
-    are empty, those of this machine are asked."""
+    """Address of the tier, such as tcp://10.0.0.5:7100. Empty: not used; if both are empty, the tiers of this
+    machine are used."""
     public_key: str = ""
     """Public key of the tier, or a file that holds it; needed if the tier uses encryption."""
 
@@ -34,11 +34,11 @@ class DeviceSettings(RpcDaemonSettings):
     catalogue: str = "museum"
     """Catalogue whose objects are recognised."""
     device_id: str = ""
-    """Stable identity of this device; the edge learns from what it asks. Empty: a new one at each start."""
+    """Stable identity of this device; the edge learns from its requests. Empty: a new one at each start."""
     edge: TierSettings = TierSettings()
-    """Asked first."""
+    """The tier that is called first."""
     cloud: TierSettings = TierSettings()
-    """Asked if the edge cannot answer."""
+    """The tier that is called if the edge cannot answer."""
     recognizer: RecognizerSettings = RecognizerSettings()
     """Deadlines, limits, image size."""
     server: ServerSettings = ServerSettings(listen=DEFAULT_ENDPOINTS["device"])
@@ -54,7 +54,7 @@ class DeviceSettings(RpcDaemonSettings):
     read_by_commands: ClassVar[bool] = True
 
     def next_tiers(self) -> tuple[NextTier, ...]:
-        """The edge and the cloud, those that are set."""
+        """The configured tiers among edge and cloud."""
         tiers = {"edge": self.edge, "cloud": self.cloud}
         return tuple(
             NextTier(name, tier.endpoint, tier.public_key) for name, tier in tiers.items() if tier.endpoint
@@ -63,7 +63,7 @@ class DeviceSettings(RpcDaemonSettings):
     def new_recognizer(
         self, *, device_id: str | None = None, observer: RecognizerObserver | None = None
     ) -> Recognizer:
-        """The SDK with these settings; it asks the tiers of this machine if none is set.
+        """The SDK with these settings; it calls the tiers of this machine if none is set.
 
         Raises
         ------
@@ -81,12 +81,12 @@ class DeviceSettings(RpcDaemonSettings):
         )
 
     def recognizer_settings(self) -> RecognizerSettings:
-        """Those of the SDK; towards devices nearby this device has the same key as elsewhere."""
+        """Settings of the SDK; this device uses its own key for devices nearby as well."""
         peers = self.recognizer.peers.with_key(self.security.secret_key_file)
         return self.recognizer.model_copy(update={"peers": peers})
 
     def client_security(self) -> RecognizerSecurity:
-        """The keys towards each tier.
+        """The keys for each tier.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The tiers of a device: one message to an edge or a cloud, and what its answer says."""
+"""The tiers of a device: a request to an edge or a cloud, and the evaluation of its answer."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _log = get_logger("device.tier")
 
 
 class RemoteTier:
-    """Asks the Recognition and Inference services of an edge or a cloud.
+    """Calls the Recognition and Inference services of an edge or a cloud.
 
     Parameters
     ----------
     name : str
-        "edge" or "cloud"; what an answer is attributed to if it does not say itself.
+        "edge" or "cloud"; the answering tier of an answer that names none.
     channel : Channel
         Owned: closed with the tier.
     catalogue : str
-        Catalogue of every question.
+        Catalogue of every request.
     """
 
     def __init__(self, name: str, channel: Channel, catalogue: str) -> None:
@@ -51,7 +51,7 @@ class RemoteTier:
         trace_id: str,
         done: Callable[[Answer | NearsightError], None],
     ) -> None:
-        """Start asking; ``done`` is called within ``step.timeout_s``, on the thread of the channel."""
+        """Start a request; ``done`` is called within ``step.timeout_s``, on the thread of the channel."""
         content = query.content(step.form)
         if isinstance(content, bytes):
             image = ImageInput(size_bytes=len(content), features_unknown=step.again, one_look=query.one_look)
@@ -74,7 +74,7 @@ class RemoteTier:
         return reply
 
     def close(self) -> None:
-        """Close the channel; open questions fail."""
+        """Close the channel; open requests fail."""
         self._channel.close()
 
     def _replied(
@@ -92,8 +92,8 @@ class RemoteTier:
             self._note_prediction(query, message)
             self._wants_thumbnails = message.thumbnail_wanted
         except NearsightError as error:
-            outcome = error.with_traceback(None)  # its frames hold the query
-        except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for the outcome
+            outcome = error.with_traceback(None)  # its frames refer to the query
+        except Exception as error:  # noqa: BLE001  the request must get an outcome after any error
             _log.exception("asking a tier failed", tier=self._name)
             outcome = InternalError(f"unexpected {type(error).__name__} in the SDK", advice="see the log")
         done(outcome)
