@@ -1,5 +1,6 @@
-"""The model cache: which DL models stay in memory, and what makes room for the next one.
+"""The model cache: decides which DL models stay in memory, and which are evicted for others.
 
-Pure objects: facts and times go in, decisions come out; no thread, clock, disk or model. `model_cache` is the
-front door, each policy is a file of `policies`. May import: `common.errors`. Sources: CremeBrulee and mCache.
+Pure objects without threads, clocks, disks or models: events with their times go in, decisions come out.
+`model_cache` is the entry point; each policy is a module of `policies`. May import: `common.errors`.
+Sources: CremeBrulee and mCache.
 """

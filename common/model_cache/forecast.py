@@ -1,11 +1,11 @@
-"""How soon each model will be requested: a Poisson regression that is learnt while requests come.
+"""Forecast of the request rates of models: a Poisson regression that is trained online.
 
-CremeBrulee and mCache take 1 / rate for the time until the next request. This is right for Poisson arrivals
-with constant rates. Here the momentary rate of a model is its long rate times factors: of how often it was
-requested in the last minutes, of the age of its last request, of the same time on earlier days, and of
-whether it was requested before. The weights of these factors are learnt from the requests for all models
-together, so they are known soon although most models are requested rarely. With constant rates, what is
-learnt is that only the long rate counts.
+CremeBrulee and mCache estimate the time until the next request as 1 / rate. This holds for Poisson arrivals
+with constant rates. Here the current rate of a model is its long-term rate times factors. They depend on the
+number of requests in the last minutes, the age of the last request, the same time on earlier days, and
+whether the model was requested before. The weights of these factors are trained on the requests for all
+models together; so they converge soon although most models are requested rarely. With constant rates, the
+regression learns that only the long-term rate matters.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from numpy.typing import NDArray
 from nearsight.common.errors import InvalidArgument
 
 MEMORIES_S = (60.0, 300.0, 1_200.0)
-"""Of the averages of recent rates."""
+"""Time constants of the averages of recent rates."""
 LONG_S = 86_400.0
-"""Memory of the long rate."""
+"""Time constant of the long-term rate."""
 DAY_S = 86_400.0
 _PHASES = 24
-"""Parts of a day."""
+"""Number of phases into which a day is divided."""
 _UPDATE_S = 30.0
-"""Weights are corrected by the requests of so long."""
+"""Interval between updates of the weights."""
 _SILENCE_S = 600.0
-"""Nothing is learnt from so long without any request: a night would count as much as hours of the day."""
+"""Longer intervals without requests are not learnt; a night would count as much as hours of the day."""
 _PRIOR_REQUESTS, _PRIOR_S = 0.3, 60.0
-"""Requests and time that the long rate of a model begins with."""
+"""Prior of a model's long-term rate: number of requests, and time."""
 _PULL = 0.5
-"""Requests with which recent rates begin, at the long rate."""
+"""Prior of recent rates: number of requests at the long-term rate."""
 _PHASE_PULL = 2.0
 _STIFFNESS = 20.0
-"""Of the weights, in expected requests."""
+"""Prior precision of the weights, in expected requests."""
 _FADE = 0.985
-"""What an update keeps of the earlier ones."""
+"""Factor by which an update decays the precision of earlier ones."""
 _LARGEST_STEP = 0.3
 _LOWEST, _HIGHEST = -25.0, 3.0
 """Bounds of the logarithm of a rate [1/s]."""
@@ -46,30 +46,30 @@ Array = NDArray[np.float64]
 
 
 class Factor(StrEnum):
-    """What may change the long rate."""
+    """Factors by which the current rate may differ from the long-term rate."""
 
     RECENT = "recent"
-    """Requests of the last minutes."""
+    """Number of requests in the last minutes."""
     AGE = "age"
-    """Of the last request, in units of the long rate and of the recent one."""
+    """Age of the last request, relative to the long-term rate and to the recent rate."""
     DAY = "day"
-    """The same time on earlier days."""
+    """Requests at the same time on earlier days."""
     NEW = "new"
-    """Whether the model was requested once so far, or never."""
+    """Whether the model was requested never, or once."""
 
 
 _COLUMNS = {Factor.RECENT: len(MEMORIES_S), Factor.AGE: 2, Factor.DAY: 1, Factor.NEW: 2}
 
 
 class RateForecast:
-    """Momentary rates of models, which are numbered 0, 1, ….
+    """Current request rates of models, which are numbered 0, 1, ….
 
     Parameters
     ----------
     factors : frozenset of Factor
-        All by default; fewer for comparisons. With none, the rate is the long one.
+        Default: all; fewer for comparisons. Without factors the rate is the long-term rate.
     day_s : float
-        Length of a day; simulations have shorter ones.
+        Length of a day; shorter in simulations.
     """
 
     def __init__(self, factors: frozenset[Factor] = frozenset(Factor), day_s: float = DAY_S) -> None:
@@ -80,13 +80,13 @@ class RateForecast:
         self._memories_s = np.array([*MEMORIES_S, LONG_S])
         self._fading_hz = -1.0 / self._memories_s
         self._fading = np.zeros_like(self._fading_hz)
-        """Between two requests; kept, as one is made for each request."""
+        """Decay between two requests; a buffer that is reused for each request."""
         self._start_s = math.nan
         self._models = 0
         self._counts = np.zeros(0)
         self._last_s = np.zeros(0)
         self._faded = np.zeros((0, len(self._memories_s)))
-        """Counts of requests with exponentially fading weights, as they were at the last request."""
+        """Exponentially decaying counts of requests, as of each model's last request."""
         self._phases = np.zeros((0, _PHASES))
         places = np.arange(_PHASES)
         distance = np.minimum(places, _PHASES - places)
@@ -94,7 +94,7 @@ class RateForecast:
         self._near = np.array([np.roll(nearness, place) for place in places])
         size = 2 + sum(_COLUMNS[factor] for factor in factors)
         self.weights = np.zeros(size)
-        """Of the logarithms of the factors: at first the long rate alone."""
+        """Weights of the factors' logarithms; initially only the long-term rate counts."""
         self.weights[1] = 1.0
         self._precision = _STIFFNESS * np.eye(size)
         self._begun_s = math.nan
@@ -102,7 +102,7 @@ class RateForecast:
         self._since = np.zeros(0)
 
     def requested(self, model: int, now_s: float) -> None:
-        """Count a request, and learn from time to time."""
+        """Count a request, and update the weights at intervals."""
         if math.isnan(self._start_s):
             self._start_s = self._begun_s = now_s
         if model >= self._models:
@@ -121,7 +121,7 @@ class RateForecast:
         self._phases[model, self._phase(now_s)] += 1
 
     def rates(self, models: NDArray[np.intp], now_s: float) -> Array:
-        """Momentary rates [1/s], shape (N,), of these models (N,)."""
+        """Current rates [1/s], shape (N,), of models (N,)."""
         if len(models):
             self._reach(int(models.max()) + 1)
         return self._rates(self._logarithms(models, now_s))
@@ -131,10 +131,11 @@ class RateForecast:
         return rates
 
     def _learn(self, now_s: float) -> None:
-        """Correct the weights by the requests since the last update: one step of Newton's method.
+        """Update the weights with the requests since the last update, by one step of Newton's method.
 
-        The log likelihood of Poisson counts y of expectation μ has the gradient Xᵀ(y - μ) and the curvature
-        Xᵀ diag(μ) X. Earlier curvatures count, fading; so the steps become small as evidence grows.
+        The log likelihood of Poisson counts y with expectation μ has the gradient Xᵀ(y - μ) and the curvature
+        Xᵀ diag(μ) X. Earlier curvatures are added with decay, so that steps become smaller with more
+        evidence.
         """
         if len(self._before) and now_s - self._begun_s < _SILENCE_S:
             expected = self._rates(self._before) * (now_s - self._begun_s)
@@ -149,7 +150,7 @@ class RateForecast:
         self._since = np.zeros(self._models)
 
     def _logarithms(self, models: NDArray[np.intp], now_s: float) -> Array:
-        """(N, C): 1, the long rate, and the factors."""
+        """(N, C): the columns 1, logarithm of the long-term rate, and logarithms of the factors."""
         counts = self._counts[models]
         elapsed_s = max(1.0, now_s - self._start_s) if self._models and counts.any() else 1.0
         seen_s = self._memories_s * -np.expm1(-elapsed_s / self._memories_s)
@@ -177,7 +178,7 @@ class RateForecast:
         return columns
 
     def _at_this_time(self, models: NDArray[np.intp], now_s: float, long_hz: Array) -> Array:
-        """Rates [1/s] at this phase of the day and near it, on all days so far."""
+        """Rates [1/s] around this phase of the day, averaged over all days so far."""
         near = self._near[self._phase(now_s)]
         phase_s = self._day_s / _PHASES
         first, last = int(self._start_s // phase_s), int(now_s // phase_s)
@@ -192,7 +193,7 @@ class RateForecast:
         return int(now_s / self._day_s * _PHASES) % _PHASES
 
     def _reach(self, models: int) -> None:
-        """Have room for so many models."""
+        """Extend the arrays to this number of models."""
         if models > len(self._counts):
             more = max(64, 2 * models) - len(self._counts)
             self._counts = np.concatenate([self._counts, np.zeros(more)])

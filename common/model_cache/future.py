@@ -1,4 +1,4 @@
-"""What clairvoyant policies know: the requests to come. For experiments only."""
+"""Base class of clairvoyant policies, which know the future requests. For experiments only."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nearsight.common.model_cache.scoring import Column, ScoringPolicy
 
 
 class ClairvoyantPolicy(ScoringPolicy):
-    """A policy that knows when each model will be requested next.
+    """A policy that knows the next request of each model.
 
     Parameters
     ----------
     requests : sequence of str
-        Models in the order in which they will be requested.
+        Models in the order of their future requests.
     """
 
     clairvoyant: ClassVar[bool] = True
@@ -34,31 +34,31 @@ class ClairvoyantPolicy(ScoringPolicy):
 
     @classmethod
     def make(cls, knowledge: Knowledge) -> Self:
-        """Read the future."""
+        """Create a policy that knows ``knowledge.requests``."""
         return cls(knowledge.requests)
 
     def requested(self, model: str, now_s: float) -> None:
-        """The future is one request nearer."""
+        """Advance by one request."""
         del now_s
         self._place += 1
         self._look_ahead(model)
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """A model may come before its first request."""
+        """Record the costs of a model, which may be loaded before its first request."""
         super().loaded(model, costs, now_s)
         self._look_ahead(model)
 
     @abstractmethod
     def scores(self, now_s: float) -> Column:
-        """By `requests_until`."""
+        """Scores computed from `requests_until`."""
 
     def requests_until(self) -> Column:
-        """B of CremeBrulee: requests until the next one for each model; ``inf`` if there is none."""
+        """B of CremeBrulee: number of requests until each model's next one; ``inf`` if there is none."""
         return self._numbers["next_place"] - self._place
 
     def _look_ahead(self, model: str) -> None:
         places = self._places[model]
         while places and places[0] <= self._place:
             places.popleft()
-        row = self._row(model)  # may replace the column
+        row = self._row(model)  # may replace the column arrays
         self._numbers["next_place"][row] = places[0] if places else math.inf

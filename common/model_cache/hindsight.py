@@ -1,9 +1,9 @@
-"""How long requests waited for their models, beside what could have been: for planner and edge.
+"""Compares the waiting times of past requests with lower bounds. Used by the planner and by edges.
 
-Two bounds know the requests. *Fixed set*: an operator chooses once which models stay, and they are loaded
-before the first request; the others are loaded for each request, in room of their own and without a queue.
-*Clairvoyant*: the better of two policies that know what comes; at an edge it begins with the fixed set, and
-nobody waits for the load of another model.
+Two bounds know all requests. *Fixed set*: an operator chooses once which models stay, and they are loaded
+before the first request. Other models are loaded for each of their requests, in extra memory and without a
+queue. *Clairvoyant*: the better of two policies that know the future. At an edge it starts with the fixed
+set, and requests do not wait for loads of other models.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Request:
     at_s: float
     model: str
     waited_ms: float | None
-    """For its model, loads before it included; None: it still waits."""
+    """Time until the model was loaded, earlier loads included; None while the request waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hindsight:
-    """Mean time that a request waited for its model, and would have waited. A model in memory: 0."""
+    """Mean waiting time of a request for its model: measured, and of the two bounds. Resident model: 0 ms."""
 
     requests: int
     waited_ms: float
@@ -45,7 +45,7 @@ class Hindsight:
 
     @property
     def why(self) -> str:
-        """In one line, for a person."""
+        """Summary in one line, for the health report."""
         return (
             f"{self.waited_ms:.1f} ms per request over the last {self.requests}, if all waited for loads; "
             f"the best fixed set would have taken {self.fixed_set_ms:.1f} ms, knowing what comes "
@@ -56,14 +56,14 @@ class Hindsight:
 def best_fixed_set(
     values: NDArray[np.float64], sizes: NDArray[np.int64], room_bytes: int
 ) -> NDArray[np.bool_]:
-    """Which models should stay, greedily by value per byte as long as they fit.
+    """Choose the models that should stay: greedily by value per byte, as long as they fit.
 
     Parameters
     ----------
     values : (N,) float64
-        Of keeping a model; those without a value stay out.
+        Benefit of keeping each model; models without a benefit are not chosen.
     sizes : (N,) int64
-        In memory [bytes].
+        Sizes in memory [bytes].
     room_bytes : int
 
     Returns
@@ -81,7 +81,7 @@ def best_fixed_set(
 def _fixed_set(
     requests: Sequence[tuple[float, str]], costs: Mapping[str, ModelCosts], budget_bytes: int
 ) -> tuple[list[str], float]:
-    """The models that stay for the least time of loads, and that time in all [ms]."""
+    """The models that minimise the total loading time if they stay, and that time [ms]."""
     counts = Counter(model for _, model in requests)
     values = np.array([count * costs[model].load_ms for model, count in counts.items()])
     sizes = np.array([costs[model].size_bytes for model in counts])
@@ -96,7 +96,7 @@ def _clairvoyant_ms(
     budget_bytes: int,
     kept: Iterable[str],
 ) -> float:
-    """Time of loads in all [ms]."""
+    """Total loading time [ms] of a clairvoyant policy that starts with the ``kept`` models."""
     cache = ModelCache(budget_bytes, make_policy(policy, Knowledge([model for _, model in requests])))
     for model in kept:
         cache.load(model, costs[model], 0.0)
@@ -112,9 +112,10 @@ def _clairvoyant_ms(
 def look_back(
     requests: Sequence[Request], costs: Mapping[str, ModelCosts], budget_bytes: int
 ) -> Hindsight | None:
-    """Compare with the bounds; None without requests. Of 2,000 it takes some 100 ms, if not all models fit.
+    """Compare with both bounds; None without requests. Takes about 100 ms for 2,000 requests.
 
-    Left out are requests that still wait, and models that the budget has no room for.
+    It is faster if all models fit into the budget. Excluded are requests that still wait, and models larger
+    than the budget.
     """
     ended = [one for one in requests if one.waited_ms is not None]
     ended = [one for one in ended if costs[one.model].size_bytes <= budget_bytes]
@@ -130,14 +131,14 @@ def look_back(
 
 
 class RequestLog:
-    """The last requests for models: of the hour before the last one, and 2,000 at most.
+    """The last requests for models: up to 2,000, none more than an hour before the newest.
 
     Attributes
     ----------
     costs : dict of str to ModelCosts
-        Of their models.
+        Costs of the requested models.
     changes : int
-        Grows with whatever changes `recent`.
+        Increases whenever the result of `recent` changes.
     """
 
     def __init__(self) -> None:
@@ -147,7 +148,7 @@ class RequestLog:
         self._waiting: dict[str, list[Request]] = {}
 
     def requested(self, model: str, costs: ModelCosts, now_s: float, *, resident: bool) -> None:
-        """A request; its model is resident, or `settled` tells when it is."""
+        """Record a request. If its model is not resident, `settled` must be called when its load ends."""
         self.costs[model] = costs
         self.changes += 1
         request = Request(now_s, model, 0.0 if resident else None)
@@ -156,12 +157,12 @@ class RequestLog:
             self._waiting.setdefault(model, []).append(request)
 
     def settled(self, model: str, now_s: float) -> None:
-        """A load has ended."""
+        """Record the end of a load, for all requests that wait for this model."""
         self.changes += 1
         for request in self._waiting.pop(model, ()):
             request.waited_ms = (now_s - request.at_s) * 1e3
 
     def recent(self) -> list[Request]:
-        """In their order."""
+        """The stored requests in order of arrival."""
         last_s = self._requests[-1].at_s if self._requests else 0.0
         return [one for one in self._requests if one.at_s > last_s - _WINDOW_S]

@@ -1,8 +1,8 @@
-"""A request whose model is absent: load it and answer here, or let the next tier or another model answer.
+"""Decides who answers a request for an absent model: this tier after a load, the next tier, or a stand-in.
 
-Whichever is expected soonest. Also then the load is started: the next request finds the model. A smaller
-model that stands in loses accuracy, for which there is a budget. Neither CremeBrulee nor mCache has a next
-tier or stand-ins.
+The one with the earliest expected answer is chosen. The load is started in any case, so that the next request
+finds the model in memory. A smaller model that stands in is less accurate; a budget limits this loss. Neither
+CremeBrulee nor mCache has a next tier or stand-ins.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ from nearsight.common.model_cache.model_cache import Load, Wait
 from nearsight.common.model_cache.policy import ModelCosts
 
 _KEPT_REQUESTS = 100
-"""Requests whose share of the accuracy budget is kept for later ones."""
+"""Maximum number of requests whose unused share of the accuracy budget is kept."""
 
 _ROUNDING = 1e-9
 
 
 class Answerer(Enum):
-    """Who answers a request whose model is absent."""
+    """Who answers a request whose model is not in memory."""
 
     HERE = auto()
-    """This tier with the model itself, as soon as it is loaded."""
+    """This tier with the requested model, after it is loaded."""
     NEXT_TIER = auto()
     STAND_IN = auto()
-    """This tier, with another model."""
+    """This tier with another model that is in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What is known when a request comes."""
+    """Expected times at the arrival of a request."""
 
     loads_ms: float
-    """Until the loader is free."""
+    """Time until the loader is free."""
     load_left_ms: float
-    """Of the load that this request would wait for."""
+    """Remaining duration of the load that the request would wait for."""
     forward_ms: float
-    """Until an answer of the next tier; ``inf`` if there is none."""
+    """Time until the next tier's answer; ``inf`` if there is no next tier."""
     stand_in_ms: float = math.inf
-    """Until an answer of a model that may stand in; ``inf`` if there is none."""
+    """Time until the answer of a model that may stand in; ``inf`` if there is none."""
 
 
 def soonest(decision: Load | Wait, costs: ModelCosts | None, now: Circumstances) -> Answerer:
-    """Who is expected to answer first. If several take as long: the model itself, then the next tier.
+    """Who is expected to answer first. Of equal times, the requested model is preferred, then the next tier.
 
     Parameters
     ----------
     decision : Load or Wait
-        Of the model cache about this request.
+        Decision of the model cache about this request.
     costs : ModelCosts, optional
-        Of its model; None: it is being measured, which takes longer than to ask.
+        Costs of its model. None: the model is being measured, which takes longer than forwarding.
     now : Circumstances
     """
     here_ms = math.inf
@@ -75,35 +75,36 @@ class _Account:
 
 @dataclass(slots=True)
 class AccuracyBudget:
-    """Accuracy that the answers for a model may lose on average.
+    """Limits the mean loss of accuracy through stand-ins, per requested model.
 
-    Each request earns the budget, and the answer of a stand-in costs what that is less accurate. So the mean
-    loss of all requests so far never exceeds the budget. What 100 requests earn is kept, and no more.
+    Each request adds the budget to the model's account, and the answer of a stand-in subtracts its loss. The
+    mean loss over all requests so far therefore never exceeds the budget. An account holds at most the budget
+    of 100 requests.
     """
 
     per_request: float
-    """As a share of 1; 0: nothing may stand in."""
+    """Mean loss of accuracy allowed per request, in [0, 1]; 0: no model may stand in."""
     _accounts: defaultdict[str, _Account] = field(default_factory=lambda: defaultdict(_Account))
 
     def requested(self, model: str) -> None:
-        """A request for a model."""
+        """Record a request for a model."""
         account = self._accounts[model]
         account.requests += 1
         account.left = min(account.left + self.per_request, _KEPT_REQUESTS * self.per_request)
 
     def allows(self, model: str, loss: float) -> bool:
-        """Whether the answer to this request may lose so much."""
+        """Whether the answer to the current request may lose this much accuracy."""
         return self.per_request > 0 and loss <= self._accounts[model].left + _ROUNDING
 
     def stood_in(self, model: str, loss: float) -> None:
-        """Another model answered."""
+        """Record that another model answered, with this loss."""
         account = self._accounts[model]
         account.stood_in += 1
         account.lost += loss
         account.left -= loss
 
     def why(self, model: str) -> str:
-        """What was lost, for a person; empty if nothing stood in."""
+        """Summary of the losses, for the explanation; empty if no model stood in."""
         account = self._accounts.get(model, _Account())
         if not account.stood_in:
             return ""

@@ -1,9 +1,10 @@
-"""Which models are resident, and the decision about each request: run, wait, load or refuse.
+"""Stores which models are resident, and decides about each request: run, wait, load or refuse.
 
-One budget in bytes. The cache decides; its caller loads, unloads and executes, and reports back. Every call
-that may need room returns what to unload. A model is out of the cache as soon as it is named for eviction,
-and its bytes are free: the caller unloads it before it loads anything. One model is loaded at a time, so that
-nothing leaves before the load that needs its room begins.
+There is one budget in bytes. The cache only decides; its caller loads, unloads and executes models, and
+reports the results. Each method that may need memory returns the models to unload. A model leaves the cache,
+and its bytes are free, as soon as it is returned as a victim. The caller must unload it before it loads
+anything. Only one model is loaded at a time, so that no model is evicted before the load that needs its
+memory begins.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ _LOG_ENTRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The model is resident."""
+    """Execute the request: its model is resident."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The model is being loaded for an earlier request."""
+    """Wait: the model is being loaded for an earlier request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Evict these, then load the model, and report `ModelCache.loaded` or `ModelCache.failed`."""
+    """Unload the victims, then load the model, and call `ModelCache.loaded` or `ModelCache.failed`."""
 
     evict: tuple[Victim, ...] = ()
 
@@ -48,14 +49,14 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The model cannot be loaded now, with the numbers."""
+    """The model cannot be loaded now: reason and amounts of memory."""
 
     reason: Reason
     model: str
     size_bytes: int
     budget_bytes: int
     free_bytes: int
-    """May be negative after the budget has shrunk."""
+    """Negative if the budget was reduced while models are in use."""
     evictable_bytes: int
 
     def __str__(self) -> str:
@@ -72,30 +73,30 @@ _RUN, _WAIT, _LOAD = Run(), Wait(), Load()
 
 
 class Eviction(NamedTuple):
-    """One eviction, explained."""
+    """One eviction and its reason."""
 
     at_s: float
     model: str
     score: float
-    """By the policy, see `Victim`."""
+    """Score that the policy assigned; see `Victim`."""
     size_bytes: int
     load_ms: float
-    """What it costs to load it again."""
+    """Duration of a reload."""
     made_room_for: str
-    """The model to be loaded; empty if the budget shrank or a model turned out larger."""
+    """Model whose load needed memory; empty if the budget was reduced or a model was larger than expected."""
 
 
 class ModelCache:
-    """Models in a budget of memory.
+    """Models within a memory budget. Not thread-safe.
 
     Parameters
     ----------
     budget_bytes : int
         Memory for all models together.
     policy : Policy
-        Chooses what to evict. A policy belongs to one cache.
+        Chooses the victims. Must not be shared with other caches.
     most_evictions : int, optional
-        For one load; a load that needs more is refused. None: no limit.
+        Maximum number of evictions for one load; a load that needs more is refused. None: no limit.
 
     Raises
     ------
@@ -126,12 +127,12 @@ class ModelCache:
 
     @property
     def free_bytes(self) -> int:
-        """Budget that neither resident nor loading models take; negative while they take too much."""
+        """Budget without the memory of resident and loading models; may be negative, see `Refuse`."""
         return self._free_bytes
 
     @property
     def resident(self) -> Mapping[str, ModelCosts]:
-        """Models that can execute, with their costs; a view."""
+        """Costs of the resident models, by name; a view."""
         return self._resident
 
     @property
@@ -141,7 +142,7 @@ class ModelCache:
 
     @property
     def evictions(self) -> Sequence[Eviction]:
-        """The last thousand evictions, oldest first; a view."""
+        """The last 1000 evictions, oldest first; a view."""
         return self._log
 
     def request(self, model: str, costs: ModelCosts, now_s: float) -> Decision:
@@ -151,7 +152,7 @@ class ModelCache:
         ----------
         model : str
         costs : ModelCosts
-            Of that model as they are known; they count only if it must be loaded.
+            Estimated costs of the model; used only if it must be loaded.
         now_s : float
         """
         self.policy.requested(model, now_s)
@@ -162,7 +163,7 @@ class ModelCache:
         return self.load(model, costs, now_s)
 
     def load(self, model: str, costs: ModelCosts, now_s: float) -> Load | Refuse:
-        """Decide about a load: without a request, or once more after one was refused.
+        """Decide about a load without a request, or again after a refused load.
 
         Raises
         ------
@@ -190,14 +191,14 @@ class ModelCache:
         return Load(victims)
 
     def loaded(self, model: str, now_s: float, measured: ModelCosts | None = None) -> tuple[Victim, ...]:
-        """A load has finished; returns what to unload if the model is larger than was thought.
+        """Report the end of a load; returns the models to unload if the model is larger than estimated.
 
         Parameters
         ----------
         model : str
         now_s : float
         measured : ModelCosts, optional
-            Replaces what `request` was told.
+            Measured costs, which replace the estimated ones.
         """
         costs = self._ended_load(model)
         if measured is not None:
@@ -208,28 +209,28 @@ class ModelCache:
         return self._shrunk(now_s, spared=model)
 
     def failed(self, model: str) -> None:
-        """A load has failed: its room is free again. What was evicted for it stays evicted."""
+        """Report a failed load, which frees its memory. Victims of this load remain evicted."""
         self._free_bytes += self._ended_load(model).size_bytes
 
     def lost(self, model: str, now_s: float) -> None:
-        """A resident model is gone although nobody evicted it: its process has died."""
+        """Report that a resident model is no longer in memory, for example because its process has died."""
         self._free_bytes += self._known(model).size_bytes
         del self._resident[model]
         del self._executing[model]
         self.policy.evicted(model, now_s)
 
     def began(self, model: str) -> None:
-        """A request begins to execute: the model is not evicted before it has ended."""
+        """Report the start of an execution. The model is not evicted until its end."""
         self._known(model)
         self._executing[model] += 1
 
     def ended(self, model: str, now_s: float) -> tuple[Victim, ...]:
-        """A request has ended; returns what to unload if the budget has shrunk meanwhile."""
+        """Report the end of an execution; returns the models to unload after a reduction of the budget."""
         left = self._executing[model] - 1
         if left < 0:
             if model in self._resident:
                 raise InvalidArgument(f"no request executes {model}")
-            left = 0  # the model was lost in mid-execution
+            left = 0  # the model was lost during the execution
         if left:
             self._executing[model] = left
         else:
@@ -237,13 +238,13 @@ class ModelCache:
         return self._shrunk(now_s)
 
     def pin(self, model: str) -> None:
-        """Never evict this model, which need not be resident yet."""
+        """Never evict this model. It need not be resident yet."""
         self._pinned.add(model)
 
     def resize(self, budget_bytes: int, now_s: float) -> tuple[Victim, ...]:
-        """Change the budget; returns what to unload.
+        """Change the budget; returns the models to unload.
 
-        If models in use take more than that, the rest is named when they end.
+        If models in use exceed the budget, they are returned later, when their executions end.
         """
         if budget_bytes < 0:
             raise InvalidArgument(f"a budget of {budget_bytes} bytes")
@@ -268,7 +269,7 @@ class ModelCache:
         return costs
 
     def _held(self) -> set[str]:
-        """Resident models that must stay."""
+        """Resident models that must not be evicted."""
         return (self._executing.keys() | self._pinned) & self._resident.keys()
 
     def _evictable(self) -> Mapping[str, ModelCosts]:
@@ -297,9 +298,9 @@ class ModelCache:
             self.policy.evicted(model, now_s)
 
     def _shrunk(self, now_s: float, spared: str = "") -> tuple[Victim, ...]:
-        """Evict until the models fit again, or none is left that may be evicted.
+        """Evict until the models fit into the budget, or no further model may be evicted.
 
-        The model that has just come is spared if the others suffice: somebody waits for it.
+        ``spared`` is the model that was just loaded; it is not evicted, since a request waits for it.
         """
         if self._free_bytes >= 0:
             return ()

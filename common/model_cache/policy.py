@@ -1,7 +1,7 @@
-"""What every eviction policy is: it hears of requests, loads and evictions, and names the models to evict.
+"""Interface of eviction policies: they receive requests, loads and evictions, and choose the models to evict.
 
-A policy sees all requests, also those for models that are not resident: rates and frequencies do not end with
-an eviction. Scores are its reasons: the model with the lowest score is evicted first.
+A policy receives all requests, including those for models that are not resident, so that rates and
+frequencies continue after an eviction. Models with the lowest scores are evicted first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nearsight.common.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class ModelCosts:
-    """What a model takes in memory and in time: estimates before its first load, then measured.
+    """Memory and times of a model: estimated before its first load, measured afterwards.
 
     Raises
     ------
@@ -26,11 +26,11 @@ class ModelCosts:
     """
 
     size_bytes: int
-    """In memory, not in its file."""
+    """Size in memory, which differs from the file's size."""
     load_ms: float
-    """Until it can execute, the slow first execution included: the penalty of a miss."""
+    """Penalty of a miss: duration of the load, including a slow first execution."""
     execution_ms: float = 0.0
-    """Of a warm request."""
+    """Duration of later executions."""
 
     def __post_init__(self) -> None:
         if self.size_bytes <= 0 or not self.load_ms >= 0 or not self.execution_ms >= 0:
@@ -42,72 +42,73 @@ class ModelCosts:
 
 
 class Victim(NamedTuple):
-    """A model to evict, and the policy's reason."""
+    """A model to evict, and its score."""
 
     model: str
     score: float
-    """Its worth to the policy when it was chosen; only scores of the same moment compare."""
+    """Score at the time of the choice. Only scores of the same time are comparable."""
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What a policy may be told when it is made. Clairvoyant policies need the future."""
+    """Information for creating a policy. Only clairvoyant policies use future requests and true rates."""
 
     requests: Sequence[str] = ()
-    """The models of all requests to come, in their order."""
+    """Models of all future requests, in order."""
     rates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """True mean rates [1/s]."""
+    """True mean request rates [1/s]."""
     seed: int = 1
-    """Of policies that draw."""
+    """Seed of random policies."""
     window_s: float = 600.0
-    """IAM's window, and memory of its EWMA: an hour of traffic changes within it."""
+    """Window of IAM, and memory of its EWMA. The default suits rarely requested models (decision 047)."""
 
 
 class Policy(ABC):
-    """Decides what to evict."""
+    """Chooses the models to evict."""
 
     name: ClassVar[str]
-    """As in settings. A class in a module of `policies` that has a name is in the registry."""
+    """Name in settings. Each class with a name in a module of `policies` is in the registry."""
     clairvoyant: ClassVar[bool] = False
-    """Whether it needs the future: for experiments only."""
+    """Whether the policy needs the future; such policies are for experiments only."""
 
     @classmethod
     def make(cls, knowledge: Knowledge) -> Self:
-        """A new policy; those that need knowledge take it here."""
+        """Create a policy; subclasses that need knowledge override this."""
         del knowledge
         return cls()
 
     def resized(self, budget_bytes: int) -> None:  # noqa: B027  most policies need no budget
-        """The budget is now this."""
+        """Set the memory budget."""
 
     @abstractmethod
     def requested(self, model: str, now_s: float) -> None:
-        """A request for a model, resident or not. Called before its decision."""
+        """Record a request for a model, resident or not. Called before the decision about it."""
 
     @abstractmethod
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """A model is resident from now on, with its measured costs."""
+        """Record that a model is resident, with its measured costs."""
 
     @abstractmethod
     def evicted(self, model: str, now_s: float) -> None:
-        """A model is not resident any more."""
+        """Record that a model is no longer resident."""
 
     @abstractmethod
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """Choose what to evict.
+        """Choose the models to evict.
 
         Parameters
         ----------
         evictable : mapping of str to ModelCosts
-            Resident models that neither execute nor are pinned; together they have the needed bytes.
+            Resident models that are neither executing nor pinned. Their total size is at least
+            ``needed_bytes``.
         needed_bytes : int
-            To set free; positive.
+            Bytes to free; positive.
         now_s : float
 
         Returns
         -------
         sequence of Victim
-            In order of eviction; together at least the needed bytes.
+            In order of eviction; their total size is at least ``needed_bytes``.
         """

@@ -1,4 +1,4 @@
-"""Request rates of models from their requests so far: a sliding window, and an EWMA (mCache, 4.3.2)."""
+"""Estimators of the models' request rates: a sliding window, and an EWMA (mCache, 4.3.2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RateEstimator(ABC):
 
     @abstractmethod
     def requested(self, model: str, now_s: float) -> None:
-        """One more request."""
+        """Record a request."""
 
     @abstractmethod
     def rate(self, model: str, now_s: float) -> float:
@@ -30,11 +30,11 @@ class SlidingWindow(RateEstimator):
         self._times_s: defaultdict[str, deque[float]] = defaultdict(deque)
 
     def requested(self, model: str, now_s: float) -> None:
-        """Keep its time, and forget those that left the window."""
+        """Store the request's time, and delete times before the window."""
         self._in_window(model, now_s).append(now_s)
 
     def rate(self, model: str, now_s: float) -> float:
-        """Requests in the window, over its length."""
+        """Number of requests in the window, divided by its length."""
         return len(self._in_window(model, now_s)) / self._window_s if model in self._times_s else 0.0
 
     def _in_window(self, model: str, now_s: float) -> deque[float]:
@@ -45,7 +45,7 @@ class SlidingWindow(RateEstimator):
 
 
 class ExponentialAverage(RateEstimator):
-    """EWMA in continuous time: each request weighs exp(-age / ``memory_s``) / ``memory_s``."""
+    """EWMA in continuous time: each request has the weight exp(-age / ``memory_s``) / ``memory_s``."""
 
     def __init__(self, memory_s: float) -> None:
         _check_positive(memory_s)
@@ -53,11 +53,11 @@ class ExponentialAverage(RateEstimator):
         self._last: dict[str, tuple[float, float]] = {}
 
     def requested(self, model: str, now_s: float) -> None:
-        """Add a weight of 1 to what is left of the earlier ones."""
+        """Add a new request's weight to the decayed sum of earlier weights."""
         self._last[model] = (self.rate(model, now_s) + 1 / self._memory_s, now_s)
 
     def rate(self, model: str, now_s: float) -> float:
-        """Sum of the weights."""
+        """Sum of the current weights."""
         if model not in self._last:
             return 0.0
         rate, at_s = self._last[model]

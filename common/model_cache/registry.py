@@ -1,4 +1,4 @@
-"""All policies by name: a new one needs its own file in `policies` and no list."""
+"""Registry of all policies by name. It finds the modules of `policies` itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nearsight.common.model_cache.policy import Knowledge, Policy
 
 @cache
 def policy_classes() -> Mapping[str, type[Policy]]:
-    """Every policy by its name, in the order of names."""
+    """All policy classes by name, sorted."""
     found: dict[str, type[Policy]] = {}
     for module in pkgutil.iter_modules(policies.__path__):
         contents = vars(importlib.import_module(f"{policies.__name__}.{module.name}"))
@@ -26,12 +26,12 @@ def policy_classes() -> Mapping[str, type[Policy]]:
 
 
 def policy_names(*, clairvoyant: bool = True) -> tuple[str, ...]:
-    """Names that `make_policy` knows; without ``clairvoyant`` only those that can serve."""
+    """Names that `make_policy` accepts; without ``clairvoyant`` only those that can be used in a daemon."""
     return tuple(name for name, one in policy_classes().items() if clairvoyant or not one.clairvoyant)
 
 
 def make_policy(name: str, knowledge: Knowledge | None = None) -> Policy:
-    """Make a policy for one cache.
+    """Create a policy for one cache.
 
     Raises
     ------

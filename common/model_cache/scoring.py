@@ -1,7 +1,7 @@
-"""Policies that score all resident models when they must evict: numbers of models in arrays, eviction sets.
+"""Base class of policies that score all resident models at each eviction, with per-model values in arrays.
 
-Scores change while time passes, and so does their order: CremeBrulee (V-A) claims a constant order, but
-penalty 1 in 2 requests and 3 in 5 swap after one. So scores are computed when they are needed.
+Scores change with time, and so does their order. CremeBrulee (V-A) claims a constant order; but for penalty 1
+in 2 requests and 3 in 5 the order changes after one request. Scores are therefore computed at each eviction.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
 _FIRST_ROWS = 64
 
 Column = NDArray[np.float64]
-"""(R,): a number of each model, and of rows for models to come."""
+"""(R,): one value per model, with spare rows for new models."""
 
 
 class ScoringPolicy(Policy):
-    """Evicts the lowest score first, until it fits; of equal scores the model that was seen first."""
+    """Evicts the lowest scores until enough bytes are free; of equal ones the model that was seen first."""
 
     columns: ClassVar[Mapping[str, float]] = MappingProxyType({})
-    """Further numbers of models, and with what they begin. They outlive evictions."""
+    """Names and initial values of additional columns. They are kept after evictions."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
@@ -40,10 +40,10 @@ class ScoringPolicy(Policy):
 
     @abstractmethod
     def scores(self, now_s: float) -> Column:
-        """The worth of each model, resident or not; less than ``inf``."""
+        """Scores of all models, resident or not; less than ``inf``."""
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """Note its costs."""
+        """Record the model's costs."""
         del now_s
         row = self._row(model)
         self._residents += 1
@@ -52,7 +52,7 @@ class ScoringPolicy(Policy):
         self._numbers["load_ms"][row] = costs.load_ms
 
     def evicted(self, model: str, now_s: float) -> None:
-        """Its numbers stay."""
+        """Mark the model as not resident; its values are kept."""
         del now_s
         self._resident[self._rows[model]] = False
         self._residents -= 1
@@ -60,7 +60,7 @@ class ScoringPolicy(Policy):
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """Lowest score first, until it fits."""
+        """Models in ascending order of scores, until their sizes reach the needed bytes."""
         scores = np.where(self._evictable_rows(evictable), self.scores(now_s), np.inf)
         chosen: list[Victim] = []
         while needed_bytes > 0:
@@ -71,12 +71,12 @@ class ScoringPolicy(Policy):
         return chosen
 
     def density(self) -> Column:
-        """Penalty of a reload for each byte [ms]."""
+        """Penalty of a reload per byte [ms]."""
         density: Column = self._numbers["load_ms"] / self._numbers["size_bytes"]
         return density
 
     def _row(self, model: str) -> int:
-        """Where the model is in every column; a new one gets the next row."""
+        """Row of the model in every column; a new model gets the next row."""
         row = self._rows.get(model)
         if row is None:
             row = self._rows[model] = len(self._names)
@@ -89,7 +89,7 @@ class ScoringPolicy(Policy):
         return row
 
     def _evictable_rows(self, evictable: Mapping[str, ModelCosts]) -> NDArray[np.bool_]:
-        """(R,): as a rule, no model executes or is pinned, and all that are resident may go."""
+        """(R,): rows of the evictable models. Mostly no model executes or is pinned, so all residents are."""
         if len(evictable) == self._residents:
             return self._resident
         rows = np.zeros(len(self._resident), dtype=bool)
@@ -100,7 +100,7 @@ class ScoringPolicy(Policy):
 def largest_that_suffice(
     chosen: Sequence[Victim], evictable: Mapping[str, ModelCosts], needed_bytes: int
 ) -> list[Victim]:
-    """Of models that suffice, the largest that suffice already (CremeBrulee, section V-B)."""
+    """The largest of these models whose sizes reach the needed bytes (CremeBrulee, section V-B)."""
     by_size = sorted(chosen, key=lambda victim: -evictable[victim.model].size_bytes)
     for count, victim in enumerate(by_size, 1):
         needed_bytes -= evictable[victim.model].size_bytes

@@ -1,4 +1,4 @@
-"""Eviction policies, each a module; `registry` beside this package finds them.
+"""Eviction policies, one per module. `registry` in the parent package finds them.
 
-May import: `model_cache.policy`, and the estimators beside it.
+May import: `model_cache.policy`, and the estimators in the parent package.
 """

@@ -1,9 +1,10 @@
-"""ARC: recent and frequent models in two lists, and the memory of what each list lost balances them.
+"""ARC: recent and frequent models in two lists, balanced by records of recent evictions from each list.
 
-Source: Megiddo and Modha, ARC: a self-tuning, low overhead replacement cache (2003), figure 4. In bytes: the
-budget is c, list lengths and the target p are in bytes, and a ghost moves p by its own size times the ratio
-of the ghost lists. Ghosts are trimmed after a load until |T1| + |B1| <= c and all four lists are <= 2c. For
-models of equal size it is the published algorithm.
+Source: Megiddo and Modha, ARC: a self-tuning, low overhead replacement cache (2003), figure 4. Adapted to
+bytes: the budget is c, and list lengths and the target p are in bytes. A ghost (record of an evicted model)
+changes p by its own size times the ratio of the ghost lists. After a load ghosts are removed until
+|T1| + |B1| <= c and all four lists together are <= 2c. For models of equal size this is the published
+algorithm.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
 
 
 class _Models(OrderedDict[str, int]):
-    """Models with their bytes, least recent first."""
+    """Models with their sizes, least recent first."""
 
     size_bytes = 0
 
     def add(self, model: str, size_bytes: int) -> None:
-        """As the most recent."""
+        """Add a model as the most recent."""
         self[model] = size_bytes
         self.size_bytes += size_bytes
 
     def take(self, model: str) -> int:
-        """Remove a model; its bytes."""
+        """Remove a model; returns its size."""
         size_bytes = self.pop(model)
         self.size_bytes -= size_bytes
         return size_bytes
 
     def drop_oldest(self) -> None:
-        """Remove the least recent."""
+        """Remove the least recent model."""
         self.take(next(iter(self)))
 
 
 class AdaptiveReplacement(Policy):
-    """Scores are 0 for models that were requested once since their load, 1 for frequent ones."""
+    """Scores are 0 for models that were requested once since their load, and 1 for frequent models."""
 
     name: ClassVar[str] = "arc"
 
@@ -47,15 +48,15 @@ class AdaptiveReplacement(Policy):
         self._once, self._often = _Models(), _Models()
         self._lost_once, self._lost_often = _Models(), _Models()
         self._returns = False
-        """Whether the last request was for a frequent model that was lost."""
+        """Whether the last request was for an evicted frequent model."""
 
     def resized(self, budget_bytes: int) -> None:
-        """The budget is c."""
+        """Set c."""
         self._budget_bytes = budget_bytes
         self._target_bytes = min(self._target_bytes, budget_bytes)
 
     def requested(self, model: str, now_s: float) -> None:
-        """A hit makes a model frequent; a ghost moves the target."""
+        """Move a resident model to the frequent list; for a ghost, change the target."""
         del now_s
         self._returns = model in self._lost_often
         if model in self._once:
@@ -71,7 +72,7 @@ class AdaptiveReplacement(Policy):
             self._target_bytes = max(0.0, self._target_bytes - ratio * self._lost_often[model])
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """A model that was lost is frequent at once."""
+        """Add the model: to the frequent list if it was a ghost, else to the recent list."""
         del now_s
         target = self._once
         for ghosts in (self._lost_once, self._lost_often):
@@ -82,7 +83,7 @@ class AdaptiveReplacement(Policy):
         self._trim()
 
     def evicted(self, model: str, now_s: float) -> None:
-        """Remember it among the ghosts of its list."""
+        """Move the model to the ghosts of its list."""
         del now_s
         if model in self._once:
             self._lost_once.add(model, self._once.take(model))
@@ -92,7 +93,7 @@ class AdaptiveReplacement(Policy):
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """REPLACE of the paper, until it fits."""
+        """Repeat REPLACE of the paper until enough bytes are free."""
         del now_s
         chosen: list[Victim] = []
         once = [model for model in self._once if model in evictable]

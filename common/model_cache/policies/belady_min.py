@@ -1,4 +1,4 @@
-"""BeladyMIN: the model whose next request is the farthest goes first. Knows the future, for experiments."""
+"""BeladyMIN: evicts the model whose next request is farthest in the future. Clairvoyant, for experiments."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from nearsight.common.model_cache.scoring import Column
 
 
 class BeladyMin(ClairvoyantPolicy):
-    """Scores are the negative numbers of requests until the next one."""
+    """Scores are the negative numbers of requests until the next request of each model."""
 
     name: ClassVar[str] = "belady-min"
 
     def scores(self, now_s: float) -> Column:
-        """The nearer, the higher."""
+        """Higher for models that are requested sooner."""
         del now_s
         return -self.requests_until()

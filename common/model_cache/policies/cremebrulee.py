@@ -1,7 +1,7 @@
-"""CremeBrulee: the penalty of a reload, spread over the memory and the time that the eviction gains.
+"""CremeBrulee: evicts the model with the lowest reload penalty per byte and time gained.
 
 Source: CremeBrulee, equation 1: utility = penalty / (size · B), where B is the number of requests until the
-next one for the model. B is estimated by the inverse of the model's share of the requests so far.
+next one for the model. B is estimated as the inverse of the model's share of the requests so far.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class CremeBrulee(ScoringPolicy):
         self._requests = 0
 
     def requested(self, model: str, now_s: float) -> None:
-        """Count it."""
+        """Count the request."""
         del now_s
-        row = self._row(model)  # may replace the column
+        row = self._row(model)  # may replace the column arrays
         self._requests += 1
         self._numbers["requests"][row] += 1
 
@@ -40,6 +40,6 @@ class CremeBrulee(ScoringPolicy):
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """Section V-B: lowest utility first until it fits, then as few of these as suffice, largest first."""
+        """Section V-B: lowest utilities until enough bytes are free; of these as few as needed, by size."""
         chosen = super().victims(evictable, needed_bytes, now_s)
         return largest_that_suffice(chosen, evictable, needed_bytes)

@@ -1,4 +1,4 @@
-"""CremeBrulee-oracle: the utility of CremeBrulee with the true next request. For experiments."""
+"""CremeBrulee-oracle: utility of CremeBrulee with the true time of the next request. For experiments."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ class CremeBruleeOracle(ClairvoyantPolicy):
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """As `CremeBrulee` chooses them."""
+        """Select victims as `CremeBrulee` does."""
         chosen = super().victims(evictable, needed_bytes, now_s)
         return largest_that_suffice(chosen, evictable, needed_bytes)

@@ -1,8 +1,8 @@
-"""Forecast, a policy of our own: CremeBrulee's utility with a learnt forecast of rates, and a better set.
+"""Forecast, a policy of this project: CremeBrulee's utility with learnt rates, and a better choice.
 
-Goes beyond CremeBrulee and mCache: `RateForecast` in place of 1 / B, and in place of the lowest utilities the
-set that loses least: evicting a model loses its score times its size, and of the models that greedy choice
-takes some can often stay. What each part gains: decision 045.
+It differs from CremeBrulee and mCache in two ways. `RateForecast` replaces 1 / B. And it evicts the set of
+models with the lowest loss instead of those with the lowest utilities. The loss of a model is its score times
+its size; often some of the greedily chosen models can stay. Benefit of each part: decision 045.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from nearsight.common.model_cache.policy import Knowledge, ModelCosts, Victim
 from nearsight.common.model_cache.scoring import Column, ScoringPolicy
 
 EXACT_UP_TO = 12
-"""Models of which all subsets are compared."""
+"""Maximum number of models of which all subsets are compared."""
 
 
 class Forecast(ScoringPolicy):
-    """Scores are expected losses: load time times the momentary rate [ms per byte and second].
+    """Scores are expected losses: loading time times the current rate [ms per byte and second].
 
     Parameters
     ----------
     forecast : RateForecast
-        Not shared with other policies.
+        Must not be shared with other policies.
     greedy : bool
-        Evict all that are lowest until they suffice, for comparisons.
+        Evict the lowest scores until enough bytes are free. For comparisons.
     """
 
     name: ClassVar[str] = "forecast"
@@ -40,23 +40,23 @@ class Forecast(ScoringPolicy):
 
     @classmethod
     def make(cls, knowledge: Knowledge) -> Self:
-        """With all factors."""
+        """Create the policy with all factors of the forecast."""
         del knowledge
         return cls(RateForecast())
 
     def requested(self, model: str, now_s: float) -> None:
-        """The forecast learns."""
+        """Update the forecast."""
         self._forecast.requested(self._row(model), now_s)
 
     def scores(self, now_s: float) -> Column:
-        """Of resident models."""
+        """Scores of resident models; 0 for others."""
         rows = np.flatnonzero(self._resident)
         scores = np.zeros(len(self._resident))
         scores[rows] = self.density()[rows] * self._forecast.rates(rows, now_s)
         return scores
 
     def losses(self, models: Mapping[str, ModelCosts], now_s: float) -> Column:
-        """(N,): what each second without a model is expected to cost [ms], resident or not."""
+        """(N,): expected loading time per second if a model is not resident [ms], resident or not."""
         rows = np.array([self._row(model) for model in models], dtype=np.intp)
         load_ms = np.array([costs.load_ms for costs in models.values()])
         return load_ms * self._forecast.rates(rows, now_s)
@@ -64,9 +64,10 @@ class Forecast(ScoringPolicy):
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """The set that loses least: of few models, of all; of many, of the lowest scores that suffice.
+        """The set with the lowest loss: of all models if they are few, else of those with the lowest scores.
 
-        A set of many that fits well would leave models behind that are not worth their memory.
+        For many models the greedy candidates are used, since a set that only fits well would keep models that
+        are not worth their memory.
         """
         if self._greedy:
             return super().victims(evictable, needed_bytes, now_s)
@@ -79,9 +80,10 @@ class Forecast(ScoringPolicy):
 def cheapest_that_suffice(
     chosen: Sequence[Victim], evictable: Mapping[str, ModelCosts], needed_bytes: int
 ) -> list[Victim]:
-    """Of models that suffice together, the subset that loses least and still suffices.
+    """The subset with the lowest loss whose sizes reach the needed bytes.
 
-    Exact for up to 12 models; of more, the costliest ones that are not needed stay, one after the other.
+    Exact for up to 12 models. Of more models, those with the highest losses are kept one after the other, as
+    long as the others suffice.
     """
     sizes = np.array([evictable[victim.model].size_bytes for victim in chosen], dtype=np.float64)
     losses = np.array([victim.score for victim in chosen]) * sizes

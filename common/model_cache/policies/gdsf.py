@@ -1,7 +1,7 @@
-"""GDSF: Greedy-Dual with size and frequency, which FaaSCache uses for containers.
+"""GDSF: Greedy-Dual with size and frequency. FaaSCache uses it for containers.
 
-Score = L + frequency · penalty / size, where L is the score of the last eviction: a model that is not
-requested any more ages, as the others are raised above it. Source: Cherkasova, Improving WWW proxies
+Score = L + frequency · penalty / size, where L is the score of the last eviction. A model that is no longer
+requested ages, because the scores of others rise above its own. Source: Cherkasova, Improving WWW proxies
 performance with Greedy-Dual-Size-Frequency caching policy (1998).
 """
 
@@ -15,7 +15,7 @@ from nearsight.common.model_cache.score_heap import ScoreHeap
 
 
 class GreedyDualSizeFrequency(Policy):
-    """Scores are in ms per byte; frequencies count since the load."""
+    """Scores are in ms per byte. Frequencies are counted from the load on."""
 
     name: ClassVar[str] = "gdsf"
 
@@ -26,21 +26,21 @@ class GreedyDualSizeFrequency(Policy):
         self._densities: dict[str, float] = {}
 
     def requested(self, model: str, now_s: float) -> None:
-        """Raise a resident model."""
+        """Raise the score of a resident model."""
         del now_s
         if model in self._frequencies:
             self._frequencies[model] += 1
             self._scores.grow(model, self._score(model))
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """The request that loaded it is its first."""
+        """Add the model. The request that loaded it counts as its first."""
         del now_s
         self._densities[model] = costs.load_ms / costs.size_bytes
         self._frequencies[model] = 1
         self._scores.add(model, self._score(model))
 
     def evicted(self, model: str, now_s: float) -> None:
-        """Its score is the age of the cache from now on."""
+        """Remove the model. Its score becomes the age L of the cache."""
         del now_s
         self._age = max(self._age, self._scores[model])
         self._scores.remove(model)
@@ -49,7 +49,7 @@ class GreedyDualSizeFrequency(Policy):
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """Lowest first, until it fits."""
+        """Lowest scores until enough bytes are free."""
         del now_s
         return self._scores.lowest(evictable, needed_bytes)
 

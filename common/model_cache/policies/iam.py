@@ -1,9 +1,10 @@
-"""IAM: the importance-aware policy of mCache, with its queue, its shadow, and three ways to know the rates.
+"""IAM: importance-aware policy of mCache, with importance queue, shadow queue, and three sources of rates.
 
-Utility = penalty / size · rate (equation 1); the queue orders models by rank scores of utilities (equation
-2). The paper does not say its window, its weight, b₀ or how often it rebuilds; b₀ and the logarithm never
-change who is evicted. It calls the rates foreknowledge, so that there is a variant with true rates. Ranks
-are computed when a model comes and when the queue is rebuilt, aside, and are stale in between (4.3.3).
+Utility = penalty / size · rate (equation 1). The queue orders models by rank scores of their utilities
+(equation 2). The paper states neither its window, its weight, b₀, nor the interval of rebuilding. b₀ and the
+logarithm never change which models are evicted. The paper calls the rates foreknowledge, so one variant uses
+true rates. Ranks are computed when a model is loaded, and when the queue is rebuilt in the background. In
+between they may be outdated (4.3.3).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from nearsight.common.model_cache.rates import ExponentialAverage, RateEstimator
 from nearsight.common.model_cache.score_heap import ScoreHeap
 
 REBUILD_S = 30.0
-"""Age of the queue at which its successor is begun."""
+"""Age of the queue at which a new one is started."""
 _BIAS = 1.0
 _AT_A_TIME = 64
-"""Models that a request adds to the shadow."""
+"""Number of models that each request adds to the shadow queue."""
 
 
 def importance(lower: int, bias: float) -> float:
-    """Equation 2: the logarithm of the number of models with a lower utility, plus the bias b₀."""
+    """Equation 2: logarithm of the number of models with a lower utility, plus the bias b₀."""
     return math.log(lower + bias)
 
 
@@ -35,7 +36,7 @@ class ImportanceQueue:
     Parameters
     ----------
     utilities : mapping of str to float
-        Of the models to begin with.
+        Utilities of the initial models.
     bias : float
         b₀ of equation 2; positive.
     """
@@ -49,35 +50,35 @@ class ImportanceQueue:
             self._rank(model)
 
     def insert(self, model: str, utility: float) -> None:
-        """A model comes; the ranks of the others stay as they are."""
+        """Add a model, without changing the ranks of others."""
         self._utilities[model] = utility
         self._rank(model)
         insort(self._ordered, utility)
 
     def remove(self, model: str) -> None:
-        """A model goes."""
+        """Remove a model."""
         self._ranks.remove(model)
         del self._ordered[bisect_left(self._ordered, self._utilities.pop(model))]
 
     def lowest(self, evictable: Mapping[str, ModelCosts], needed_bytes: int) -> list[Victim]:
-        """Evictable models from the lowest rank on, until their bytes suffice."""
+        """Evictable models in ascending order of ranks, until their sizes reach the needed bytes."""
         return self._ranks.lowest(evictable, needed_bytes)
 
     def _rank(self, model: str) -> None:
-        """By equation 2; ranks are stale soon, so that utilities decide between equal ones."""
+        """Compute a rank by equation 2. Since ranks may be outdated, utilities decide between equal ranks."""
         utility = self._utilities[model]
         self._ranks.add(model, importance(bisect_left(self._ordered, utility), self._bias), tie=utility)
 
 
 class ShadowQueue:
-    """The next queue, built a few models at a time while the present one serves."""
+    """The next queue, which is built a few models at a time while the current one is used."""
 
     def __init__(self, models: Iterable[str]) -> None:
         self._waiting = dict.fromkeys(models)
         self._utilities: dict[str, float] = {}
 
     def changed(self, model: str, utility: float | None) -> None:
-        """A model has come with this utility, or has gone (None)."""
+        """Record that a model was loaded, with its utility, or evicted (None)."""
         self._waiting.pop(model, None)
         if utility is None:
             self._utilities.pop(model, None)
@@ -85,19 +86,19 @@ class ShadowQueue:
             self._utilities[model] = utility
 
     def build(self, models: int, utility_of: Callable[[str], float]) -> bool:
-        """Take up so many models more; whether it is complete."""
+        """Add up to ``models`` further models; returns whether the queue is complete."""
         for _ in range(min(models, len(self._waiting))):
             model, _ = self._waiting.popitem()
             self._utilities[model] = utility_of(model)
         return not self._waiting
 
     def queue(self, bias: float) -> ImportanceQueue:
-        """The queue to serve from."""
+        """Convert to the queue that is used for evictions."""
         return ImportanceQueue(self._utilities, bias)
 
 
 class ImportanceAware(Policy):
-    """Scores are ranks, equation 2. Rates are those of a sliding window."""
+    """Scores are ranks by equation 2. Rates come from a sliding window."""
 
     name: ClassVar[str] = "iam"
     estimator: ClassVar[type[SlidingWindow | ExponentialAverage]] = SlidingWindow
@@ -112,12 +113,12 @@ class ImportanceAware(Policy):
 
     @classmethod
     def make(cls, knowledge: Knowledge) -> Self:
-        """Rates of the last ``window_s``; the queue is rebuilt twice in that time at least."""
+        """Use rates of the last ``window_s``. The queue is rebuilt at least twice in this time."""
         window_s = knowledge.window_s
         return cls(cls.estimator(window_s), min(REBUILD_S, window_s / 2))
 
     def requested(self, model: str, now_s: float) -> None:
-        """Count it, and go on with the shadow queue; hits do not change the queue that serves."""
+        """Count the request, and continue the shadow queue. Hits do not change the current queue."""
         self._rates.requested(model, now_s)
         if self._shadow is None:
             if now_s - self._built_s < self._rebuild_s:
@@ -128,7 +129,7 @@ class ImportanceAware(Policy):
             self._queue, self._shadow = self._shadow.queue(_BIAS), None
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """Both queues take it up."""
+        """Add the model to both queues."""
         self._densities[model] = costs.load_ms / costs.size_bytes
         utility = self._utility(model, now_s)
         self._queue.insert(model, utility)
@@ -136,7 +137,7 @@ class ImportanceAware(Policy):
             self._shadow.changed(model, utility)
 
     def evicted(self, model: str, now_s: float) -> None:
-        """Both queues drop it."""
+        """Remove the model from both queues."""
         del now_s, self._densities[model]
         self._queue.remove(model)
         if self._shadow is not None:
@@ -145,7 +146,7 @@ class ImportanceAware(Policy):
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """Algorithm 1: from the top of the heap, until it fits."""
+        """Algorithm 1: take models from the top of the heap until enough bytes are free."""
         del now_s
         return self._queue.lowest(evictable, needed_bytes)
 
@@ -168,20 +169,20 @@ class ImportanceAwareTrueRates(ImportanceAware):
 
     @classmethod
     def make(cls, knowledge: Knowledge) -> Self:
-        """Know the rates."""
+        """Use the given rates."""
         return cls(_TrueRates(knowledge.rates))
 
 
 class _TrueRates(RateEstimator):
-    """Rates that were given."""
+    """Constant rates, given at the start."""
 
     def __init__(self, rates: Mapping[str, float]) -> None:
         self._rates = rates
 
     def requested(self, model: str, now_s: float) -> None:
-        """Nothing is to be learnt."""
+        """No effect: rates are constant."""
 
     def rate(self, model: str, now_s: float) -> float:
-        """As given; 0 for a model without a rate."""
+        """The given rate; 0 for a model without one."""
         del now_s
         return self._rates.get(model, 0.0)

@@ -1,4 +1,4 @@
-"""LRU: the model that was not requested for the longest time goes first."""
+"""LRU: evicts the least recently requested model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nearsight.common.model_cache.policy import ModelCosts, Policy, Victim
 
 
 class LeastRecentlyUsed(Policy):
-    """Scores are times of last requests [s]."""
+    """Scores are times of the last requests [s]."""
 
     name: ClassVar[str] = "lru"
 
@@ -18,25 +18,25 @@ class LeastRecentlyUsed(Policy):
         self._last_s: OrderedDict[str, float] = OrderedDict()
 
     def requested(self, model: str, now_s: float) -> None:
-        """A resident model becomes the most recent."""
+        """Make a resident model the most recent."""
         if model in self._last_s:
             self._last_s[model] = now_s
             self._last_s.move_to_end(model)
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """A new model is the most recent."""
+        """Add the model as the most recent."""
         del costs
         self._last_s[model] = now_s
 
     def evicted(self, model: str, now_s: float) -> None:
-        """Forget it."""
+        """Remove the model."""
         del now_s
         del self._last_s[model]
 
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """Least recent first, until it fits."""
+        """Least recent first, until enough bytes are free."""
         del now_s
         chosen = []
         for model, last_s in self._last_s.items():

@@ -1,4 +1,4 @@
-"""Popularity: the model with the fewest requests of all time goes first (CremeBrulee's baseline)."""
+"""Popularity: evicts the model with the fewest requests since the start (CremeBrulee's baseline)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from nearsight.common.model_cache.scoring import Column, ScoringPolicy
 
 
 class Popularity(ScoringPolicy):
-    """Scores are requests so far, those while the model was not resident included; `lfu` forgets these."""
+    """Scores are numbers of all requests. Unlike `lfu`, requests before the last load also count."""
 
     name: ClassVar[str] = "popularity"
     columns: ClassVar[Mapping[str, float]] = MappingProxyType({"requests": 0.0})
 
     def requested(self, model: str, now_s: float) -> None:
-        """Count it."""
+        """Count the request."""
         del now_s
-        row = self._row(model)  # may replace the column
+        row = self._row(model)  # may replace the column arrays
         self._numbers["requests"][row] += 1
 
     def scores(self, now_s: float) -> Column:
-        """Counts."""
+        """Number of requests of each model."""
         del now_s
         return self._numbers["requests"]

@@ -11,7 +11,7 @@ from nearsight.common.model_cache.scoring import Column, ScoringPolicy
 
 
 class RandomChoice(ScoringPolicy):
-    """Scores are drawn anew for each eviction."""
+    """Scores are drawn for each eviction."""
 
     name: ClassVar[str] = "random"
 
@@ -21,11 +21,11 @@ class RandomChoice(ScoringPolicy):
 
     @classmethod
     def make(cls, knowledge: Knowledge) -> Self:
-        """Draw from the seed."""
+        """Create a policy with a generator from ``knowledge.seed``."""
         return cls(np.random.default_rng(knowledge.seed))
 
     def requested(self, model: str, now_s: float) -> None:
-        """It learns nothing."""
+        """No effect: the policy does not use requests."""
 
     def scores(self, now_s: float) -> Column:
         """Uniform in [0, 1)."""

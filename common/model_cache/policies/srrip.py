@@ -1,9 +1,9 @@
-"""SRRIP: a prediction of 2 bits when a model is requested again; the most distant goes first.
+"""SRRIP: predicts with 2 bits how soon a model is requested again; evicts the most distant predictions.
 
-A new model is predicted to return late (2), a requested one at once (0). If no model is at 3, all age
-together. Source: Jaleel et al., High performance cache replacement using re-reference interval prediction
-(2010), with hit priority. In bytes: victims are taken in order of loading until they suffice, and the others
-age on.
+A new model is predicted to be requested late (2), a requested model soon (0). If no model has prediction 3,
+all predictions are increased equally. Source: Jaleel et al., High performance cache replacement using
+re-reference interval prediction (2010), with hit priority. Adapted to bytes: victims are taken in order of
+loading until enough bytes are free, with further increases of the predictions if needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DISTANT = 3
 
 
 class StaticReReference(Policy):
-    """Scores are 0 for the distant models, all that it evicts."""
+    """Scores are always 0, since all victims have the most distant prediction."""
 
     name: ClassVar[str] = "srrip"
 
@@ -26,25 +26,25 @@ class StaticReReference(Policy):
         self._predictions: dict[str, int] = {}
 
     def requested(self, model: str, now_s: float) -> None:
-        """A resident model is expected again at once."""
+        """Predict that a resident model is requested again soon."""
         del now_s
         if model in self._predictions:
             self._predictions[model] = 0
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
-        """A new model is expected late."""
+        """Predict that a new model is requested late."""
         del costs, now_s
         self._predictions[model] = DISTANT - 1
 
     def evicted(self, model: str, now_s: float) -> None:
-        """Forget it."""
+        """Remove the model."""
         del now_s
         del self._predictions[model]
 
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
     ) -> Sequence[Victim]:
-        """Distant ones first, the longest resident of them first; all age until they suffice."""
+        """Models with prediction 3, in order of loading. Predictions are increased until enough are found."""
         del now_s
         chosen: list[Victim] = []
         left = [model for model in self._predictions if model in evictable]
