@@ -1,5 +1,5 @@
-"""Networks at the edge: fetched from the cloud, executed here or there, whichever is expected sooner.
+"""Networks at the edge: downloaded from the cloud, and executed here or there, whichever is expected sooner.
 
-`networks` decides, `fetching` brings files, `stage` and `service` answer. May import: `common`, the edge's
-`cloud_client`, `query` and `load`.
+`networks` decides, `fetching` downloads files, `stage` and `service` answer requests. May import: `common`,
+the edge's `cloud_client`, `query` and `load`.
 """

@@ -1,7 +1,7 @@
-"""Brings the files of networks from the cloud, piece by piece; a file that was begun is gone on with.
+"""Downloads the files of networks from the cloud in chunks. Interrupted downloads are resumed.
 
-One file at a time, one piece in flight: requests of devices have a connection of their own. The pieces are
-written to a file beside the others, whose length says how far it is, also after a restart.
+One file is downloaded at a time, with one chunk in flight. Requests of devices use another connection. Chunks
+are written to a partial file in the repository, whose size is the progress, also after a restart.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from nearsight.protos.inference_pb2 import GetModelChunkRequest, GetModelChunkRe
 CHUNK_BYTES = 1 << 20
 _TIMEOUT_S = 20.0
 _PAUSES_S = (1.0, 30.0)
-"""The first and the longest pause after a failure."""
+"""Back-off after the first failure, and its maximum."""
 
 
 @dataclass(slots=True)
 class _Fetch:
-    """A file on its way."""
+    """A file that is being downloaded, or is queued."""
 
     manifest: Manifest
     part: Path
@@ -41,20 +41,20 @@ class _Fetch:
 
 
 class ModelFetching:
-    """Fetches files into a repository, in the order in which they were wanted.
+    """Downloads files into a repository, in the order of the requests.
 
     Parameters
     ----------
     cloud : CloudClient
-        Where from.
+        Source of the files.
     repository : ModelRepository
-        Where to.
+        Destination of the files.
     background : BackgroundWorker
-        Runs everything here but `want` and `progress`.
+        Executes everything except the public methods.
     came : callable
-        Told the name of each network that is here now.
+        Called with the name of each network whose download is complete.
     gone : callable
-        Told that the cloud does not have what was wanted.
+        Called if the cloud does not have a requested file.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class ModelFetching:
         self._busy = False
 
     def want(self, manifest: Manifest) -> None:
-        """Fetch this file, unless it is wanted already, or here."""
+        """Download this file, unless it is queued or already in the repository. For any thread."""
         self._background.submit(lambda: self._enter(manifest))
 
     @property
     def progress(self) -> tuple[str, ...]:
-        """How far each file is, for a person."""
+        """Progress of each download as text, for the health report. For any thread."""
         return tuple(
             f"{one.manifest.name}: {one.done_bytes / 1e6:.1f} of {one.manifest.size_bytes / 1e6:.1f} MB"
             + (f" ({one.problem})" if one.problem else "")
@@ -89,7 +89,7 @@ class ModelFetching:
         )
 
     def problem(self, name: str) -> str:
-        """Why a file does not come; empty if it does, or is not wanted."""
+        """Error of a download; empty if it has none, or is not queued. For any thread."""
         return next((one.problem for one in tuple(self._queue) if one.manifest.name == name), "")
 
     def _enter(self, manifest: Manifest) -> None:
@@ -105,7 +105,7 @@ class ModelFetching:
         self._next()
 
     def _next(self) -> None:
-        """Ask for the next piece of the first file."""
+        """Request the next chunk of the first file in the queue."""
         if self._busy or not self._queue:
             return
         fetch = self._queue[0]
@@ -126,7 +126,7 @@ class ModelFetching:
 
     def _arrived(self, fetch: _Fetch, piece: bytes | memoryview | NearsightError) -> None:
         self._busy = False
-        if fetch not in self._queue:  # another version is wanted now
+        if fetch not in self._queue:  # replaced by another version meanwhile
             self._next()
             return
         try:
@@ -146,14 +146,14 @@ class ModelFetching:
             self._next()
 
     def _begun(self, fetch: _Fetch) -> int:
-        """How much of a file is here; an empty one is begun."""
+        """Size of the partial file, which is created if it does not exist."""
         fetch.part.parent.mkdir(parents=True, exist_ok=True)
         with fetch.part.open("ab"):
             pass
         return fetch.part.stat().st_size
 
     def _finish(self, fetch: _Fetch) -> None:
-        """All is here: compare the checksum, and take it into use."""
+        """Verify the checksum of a complete file, and add the network to the repository."""
         if checksum_of(fetch.part) != fetch.manifest.checksum:
             fetch.part.unlink()
             fetch.done_bytes = 0
@@ -165,7 +165,7 @@ class ModelFetching:
         self._next()
 
     def _failed(self, fetch: _Fetch, error: NearsightError | OSError) -> None:
-        """Try the next file, and this one after a while."""
+        """Continue with the next file, and retry this one after a back-off."""
         if isinstance(error, OSError):
             known = refusal_of_machine(error)
             error = known or SetupError(f"cannot write to {self._repository.folder}: {error}")
@@ -184,12 +184,12 @@ class ModelFetching:
 
 
 def _piece_of(reply: Reply) -> memoryview:
-    """The piece in an answer.
+    """Extract the chunk of a response.
 
     Raises
     ------
     CorruptStore
-        If it is not what was sent.
+        If its digest is wrong.
     """
     response = message_of(reply, GetModelChunkResponse)
     if len(reply.blobs) != 1 or xxhash.xxh3_64_intdigest(reply.blobs[0]) != response.digest:

@@ -1,8 +1,8 @@
-"""The networks of an edge: which the cloud has, which are here, and who answers a request.
+"""Networks of an edge: which ones the cloud offers, which are stored here, and who answers a request.
 
-A network that the cloud lists is fetched with its first request. A request whose network is not in memory is
-answered by whoever is expected sooner: this edge after loading it, or the cloud while it is loaded behind
-(`common/model_cache/load_or_forward.py`).
+A network of the cloud's listing is downloaded at its first request. If a request's network is not in memory,
+whoever is expected to answer sooner does so: this edge after loading it, or the cloud while the edge loads it
+in the background (`common/model_cache/load_or_forward.py`).
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ _LIST_AT_MOST_EVERY_S = 1.0
 _NEWEST_WEIGHT = 0.2
 _LOOK_BACK_EVERY_S = 30.0
 _FIRST_FORWARD_MS = 100.0
-"""Assumed of an answer of the cloud, until there was one."""
+"""Assumed time of the cloud's answer until one was measured."""
 
 Suits = Callable[[Manifest, Manifest], bool]
-"""Whether the second network may stand in for the first one, if the accuracy allows it."""
+"""Whether the second network may stand in for the first, regardless of accuracy."""
 
 
 class EdgeNetworks:
-    """Finds out who answers. `admit`, `knows` and `forwarded` are for any thread.
+    """Decides who answers a request. `admit`, `knows` and `forwarded` are thread-safe.
 
     Parameters
     ----------
     settings : ModelSettings
         Folder and memory.
     cloud : CloudClient
-        Where networks come from.
+        Source of networks.
     cloud_lost : callable
-        Whether the cloud cannot be reached now.
+        Returns whether the cloud is unreachable now.
     poll_s : float
-        Seconds between two looks at the cloud's networks.
+        Interval between listings of the cloud's networks [s].
     clock : Clock
         Must run in real time.
 
     Attributes
     ----------
     repository : ModelRepository
-        The files that are here.
+        The files that are stored here.
     memory : ModelMemory
         The networks that are in memory.
     hindsight : Hindsight or None
-        How long requests waited for loads lately, and could have waited.
+        Waiting times of recent requests and their lower bounds.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class EdgeNetworks:
         self._worth_it: frozenset[str] | None = None
         self._most_bytes = float("inf")
         self._not_listed: set[str] = set()
-        """Used before this edge knew of them: fetched with the next listing."""
+        """Networks used by the cloud but not listed yet; downloaded after the next listing."""
         self._offered = dict(self.repository.manifests())
         self._tensors_only: frozenset[str] = frozenset()
         self._listed_s = float("-inf")
@@ -106,39 +106,39 @@ class EdgeNetworks:
         self._cloud_answered = False
 
     def start(self) -> None:
-        """List the networks of the cloud now and then; load pinned ones."""
+        """Start the background thread: list the cloud's networks periodically, and load pinned ones."""
         self._background.start()
         self._background.submit(self._list, name="list")
         self._background.submit(lambda: self.memory.keep_fitting(self._background))
         self._background.submit(self._look_back)
 
     def stop(self, grace_s: float) -> None:
-        """Serve no more."""
+        """Stop all threads, and unload the networks."""
         self._background.stop(grace_s)
         self.memory.close(grace_s)
 
     def knows(self, name: str) -> bool:
-        """Whether this is the name of a network."""
+        """Whether there is a network of this name."""
         return name in self._offered
 
     def takes_photos(self, name: str) -> bool:
-        """Whether it answers for photos: not if the cloud has a catalogue of objects of this name."""
+        """Whether it answers requests with photos; not if the cloud has an object catalogue of this name."""
         return name in self._offered and name not in self._tensors_only
 
     def admit(self, name: str, suits: Suits | None = None) -> Lease | Absent | None:
-        """Who answers a request: this edge now, this edge as soon as it is loaded, or (None) the cloud.
+        """Decide who answers a request: this edge now (lease), this edge after a load, or (None) the cloud.
 
         Parameters
         ----------
         name : str
-            Of the network.
+            Name of the network.
         suits : Suits, optional
-            Which other networks may stand in; None: none. Their lease says so.
+            Which other networks may stand in; None: no network. The lease states whether one does.
 
         Raises
         ------
         NearsightError
-            If nobody can answer: why this edge cannot, as the cloud is not there.
+            If neither edge nor cloud can answer: the reason why this edge cannot.
         """
         forward_ms = float("inf") if self._cloud_lost() else self._expected_forward_ms(name)
         with self._lock:
@@ -153,7 +153,7 @@ class EdgeNetworks:
             self._count("here")
             return found
         if isinstance(found, Absent) and found.costs is not None and not self._cloud_answered:
-            forward_ms = float("inf")  # a load is sure; nobody knows whether there is a cloud
+            forward_ms = float("inf")  # a load will succeed, but it is not known whether the cloud exists
         stand_in, stand_in_ms, loss = self._stand_in(name, suits)
         how = _who(found, forward_ms, stand_in_ms)
         if how is Answerer.STAND_IN:
@@ -176,7 +176,7 @@ class EdgeNetworks:
         return found
 
     def forwarded(self, name: str, spent_ms: float) -> None:
-        """The cloud answered a request with this network after so long."""
+        """Record the time of the cloud's answer to a request with this network."""
         with self._lock:
             before = self._forward_ms.get(name, spent_ms)
             self._forward_ms[name] = before + _NEWEST_WEIGHT * (spent_ms - before)
@@ -184,7 +184,7 @@ class EdgeNetworks:
             self._background.submit(lambda: self._used(name))
 
     def facts(self) -> Sequence[tuple[str, str]]:
-        """For a person; none where there are no networks."""
+        """Facts for the health report; empty if there are no networks."""
         if not self._offered and not self.repository.problems:
             return ()
         with self._lock:
@@ -208,7 +208,7 @@ class EdgeNetworks:
         return facts
 
     def explanations(self) -> Sequence[tuple[str, str]]:
-        """By name: where a network is, and who answers for it."""
+        """For each network by name: where it is, and who answers its requests."""
         resident, here = self.memory.state.resident, self.repository.manifests()
         return [
             (name, self._explained(name, resident.get(name), here.get(name)) + self._accuracy.why(name))
@@ -240,18 +240,18 @@ class EdgeNetworks:
 
     @property
     def offers_any(self) -> bool:
-        """Whether the cloud has networks, or this edge."""
+        """Whether the cloud or this edge has networks."""
         return bool(self._offered)
 
     def limit(self, most_bytes: float, worth_it: frozenset[str] | None) -> None:
-        """Take at most so much memory, and load only networks that are worth it, unless there is room anyway.
+        """Limit the memory, and load other networks than ``worth_it`` only into free memory.
 
         Parameters
         ----------
         most_bytes : float
-            ``inf``: what the settings allow.
+            ``inf``: the limit of the settings.
         worth_it : frozenset of str, optional
-            None: all.
+            Networks whose benefit justifies evictions. None: all.
         """
         self._worth_it = worth_it
         if most_bytes != self._most_bytes:
@@ -259,10 +259,10 @@ class EdgeNetworks:
             self.memory.limit(most_bytes)
 
     def uses(self) -> list[tuple[NetworkUse, int]]:
-        """What each network that is here saves per request if it is in memory [ms], and its requests so far.
+        """Time saved per request by each stored network if it is in memory [ms], and its number of requests.
 
-        It spares a request the load, or the cloud's answer if that is there sooner. Networks that were not
-        measured yet take no memory.
+        The time saved is that of a load, or of the cloud's answer if that is shorter. Networks that have not
+        been measured are omitted, since they occupy no memory.
         """
         lost, resident, uses = self._cloud_lost(), self.memory.state.resident, []
         for name, manifest in self.repository.manifests().items():
@@ -276,7 +276,7 @@ class EdgeNetworks:
         return uses
 
     def counts(self) -> dict[str, int]:
-        """Requests by who answered: "here", "waited" for a load here, "stood in", "forwarded"."""
+        """Number of requests by outcome: "here", "waited" for a load here, "stood in", "forwarded"."""
         with self._lock:
             return dict(self._answered)
 
@@ -294,7 +294,7 @@ class EdgeNetworks:
         return self.memory.request(name)
 
     def _stand_in(self, name: str, suits: Suits | None) -> tuple[str, float, float]:
-        """Who may answer for a network now, in how many ms, and what accuracy is lost; else ``inf`` ms."""
+        """Network that may stand in now, its time [ms], and its loss of accuracy; ``inf`` ms without one."""
         wanted, none = self._offered.get(name), ("", float("inf"), 0.0)
         if suits is None or wanted is None or wanted.accuracy is None:
             return none
@@ -311,7 +311,7 @@ class EdgeNetworks:
         return none if costs is None else (best, costs.execution_ms, losses[best])
 
     def _lease_of(self, name: str) -> Lease | None:
-        """Of a network that was in memory a moment ago."""
+        """Lease of a network that was in memory before; None if it was evicted meanwhile."""
         found = self.memory.request(name)
         if isinstance(found, Lease):
             return found
@@ -319,7 +319,7 @@ class EdgeNetworks:
         return None
 
     def _behind(self, found: Absent | NearsightError) -> None:
-        """Load a network for later requests, if it can be."""
+        """Load a network for later requests, if possible."""
         if isinstance(found, Absent):
             self.memory.load_behind(found)
 
@@ -343,14 +343,14 @@ class EdgeNetworks:
         with self._lock:
             self._answered[how] += 1
 
-    # In the background thread
+    # Methods that run on the background thread
 
     def _look_back(self) -> None:
         self._background.submit(self._look_back, name="look back", after_s=_LOOK_BACK_EVERY_S)
         self.hindsight = self.memory.look_back()
 
     def _came(self, name: str) -> None:
-        """A file is here that a request wanted: load it for the next one."""
+        """Load a network whose file has been downloaded, for the next request."""
         self.memory.refresh()
         try:
             found = self.memory.request(name)
@@ -363,7 +363,7 @@ class EdgeNetworks:
             self.memory.load_behind(found)
 
     def _used(self, name: str) -> None:
-        """The cloud answered with a network whose file is not here."""
+        """Download a network with which the cloud answered, or list the cloud's networks if it is unknown."""
         if not self._enabled:
             return
         if name in self._offered:
@@ -385,7 +385,7 @@ class EdgeNetworks:
         self._listing = False
         self._listed_s = self._clock.monotonic()
         self._background.submit(self._list, name="list", after_s=self._poll_s)
-        if isinstance(listed, NotFound):  # a cloud of an earlier version
+        if isinstance(listed, NotFound):  # an older cloud, which does not serve networks
             listed = _Listing({}, frozenset())
         if isinstance(listed, NearsightError):
             return
@@ -419,14 +419,14 @@ def _who(found: Absent | NearsightError, forward_ms: float, stand_in_ms: float) 
 
 
 class _Listing(NamedTuple):
-    """The networks of the cloud, and the names of those that answer no photos."""
+    """The cloud's networks, and the names of those that do not answer requests with photos."""
 
     offered: dict[str, Manifest]
     tensors_only: frozenset[str]
 
 
 def _listing_of(reply: Reply) -> _Listing:
-    """What an answer lists; networks with a broken manifest are left out."""
+    """Decode a listing; networks with a damaged manifest are omitted."""
     found, tensors_only = {}, set()
     for summary in message_of(reply, ListModelsResponse).models:
         try:

@@ -1,4 +1,4 @@
-"""Tensors at the edge: executed here, or by the cloud where that is expected sooner."""
+"""Inference on tensors at the edge: executed here, or forwarded to the cloud if that is expected sooner."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A = TypeVar("A")
 
 
 def here_or_forwarded(here: Future[A], absent: Absent, forward: Callable[[], Future[A]]) -> Future[A]:
-    """What ``here`` becomes; what the cloud answers if the network could not be loaded for it."""
+    """Return the result of ``here``, or of ``forward()`` if the network's load fails."""
     outcome: Future[Future[A]] = pending()
 
     def done(loaded: Future[Lease]) -> None:
@@ -37,16 +37,16 @@ def here_or_forwarded(here: Future[A], absent: Absent, forward: Callable[[], Fut
 
 
 class EdgeInferenceService(InferenceService):
-    """Executes networks here, or passes requests on.
+    """Executes networks here, or forwards requests to the cloud.
 
     Parameters
     ----------
     networks : EdgeNetworks
-        Decides.
+        Decides who answers.
     cloud : CloudClient
-        Whom to pass requests on to.
+        Receives forwarded requests.
     clock : Clock
-        Measures its answers.
+        Measures the cloud's answers.
     """
 
     def __init__(self, networks: EdgeNetworks, cloud: CloudClient, clock: Clock) -> None:
@@ -56,7 +56,7 @@ class EdgeInferenceService(InferenceService):
         self._clock = clock
 
     def infer(self, request: InferRequest, context: CallContext) -> InferResponse | Future[InferResponse]:
-        """Execute the network of the call's name, or let the cloud do it."""
+        """Execute the network that the call names, or forward the call to the cloud."""
         name = context.catalogue
         suits = None if request.exact else self._memory.same_shapes
         found = self._networks.admit(name, suits) if self._networks.knows(name) else None

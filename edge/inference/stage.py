@@ -1,4 +1,4 @@
-"""A network as a stage of the request flow: it names the class that a photo shows."""
+"""A network as a stage of the request flow: classifies the photo."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from nearsight.edge.query import EdgeQuery
 
 
 class NetworkStage:
-    """The network of one request, which is in memory as long as the lease holds.
+    """The leased network of one request.
 
-    Its unknown is final: the cloud has the same network.
+    If it finds nothing, the result "unknown" is final, since the cloud has the same network.
 
     Parameters
     ----------
     lease : Lease
-        Released by whoever made the stage.
+        Released by the caller.
     limits : ImageLimits
-        Of photos.
+        Limits of photos.
     load : LoadControl
-        Told how long it computed.
+        Receives the time of each execution.
     deadline_s : float
-        When nobody waits any more, on the clock.
+        Deadline of the request, on the clock.
     clock : Clock
-        Measures looks.
+        Measures executions.
     """
 
     grain = NETWORK
@@ -45,11 +45,11 @@ class NetworkStage:
         self._clock = clock
 
     def features_wanted(self, query: EdgeQuery) -> int | None:
-        """It needs the photo, and no features."""
+        """No features (0) if the query has an image, which this stage needs; else None."""
         return 0 if query.has_image else None
 
     def look(self, query: EdgeQuery) -> RecognizedObject | None:
-        """The label of the photo; None if the network is not confident."""
+        """The label of the photo; None if the confidence is too low."""
         if query.image is None:
             return None
         began_s = self._clock.monotonic()
@@ -61,4 +61,4 @@ class NetworkStage:
         return found
 
     def learn(self, query: EdgeQuery, answer: Answer, lesson: Lesson | None) -> None:
-        """Nothing: a network is trained elsewhere."""
+        """No effect: networks are trained elsewhere."""
