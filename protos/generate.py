@@ -1,4 +1,4 @@
-"""Generate the Python code and type stubs of ``*.proto``, or check that what is committed is in sync.
+"""Generate the Python code and type stubs of ``*.proto``, or check that the committed files are in sync.
 
 Run from anywhere: ``python protos/generate.py [--check]``.
 """
