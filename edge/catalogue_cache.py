@@ -209,7 +209,7 @@ class CatalogueCache:
         if query.may_work and self.size:
             query.began_s = self.clock.monotonic()
             return self._settings.recognition.query_features
-        query.overhead_ms = first_ms  # 0 after a lookup, which already made the features
+        query.overhead_ms = first_ms  # 0 after a lookup, which has extracted the features
         if busy:
             self._metrics.given_away.labels(self.name).inc()
         return None
@@ -218,8 +218,9 @@ class CatalogueCache:
         """Extra latency [ms] of the cloud's first and last answer to a photo without features.
 
         After a miss in its cache, an edge has the features. An edge with an empty cache sends the photo, or
-        makes the features first. The difference belongs to f(0), not to the miss latency. Otherwise it would
-        be charged to every cache size, and an edge with an empty cache would consider all sizes too slow.
+        extracts the features first. The difference belongs to f(0), not to the miss latency. Otherwise it
+        would be charged to every cache size, and an edge with an empty cache would consider all sizes too
+        slow.
         """
         if not query.has_image:
             return 0.0, 0.0

@@ -146,18 +146,18 @@ def answer_ms(queue_ms: float, load: LoadControl, size: int) -> float:
 
     Parameters
     ----------
-    Time that this report waited in the queue, which photos use as well. Therefore it is the present waiting
-    time, 0 if there are no other requests.
-        wait of now, none where nobody else asks.
-    Estimates the compute time from recent photos; see `RecentWork`.
-        What the last photos took, without the crowd that they came with if that is gone.
-    Number of objects in the cache.
-        Objects in the cache.
+    queue_ms : float
+        Time that this report waited in the queue, which photos use as well. Therefore it is the present
+        waiting time, 0 if there are no other requests.
+    load : LoadControl
+        Estimates the compute time from recent photos; see `RecentWork`.
+    size : int
+        Number of objects in the cache.
 
     Returns
     -------
-    0 if unknown, because the cache is empty, or there was no request yet.
-        0: not known, as nothing is looked up here, or nobody asked yet.
+    float
+        0 if unknown, because the cache is empty, or there was no request yet.
     """
     compute_ms = load.compute_ms() if size else None
     return 0.0 if compute_ms is None else queue_ms + compute_ms

@@ -168,8 +168,8 @@ def largest_cache(lookup_ms: FloatArray, interarrival_ms: float, capacity: Capac
 
     Parameters
     ----------
-    f(k) for k = 0 … K, non-decreasing.
-        f(k) for k = 0 … K, not falling.
+    lookup_ms : ndarray, (K + 1,) float64
+        f(k) for k = 0 … K, non-decreasing.
     interarrival_ms : float
         IAT_mean.
     capacity : Capacity
@@ -198,7 +198,7 @@ class RecentWork:
 
     While photos arrive, this is the median of recent compute times. After a pause, those times may be from a
     busy period that has ended: parallel lookups share the cores, and each takes longer by the number of
-    lookups per core. Therefore each time is divided by this number, which follows from the begins and ends.
+    lookups per core. Therefore each time is divided by this number, which follows from the recorded times.
 
     Parameters
     ----------
@@ -208,7 +208,9 @@ class RecentWork:
 
     def __init__(self, servers: int) -> None:
         self._servers = servers
-        self._work: deque[tuple[float, float]] = deque(maxlen=_WINDOW)  # begins and ends [s], ordered by ends
+        self._work: deque[tuple[float, float]] = deque(
+            maxlen=_WINDOW
+        )  # start and end times [s], ordered by end
 
     def observe(self, ended_s: float, compute_ms: float) -> None:
         """Record the compute time of a photo that was just finished."""

@@ -51,7 +51,7 @@ class CacheState:
     outdated: Set[str]
     """Cached objects that left the catalogue or were replaced there."""
     asked: Mapping[str, int]
-    """Requests per object since the last build."""
+    """Requests per object since it was last in a new snapshot."""
 
 
 @dataclass(frozen=True, slots=True)

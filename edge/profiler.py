@@ -203,7 +203,7 @@ class Profiler:
         with self._lock:
             self._extend(k_max)
             lookup_ms = self._curves.lookup_ms[: k_max + 1] * self._correction.factor
-            # A lookup needs features. An empty cache passes on images, or makes what it sends.
+            # A lookup needs features. An empty cache passes on images, or extracts what it sends.
             lookup_ms[1:] += self._brought_image.mean * self.extraction.mean
             lookup_ms[0] += self._overhead_ms.mean
             return Costs(

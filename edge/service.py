@@ -48,7 +48,7 @@ class _Call:
     context: CallContext
     answer: Future[RecognizeResponse] = field(default_factory=Future)
     response: RecognizeResponse | None = None
-    """Response of the cloud; after a second trip, that of the latest one."""
+    """Latest response of the cloud; None before the first."""
 
 
 class EdgeRecognitionService(Service):
@@ -237,7 +237,7 @@ class EdgeRecognitionService(Service):
                 stage.learn(call.query, finish.outcome, finish.lesson)
 
     def _admit(self, call: _Call, finish: Finish[EdgeQuery]) -> None:
-        """Create the cache of a catalogue, and count this request in it: the first requests are few."""
+        """Create the cache of a catalogue, and count this request in it, so that it is not lost."""
         admitted = self._caches.admit(call.context.catalogue)
         found = finish.outcome.found if isinstance(finish.outcome, Answer) else None
         if found is None:

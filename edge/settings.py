@@ -31,7 +31,7 @@ class TransitionSettings(SettingsGroup):
     prior: float = Field(default=5.0, gt=0, lt=math.inf)
     """Weight, in transitions, of the prediction of the next lower order after each object."""
     half_life_s: float = Field(default=math.inf, gt=0, allow_inf_nan=True)
-    """Seconds in which a transition loses half of its weight; inf for no decay, as walls seldom move."""
+    """Seconds in which a transition loses half of its weight; inf for no decay, as rooms seldom change."""
     devices_max: int = Field(default=10_000, ge=1, le=1_000_000)
     """Maximum number of devices with a history; the longest inactive device is removed first."""
     pause_s: float = Field(default=1800.0, gt=0, allow_inf_nan=True)

@@ -8,8 +8,8 @@ A damaged file is set aside under another name and replaced by an empty one, bec
 memory, and writes it as soon as the disk permits.
 
 Ages are measured in the edge's time of operation. The machine's clock is not used, because it may be wrong
-and be corrected meanwhile. Moreover, the popularity of last evening is the best estimate for the next
-morning, however long the night.
+and be corrected meanwhile. Moreover, the popularity at the end of a day is the best estimate for the next
+morning.
 """
 
 from __future__ import annotations
