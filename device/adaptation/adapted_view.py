@@ -89,7 +89,9 @@ class AdaptedView:
                     f"{name} must be {shape} {np.dtype(dtype)}, got {array.shape} {array.dtype}"
                 )
         if self.view < 0 or (count and self.indices[0] < 0) or (np.diff(self.indices) <= 0).any():
-            raise InvalidArgument("an adapted view names features of a view, each once, in rising order")
+            raise InvalidArgument(
+                "the indices of an adapted view must be non-negative and strictly increasing"
+            )
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -126,7 +128,7 @@ def view_to_bytes(view: AdaptedView) -> bytes:
         If the index of a feature does not fit into 16 bits.
     """
     if len(view) and view.indices[-1] >= 2**16:
-        raise InvalidArgument(f"an adapted view names features up to {2**16 - 1}, got {view.indices[-1]}")
+        raise InvalidArgument(f"the index of a feature must be below {2**16}, got {view.indices[-1]}")
     return AdaptedViewMessage(
         object_id=view.object_id,
         version=view.version,
@@ -152,4 +154,4 @@ def view_from_bytes(data: bytes, max_bytes: int) -> AdaptedView:
         descriptors = np.frombuffer(message.descriptors, np.uint8).reshape(-1, DESCRIPTOR_BYTES)
         return AdaptedView(message.object_id, message.version, message.view, indices, descriptors)
     except (DecodeError, ValueError, InvalidArgument) as error:  # ValueError: half an index or descriptor
-        raise InvalidMessage(f"no adapted view: {error}") from error
+        raise InvalidMessage(f"not an adapted view: {error}") from error

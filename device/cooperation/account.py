@@ -70,18 +70,18 @@ class CooperationState:
             ("models from devices nearby", amount_text(account.peer_models, account.peer_bytes)),
             ("models from the edge", amount_text(account.edge_models, account.edge_bytes)),
             ("models from the cloud", amount_text(account.cloud_models, account.cloud_bytes)),
-            ("lists of the catalogue", amount_text(account.lists, account.list_bytes)),
-            ("models for devices nearby", amount_text(account.served_models, account.served_bytes)),
+            ("listings of the catalogue", amount_text(account.lists, account.list_bytes)),
+            ("models sent to devices nearby", amount_text(account.served_models, account.served_bytes)),
             ("wrong models rejected", amount_text(account.rejected_models, account.rejected_bytes)),
-            ("peers not asked again", str(self.liars)),
-            ("peers that did not answer", str(account.silent_peers)),
-            ("waited for another device", f"{account.waited}, in vain {account.waited_in_vain}"),
-            ("steps counted together", str(account.steps)),
+            ("distrusted peers", str(self.liars)),
+            ("missing answers of peers", str(account.silent_peers)),
+            ("waited for another device", f"{account.waited}, without success {account.waited_in_vain}"),
+            ("steps counted in the store", str(account.steps)),
         ]
         if self.adaptation is not None:
             views = f"{self.adaptation.views} of {self.adaptation.objects} objects"
             found = f"{self.adaptation.found} of {self.adaptation.looks}"
-            facts += [("adapted views", views), ("found at a second look", found)]
+            facts += [("adapted views", views), ("found in a second look", found)]
         return facts
 
 

@@ -136,8 +136,8 @@ class Cooperation:
         facts = (
             *report.facts,
             *self.state.facts(),
-            ("models here", f"{amount_text(len(held), held.size_bytes)}, {held.unused} of no use so far"),
-            ("models fetched in vain", amount_text(wasted.wasted_models, wasted.wasted_bytes)),
+            ("models here", f"{amount_text(len(held), held.size_bytes)}, {held.unused} not used yet"),
+            ("models fetched but not used", amount_text(wasted.wasted_models, wasted.wasted_bytes)),
         )
         return PeersReport(report.node_id, report.device_id, report.endpoint, report.peers, facts)
 

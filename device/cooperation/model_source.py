@@ -156,7 +156,7 @@ class CooperativeModelSource:
 
     def _looked_up(self, search: _Search, outcome: ItemsRead | NearsightError) -> None:
         if isinstance(outcome, NearsightError):
-            self._log.debug("the store does not say who has a model", reason=str(outcome))
+            self._log.debug("the holders of a model cannot be read", reason=str(outcome))
             self._give_up(search)
         elif outcome.items:
             self._found(search, outcome.items[-_MOST_ITEMS:])
@@ -249,7 +249,7 @@ class CooperativeModelSource:
             return
         self._reputation.lied(node, search.object_id, listed.digest)
         self._log.warning(
-            "a peer handed out a wrong model and is not asked again",
+            "a peer sent a wrong model and is not asked again",
             peer=shown(node),
             object=search.object_id,
         )
@@ -288,7 +288,7 @@ class CooperativeModelSource:
         """Ask a tier, as no peer has the model."""
         left_s = search.deadline_s - self._clock.monotonic()
         if left_s <= 0:
-            search.result.set_exception(DeadlineExceeded("peers took all the time for a model"))
+            search.result.set_exception(DeadlineExceeded("searching a model at peers took the whole timeout"))
             return
         self._ask_tier(self._context.catalogue, (search.object_id,), search.result, left_s)
 

@@ -194,6 +194,6 @@ class PeerModelService(Service):
     def refuse(self, request: Message, context: CallContext) -> Message:
         """Refuse all other methods of the service."""
         del request, context
-        raise InvalidArgument("a device hands out models, no more", advice="ask an edge or the cloud")
+        raise InvalidArgument("a device only provides object models", advice="ask an edge or the cloud")
 
     list_objects = list_catalogues = add_objects = remove_objects = remove_catalogue = refuse

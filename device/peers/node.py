@@ -207,7 +207,7 @@ class PeerNode:
         """A report about this node and its peers. The peers are queried first, with a short timeout."""
         discovery, entries = self._discovery, self._shared.entries
         self._ask_what_peers_hold()
-        complete = "complete" if self.synchronised() else "incomplete for now"
+        complete = "complete" if self.synchronised() else "not yet complete"
         facts = [
             *presence_facts(discovery.beacon_counts, discovery.counts),
             (HOLDS, f"{len(entries)} keys, {entries.size_bytes} bytes, {complete}"),
@@ -327,5 +327,5 @@ def _server_security(settings: PeerSettings) -> ServerSecurity | None:
 def _ping_reply(reply: Reply) -> PingReply:
     message = message_of(reply, PingResponse)
     if not is_node_id(message.node_id):
-        raise Unavailable("the node that answers there has no id")
+        raise Unavailable("the answering node has no valid id")
     return PingReply(**{field.name: getattr(message, field.name) for field in fields(PingReply)})

@@ -107,7 +107,7 @@ def report_from_proto(message: peers_pb2.PeersReport) -> PeersReport:
         If it contains an invalid node id.
     """
     if not all(is_node_id(number) for number in (message.node_id, *(p.node_id for p in message.peers))):
-        raise InvalidMessage("a report of peers without the id of a node")
+        raise InvalidMessage("the report contains an invalid node id")
     peers = tuple(
         PeerStatus(**{name: getattr(peer, name) for name in _PEER_FIELDS}) for peer in message.peers
     )
@@ -139,13 +139,13 @@ def presence_facts(beacons: BeaconCounts, presence: MembershipCounts) -> list[tu
     """Counters of beacons and peers as facts for people, in display order."""
     return [
         ("beacons sent", f"{beacons.sent}, {beacons.sent_bytes} bytes, {beacons.send_errors} not sent"),
-        ("beacons heard", f"{beacons.received}, {beacons.received_bytes} bytes"),
-        ("beacons ignored", f"{beacons.malformed} malformed, {beacons.strangers} of strangers"),
+        ("beacons received", f"{beacons.received}, {beacons.received_bytes} bytes"),
+        ("beacons ignored", f"{beacons.malformed} malformed, {beacons.strangers} not allowed"),
         ("peers", f"{presence.joined} joined, {presence.gone} gone, {presence.moved} moved"),
         ("pings", f"{presence.pings}, {presence.pings_failed} failed"),
         ("identity conflicts", f"{presence.conflicts}, {presence.impostors} impostors"),
-        ("over the limit of peers", str(presence.over_limit)),
-        ("slept", str(presence.slept)),
+        ("ignored above the limit of peers", str(presence.over_limit)),
+        ("times suspended", str(presence.slept)),
     ]
 
 
@@ -154,17 +154,17 @@ def store_facts(
 ) -> list[tuple[str, str]]:
     """Counters of the store as facts for people, in display order."""
     return [
-        ("let go", f"{store.expired} expired, {store.evicted} evicted, {store.refused} refused"),
-        ("reads", f"{client.reads}, {client.own_reads} answered here, {client.hedged_reads} asked twice"),
+        ("removed", f"{store.expired} expired, {store.evicted} evicted, {store.refused} refused"),
+        ("reads", f"{client.reads}, {client.own_reads} answered locally, {client.hedged_reads} hedged"),
         ("writes", str(client.writes)),
-        ("failed", f"{client.failed} reads and writes, {client.lies} absurd answers"),
+        ("failed", f"{client.failed} reads and writes, {client.lies} invalid answers"),
         ("served to peers", f"{served.reads} reads, {served.writes} writes, {served.refused} refused"),
         ("handed over", f"{handover.sent} entries, {handover.sent_bytes} bytes, {handover.failed} failures"),
-        ("taken over", f"{served.handed_over} entries, {handover.dropped} dropped"),
+        ("received by hand-over", f"{served.handed_over} entries, {handover.dropped} dropped"),
     ]
 
 
-OFF = "it shares with nobody: recognizer.peers or recognizer.prefetch is not enabled, or it is no device"
+OFF = "sharing is off: recognizer.peers or recognizer.prefetch is not enabled, or it is not a device daemon"
 
 
 @dataclass(frozen=True, slots=True)

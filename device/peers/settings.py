@@ -88,11 +88,17 @@ class PeerSettings(SettingsGroup):
         if self.advertise and _STATIC.fullmatch(self.advertise) is None:
             raise ValueError("advertise must be of the form tcp://HOST:PORT")
         if self.departure_s < self.period_s:
-            raise ValueError("departure_s must not be below period_s, or every peer is pinged all the time")
+            raise ValueError(
+                "departure_s must be at least period_s, otherwise every peer is pinged continuously"
+            )
         if self.allowed is None and self.secret_key_file is not None:
-            raise ValueError("secret_key_file is set, but allowed names no folder of keys to share with")
+            raise ValueError(
+                "secret_key_file is set, but not allowed, the folder with the keys of other devices"
+            )
         if self.allowed is None and any(peer.name for peer in self.static_peers()):
-            raise ValueError("static peers have names of keys, but allowed names no folder of keys")
+            raise ValueError(
+                "static peers contain key names, but allowed, the folder with the keys, is not set"
+            )
         if self.allowed is not None and not all(peer.name for peer in self.static_peers()):
             raise ValueError("with keys, write static peers as NAME@tcp://HOST:PORT")
         return self

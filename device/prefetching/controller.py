@@ -298,7 +298,7 @@ class PrefetchController:
         state = self.state
         account = state.account
         failures = self._forecasts.failures
-        edge = "answers" if not failures else f"away, {failures} failures in a row"
+        edge = "answers" if not failures else f"no answer, {failures} consecutive failures"
         if not self._has_edge:
             edge = "no edge"
         empty = self.why_empty()

@@ -42,7 +42,7 @@ class ExtractionCurves:
     def __post_init__(self) -> None:
         if self.lookup_ms.shape != self.recall.shape or self.lookup_ms.ndim != 1 or not len(self.recall):
             raise InvalidArgument(
-                "lookup_ms and recall must be of one shape (K + 1,), "
+                "lookup_ms and recall must have the same shape (K + 1,), "
                 f"got {self.lookup_ms.shape} and {self.recall.shape}"
             )
 
@@ -182,9 +182,9 @@ def why_empty(decision: PrefetchDecision | None, *, recognised: bool, edge_away:
         Whether the edge does not answer, or there is none.
     """
     if not recognised:
-        return "nothing was recognised yet, and what to keep follows from that"
+        return "no object was recognised yet; the decision needs one"
     if decision is None:
-        return "the edge is away" if edge_away else "the edge has predicted nothing yet"
+        return "the edge does not answer" if edge_away else "the edge has not predicted yet"
     if decision.k:
         return f"its models are still being fetched (k={decision.k})"
     return why_nothing_is_kept("edge", decision.terms, decision.alternatives.values())

@@ -33,7 +33,7 @@ class DeviceProfile(VersionedFile):
     def _numbers_of_features_rise(self) -> Self:
         counts = [profile.query_features for profile in self.profiles]
         if counts != sorted(set(counts)):
-            raise ValueError(f"the numbers of features must be different and rise, got {counts}")
+            raise ValueError(f"the numbers of features must be strictly increasing, got {counts}")
         return self
 
     @property
@@ -62,7 +62,7 @@ class DeviceProfile(VersionedFile):
         if not found:
             known = ", ".join(map(str, self.feature_counts))
             raise ConfigurationError(
-                f"the device profile has no {features} features",
+                f"the device profile has no entry for {features} features",
                 advice=f"choose one of {known}, or measure it: nearsight profile DIR --device --features",
             )
         return self.model_copy(update={"profiles": found})

@@ -57,7 +57,9 @@ class EdgeTimes:
 
     def __post_init__(self) -> None:
         if not (0 < self.answer_ms <= _LONGEST_ANSWER_MS and 0 <= self.transfer_ms < math.inf):
-            raise InvalidMessage(f"an answer of {self.answer_ms} ms, {self.transfer_ms} ms away, cannot be")
+            raise InvalidMessage(
+                f"impossible times: answer {self.answer_ms} ms, transfer {self.transfer_ms} ms"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,7 @@ class Forecasts:
         self._newest = _NOTHING
         self._reports.clear()
         if self.failures == 1:
-            self._log.info("no predictions from the edge for now", reason=str(error))
+            self._log.info("the edge does not predict", reason=str(error))
 
     def _keep(self, object_id: str, known: _Known) -> None:
         self._known[object_id] = known

@@ -205,7 +205,7 @@ class AvoidableLatency:
         """
         if not 0 <= tier_ms <= round_trip_ms < math.inf:
             raise InvalidArgument(
-                f"an answer takes a finite time, at least that of its tier; got {round_trip_ms}, {tier_ms} ms"
+                f"times must be finite, and at least that of the tier; got {round_trip_ms}, {tier_ms} ms"
             )
         self._answers.append(_Answer(round_trip_ms if avoidable else tier_ms, tier_ms, avoidable, reports))
         if reports:
@@ -223,7 +223,7 @@ class AvoidableLatency:
             If the time is negative or not finite.
         """
         if not 0 <= tier_ms < math.inf:
-            raise InvalidArgument(f"a photo takes a finite time, got {tier_ms} ms")
+            raise InvalidArgument(f"the time must be finite and not negative, got {tier_ms} ms")
         self._now_ms.append(tier_ms)
         now_ms = statistics.median_low(self._now_ms)
         for answer in self._answers:

@@ -115,7 +115,7 @@ class EdgeClient(CatalogueClient):
             return replace(prediction, now=_now_at(reply, response.answer_ms, round_trip_ms))
         except InvalidMessage as error:
             log = _log.debug if self._doubted else _log.warning  # once, not with every hit
-            log("what the edge says of its time makes no sense and is ignored", error=str(error))
+            log("the times that the edge reports are invalid and ignored", error=str(error))
             self._doubted = True
             return prediction
 

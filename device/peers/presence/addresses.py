@@ -90,7 +90,7 @@ def own_endpoint(listening: str, advertise: str, towards: str) -> str:
             probe.connect(address)
             source = str(probe.getsockname()[0])
     except (OSError, UnicodeError) as error:
-        raise Unavailable(f"no network leads to {towards}: {error}") from error
+        raise Unavailable(f"there is no route to {towards}: {error}") from error
     return f"tcp://[{source}]:{port}" if ":" in source else f"tcp://{source}:{port}"
 
 

@@ -75,9 +75,9 @@ def decode_beacon(data: bytes) -> Beacon:
         raise InvalidMessage(f"a beacon has {BEACON_BYTES} bytes, not {len(data)}")
     magic, version, port, node_id = _FORMAT.unpack(data)
     if magic != MAGIC or version != VERSION:
-        raise InvalidMessage(f"no beacon of version {VERSION}")
+        raise InvalidMessage(f"not a beacon of version {VERSION}")
     if not is_node_id(node_id):
-        raise InvalidMessage("a beacon without a node id")
+        raise InvalidMessage("a beacon without a valid node id")
     return Beacon(NodeId(node_id), port)
 
 

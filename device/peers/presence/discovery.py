@@ -171,7 +171,7 @@ class Discovery:
         self._descriptor = self._beacons.open(host, port)
         if self._descriptor is not None and not broadcast_targets(host, settings.broadcast):
             self._log.warning(
-                "beacons need IPv4, nobody will hear of this device",
+                "beacons need IPv4, so other devices will not find this one",
                 advice="listen on an IPv4 address or on [::], or name static peers and set broadcast = off",
             )
         self._thread.start()
@@ -206,7 +206,7 @@ class Discovery:
         """
         host, _ = host_and_port(endpoint)
         if self._own.allowed is None and not is_loopback(host):
-            raise InvalidArgument("without keys, peers are on one machine")
+            raise InvalidArgument("without keys, peers must be on the same machine")
         self._notice(self._membership.introduced, node_id, endpoint, incarnation)
 
     def left(self, node_id: NodeId, incarnation: int) -> None:
@@ -235,7 +235,7 @@ class Discovery:
             try:
                 self._turn()
             except Exception:  # noqa: BLE001  one bad datagram or callback must not stop discovery for good
-                self._log.exception("discovery failed for a moment")
+                self._log.exception("an iteration of discovery failed")
             with self._lock:
                 wait_s = self._membership.next_due_s() - self._now_s()
             poller.poll(1000 * min(max(wait_s, 0.001), _LONGEST_WAIT_S))
@@ -300,12 +300,12 @@ class Discovery:
             case Moved(peer, before):
                 log("peer moved", node=shown(peer.node_id), before=before, endpoint=peer.endpoint)
             case Slept(gap_s):
-                log("this device slept", seconds=round(gap_s, 1))
+                log("this device was suspended", seconds=round(gap_s, 1))
             case Readdressed():
-                log("this device has another address")
+                log("the address of this device changed")
             case Conflict(node_id, endpoint):
                 self._log.warning(
-                    "two devices have one identity",
+                    "two devices have the same identity",
                     node=shown(node_id),
                     second=endpoint,
                     advice="give each device a key of its own with `nearsight keys generate`",

@@ -90,8 +90,8 @@ class AllowedPeers:
             if client.name == name:
                 return node_id_of_key(client.key)
         raise ConfigurationError(
-            f"no key called {name!r} is in {self._folder}",
-            advice=f"let it in with `nearsight keys allow {name}.key --dir {self._folder}`",
+            f"there is no key {name!r} in {self._folder}",
+            advice=f"add it with `nearsight keys allow {name}.key --dir {self._folder}`",
         )
 
 
@@ -120,12 +120,12 @@ class Identity:
         if settings.allowed is not None and settings.secret_key_file is None:
             raise ConfigurationError(
                 f"peers.allowed is {str(settings.allowed)!r}, but this device has no key of its own",
-                advice="make one with `nearsight keys generate NAME --dir keys` and set "
+                advice="create one with `nearsight keys generate NAME --dir keys` and set "
                 "peers.secret_key_file, or security.secret_key_file of the device daemon",
             )
         if settings.allowed is None and not is_local(settings.listen):
             raise ConfigurationError(
-                f"peers on other machines can reach {settings.listen}, which needs keys",
+                f"listening on {settings.listen} needs keys, as other machines can connect to it",
                 advice="set peers.allowed to a folder with the *.key files of the devices to share with "
                 "(`nearsight keys allow KEY --dir FOLDER`), or listen on tcp://127.0.0.1:0",
             )
@@ -147,9 +147,9 @@ def proven_id(claimed: int, context: CallContext) -> NodeId:
         If the caller's key belongs to another node.
     """
     if not is_node_id(claimed):
-        raise InvalidArgument(f"{claimed} is not the id of a node")
+        raise InvalidArgument(f"{claimed} is not a node id")
     if context.peer_key is not None and node_id_of_key(context.peer_key) != claimed:
-        raise Unauthenticated(f"this key does not belong to the node {shown(claimed)}")
+        raise Unauthenticated(f"the key does not belong to the node {shown(claimed)}")
     return NodeId(claimed)
 
 

@@ -240,10 +240,10 @@ class Pinger:
         if new and len(self._refused) < REMEMBERED_REFUSALS:
             self._refused.add(ping.endpoint)
             self._log.warning(
-                "a device does not share with this one",
+                "a device refuses to share with this one",
                 endpoint=ping.endpoint,
                 reason=str(error),
-                advice="each needs the other's key in its folder peers.allowed: `nearsight keys allow`",
+                advice="both need the other's key in the folder peers.allowed: `nearsight keys allow`",
             )
         else:
             self._log.debug("ping failed", endpoint=ping.endpoint, reason=str(error))

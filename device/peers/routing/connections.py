@@ -153,7 +153,7 @@ class PeerConnections:
             key = self._own.allowed.public_key(node) if node is not None else None
             if key is None:
                 raise Unauthenticated(
-                    f"there is no key of the node {shown(node or 0)}",
+                    f"there is no key for the node {shown(node or 0)}",
                     advice="put the peer's NAME.key into the folder of allowed peers",
                 )
             security = ClientSecurity(self._secret, key)
@@ -307,4 +307,4 @@ def max_message_bytes(settings: PeerSettings) -> int:
 
 
 def _absent(node: NodeId) -> Unavailable:
-    return Unavailable(f"the peer {shown(node)} is not there")
+    return Unavailable(f"the peer {shown(node)} is not connected")

@@ -80,7 +80,7 @@ def entry_from_proto(message: EntryMessage, now_s: float) -> Entry:
     key = _checked_name(message.key, "key")
     left_ms = message.time_left_ms
     if left_ms > MAX_TIME_TO_LIVE_S * 1000:
-        raise InvalidMessage(f"an entry cannot live for {left_ms} ms")
+        raise InvalidMessage(f"a time to live of {left_ms} ms is above the limit")
     entry = Entry(
         key,
         cleared=_stamp_from_proto(message.cleared) if message.HasField("cleared") else NEVER,
@@ -89,7 +89,7 @@ def entry_from_proto(message: EntryMessage, now_s: float) -> Entry:
         renewed=_stamp_from_proto(message.renewed) if message.HasField("renewed") else NEVER,
     )
     if entry.value is None and entry.cleared == NEVER:
-        raise InvalidMessage(f"the entry of {key!r} says nothing")
+        raise InvalidMessage(f"the entry of {key!r} has neither a value nor a deletion")
     return canonical(entry)
 
 
@@ -116,7 +116,9 @@ def _list_from_proto(message: ListMessage) -> ItemList:
 def _counters_from_proto(message: CountersMessage) -> Counters:
     contributions = message.contributions
     if not 0 < len(contributions) <= MAX_CONTRIBUTORS:
-        raise InvalidMessage(f"counters of {len(contributions)}, the limit is 1 to {MAX_CONTRIBUTORS}")
+        raise InvalidMessage(
+            f"counters of {len(contributions)} contributors, the limit is 1 to {MAX_CONTRIBUTORS}"
+        )
     _check_different((each.contributor for each in contributions), "contributors")
     return counters(map(_contribution_from_proto, contributions))
 
@@ -134,7 +136,7 @@ def _stamp_to_proto(stamp: Stamp) -> StampMessage:
 
 def _stamp_from_proto(message: StampMessage) -> Stamp:
     if not 0 < message.counter <= MAX_COUNTER:
-        raise InvalidMessage(f"a stamp cannot have the counter {message.counter}")
+        raise InvalidMessage(f"{message.counter} is not a valid counter of a stamp")
     return Stamp(message.counter, message.writer)
 
 
@@ -149,4 +151,4 @@ def _checked_name(name: str, what: str) -> str:
 def _check_different(values: Iterable[object], what: str) -> None:
     listed = list(values)
     if len(set(listed)) < len(listed):
-        raise InvalidMessage(f"the same one twice among {what}")
+        raise InvalidMessage(f"duplicate {what}")

@@ -177,7 +177,7 @@ class KVStore:
             for name, count in whole.items():
                 check_key(name, "counter")
                 if count < 0:
-                    raise InvalidArgument(f"{count} cannot be added to a counter")
+                    raise InvalidArgument(f"{count} cannot be added to a counter, as it is negative")
             with self._shared.lock:
                 now_s = self._clock.monotonic()
                 entry = self._increments.add(key, whole, self._end(ttl_s), now_s)
@@ -265,7 +265,7 @@ class KVStore:
             if len(value) > limit_bytes:
                 raise InvalidArgument(
                     f"the value of {key!r} has {len(value)} bytes, the limit is {limit_bytes}",
-                    advice="share who holds it instead, or raise value_limit_bytes on all devices",
+                    advice="share the name of its holder instead, or raise value_limit_bytes on all devices",
                 )
         except NearsightError as error:
             return failed(error)

@@ -80,9 +80,9 @@ class PendingIncrements:
         size_bytes = contribution_bytes(Contribution(account.contributor, account.began, sums))
         if size_bytes > self._limit_bytes or max(sums.values(), default=0) > LARGEST_COUNT:
             raise InvalidArgument(
-                f"the counters of {key!r} would be larger than devices accept: {size_bytes} bytes of "
+                f"the counters of {key!r} would exceed the limits of the devices: {size_bytes} bytes of "
                 f"{self._limit_bytes}, sums up to {LARGEST_COUNT}",
-                advice="spread the names over several keys",
+                advice="distribute the counters over several keys",
             )
         account.counts = sums
         account.renewed, account.ends_s = self._clock.next(), ends_s

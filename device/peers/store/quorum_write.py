@@ -105,7 +105,7 @@ class WritePlan:
             The reason why none did.
         """
         if self._taken.isdisjoint(ranking[: self._replicas]):
-            raise self._error or Unavailable("none of the nodes that are responsible could be reached")
+            raise self._error or Unavailable("no replica of the key could be reached")
 
     def _go_on(self) -> tuple[NodeId, ...]:
         wanted = self._replicas - len(self._taken | self._refused | self._outstanding)

@@ -148,7 +148,7 @@ class ReplicaCalls:
             If it has.
         """
         if self.closed.is_set():
-            raise Cancelled("the store was closed: this device has left those nearby")
+            raise Cancelled("the store is closed, as this device left the peer network")
 
     def _repeat(self, number: int) -> None:
         job = self._repeated.pop(number, None)
@@ -167,7 +167,7 @@ class ReplicaCalls:
         try:
             _check_keys(key, response.entries, response.claims)
             if len(response.entries) > 1:
-                raise InvalidMessage(f"a peer was asked for {key!r} and answered it twice")
+                raise InvalidMessage(f"a peer returned {key!r} twice")
             entry = self.shared.admit(response.entries[0]) if response.entries else None
         except InvalidMessage:
             self.counts.lies += 1
@@ -204,4 +204,4 @@ class _Keyed(Protocol):
 
 def _check_keys(key: str, *messages: Iterable[_Keyed]) -> None:
     if any(message.key != key for some in messages for message in some):
-        raise InvalidMessage(f"a peer was sent {key!r} and answered something else")
+        raise InvalidMessage(f"a peer's answer to {key!r} concerns another key")

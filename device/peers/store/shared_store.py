@@ -60,9 +60,9 @@ def check_stamps(entry: Entry, wall_s: float) -> None:
     if isinstance(entry.value, Counters):
         for contribution in entry.value.contributions:
             if any(count > LARGEST_COUNT for count in contribution.counts.values()):
-                raise InvalidMessage(f"{entry.key!r} has a count that nobody can have reached")
+                raise InvalidMessage(f"{entry.key!r} has an impossibly high count")
     if latest_stamp(entry).counter > largest_counter(wall_s):
-        raise InvalidMessage(f"{entry.key!r} was written in a future that nobody can have reached")
+        raise InvalidMessage(f"{entry.key!r} has an impossibly high stamp")
 
 
 class Claims:
@@ -236,12 +236,10 @@ class SharedStore:
 def refusal_error(key: str, reason: str) -> NearsightError:
     """The error of a write that a node refused."""
     if reason == Refusal.FULL:
-        return Overloaded(
-            f"there is no room for {key!r} on the devices", advice="delete keys, or add devices"
-        )
+        return Overloaded(f"the devices have no space for {key!r}", advice="delete keys, or add devices")
     if reason == Refusal.TOO_LARGE:
         return InvalidArgument(
-            f"{key!r} would be larger than devices accept",
-            advice="share who holds it instead of the value, or raise value_limit_bytes on all devices",
+            f"{key!r} would exceed the size limit of the devices",
+            advice="share the name of its holder instead, or raise value_limit_bytes on all devices",
         )
     return InvalidArgument(f"{key!r} was refused: {reason[:200]}")

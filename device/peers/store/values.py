@@ -167,7 +167,7 @@ def check_key(key: str, what: str = "key") -> None:
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"a {what} must be valid Unicode") from error
     if "\0" in key:
-        raise InvalidArgument(f"a {what} must not have a NUL character")
+        raise InvalidArgument(f"a {what} must not contain a NUL character")
     if not 0 < length <= MAX_KEY_BYTES:
         raise InvalidArgument(f"a {what} must have 1 to {MAX_KEY_BYTES} bytes, got {length}")
 
@@ -196,7 +196,7 @@ def merged(one: Entry, other: Entry) -> Entry:
         If the entries have different keys.
     """
     if one.key != other.key:
-        raise InvalidArgument("entries of different keys do not merge")
+        raise InvalidArgument("entries of different keys cannot be merged")
     one, other = canonical(one), canonical(other)
     cleared = max(one.cleared, other.cleared)
     mine, theirs = _written_after(one.value, cleared), _written_after(other.value, cleared)
@@ -353,7 +353,7 @@ def _joined(mine: Value, theirs: Value) -> Value:
         return mine if mine == theirs else item_list(mine.items + theirs.items)
     if isinstance(mine, Counters) and isinstance(theirs, Counters):
         return mine if mine == theirs else counters(mine.contributions + theirs.contributions)
-    raise InvalidArgument("values of different kinds do not merge")
+    raise InvalidArgument("values of different kinds cannot be merged")
 
 
 def _about_the_same(written: Value | None, held: Value | None) -> Value | None:

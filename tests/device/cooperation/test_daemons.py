@@ -104,11 +104,11 @@ def test_daemons_with_keys_share_and_say_so(scene: Scene, tmp_path: Path) -> Non
     assert facts["devices nearby"] == "1"
     assert facts["models from devices nearby"].startswith("3, ")
     assert facts["models from the edge"] == "0, 0 B"
-    assert dict(scene.report(first).facts)["models for devices nearby"].startswith("3, ")
+    assert dict(scene.report(first).facts)["models sent to devices nearby"].startswith("3, ")
     (of_second,), (of_first,) = scene.report(first).peers, scene.report(second).peers
     assert of_second.sent_bytes > 3 * 5000 < of_first.received_bytes
-    assert facts["lists of the catalogue"].startswith("1, ")
-    assert dict(scene.report(second).facts)["models here"].endswith(" of no use so far")
+    assert facts["listings of the catalogue"].startswith("1, ")
+    assert dict(scene.report(second).facts)["models here"].endswith(" not used yet")
     sample = metrics.registry.get_sample_value
     assert sample("nearsight_device_models_total", {"source": "peer"}) == 3
     assert sample("nearsight_device_models_total", {"source": "edge"}) == 0

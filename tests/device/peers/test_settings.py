@@ -29,7 +29,7 @@ def test_static_peers_are_taken_apart() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"departure_s": 4.0}, "departure_s must not be below"),
+        ({"departure_s": 4.0}, "departure_s must be at least"),
         ({"period_s": 0.0}, "greater than 0"),
         ({"departure_s": float("inf")}, "finite"),
         ({"beacon_port": 0}, "greater than or equal to 1"),
@@ -38,9 +38,9 @@ def test_static_peers_are_taken_apart() -> None:
         ({"broadcast": "everywhere"}, "broadcast must be an IPv4 address"),
         ({"advertise": "10.0.0.5"}, "tcp://HOST:PORT"),
         ({"static": ("10.0.0.5:7300",)}, "not of the form"),
-        ({"static": ("phone@tcp://10.0.0.5:7300",)}, "allowed names no folder"),
+        ({"static": ("phone@tcp://10.0.0.5:7300",)}, "allowed, the folder with the keys, is not set"),
         ({"static": ("tcp://10.0.0.5:7300",), "allowed": "peers"}, "NAME@tcp"),
-        ({"secret_key_file": "phone.key_secret"}, "allowed names no folder"),
+        ({"secret_key_file": "phone.key_secret"}, "but not allowed, the folder"),
         ({"replicas": 0}, "greater than or equal to 1"),
         ({"beacons": 3}, "not permitted"),
     ],

@@ -44,7 +44,7 @@ def test_curves_contain_the_extraction_except_for_an_empty_cache() -> None:
 def test_one_number_of_features_leaves_nothing_to_choose() -> None:
     profile = DeviceProfile(profiles=(row(200), row(800)))
     assert profile.only(800).profiles == (row(800),)
-    with pytest.raises(ConfigurationError, match="no 600 features; choose one of 200, 800"):
+    with pytest.raises(ConfigurationError, match="no entry for 600 features; choose one of 200, 800"):
         profile.only(600)
 
 

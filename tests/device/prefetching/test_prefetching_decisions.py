@@ -131,5 +131,5 @@ def test_a_number_of_features_that_was_said_is_the_one_that_is_used(scene: Scene
     state = device.prefetch_state
     assert state is not None
     assert state.query_features == 400
-    with pytest.raises(ConfigurationError, match="no 333 features"):
+    with pytest.raises(ConfigurationError, match="no entry for 333 features"):
         scene.device(settings(features=333))

@@ -116,4 +116,4 @@ def test_a_refusal_is_said_once_for_each_address(
     for number in (1, 1, 2):
         recorded.begin(number, urgent=True)
     assert recorded.failed == ["1", "1", "2"]
-    assert capsys.readouterr().err.count("does not share with this one") == 2
+    assert capsys.readouterr().err.count("refuses to share with this one") == 2
