@@ -22,20 +22,21 @@ app = typer.Typer()
 def demo(  # noqa: PLR0917  typer calls it by name
     quick: Annotated[bool, typer.Option("--quick", help="A small museum and a short replay.")] = False,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Folder for results; a museum there is used again.")
+        Path,
+        typer.Option("--out", metavar="DIR", help="Folder for results; an existing museum there is reused."),
     ] = Path("results/demo"),
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=1.0, help="Length of each replay.")
     ] = None,
     objects: Annotated[int | None, typer.Option("--objects", min=1, help="Size of the catalogue.")] = None,
     visitors: Annotated[
-        int | None, typer.Option("--visitors", min=1, help="Devices, one process each.")
+        int | None, typer.Option("--visitors", min=1, help="Number of devices, one process each.")
     ] = None,
     rtt_ms: Annotated[float | None, typer.Option("--rtt", help="Round trip to the cloud in ms.")] = None,
     mbps: Annotated[
         float | None, typer.Option("--mbps", help="Rate to and from the cloud in Mbit/s.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of museum, visitors and link.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of museum, visitors and link.")] = 1,
     edge: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,7 +50,7 @@ def demo(  # noqa: PLR0917  typer calls it by name
         typer.Option(
             "--compare",
             metavar="KEY=VALUE",
-            help="Play the edge once more with this, e.g. result_cache.enabled=true; may be repeated.",
+            help="Also run an edge with this setting, e.g. result_cache.enabled=true; may be repeated.",
         ),
     ] = None,
 ) -> None:
@@ -83,7 +84,7 @@ def demo(  # noqa: PLR0917  typer calls it by name
     try:
         result = run_demo(scenario, out)
     except KeyboardInterrupt:
-        print_line(f"interrupted; all processes have been stopped, what is done is in {out}", err=True)
+        print_line(f"interrupted; all processes have been stopped, completed results are in {out}", err=True)
         raise
     _print_demo(scenario, result)
 
@@ -96,7 +97,7 @@ def _announce_demo(scenario: Scenario) -> None:
         err=True,
     )
     print_line(
-        f"the cloud is {link.rtt_ms:g} ms and {link.up_mbps:g} Mbit/s away.",
+        f"the link to the cloud has a round trip of {link.rtt_ms:g} ms and {link.up_mbps:g} Mbit/s.",
         err=True,
     )
     if scenario.compared:
@@ -123,7 +124,7 @@ def _print_demo(scenario: Scenario, result: DemoResult) -> None:
     for target in targets(scenario, {one.name: one for one in result.results}):
         print_line(describe_target(target), hang=12)
     if not scenario.judged:
-        print_line("A small demo is not judged: the targets are those of `nearsight demo`.")
+        print_line("Targets are not judged: they apply to a demo of at least the default size.")
     for warning in warnings(result.results):
         print_line(f"warning  {warning}", hang=9)
     print_line("")

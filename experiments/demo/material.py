@@ -91,9 +91,9 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
         scenario.objects, scenario.seed, photos_per_object=1, unknown_photos=scenario.unknown_photos
     )
     workers = os.cpu_count() or 1
-    generate_museum(museum, settings, workers=workers, progress=stage("painting the museum"))
+    generate_museum(museum, settings, workers=workers, progress=stage("generating the museum"))
     database = museum / "cloud.db"
-    teach_catalogue(museum, database, threads=workers, progress=stage("teaching the cloud"))
+    teach_catalogue(museum, database, threads=workers, progress=stage("filling the catalogue"))
     profile = profile_machine(museum, scenario.seed, stage("profiling this machine"))
     visits = generate_visits(
         np.random.default_rng([scenario.seed, 1]),
@@ -109,7 +109,7 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
         for visitor, planned in requests.items()
     }
     paths = [request.image_path for planned in requests.values() for request in planned]
-    _take_photos(museum, settings, paths, workers, stage("visitors take photos"))
+    _take_photos(museum, settings, paths, workers, stage("rendering the photos"))
     (folder / "traces" / "longer").mkdir(exist_ok=True)
     traces, longer = (
         write_traces(place, planned, np.random.default_rng([scenario.seed, 3]))

@@ -80,11 +80,11 @@ def warnings(results: Sequence[ConfigurationResult]) -> list[str]:
         late_ms = summarise(result.rows).sent_late_ms
         if late_ms > LATE_MS:
             found.append(
-                f"{result.name}: photos were sent up to {late_ms:.0f} ms late: the machine could not keep up"
+                f"{result.name}: photos were sent {late_ms:.0f} ms late (p99): the machine was overloaded"
             )
         calibration = result.link.get("calibration")
         if isinstance(calibration, Mapping) and not calibration.get("within_target", True):
-            found.append(f"{result.name}: the link is further than 3 % from what was asked")
+            found.append(f"{result.name}: the link differs from the requested shape by more than 3 %")
     return found
 
 
@@ -162,7 +162,9 @@ def describe_link(result: ConfigurationResult) -> str:
     calibration, up = result.link.get("calibration"), result.link.get("up")
     if not isinstance(calibration, Mapping):
         return f"{result.name}: link not calibrated"
-    late = f"; in use up to {up['late_p99_ms']:.1f} ms late (p99)" if isinstance(up, Mapping) else ""
+    late = (
+        f"; in use, deliveries up to {up['late_p99_ms']:.1f} ms late (p99)" if isinstance(up, Mapping) else ""
+    )
     return (
         f"{result.name}: link measured {calibration['rtt_ms']:.2f} ms RTT "
         f"(error {calibration['rtt_error_ms']:+.2f} ms), "
@@ -178,8 +180,8 @@ def describe_answers(results: Sequence[ConfigurationResult]) -> str:
     if not failed:
         return f"Every one of {len(rows)} requests got exactly one answer."
     return (
-        f"Every one of {len(rows)} requests got exactly one outcome; {failed} were errors, as the cloud was "
-        "gone before the standby had the whole catalogue."
+        f"Every one of {len(rows)} requests got exactly one outcome; {failed} were errors, because the cloud "
+        "was killed before the standby had the whole catalogue."
     )
 
 

@@ -18,11 +18,13 @@ LISTEN = "tcp://127.0.0.1:7001"
 @app.command()
 def link(
     server: Annotated[
-        str, typer.Argument(metavar="ENDPOINT", help="The daemon that the link leads to.")
+        str, typer.Argument(metavar="ENDPOINT", help="Daemon behind the link.")
     ] = DEFAULT_ENDPOINTS["cloud"],
-    listen: Annotated[str, typer.Option(metavar="ENDPOINT", help="Where its clients connect.")] = LISTEN,
-    rtt_ms: Annotated[float, typer.Option("--rtt", metavar="MS", help="Round trip.")] = 30.0,
-    mbps: Annotated[float, typer.Option("--mbps", metavar="MBPS", help="Mbit/s each way; 0: any.")] = 15.0,
+    listen: Annotated[str, typer.Option(metavar="ENDPOINT", help="Address for clients.")] = LISTEN,
+    rtt_ms: Annotated[float, typer.Option("--rtt", metavar="MS", help="Round trip in ms.")] = 30.0,
+    mbps: Annotated[
+        float, typer.Option("--mbps", metavar="MBPS", help="Mbit/s each way; 0: unlimited.")
+    ] = 15.0,
     announce: AnnounceOption = None,
 ) -> None:
     """Simulate a slow network in front of a daemon on this machine, like one between a building and a cloud.

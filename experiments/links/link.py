@@ -35,7 +35,7 @@ class LinkShape:
         for name in self.__slots__:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ConfigurationError(
-                    f"a link's {name} cannot be {getattr(self, name)}", advice="give a number from 0 on"
+                    f"a link's {name} cannot be {getattr(self, name)}", advice="give a number of at least 0"
                 )
 
     def steady(self) -> LinkShape:

@@ -49,10 +49,8 @@ _PORT_STATE = ("IFLA_LINKINFO", "IFLA_INFO_SLAVE_DATA", "IFLA_BRPORT_STATE")
 _FORWARDING = 3
 _FORWARDING_TIMEOUT_S, _POLL_S = 5.0, 0.005
 _LOOPBACK = 1
-_NOT_ALLOWED = "run as root on Linux, or without them: nodes of kind 'process', loopback"
-_LEFT_OVER = (
-    "a command that was killed left them: `ip netns list` names them, `ip netns delete NAME` removes one"
-)
+_NOT_ALLOWED = "run as root on Linux, or use nodes of kind 'process' or loopback instead"
+_LEFT_OVER = "a killed command left them: `ip netns list` lists them, `ip netns delete NAME` removes one"
 _numbers = itertools.count(1)
 
 
@@ -118,7 +116,7 @@ def inside(name: str, work: Callable[[IPRoute], T], *, new: bool = False) -> T:
     except (OSError, NetlinkError) as error:
         advice = _LEFT_OVER if isinstance(error, FileExistsError) else _NOT_ALLOWED
         reason = next(iter(error.args[1:]), error)
-        raise SetupError(f"network namespaces cannot be made: {name}: {reason}", advice=advice) from error
+        raise SetupError(f"cannot create network namespaces: {name}: {reason}", advice=advice) from error
 
 
 def _unshare() -> None:

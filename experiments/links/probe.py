@@ -49,7 +49,7 @@ def _receive(connection: socket.socket, size_bytes: int) -> bytes:
     while len(data) < size_bytes:
         part = connection.recv(size_bytes - len(data))
         if not part:
-            raise ConnectionError("the probe's peer went away")
+            raise ConnectionError("the probe's peer closed the connection")
         data += part
     return data
 
@@ -92,8 +92,8 @@ def measure_rate_mbps(port: int, direction: str, size_bytes: int) -> float:
 def main() -> None:
     """Serve and execute commands until standard input ends, or only serve."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--listen", help="address, where it only serves")
-    parser.add_argument("--announce", type=Path, help="file that says where it serves")
+    parser.add_argument("--listen", help="only serve, on this address")
+    parser.add_argument("--announce", type=Path, help="file for its endpoint")
     arguments = parser.parse_args()
     if arguments.listen:
         listener = socket.create_server((arguments.listen, 0))

@@ -46,9 +46,11 @@ class RadioSettings:
 
     def __post_init__(self) -> None:
         if not 0 < self.basic_rate_mbps <= self.rate_mbps < math.inf:
-            raise ConfigurationError("a radio channel needs rates above 0, the basic one the lower")
+            raise ConfigurationError("a radio channel needs 0 < basic_rate_mbps <= rate_mbps")
         if not (0 <= self.error_rate < 1 and 0 <= self.loss <= 1 and self.retries >= 0 and self.queue_ms > 0):
-            raise ConfigurationError("a radio channel's error_rate, loss, retries or queue_ms cannot be")
+            raise ConfigurationError(
+                "a radio channel needs error_rate below 1, loss up to 1, retries from 0 and queue_ms above 0"
+            )
 
 
 @dataclass(frozen=True, slots=True)

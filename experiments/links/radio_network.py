@@ -97,7 +97,7 @@ class RadioNetwork(NamespaceNetwork):
 
     def _tell(self, line: str) -> None:
         if self._access_point is None or self._access_point.stdin is None:
-            raise SetupError("the radio network is not there")
+            raise SetupError("the radio network is not running")
         self._access_point.stdin.write(line + "\n")
         self._access_point.stdin.flush()
 

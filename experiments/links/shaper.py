@@ -71,7 +71,7 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
     scheme, _, address = endpoint.partition("://")
     host, _, port = address.rpartition(":")
     if scheme != "tcp" or not host or not port.isdigit() or int(port) > 65535:
-        raise ConfigurationError(f"no endpoint: {endpoint!r}", advice="write it as tcp://127.0.0.1:5555")
+        raise ConfigurationError(f"not an endpoint: {endpoint!r}", advice="write it as tcp://127.0.0.1:5555")
     return host, int(port)
 
 
@@ -94,7 +94,7 @@ def read_shape(path: Path) -> LinkShape:
         return LinkShape(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise ConfigurationError(
-            f"{path} is no shape of a link: {error}", advice='write {"rtt_ms": 30, "up_mbps": 5, ...}'
+            f"{path} is not the shape of a link: {error}", advice='write {"rtt_ms": 30, "up_mbps": 5, ...}'
         ) from error
 
 
@@ -172,7 +172,7 @@ def main() -> None:
     """Shape one link in user space."""
     parser = argparse.ArgumentParser()
     parser.add_argument("order", type=TypeAdapter(ShaperOrder).validate_json, help="JSON: see ShaperOrder")
-    parser.add_argument("--announce", type=Path, help="file for endpoint and error, when ready")
+    parser.add_argument("--announce", type=Path, help="file for endpoint and measured error")
     arguments = parser.parse_args()
     try:
         run_shaper(arguments.order, arguments.announce)

@@ -59,7 +59,7 @@ def check(order: Order) -> Answer:
     if free_mb < order.get("disk_mb", 0):
         missing.append(f"{order['disk_mb']} MB of disk at {parent} ({free_mb} MB are free)")
     if not os.access(parent, os.W_OK):
-        missing.append(f"the right to write to {parent}")
+        missing.append(f"write permission for {parent}")
     return {
         "missing": missing,
         "python": platform.python_version(),
@@ -84,7 +84,7 @@ def launch(order: Order) -> subprocess.Popen[str]:
     path = place(folder, name, ".run")
     previous = read_json(path)
     if alive(previous):
-        raise AgentError(f"{name} runs already, as process {previous['pid']}")
+        raise AgentError(f"{name} is already running, as process {previous['pid']}")
     for ending in (".json", ".in"):
         remove(place(folder, name, ending))
     groups = limit(order["limits"]) if order.get("limits") else []
@@ -156,7 +156,7 @@ def begin(command: list[str], leashed_to: int, path: str, groups: list[str], fai
         if leashed_to and sys.platform.startswith("linux"):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
             if os.getppid() != leashed_to:
-                sys.exit("the parent process is gone")
+                sys.exit("the parent process has ended")
         if path:
             write_json(path, {"pid": os.getpid(), "started": started(os.getpid()), "groups": groups})
         for group in groups:
@@ -232,7 +232,7 @@ def say(order: Order) -> Answer:
     """Write a line to the standard input of a daemon that was started with ``input``."""
     folder, name = order["folder"], order["name"]
     if not alive(read_json(place(folder, name, ".run"))):
-        raise AgentError(f"{name} does not run: {last_lines(place(folder, name, '.log'))}")
+        raise AgentError(f"{name} is not running: {last_lines(place(folder, name, '.log'))}")
     with open(place(folder, name, ".in"), "w") as pipe:
         pipe.write(order["line"] + "\n")
     return {}

@@ -36,20 +36,21 @@ def replay(  # noqa: PLR0917  typer calls it by name
     photos: Annotated[
         Path,
         typer.Option(
-            "--photos", metavar="DIR", help="Museum or other data set; folder that imagePath starts from."
+            "--photos", metavar="DIR", help="Museum or other data set; imagePath is relative to this folder."
         ),
     ],
     edge: EdgeOption = None,
     cloud: CloudOption = None,
     catalogue: CatalogueOption = None,
     visitor: Annotated[
-        str | None, typer.Option("--visitor", help="Whose visits; also the device's identity.")
+        str | None,
+        typer.Option("--visitor", help="Visitor whose visits are replayed; also the device's identity."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.csv", dir_okay=False, help="One row per request.")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0.001, help="Stop after this time.")
+        float | None, typer.Option("--seconds", min=0.001, help="Stop after this many seconds.")
     ] = None,
     timeout_s: Annotated[
         float,
@@ -58,12 +59,14 @@ def replay(  # noqa: PLR0917  typer calls it by name
     unknown_share: Annotated[
         float, typer.Option("--unknown-share", help="Share of photos of objects not in the catalogue.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the photos of visits.")] = 1,
-    label: Annotated[str, typer.Option("--label", help="Name of the set-up, in the rows.")] = "replay",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for choosing the photos of visits.")] = 1,
+    label: Annotated[str, typer.Option("--label", help="Name of the configuration in the rows.")] = "replay",
     start_after_s: Annotated[
         float,
         typer.Option(
-            "--start-after", min=0, help="Wait this many seconds first: several devices do not send in step."
+            "--start-after",
+            min=0,
+            help="Delay before the first photo in seconds; it keeps several devices from sending together.",
         ),
     ] = 0.0,
     prefetch: PrefetchOption = None,
@@ -78,7 +81,8 @@ def replay(  # noqa: PLR0917  typer calls it by name
         bool, typer.Option("--wait-for-input", hidden=True, help="Begin at a line on standard input.")
     ] = False,
     account: Annotated[
-        Path | None, typer.Option("--account", hidden=True, help="Which models were fetched, as JSON.")
+        Path | None,
+        typer.Option("--account", hidden=True, help="File for counts of fetched models, as JSON."),
     ] = None,
 ) -> None:
     """Replay one visitor's photos through the SDK, one per second, and record the outcome of every request.

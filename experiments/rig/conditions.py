@@ -117,7 +117,7 @@ class Watch:
             self._log.warning("disturbed", what=what, time=number, reason=reason)
         raise Unavailable(
             f"{what} was disturbed {self._tries} times, the last time: {reason}",
-            advice="let the machine do nothing else and run this again: what is finished is kept",
+            advice="stop other work on the machine and run this again; finished measurements are kept",
         )
 
 

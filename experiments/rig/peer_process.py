@@ -330,7 +330,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--settings", required=True, help="PeerSettings as JSON")
     parser.add_argument("--device-id", required=True)
-    parser.add_argument("--seed", type=int, required=True, help="of node id and incarnation")
+    parser.add_argument("--seed", type=int, required=True, help="seed of node id and incarnation")
     parser.add_argument("--kademlia", default="", help='{"k": 20, "alpha": 3}')
     parser.add_argument("--announce", type=Path)
     arguments = parser.parse_args()

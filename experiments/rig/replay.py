@@ -337,5 +337,5 @@ def require_an_answer(rows: tuple[RequestRow, ...]) -> None:
         kinds = ", ".join(f"{count} {name}" for name, count in Counter(row.outcome for row in rows).items())
         raise Unavailable(
             f"none of the {len(rows)} requests was answered: {kinds}",
-            advice="are the daemons running? `nearsight status ENDPOINT` asks them",
+            advice="check that the daemons are running: `nearsight status ENDPOINT`",
         )

@@ -152,7 +152,7 @@ class _Here(Stage[dict[str, Played]]):
         """Start the daemons and the link."""
         session = self._session
         self._edges = {name: one.edge for name, one in self._configurations.items() if one.edge is not None}
-        self._on_stage("tiers start")
+        self._on_stage("starting tiers")
         with ExitStack() as self._open:
             self._running = self._open.enter_context(
                 deployed(
@@ -177,7 +177,7 @@ class _Here(Stage[dict[str, Played]]):
         Devices start after the warm-up. While processes start, an index build at the edge takes several times
         as long, and devices would be served before the edge holds all objects that it chose.
         """
-        self._on_stage("devices start")
+        self._on_stage("starting devices")
         return [
             self._start_device(name, tiers, trace)
             for name, tiers in self._configurations.items()

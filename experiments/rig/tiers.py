@@ -96,7 +96,7 @@ class RunningLink:
         process = group.start("link", order.arguments())
         calibration = process.wait_ready(START_TIMEOUT_S).get("calibration")
         if not isinstance(calibration, dict):
-            raise InternalError("the link did not say how it was calibrated")
+            raise InternalError("the link announced no calibration")
         return cls(process, endpoint_of(process), calibration, control, stats)
 
     def reshape(self, shape: LinkShape) -> None:
@@ -312,6 +312,6 @@ def teach_catalogue(
         raise KeyboardInterrupt
     if report.rejected:
         raise InternalError(
-            f"{len(report.rejected)} of {report.total} exhibits could not be learnt; "
+            f"{len(report.rejected)} of {report.total} exhibits were rejected; "
             f"{report.problems[0].object_id}: {report.problems[0].reason}"
         )

@@ -96,7 +96,8 @@ def follow(
     able = [name for name, asked in planned.items() if asked[-1].time_ms - asked[0].time_ms >= length_ms]
     if len(able) < following.devices:
         raise InvalidArgument(
-            f"{following.devices} visitors of {following.seconds:g} s are needed, the test has {len(able)}"
+            f"{following.devices} visits of at least {following.seconds:g} s are needed, "
+            f"the test set has {len(able)}"
         )
     followed = {}
     for name in rng.choice(able, following.devices, replace=False):

@@ -225,8 +225,8 @@ def _number(pattern: re.Pattern[str], facts: Mapping[str, str], name: str) -> in
 def main(
     *,
     edge: Annotated[str, typer.Option(help="endpoint of the edge")],
-    visits: Annotated[Path, typer.Option(help="earlier visitors; their exhibits are object ids")],
-    catalogue: Annotated[str, typer.Option(help="of the objects")] = "museum",
+    visits: Annotated[Path, typer.Option(help="visits of earlier visitors; their exhibits are object ids")],
+    catalogue: Annotated[str, typer.Option(help="catalogue of the objects")] = "museum",
     key: Annotated[Path | None, typer.Option(help="secret key, if the edge uses encryption")] = None,
     server_key: Annotated[str, typer.Option(help="the edge's public key")] = "",
 ) -> None:
@@ -239,7 +239,7 @@ def main(
     except NearsightError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the entry point of a command
         raise typer.Exit(error.exit_code) from error
-    print(f"{count} earlier looks, {objects} objects in the cache")  # noqa: T201 - for its log
+    print(f"{count} earlier visits, {objects} objects in the cache")  # noqa: T201 - for its log
 
 
 if __name__ == "__main__":

@@ -54,10 +54,10 @@ class Builder:
         inventory = self.inventory
         isolated = [host for host in inventory.hosts() if host.spec.kind == "namespace"]
         if isolated:
-            self.on_stage(f"a network of {len(isolated)} namespaces")
+            self.on_stage(f"creating a network of {len(isolated)} namespaces")
             make_network(self.state.testbed_id, isolated)
             self.pairs = shape_links(self.state.testbed_id, inventory)
-        self.on_stage(f"{len(self.nodes.by_name)} nodes")
+        self.on_stage(f"preparing {len(self.nodes.by_name)} nodes")
         prepared = self.nodes.each(lambda node: (node.host.name, node.prepare()))
         self.state.machines = {
             name: {key: facts[key] for key in ("machine", "cores", "system", "python")}
@@ -68,10 +68,10 @@ class Builder:
         self._install()
         self._make_keys()
         self.nodes.each(lambda node: node.put_text("# all settings are given at the start\n", EMPTY_CONFIG))
-        self.on_stage("the cloud")
+        self.on_stage("starting the cloud")
         self._start_server(CLOUD, "cloud", inventory.cloud, {})
         self._wait([(inventory.hosts_of(inventory.cloud.node)[0], CLOUD)])
-        self.on_stage(f"edges: {', '.join(inventory.edges) or 'none'}")
+        self.on_stage(f"starting edges: {', '.join(inventory.edges) or 'none'}")
         edge_hosts = {name: inventory.hosts_of(edge.node)[0] for name, edge in inventory.edges.items()}
         self._link(self._with_gateways([(host, CLOUD) for host in edge_hosts.values()]))
         for name, edge in inventory.edges.items():
@@ -80,7 +80,7 @@ class Builder:
                 towards["cloud_public_key"] = self.state.keys[CLOUD]
             self._start_server(f"edge-{name}", "edge", edge, towards)
         self._wait([(host, f"edge-{name}") for name, host in edge_hosts.items()])
-        self.on_stage("the devices' links")
+        self.on_stage("starting the devices' links")
         self._link(self._with_gateways(list(self._device_links())))
         self.state.complete = True
         self.state.save(self.folder)
@@ -111,9 +111,9 @@ class Builder:
     def _install(self) -> None:
         remote = [node for node in self.nodes.by_name.values() if node.host.spec.kind == "ssh"]
         if remote:
-            self.on_stage("the package for nodes over SSH")
+            self.on_stage("building the package for nodes over SSH")
             wheel = find_wheel(self.inventory.wheel, self.folder)
-            self.on_stage(f"{wheel.name} on {', '.join(node.host.name for node in remote)}")
+            self.on_stage(f"installing {wheel.name} on {', '.join(node.host.name for node in remote)}")
             # Nodes on one machine share an environment: only the first node installs it.
             alone: defaultdict[tuple[str, ...], Lock] = defaultdict(Lock)
 

@@ -54,7 +54,7 @@ def up(
     inventory: InventoryArgument,
     state: StateOption = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="After a failure leave everything as it is, to look at it.")
+        bool, typer.Option("--keep", help="After a failure, keep everything for inspection.")
     ] = False,
 ) -> None:
     """Start the daemons and links of an inventory; they run until `nearsight testbed down`."""
@@ -69,13 +69,15 @@ def up(
         keep=keep,
     )
     print_table(
-        ("host", "daemon", "endpoint", "link: asked", "of which the kernel", "off by"),
+        ("host", "daemon", "endpoint", "link: requested", "kernel's part", "error"),
         [(one.host, one.name, one.endpoint, *_link_words(one.calibration)) for one in built.daemons],
         keys=2,
     )
     if any(one.calibration and not one.calibration["within_target"] for one in built.daemons):
-        print_line("OFF: not what was asked, as when the machine is busy; `down`, and `up` calibrates anew")
-    print_line(f"State and logs: {folder}; it stays until: nearsight testbed down {inventory}")
+        print_line(
+            "OFF: the link differs from the request, as on a busy machine; `down` and `up` calibrate it again"
+        )
+    print_line(f"State and logs: {folder}; stop it with: nearsight testbed down {inventory}")
 
 
 @app.command()
@@ -103,7 +105,7 @@ def down(
     inventory: InventoryArgument,
     state: StateOption = None,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Remove logs, and what was installed on SSH nodes, as well.")
+        bool, typer.Option("--purge", help="Also remove logs, and installations on SSH nodes.")
     ] = False,
 ) -> None:
     """Stop and remove everything that belongs to a testbed, also after a crash."""
@@ -130,7 +132,9 @@ def run(
             "--out", metavar="DIR", file_okay=False, help=f"Folder for results. Default: {_RESULTS}/NAME."
         ),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is there.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure all parts again, also finished ones.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Replay visitors in every configuration, at every point of the sweep and in every run; collect rows.
@@ -162,7 +166,7 @@ def run(
                 run_cell(ready, cell, state_in, folder, contents, progress.stage)
                 progress.finish()
     except (KeyboardInterrupt, NearsightError, OSError):
-        print_line("stopped: finished parts are kept, the same command goes on after them", err=True)
+        print_line("stopped: finished parts are kept, the same command continues after them", err=True)
         raise
     _show_results(whole, folder, baseline_of(found, replay_of(found)), as_json)
 
@@ -227,9 +231,9 @@ def _troubles(state: TestbedState, hosts: tuple[HostStatus, ...]) -> list[str]:
     for daemon in state.daemons:
         place = (daemon.host, daemon.name)
         if place not in running and daemon.host not in silent:
-            troubles.append(f"{daemon.name} on {daemon.host} does not run: {logs.get(place, 'no log')}")
+            troubles.append(f"{daemon.name} on {daemon.host} is not running: {logs.get(place, 'no log')}")
     if not state.complete:
-        troubles.append("`up` did not come to its end")
+        troubles.append("`up` did not finish")
     return troubles
 
 

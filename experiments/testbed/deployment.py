@@ -134,5 +134,5 @@ def _install(node: Node, command: list[str]) -> None:
     if not log.endswith(_DONE):
         raise SetupError(
             f"nearsight cannot be installed on {node.host.name}: {log}",
-            advice="docs/testbed.md says what a node needs; the option `pip` of the node passes more to pip",
+            advice="docs/testbed.md lists what a node needs; the node's key `pip` has options of pip install",
         )

@@ -41,12 +41,14 @@ def _like(pattern: str, complaint: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-Name = Annotated[str, _like(r"[a-z0-9][a-z0-9-]{0,30}", "is no name: use small letters, digits and dashes")]
+Name = Annotated[
+    str, _like(r"[a-z0-9][a-z0-9-]{0,30}", "is not a name: use small letters, digits and dashes")
+]
 # A leading dash would be an option of ssh; other characters have a meaning for shells in its configuration.
-Word = Annotated[str, _like(r"(?:[A-Za-z0-9_:][A-Za-z0-9_.:%@+\\-]{0,254})?", "is no host and no user")]
+Word = Annotated[str, _like(r"(?:[A-Za-z0-9_:][A-Za-z0-9_.:%@+\\-]{0,254})?", "is neither a host nor a user")]
 """A host or a user, as for the command ssh; may be empty."""
 DAEMON_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-DaemonName = Annotated[str, _like(DAEMON_NAME.pattern, "is no name of a daemon")]
+DaemonName = Annotated[str, _like(DAEMON_NAME.pattern, "is not the name of a daemon")]
 """Name of a daemon on its node, such as ``edge-main`` or ``link-to-edge-main``. It is also used in file
 names."""
 Positive = Annotated[int, Field(ge=1)]

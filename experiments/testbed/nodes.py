@@ -62,7 +62,7 @@ class Node(Place):
         facts: Mapping[str, Any] = self.order("check", disk_mb=200)
         missing = list(facts["missing"])
         if self.host.limited and not facts["cgroup"]:
-            missing.append("cgroups that may be written (root on Linux), for its profile")
+            missing.append("writable cgroups (root on Linux), which its profile needs")
         if missing:
             raise SetupError(
                 f"{self.host.name} lacks {'; '.join(missing)}", advice="docs/testbed.md says how to get it"
@@ -146,7 +146,9 @@ class Node(Place):
         try:
             answer = json.loads(text)
         except ValueError as error:
-            raise InternalError(f"the agent on {self.host.name} said {text[:100]!r}") from error
+            raise InternalError(
+                f"the agent on {self.host.name} sent an invalid answer: {text[:100]!r}"
+            ) from error
         if "error" in answer:
             raise SetupError(f"{self.host.name}: {answer['error']}")
         return answer["answer"]

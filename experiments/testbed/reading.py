@@ -112,11 +112,11 @@ def _check_devices(inventory: Inventory) -> None:
         unknown = device.edge and device.edge not in inventory.edges
         _require(not unknown, f"{where}.edge: there is no edge {device.edge!r}")
         chosen = device.edge or len(inventory.edges) < 2
-        _require(bool(chosen), f"{where}: say which edge it asks")
+        _require(bool(chosen), f"{where}: name the edge that it asks first")
     carriers = [device.node for device in inventory.devices.values()]
     _require(
         len(set(carriers)) == len(carriers),
-        "devices: a host carries one device; give each table its own node",
+        "devices: a host has one device; give each table its own node",
     )
 
 
@@ -133,8 +133,8 @@ def _check_links(inventory: Inventory) -> None:
     seen = set()
     for link in inventory.links:
         pair = (link.source, link.target)
-        _require(pair in used, f"links: nothing goes from {link.source!r} to {link.target!r}")
-        _require(pair not in seen, f"links: {link.source!r} to {link.target!r} is there twice")
+        _require(pair in used, f"links: no daemon on {link.source!r} calls one on {link.target!r}")
+        _require(pair not in seen, f"links: {link.source!r} to {link.target!r} is defined twice")
         seen.add(pair)
         if link.via:
             _check_via(inventory, link)
@@ -142,7 +142,7 @@ def _check_links(inventory: Inventory) -> None:
         _ = way.shape  # raises for invalid numbers
     to_cloud = any(link.target == inventory.cloud.node for link in inventory.links)
     _require(
-        to_cloud or not inventory.networks, "networks: there is no link to the cloud that could be like them"
+        to_cloud or not inventory.networks, "networks: there is no link to the cloud to which they apply"
     )
 
 
@@ -173,14 +173,14 @@ def _check_via(inventory: Inventory, link: LinkSpec) -> None:
         raise ConfigurationError(
             f"{where}: there is no link from {link.via!r} to {link.target!r}", advice=_SEE_DOCS
         )
-    _require(not further.via, f"{where}: that goes via another node itself")
+    _require(not further.via, f"{where}: that link goes via another node itself")
     _require(inventory.nodes[link.via].count == 1, f"{where}: {link.via!r} is several hosts")
 
 
 def _check_node(name: str, spec: NodeSpec) -> None:
     reached = spec.address or spec.host
-    problem = f"nodes.{name}: daemons are not reached at IPv6 addresses such as {reached!r}"
-    _require(":" not in reached, f"{problem}: give one of IPv4, or a name, as its address")
+    problem = f"nodes.{name}: daemons cannot be reached at IPv6 addresses such as {reached!r}"
+    _require(":" not in reached, f"{problem}: use an IPv4 address or a name")
     if spec.kind == "ssh":
         _require(bool(spec.host), f"nodes.{name}: an SSH node needs a host")
         _require(spec.count == 1, f"nodes.{name}: an SSH node is one host")

@@ -39,9 +39,7 @@ _WARM_UP = "nearsight.experiments.rig.warming"
 _WAYS = ("up", "down")
 _OUT = "replayed"
 """Prefix of a device's files on its node: rows, and counts of fetched models."""
-_NOT_KEPT = (
-    "nothing of this part is kept, and the same command goes on with it; logs are in the testbed's folder"
-)
+_NOT_KEPT = "nothing of this part is kept, and the same command repeats it; logs are in the testbed's folder"
 T = TypeVar("T")
 
 
@@ -105,7 +103,7 @@ class Replay(Stage[dict[str, object]]):
         self._wait_until_servers_are_ready()
         if not self._part.earlier:
             return
-        self._on_stage(f"{self.spec.warm_up} earlier visitors")
+        self._on_stage(f"warming up edges with {self.spec.warm_up} earlier visitors")
         earlier = self._scratch / "earlier.csv"
         write_visits_csv(earlier, self._part.earlier)
         for daemon in self.state.daemons:
@@ -119,13 +117,13 @@ class Replay(Stage[dict[str, object]]):
                 )
             except SetupError as error:
                 raise SetupError(
-                    f"{daemon.name} on {daemon.host} did not hear of the earlier visitors: {error.message}",
+                    f"{daemon.name} on {daemon.host} was not warmed up: {error.message}",
                     advice=_NOT_KEPT,
                 ) from error
 
     def start_devices(self) -> Sequence[Process]:
         """Start a device for each visitor, with its photos."""
-        self._on_stage(f"photos for {len(self._part.visitors)} devices")
+        self._on_stage(f"preparing photos for {len(self._part.visitors)} devices")
         plans = {visitor.name: self._plan(visitor) for visitor in self._part.visitors}
         photos = [photo for plan in plans.values() for photo in plan]
         self.requests = len(photos)
@@ -198,7 +196,7 @@ class Replay(Stage[dict[str, object]]):
         spec = self.spec
         number = self._part.visitors.index(visitor)
         if spec.trace is None:
-            raise InternalError("a replay begins when its visits are written")
+            raise InternalError("the visits of the replay are not written")
         options = ReplayOptions(
             spec.trace,
             spec.photos,

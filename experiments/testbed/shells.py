@@ -30,13 +30,13 @@ _NOT_FOUND = (
     "in the node"
 )
 _ADVICE = (
-    ("identification has changed", "was it installed anew? `ssh {host}` says how to remove its old key"),
+    ("identification has changed", "was it reinstalled? `ssh {host}` says how to remove its old key"),
     ("are too open", "chmod 600 that file"),
     ("could not resolve", "check the node's host"),
     ("host key verification failed", "connect once by hand with `ssh {host}` and confirm the host's key"),
     (
         "permission denied",
-        "let this machine's key in: `ssh-copy-id {host}`, or set user or key in the node; "
+        "install this machine's key there: `ssh-copy-id {host}`, or set user or key in the node; "
         "a key with a passphrase needs an agent: `ssh-add`",
     ),
     ("connection refused", "is sshd running there, and is the port right? Termux listens on 8022"),
@@ -140,7 +140,7 @@ class SshShell(Shell):
         above, begun, output = done.stdout.partition(f"{_BEGINS}\n".encode())
         if done.returncode != 0 or not begun:
             said = last_line(done.stderr) or last_line(output or above)
-            complaint = said or f"the command ended with status {done.returncode}, without a word"
+            complaint = said or f"the command ended with status {done.returncode}, without output"
             raise SetupError(f"{name}: {complaint}", advice=_NOT_FOUND if done.returncode == 127 else "")
         return output
 

@@ -126,6 +126,6 @@ def locked(folder: Path, file: str = LOCK_FILE) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise SetupError(
-                f"another command works on the testbed in {folder}", advice="wait for its end"
+                f"another command uses the testbed in {folder}", advice="wait until it ends"
             ) from error
         yield

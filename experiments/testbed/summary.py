@@ -186,8 +186,8 @@ def notes(parts: Sequence[PartSummary]) -> list[str]:
     if links:
         off, count = sum(one.off for one in links), sum(one.links for one in links)
         found.append(
-            f"Links were off by at most {max(one.delay_ms for one in links):.2f} ms and "
-            f"{max(one.rate_percent for one in links):.1f} %; {off} of {count} missed the aim "
+            f"Links differed from the request by at most {max(one.delay_ms for one in links):.2f} ms and "
+            f"{max(one.rate_percent for one in links):.1f} %; {off} of {count} missed the target "
             f"({TARGET_RTT_ERROR_MS} ms or {100 * TARGET_ERROR:.0f} % of the delay, "
             f"{100 * TARGET_ERROR:.0f} % of the rate){', as on a busy machine' if off else ''}"
         )
@@ -198,8 +198,8 @@ def notes(parts: Sequence[PartSummary]) -> list[str]:
     ]
     if late:
         found.append(
-            f"A machine could not keep up, photos were sent late (99th percentile): {', '.join(late)}. "
-            "Latencies there are not to be trusted: remove these folders, and the same command measures again"
+            f"A machine was overloaded, photos were sent late (99th percentile): {', '.join(late)}. "
+            "These latencies are not valid: remove these folders, and the same command measures them again"
         )
     return found
 

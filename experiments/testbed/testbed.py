@@ -87,12 +87,12 @@ def bring_up(
     with locked(folder), termination_as_interrupt():
         left = load_state(folder)
         if left is not None and left.of_run and of_run:
-            on_stage("removing what a killed run left")
+            on_stage("removing the remains of a killed run")
             _remove(left, folder, purge=False)
         elif left is not None:
             of_whom = "of a run is up" if left.of_run else "is up"
             raise SetupError(
-                f"the testbed {of_whom} in {folder}, or what is left of it",
+                f"the testbed {of_whom} in {folder}, or its remains",
                 advice="`nearsight testbed down` with this inventory removes it",
             )
         shutil.rmtree(folder / "nodes", ignore_errors=True)
@@ -205,7 +205,7 @@ def _remove(state: TestbedState, folder: Path, *, purge: bool) -> None:
             signal.signal(signal.SIGINT, before)
     if failures and state.prepared:
         raise Unavailable(
-            "; ".join(failures), advice="run `nearsight testbed down` again when the node is back"
+            "; ".join(failures), advice="run `nearsight testbed down` again when the node can be reached"
         )
     (folder / STATE_FILE).unlink(missing_ok=True)
     shutil.rmtree(folder / "keys", ignore_errors=True)
@@ -242,6 +242,6 @@ def collect_logs(node: Node, names: Sequence[str], folder: Path) -> None:
     """
     home = folder.resolve() / "nodes" / node.host.name
     if home.resolve() != home:
-        raise SetupError(f"{home} is a link to elsewhere", advice="remove it, and give the command again")
+        raise SetupError(f"{home} is a link to another place", advice="remove it, and give the command again")
     for name in names:
         node.shell.get(node.path(f"{name}.log"), home / f"{name}.log")

@@ -294,7 +294,7 @@ class TwinQuery(DeviceQuery):
     def look_s(self) -> float:
         """Time of extraction and lookup [s]."""
         if self.snapshot is None:
-            raise InternalError("a look without a snapshot")
+            raise InternalError("a lookup without a snapshot")
         k, count = len(self.snapshot), self.snapshot.query_features
         found = cast("TwinSnapshot", self.snapshot.recognizer).look(self._seen, count)
         effort = self._seen.device_effort(count)

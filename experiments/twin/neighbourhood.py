@@ -158,7 +158,7 @@ class TwinPeer:
     def _read(self, reply: Reply) -> FetchedModels:
         answer = reply.message
         if not isinstance(answer, GetObjectModelsResponse):
-            raise InternalError(f"{type(answer).__name__} is no answer with models")
+            raise InternalError(f"{type(answer).__name__} is not a response with models")
         models = tuple(self._neighbourhood.models[model.object_id] for model in answer.models)
         missing, left_out = tuple(answer.missing), tuple(answer.left_out)
         return FetchedModels(models, missing, {}, left_out, answer.revision, reply.received_bytes)
@@ -235,11 +235,11 @@ class TwinPeer:
 
     def merge(self, key: str, counts: Mapping[str, int], *, ttl_s: float | None = None) -> Future[None]:
         """Not supported: the twin's edges never fail, so devices do not count steps."""
-        raise NotImplementedError("devices of the twin do not count together")
+        raise NotImplementedError("devices of the twin do not count steps")
 
     def counts(self, key: str) -> Future[Mapping[str, int]]:
         """Not supported, as `merge`."""
-        raise NotImplementedError("devices of the twin do not count together")
+        raise NotImplementedError("devices of the twin do not count steps")
 
     # Calls
 

@@ -119,7 +119,7 @@ def test_a_machine_that_cannot_keep_up_is_reported() -> None:
 
 def test_a_link_that_is_not_what_was_asked_is_reported() -> None:
     off = replace(result("only-cloud", 1.0), link={"calibration": {**CALIBRATION, "within_target": False}})
-    assert "further than 3 %" in warnings([off])[0]
+    assert "more than 3 %" in warnings([off])[0]
 
 
 def test_the_links_own_error_is_told() -> None:

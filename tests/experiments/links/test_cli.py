@@ -39,4 +39,4 @@ def test_a_daemon_is_asked_through_the_link_until_it_is_stopped(tmp_path: Path) 
 
 def test_an_address_that_is_no_address_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["link", "nowhere"]) == 5
-    assert capsys.readouterr().err.startswith("error: no endpoint: 'nowhere'; ")
+    assert capsys.readouterr().err.startswith("error: not an endpoint: 'nowhere'; ")

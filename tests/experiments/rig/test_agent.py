@@ -133,7 +133,7 @@ def test_a_program_that_is_missing_is_one_line(call: Calls) -> None:
 def test_the_same_name_runs_once(call: Calls) -> None:
     pid = call.start("edge", SLEEPS)
     answer = call("start", name="edge", command=["true"])
-    assert answer["error"] == f"edge runs already, as process {pid}"
+    assert answer["error"] == f"edge is already running, as process {pid}"
 
 
 def test_a_waiting_daemon_gets_its_line(call: Calls) -> None:

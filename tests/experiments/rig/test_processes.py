@@ -173,6 +173,9 @@ def test_the_shaper_daemon_announces_its_measured_error_and_leaves_its_counters(
 
 
 def test_the_shaper_daemon_refuses_a_bad_endpoint_in_one_line(tmp_path: Path) -> None:
-    with ProcessGroup(tmp_path) as group, pytest.raises(SetupError, match=r"no endpoint: 'nowhere'.*tcp://"):
+    with (
+        ProcessGroup(tmp_path) as group,
+        pytest.raises(SetupError, match=r"not an endpoint: 'nowhere'.*tcp://"),
+    ):
         order = ShaperOrder("nowhere", LinkShape(), str(tmp_path / "stats.json"))
         group.start("shaper", order.arguments()).wait_ready()

@@ -47,7 +47,7 @@ def test_devices_send_a_photo_per_second_of_a_stay_for_as_long_as_they_are_follo
 def test_too_few_long_visits_are_an_error(crowd: Crowd) -> None:
     objects = crowd.mapped([f"{number:04d}" for number in range(1, 21)])
     photos = {name: ["p.jpg"] for name in objects.values()}
-    with pytest.raises(InvalidArgument, match="visitors of"):
+    with pytest.raises(InvalidArgument, match="visits of at least 60 s are needed"):
         follow(crowd, Following(9, 60.0, 0.0), objects, photos, [], np.random.default_rng(1))
 
 

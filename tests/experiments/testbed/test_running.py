@@ -196,7 +196,7 @@ def test_two_runs_do_not_share_a_testbed(tmp_path: Path) -> None:
     (cell,) = cells(inventory)
     with (
         locked(state, RUN_LOCK_FILE),
-        pytest.raises(SetupError, match="another command works on the testbed"),
+        pytest.raises(SetupError, match="another command uses the testbed"),
     ):
         run_cell(inventory, cell, state, tmp_path, digest_of(inventory), lambda _stage: None)
     assert load_state(state) is None

@@ -76,7 +76,7 @@ def test_the_tables_have_a_line_for_each_also_without_answers(cells: list[Cell],
 
 def test_links_that_were_off_are_counted(cells: list[Cell], tmp_path: Path) -> None:
     (links,) = notes(summarise_sweep(cells, tmp_path))
-    assert "at most 0.70 ms and 0.2 %; 4 of 4 missed the aim" in links
+    assert "at most 0.70 ms and 0.2 %; 4 of 4 missed the target" in links
 
 
 def test_runs_whose_photos_were_sent_late_are_named(cells: list[Cell], tmp_path: Path) -> None:

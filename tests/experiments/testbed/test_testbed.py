@@ -78,12 +78,12 @@ def test_namespaces_are_up_for_other_shells_and_gone_afterwards(folder: Path, tm
 
     again = nearsight("testbed", "up", path)
     assert again.returncode == 5
-    assert "or what is left of it" in again.stderr
+    assert "or its remains" in again.stderr
 
     os.kill(said["hosts"]["box"]["daemons"]["edge-main"]["pid"], signal.SIGKILL)
     broken = nearsight("testbed", "status", path)
     assert broken.returncode == 4
-    assert "edge-main on box does not run" in broken.stderr
+    assert "edge-main on box is not running" in broken.stderr
 
     down = nearsight("testbed", "down", path)
     assert down.returncode == 0, down.stderr
@@ -159,7 +159,7 @@ def test_what_a_killed_up_left_is_taken_down(folder: Path, tmp_path: Path) -> No
         up.kill()
         up.communicate()
     assert processes_with(str(folder))
-    assert "did not come to its end" in nearsight("testbed", "status", path).stderr
+    assert "`up` did not finish" in nearsight("testbed", "status", path).stderr
     assert take_down(folder)
     assert processes_with(str(folder)) == []
     assert not take_down(folder)

@@ -93,7 +93,7 @@ def test_a_node_that_is_off_is_cleared_when_it_is_back(tmp_path: Path, libraries
         here, there = status(state, folder)
         assert "lab cannot be reached" in there.error
         assert here.daemons["cloud"].running
-        with pytest.raises(Unavailable, match=r"lab cannot be reached.*again when the node is back"):
+        with pytest.raises(Unavailable, match=r"lab cannot be reached.*again when the node can be reached"):
             take_down(folder)
         assert processes_with(str(folder)) == []
         assert edge in processes_with(str(remote))
