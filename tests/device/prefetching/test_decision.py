@@ -89,7 +89,7 @@ def test_an_empty_device_says_why_in_one_sentence() -> None:
     likely = PrefetchFacts(following([0.5, 0.4]), 1e4, "here", 0.5)
     kept = PrefetchOptimizer(curves_of_table_4_1()).decide(likely, 10)
     assert "no object was recognised" in why_empty(None, recognised=False, edge_away=False)
-    assert "predicted nothing" in why_empty(None, recognised=True, edge_away=False)
+    assert "has not predicted" in why_empty(None, recognised=True, edge_away=False)
     assert "the edge does not answer" in why_empty(None, recognised=True, edge_away=True)
     assert f"models are still being fetched (k={kept.k})" in why_empty(kept, recognised=True, edge_away=False)
     near = PrefetchFacts(following([0.5, 0.4]), 1.0, "here", 0.5)
