@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
-from nearsight.common.object_cache.expected_latency import LatencyTerms, why_nothing_is_kept
+from nearsight.common.object_cache.expected_latency import LatencyTerms, why_cache_is_empty
 from nearsight.edge.cache_size import CacheSizeDecision, CacheSizeOptimizer
 from nearsight.edge.profiler import Costs
 from nearsight.edge.request_distribution import Ranking
@@ -151,7 +151,7 @@ class Optimizer:
             return f"its models are still being fetched (k={decision.k})"
         if not decision.k_max:
             return "load or memory leave no room for an object"
-        return why_nothing_is_kept("cloud", decision.terms, decision.alternatives.values())
+        return why_cache_is_empty("cloud", decision.terms, decision.alternatives.values())
 
     def decide(self, situation: Situation, k_max: int) -> CacheSizeDecision:
         """Objects that the cache should hold now, at most ``k_max``.

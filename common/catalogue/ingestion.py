@@ -38,7 +38,7 @@ IMAGE_SUFFIXES = frozenset(
 """Suffixes of files treated as images. Some cannot be decoded; these are reported instead of ignored."""
 
 _VIEW = re.compile(r"(?P<object_id>.+)__(?P<view>\d+)")
-_LAYOUT = "name a folder of images, or one that holds them in references/"
+_LAYOUT = "give a folder of images, or one with a subfolder references/ of images"
 
 
 @dataclass(frozen=True, slots=True)

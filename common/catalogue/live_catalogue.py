@@ -307,7 +307,7 @@ class LiveCatalogue:
             built = self._build([models[key] for key in sorted(models)], self._settings)
         except Exception as error:  # noqa: BLE001  whatever a backend raises, the old index stays in use
             problem = str(error) if isinstance(error, NearsightError) else repr(error)
-            self._log.error("index not built, the old one serves", revision=revision, exc_info=True)
+            self._log.error("index not built, the old one stays in use", revision=revision, exc_info=True)
         ended_s = self._clock.monotonic()
         build_ms = (ended_s - started_s) * 1e3
         with self._changed:
@@ -326,12 +326,12 @@ class LiveCatalogue:
             else:
                 future.set_result(revision)
         if built is not None:
-            self._log.info("index serves", revision=revision, objects=len(models), build_ms=round(build_ms))
+            self._log.info("index in use", revision=revision, objects=len(models), build_ms=round(build_ms))
 
     def _build_error(self) -> InternalError:
         return InternalError(
             f"the index of catalogue {self.name!r} could not be built; the change is stored",
-            advice="the old index serves: see the cloud's log",
+            advice="the old index stays in use: see the cloud's log",
         )
 
 
@@ -340,4 +340,4 @@ def _without(values: Mapping[str, V], keys: Set[str]) -> dict[str, V]:
 
 
 def _stopped() -> Unavailable:
-    return Unavailable("the cloud is stopping; what was added is kept")
+    return Unavailable("the cloud is stopping; added objects are stored")

@@ -26,8 +26,8 @@ each variant: half or a third of the size 0.27, JPEG of quality 20 0.28, cropped
 value between 629 different pictures was 0.072, for two films of a series."""
 
 _TWIN = (
-    "its picture is that of {twin!r} ({share:.0%} of the features agree): keep one of the two, or take both "
-    "(--allow-similar; in a program LocalSettings(allow_similar=True))"
+    "its picture is the same as that of {twin!r} ({share:.0%} of the features agree): keep one of the two, "
+    "or accept both (--allow-similar; in a program LocalSettings(allow_similar=True))"
 )
 
 

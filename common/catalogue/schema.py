@@ -53,7 +53,7 @@ FORMAT = DatabaseFormat(
     application_id=0x4E53_4344,  # "NSCD"
     versions=(_VERSION_1, _VERSION_2),
     example="cloud.db",
-    begin_advice="check the path; `nearsight cloud ingest FOLDER --catalogue NAME` begins one, "
-    "and so does `nearsight cloud --create`, an empty one",
+    begin_advice="check the path; `nearsight cloud ingest FOLDER --catalogue NAME` creates one, "
+    "and `nearsight cloud --create` an empty one",
     recover_advice="nothing was changed: `nearsight cloud restore BACKUP`, or move it away and ingest again",
 )

@@ -427,4 +427,4 @@ def _model_in(row: tuple[Any, ...]) -> ObjectModel | str:
     except CorruptStore as error:
         return error.message
     fits = said == [model.object_id, model.label, model.version, len(model.views)]
-    return model if fits else "its row and its model do not belong together"
+    return model if fits else "its row and its model do not match"

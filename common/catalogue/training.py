@@ -54,7 +54,7 @@ def check_catalogue_name(name: str) -> str:
     """
     if not _CATALOGUE_NAME.fullmatch(name):
         raise InvalidArgument(
-            f"{name[:80]!r} cannot name a catalogue",
+            f"{name[:80]!r} is not a valid catalogue name",
             advice="use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit",
         )
     return name
@@ -64,7 +64,7 @@ def check_room(catalogues: int, most: int) -> None:
     """Raise `InvalidArgument` if the number of ``catalogues`` has reached the maximum ``most``."""
     if catalogues >= most:
         raise InvalidArgument(
-            f"there are {catalogues} catalogues, and may be {most}: no further one begins",
+            f"the catalogue cannot be created: there are {catalogues}, and the limit is {most}",
             advice="remove one (`nearsight cloud catalogues remove`), or raise the cloud's max_catalogues",
         )
 
@@ -95,7 +95,7 @@ def unknown_catalogue(name: str, known: Iterable[str]) -> NotFound:
     advice = (
         f"there are: {', '.join(names[:20])}"
         if names
-        else "there is none yet: name one and ingest a folder of images"
+        else "there is none yet: choose a name and ingest a folder of images"
     )
     return NotFound(f"there is no catalogue {name!r}" if name else "no catalogue was named", advice=advice)
 
@@ -110,7 +110,7 @@ def check_object(object_id: str, label: str, metadata: Mapping[str, str]) -> Non
     """
     if not object_id or len(object_id) > MAX_OBJECT_ID_CHARACTERS or not object_id.isprintable():
         raise InvalidArgument(
-            f"{object_id[:80]!r} cannot be an object's id",
+            f"{object_id[:80]!r} is not a valid object id",
             advice=f"use 1 to {MAX_OBJECT_ID_CHARACTERS} printable characters",
         )
     described = sum(len(key) + len(value) for key, value in metadata.items())
@@ -119,7 +119,7 @@ def check_object(object_id: str, label: str, metadata: Mapping[str, str]) -> Non
         ("metadata", described, MAX_METADATA_CHARACTERS),
     ):
         if characters > most:
-            raise InvalidArgument(f"{what}: {characters} characters, more than {most}")
+            raise InvalidArgument(f"{what}: {characters} characters, the limit is {most}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class LatencyTerms:
     features: int = 0
 
 
-def why_nothing_is_kept(tier: str, offload: LatencyTerms, others: Iterable[LatencyTerms]) -> str:
+def why_cache_is_empty(tier: str, offload: LatencyTerms, others: Iterable[LatencyTerms]) -> str:
     """Explain in one sentence why asking the next tier directly is faster than a lookup in the cache.
 
     Parameters
@@ -48,11 +48,11 @@ def why_nothing_is_kept(tier: str, offload: LatencyTerms, others: Iterable[Laten
     best = min((one for one in others if one.k), key=lambda one: one.expected_ms, default=None)
     asking = f"takes {offload.expected_ms:.0f} ms"
     if best is None:
-        return f"asking the {tier} {asking}, and there is no room for an object"
+        return f"asking the {tier} {asking}, and the cache has no room for an object"
     hits = best.recall * best.cached_probability
-    among = f"among {best.k} objects" if best.k > 1 else "for one object"
-    looking = f"looking here {among} first would take {best.lookup_ms:.0f} ms and find {hits:.0%}"
-    return f"the {tier} is near: asking it {asking}, {looking}, so no object is kept"
+    among = f"among {best.k} objects" if best.k > 1 else "of one object"
+    looking = f"a lookup {among} would first take {best.lookup_ms:.0f} ms and find {hits:.0%}"
+    return f"the {tier} is near: asking it {asking}; {looking}, so the cache is empty"
 
 
 @dataclass(frozen=True, slots=True)

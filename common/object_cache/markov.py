@@ -70,7 +70,7 @@ class MarkovSettings:
         if not self.half_life_s > 0:
             raise InvalidArgument(f"the half-life must be positive, got {self.half_life_s} s")
         if self.rows_max < 1:
-            raise InvalidArgument(f"a model needs room for at least one history, got {self.rows_max}")
+            raise InvalidArgument(f"the maximum number of histories must be at least 1, got {self.rows_max}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,7 @@ class MarkovModel:
         taken = 0
         for stored in counts:
             if not (0 <= stored.count < math.inf and 0 <= stored.age_s < math.inf):
-                raise InvalidArgument(f"no count that can be restored: {stored}")
+                raise InvalidArgument(f"not a valid stored count: {stored}")
             count = stored.count * math.exp2(-stored.age_s / self._settings.half_life_s)
             slots = self._objects.of((*stored.history, stored.object_id))
             if slots is None or len(stored.history) > self._settings.order or count < NEGLIGIBLE:

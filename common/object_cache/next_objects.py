@@ -42,12 +42,12 @@ class NextObjects:
         p = self.probabilities
         if p.shape != (len(self.object_ids),):
             raise InvalidArgument(
-                f"{len(self.object_ids)} objects need as many probabilities, got shape {p.shape}"
+                f"{len(self.object_ids)} objects need the same number of probabilities, got shape {p.shape}"
             )
         if len(set(self.object_ids)) != len(self.object_ids):
             raise InvalidArgument("an object is listed twice")
         if not (np.isfinite(p).all() and (p >= 0).all() and (p[1:] <= p[:-1] + _ROUNDING).all()):
-            raise InvalidArgument("probabilities must be finite, not negative, and fall")
+            raise InvalidArgument("probabilities must be finite, not negative and not increasing")
         if not abs(float(p.sum()) + self.remaining - 1) <= _ROUNDING or self.remaining < -_ROUNDING:
             raise InvalidArgument(
                 f"probabilities must sum to 1, got {p.sum()} and {self.remaining} remaining"

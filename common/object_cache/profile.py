@@ -93,16 +93,16 @@ class VersionedFile(BaseModel):
         except OSError as error:
             raise CorruptStore(f"cannot read the profile {path}: {error.strerror}", advice=advice) from error
         except ValueError as error:  # bad UTF-8 or bad JSON
-            raise CorruptStore(f"{path} is not a profile: no JSON", advice=advice) from error
+            raise CorruptStore(f"{path} is not a profile: invalid JSON", advice=advice) from error
         found, version = content.get("version") if isinstance(content, dict) else None, cls.file_version
         if found != version:
             raise CorruptStore(
-                f"{path} is not a profile of version {version} (it says {found!r})", advice=advice
+                f"{path} is not a profile of version {version} (its version is {found!r})", advice=advice
             )
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            raise CorruptStore(f"the profile {path} is wrong: {_first(error)}", advice=advice) from error
+            raise CorruptStore(f"the profile {path} is not valid: {_first(error)}", advice=advice) from error
 
 
 def _first(error: ValidationError) -> str:
@@ -158,7 +158,7 @@ class CacheProfile(VersionedFile):
         if not np.isfinite(raw).all() or raw.min() <= 0:
             raise ValueError("lookup_ms is not positive at every measured size")
         if (raw < (1 - _LARGEST_DIP) * np.maximum.accumulate(raw)).any():
-            raise ValueError("lookup_ms falls as the cache grows")
+            raise ValueError("lookup_ms decreases as the cache grows")
         if not 0 < np.polynomial.polynomial.polyval(1.0, self.recall) <= LARGEST_RECALL:
             raise ValueError("recall of a cache of one object is not in (0, 1]")
         return self
@@ -324,7 +324,7 @@ class RollingMean:
     def __init__(self, window: int, seed: float, *, full: bool = True) -> None:
         if window < 1 or not 0 <= seed < math.inf:
             raise InvalidArgument(
-                f"a rolling mean needs a window above 0 and a seed from 0 on, got {window} and {seed}"
+                f"a rolling mean needs a positive window and a seed of at least 0, got {window} and {seed}"
             )
         self.values = deque([seed] * window if full else (), maxlen=window)
         """The values in the window."""

@@ -55,7 +55,9 @@ def features_to_proto(features: Features, first_blob: int) -> tuple[FeaturesMess
     """
     steps = np.rint(features.keypoints * KEYPOINT_STEPS_PER_PX)
     if max(features.image_size) > _MAX_SIDE_PX or (len(steps) and (steps.min() < 0 or steps.max() >= 2**16)):
-        raise InvalidArgument(f"a processed image may be {_MAX_SIDE_PX} px long, got {features.image_size}")
+        raise InvalidArgument(
+            f"a processed image has at most {_MAX_SIDE_PX} px a side, got {features.image_size}"
+        )
     message = FeaturesMessage(
         count=len(features),
         image_width=features.image_size[0],
@@ -104,7 +106,7 @@ def features_from_proto(message: FeaturesMessage, blobs: Sequence[Blob]) -> Feat
 
 def _blob(blobs: Sequence[Blob], index: int, expected_bytes: int) -> Blob:
     if index >= len(blobs):
-        raise InvalidMessage(f"blob {index} is missing, {len(blobs)} came")
+        raise InvalidMessage(f"blob {index} is missing, received {len(blobs)}")
     blob = blobs[index]
     if len(blob) != expected_bytes:
         raise InvalidMessage(f"blob {index} has {len(blob)} bytes, expected {expected_bytes}")
@@ -186,7 +188,7 @@ def _digest_parts(message: ObjectModelMessage, blobs: Sequence[Blob]) -> Iterato
         # The index of the first blob in the call is not part of the model.
         last = view.first_blob + _BLOBS_PER_VIEW
         if last > len(blobs):
-            raise InvalidMessage(f"blob {last - 1} is missing, {len(blobs)} came")
+            raise InvalidMessage(f"blob {last - 1} is missing, received {len(blobs)}")
         yield from blobs[view.first_blob : last]
     for rival in sorted(message.rivals):  # without rivals: the same digest as before rivals existed
         yield rival.encode()
@@ -219,7 +221,7 @@ def recognized_object_from_proto(message: RecognizedObjectMessage) -> Recognized
     """
     points = list(map(_PLACE, message.corners))
     if not message.object_id or len(points) not in (0, 4) or not np.isfinite(points).all():
-        raise InvalidMessage("an answer needs an object id, and no corners or four finite ones")
+        raise InvalidMessage("an answer needs an object id, and either no corners or four finite ones")
     if not 0 < message.confidence <= 1:
         raise InvalidMessage(f"confidence must be in (0, 1], got {message.confidence}")
     corners = (points[0], points[1], points[2], points[3]) if points else None
@@ -262,7 +264,7 @@ def object_model_from_bytes(data: bytes) -> ObjectModel:
             raise InvalidMessage("the checksum does not match")
         ends = [*itertools.accumulate(struct.unpack_from(f"<{count}Q", body), initial=8 * count)]
         if count < 1 or ends[-1] != len(body):
-            raise InvalidMessage("the parts do not add up")
+            raise InvalidMessage("the lengths of the parts do not match the data")
         message, *blobs = (body[start:end] for start, end in itertools.pairwise(ends))
         return object_model_from_proto(ObjectModelMessage.FromString(bytes(message)), blobs)
     except (struct.error, DecodeError, InvalidArgument) as error:

@@ -52,7 +52,8 @@ def declared_size(data: bytes) -> tuple[int, int]:
         kind, size = "WebP", _webp_size(data)
     else:
         raise InvalidImage(
-            f"these {len(data)} bytes are no image of a known format", advice="send a JPEG, PNG or WebP file"
+            f"these {len(data)} bytes are not an image of a known format",
+            advice="send a JPEG, PNG or WebP file",
         )
     if min(size) < 1:
         raise InvalidImage(f"the {kind} file declares no pixels", advice="send the original file")
@@ -72,7 +73,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
             size = (int.from_bytes(data[body + 3 : body + 5]), int.from_bytes(data[body + 1 : body + 3]))
         scans += marker == _JPEG_SCAN
         if scans > _MAX_SCANS:
-            raise InvalidImage(f"the JPEG file has more than {_MAX_SCANS} scans", advice="save it anew")
+            raise InvalidImage(f"the JPEG file has more than {_MAX_SCANS} scans", advice="save it again")
     width, height = size or (0, 0)
     if scans * width * height > _MAX_SCANNED_PIXELS:
         raise ImageTooLarge(
@@ -104,7 +105,7 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
             if marker == _JPEG_SCAN:
                 following = _JPEG_MARKER_IN_SCAN.search(data, position)
                 position = following.start() if following else len(data)
-    raise InvalidImage(f"the JPEG file has more than {_MAX_PARTS} segments", advice="save it anew")
+    raise InvalidImage(f"the JPEG file has more than {_MAX_PARTS} segments", advice="save it again")
 
 
 def _png_size(data: bytes) -> tuple[int, int]:
@@ -118,7 +119,7 @@ def _png_size(data: bytes) -> tuple[int, int]:
         if data[position + 4 : position + 8] == b"IEND":
             return size
         position += 12 + int.from_bytes(data[position : position + 4])
-    raise InvalidImage(f"the PNG file has more than {_MAX_PARTS} chunks", advice="save it anew")
+    raise InvalidImage(f"the PNG file has more than {_MAX_PARTS} chunks", advice="save it again")
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:

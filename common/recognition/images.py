@@ -100,7 +100,8 @@ def _loaded(
     if isinstance(source, (str, os.PathLike)):
         return _from_bytes(read_image_file(source, limits), limits, colour=colour)
     raise InvalidImage(
-        f"a {type(source).__name__} is no image", advice="give bytes, a path or an array (H, W[, 3]) uint8"
+        f"a {type(source).__name__} is not an image",
+        advice="give bytes, a path or an array (H, W[, 3]) uint8",
     )
 
 
@@ -122,7 +123,7 @@ def read_image_file(source: str | os.PathLike[str], limits: ImageLimits = _DEFAU
         return path.read_bytes()
     except (OSError, ValueError) as error:
         raise NotFound(
-            f"cannot read {str(path)!r}: {error}", advice="check the path and its rights"
+            f"cannot read {str(path)!r}: {error}", advice="check the path and its permissions"
         ) from error
 
 
@@ -137,7 +138,7 @@ def check_pixels(size: tuple[int, int], limits: ImageLimits) -> None:
     """Raise `ImageTooLarge` if an image of this width and height has more pixels than ``limits`` allow."""
     if size[0] * size[1] > limits.max_pixels:
         raise ImageTooLarge(
-            f"the image has {size[0]} x {size[1]} pixels, the limit is {limits.max_pixels} in all",
+            f"the image has {size[0]} x {size[1]} pixels, the limit is {limits.max_pixels} in total",
             advice="scale it down first",
         )
 
@@ -220,7 +221,7 @@ def _shape_advice(shape: tuple[int, ...]) -> str:
             return "the channels come last: image.transpose(1, 2, 0)"
         case (_, _, _, _):
             return "give one image at a time: for image in batch"
-    return "give rows and columns of pixels, or the file that they are from"
+    return "give an array of rows and columns of pixels, or the image file"
 
 
 def _type_advice(array: NDArray[Any]) -> str:

@@ -60,7 +60,7 @@ def answer_of(reply: Reply, tier: str, sent_bytes: int) -> tuple[Answer, Recogni
         try:
             found = recognized_object_from_proto(message.object)
         except InvalidMessage as error:
-            raise InternalError(f"the {tier} sent a broken answer: {error.message}") from error
+            raise InternalError(f"the {tier} sent an invalid answer: {error.message}") from error
     answered_by, grain = message.answered_by or tier, message.grain or OBJECT
     return Answer(found, answered_by, grain, reply.hops, sent_bytes, reply.received_bytes), message
 

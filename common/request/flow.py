@@ -283,7 +283,7 @@ class RequestFlow(Generic[Q]):
     def _ask(self, now_s: float) -> Effect[Q]:
         question = self._question
         if question is None:
-            raise RuntimeError("there is no question to put")
+            raise RuntimeError("no question is open")
         again = question.first is not None
         if not again:
             self._computed_ms += (now_s - self._working_since_s) * 1000
@@ -342,7 +342,7 @@ class RequestFlow(Generic[Q]):
             if isinstance(error, CallerError):
                 return type(error)(f"no tier answered{self._history()}", advice=error.advice)
         if self.deadline_s - now_s < SMALLEST_TRY_S:
-            message = f"the time was used up{self._history()}"
+            message = f"the deadline passed{self._history()}"
             return DeadlineExceeded(message, advice=self._advice_for_time())
         kinds = {type(error) for error in self._errors}
         kind = kinds.pop() if len(kinds) == 1 else Unavailable

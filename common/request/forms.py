@@ -173,10 +173,12 @@ class OffloadChoice:
         explore_share: float = 0.01,
     ) -> None:
         if not receiver_ms or not all(0 <= value < math.inf for value in receiver_ms.values()):
-            raise InvalidArgument(f"every form needs a receiver's time that can be: {dict(receiver_ms)}")
+            raise InvalidArgument(
+                f"every form needs a finite receiver's time from 0 on, got {dict(receiver_ms)}"
+            )
         if explore_after < 1 or not 0 <= explore_share <= 1:
             raise InvalidArgument(
-                f"exploring after {explore_after} choices at {explore_share} of the time cannot be"
+                f"exploring takes a count of choices and a share, got {explore_after} and {explore_share}"
             )
         self.unknown_share = 0.0
         """Share of recent photos whose features were unknown."""
@@ -293,7 +295,9 @@ class OffloadChoice:
         for payload in payloads:
             receiver_ms = self._receiver_ms.get(payload.form)
             if receiver_ms is None:
-                raise InvalidArgument(f"choose from {sorted(self._receiver_ms)}, not {payload.form}")
+                raise InvalidArgument(
+                    f"unknown form {payload.form!r}, possible are {sorted(self._receiver_ms)}"
+                )
             transfer_ms = self._link.transfer_ms(payload.size_bytes)
             first_ms[payload.form] = payload.before_ms + transfer_ms + receiver_ms
         if not first_ms:

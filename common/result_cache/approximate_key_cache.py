@@ -91,9 +91,9 @@ class ApproximateKeyCache(Generic[X, Y]):
         else:
             self._approx = (approx,) if callable(approx) else tuple(approx)
         if budget is not None and beta is not None:
-            raise InvalidArgument("a cache follows a back-off or a budget, not both")
+            raise InvalidArgument("a cache takes a back-off or a budget, not both")
         if not self._approx or (budget is None and (len(self._approx) > 1 or candidates is not None)):
-            raise InvalidArgument("a cache has one approximation; several, or candidates, take a budget")
+            raise InvalidArgument("a cache takes one approximation; several, or candidates, require a budget")
         self._classify = classify
         self._alternatives = Alternatives(_ALTERNATIVES * size)
         refresh = (
@@ -201,7 +201,7 @@ class ApproximateKeyCache(Generic[X, Y]):
                 hash(key)
             except TypeError:
                 raise InvalidArgument(
-                    f"the approximation gave a key that is not hashable: {type(key).__name__}",
+                    f"the approximation returned a key that is not hashable: {type(key).__name__}",
                     advice="return bytes, a string, a number or a tuple of these",
                 ) from None
             keys = key if isinstance(approx, PhotoKeys) and isinstance(key, tuple) else (key,)
@@ -249,7 +249,7 @@ class ApproximateKeyCache(Generic[X, Y]):
         except (TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"results are compared with ==, which failed for {type(value).__name__}: {error}",
-                advice="let the classifier give a label, a number, a string or a tuple of these",
+                advice="let the classifier return a label, a number, a string or a tuple of these",
             ) from error
 
     def _told(self, keys: Sequence[tuple[Hashable, ...]], value: Y, lookups: int, now_s: float) -> None:

@@ -52,7 +52,7 @@ class Approximation:
         for step in self.steps:
             values = step(values)
         if values.dtype.kind == "f" and np.isnan(values).any():
-            raise InvalidArgument("an input contains NaN: it is like no other input")
+            raise InvalidArgument("an input contains NaN, which equals no other value")
         return xxhash.xxh3_128_digest(values.tobytes(), self.seed)
 
     def of_each(self, rows: NDArray[Any]) -> tuple[bytes, ...]:

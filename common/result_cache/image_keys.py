@@ -214,7 +214,7 @@ class Alternatives:
 
     def __init__(self, size: int) -> None:
         if size < 1:
-            raise InvalidArgument(f"at least one key must be remembered, got {size}")
+            raise InvalidArgument(f"the maximum number of keys must be at least 1, got {size}")
         self._size = size
         # A plain dict finds its first key slowly.
         self._stand_in: OrderedDict[Hashable, Hashable] = OrderedDict()
@@ -246,7 +246,7 @@ def _small(pixels: Pixels, side: int) -> NDArray[np.float32]:
     if not grey_or_colour or pixels.dtype != np.uint8 or not pixels.size:
         raise InvalidArgument(
             f"an image is (H, W) or (H, W, 3) uint8 with pixels, got {pixels.shape} {pixels.dtype}",
-            advice="load_image makes one of bytes, a path or an array",
+            advice="load_image converts bytes, a path or an array",
         )
     return np.asarray(cv2.resize(pixels, (side, side), interpolation=cv2.INTER_AREA), np.float32)
 

@@ -13,21 +13,27 @@ from nearsight.common.result_cache.stage import ResultCacheState
 _Read = Callable[[ResultCacheState], float]
 _COUNTERS: Mapping[str, tuple[str, _Read]] = MappingProxyType(
     {
-        "hits": ("Photos answered with an earlier answer.", lambda one: one.counts.served),
-        "misses": ("Photos without an earlier answer.", lambda one: one.counts.missed),
-        "verifications": ("Photos with one that was verified first.", lambda one: one.counts.verifying),
-        "corrections": ("Answers that a verification found to be wrong.", lambda one: one.counts.corrections),
+        "hits": ("Photos answered from the cache.", lambda one: one.counts.served),
+        "misses": ("Photos without a cached answer.", lambda one: one.counts.missed),
+        "verifications": ("Photos whose cached answer was verified.", lambda one: one.counts.verifying),
+        "corrections": (
+            "Cached answers that a verification found to be wrong.",
+            lambda one: one.counts.corrections,
+        ),
     }
 )
 _GAUGES: Mapping[str, tuple[str, _Read]] = MappingProxyType(
     {
-        "entries": ("Answers that are kept.", lambda one: one.entries),
+        "entries": ("Cached answers.", lambda one: one.entries),
         "wrong_share": ("Estimated share of hits that are wrong.", lambda one: one.wrong_share),
-        "wrong_share_bound": ("It is not larger, with 97.5 % confidence.", lambda one: one.wrong_share_bound),
+        "wrong_share_bound": (
+            "Upper bound of wrong_share, 97.5 % confidence.",
+            lambda one: one.wrong_share_bound,
+        ),
         "alarm": ("1: more photos are answered wrongly than the settings allow.", lambda one: one.alarm),
-        "on": ("1: it looks; 0: looking did not pay, and is tried again later.", lambda one: one.on),
-        "cost_seconds": ("What looking costs each photo.", lambda one: one.cost_ms / 1e3),
-        "saved_seconds": ("What hits save, per photo.", lambda one: one.saved_ms / 1e3),
+        "on": ("1: in use; 0: suspended because lookups cost more than they save.", lambda one: one.on),
+        "cost_seconds": ("Mean cost of a lookup, per photo.", lambda one: one.cost_ms / 1e3),
+        "saved_seconds": ("Mean time saved by hits, per photo.", lambda one: one.saved_ms / 1e3),
     }
 )
 

@@ -157,7 +157,7 @@ def predict(
     """
     q = _probabilities(popularity, "the popularity of keys")
     if not len(q) == len(classes) == len(hits):
-        raise InvalidArgument(f"got {len(q)} keys, classes of {len(classes)} and hits of {len(hits)}")
+        raise InvalidArgument(f"got {len(q)} keys, {len(classes)} sets of classes and {len(hits)} hit rates")
     hits = np.asarray(hits, dtype=np.float64)
     kept = np.flatnonzero((hits > 0) & (q > 0)).tolist()
     hit = float(np.sum(q * hits))

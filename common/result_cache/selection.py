@@ -57,10 +57,10 @@ class Candidates(Generic[X]):
     def __init__(self, *candidates: Approx[X] | Sequence[Approx[X]]) -> None:
         each = [(one,) if callable(one) else tuple(one) for one in candidates]
         if not each or not all(each):
-            raise InvalidArgument("there is nothing to choose from", advice="give approximations")
+            raise InvalidArgument("there are no candidates", advice="give at least one approximation")
         self.functions = tuple(dict.fromkeys(function for one in each for function in one))
         if any(isinstance(function, PhotoKeys) for function in self.functions):
-            raise InvalidArgument("candidates give one key of an input, not alternatives")
+            raise InvalidArgument("candidates compute one key per input, not alternatives")
         numbers = {function: number for number, function in enumerate(self.functions)}
         self.levels = [tuple(numbers[function] for function in one) for one in each]
         """For each candidate, the indices of its functions, coarse to fine."""

@@ -181,7 +181,7 @@ class ResultCacheState:
         """The state in one line, for display."""
         counts = self.counts
         paying = f"a look takes {self.cost_ms:.2f} ms and saves {self.saved_ms:.2f} ms"
-        judged = paying if self.cost_ms else "not judged yet"
+        judged = paying if self.cost_ms else "not measured yet"
         return (
             f"{'on' if self.on else 'off, tried again later'}: {judged}; {counts.served} of {counts.lookups} "
             f"photos answered, {counts.verifying} verified, {counts.corrections} corrected; wrong "

@@ -18,7 +18,7 @@ from nearsight.common.object_cache.expected_latency import (
     ExpectedLatency,
     FloatArray,
     LatencyTerms,
-    why_nothing_is_kept,
+    why_cache_is_empty,
 )
 from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.common.object_cache.profile import CacheProfile
@@ -187,7 +187,7 @@ def why_empty(decision: PrefetchDecision | None, *, recognised: bool, edge_away:
         return "the edge does not answer" if edge_away else "the edge has not predicted yet"
     if decision.k:
         return f"its models are still being fetched (k={decision.k})"
-    return why_nothing_is_kept("edge", decision.terms, decision.alternatives.values())
+    return why_cache_is_empty("edge", decision.terms, decision.alternatives.values())
 
 
 def _why(terms: LatencyTerms, features: int, alternatives: Mapping[Choice, LatencyTerms]) -> str:

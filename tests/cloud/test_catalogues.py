@@ -81,7 +81,7 @@ def test_catalogues_are_bounded_and_those_of_the_file_all_serve(path: Path) -> N
         served.load()
         threads = threading.active_count()
         for number in range(20):
-            with pytest.raises(InvalidArgument, match="3 catalogues, and may be 2"):
+            with pytest.raises(InvalidArgument, match="there are 3, and the limit is 2"):
                 served.put(f"forged-{number}", [trained("a")])
         assert threading.active_count() == threads
         assert served.put("zoo", [trained("b")])[0].added == ("b",)

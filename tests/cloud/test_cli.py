@@ -126,7 +126,7 @@ def one_line_error(capsys: pytest.CaptureFixture[str]) -> str:
         (["ingest", "nowhere", "--catalogue", "m"], 2, "no folder"),
         (["ingest", ".", "--catalogue", "m"], 2, "no images"),
         (["ingest", "museum"], 2, "no catalogue was named"),
-        (["ingest", "museum", "--catalogue", "a b"], 2, "cannot name a catalogue"),
+        (["ingest", "museum", "--catalogue", "a b"], 2, "is not a valid catalogue name"),
         (["ingest", "museum", "--database", "x.db", "--cloud", "tcp://127.0.0.1:1"], 2, "both"),
         (["objects", "list"], 2, "no database"),
         (["objects", "list", "--cloud", "tcp://127.0.0.1:1", "--key", "k"], 2, "belong together"),

@@ -180,7 +180,7 @@ def raw_client(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("data", "stdout", "stderr"),
-    [(PHOTO, "0042 from edge\n", ""), (b"no image", "", "INVALID_ARGUMENT: these 8 bytes are no image")],
+    [(PHOTO, "0042 from edge\n", ""), (b"no image", "", "INVALID_ARGUMENT: these 8 bytes are not an image")],
 )
 def test_the_documented_raw_client_works(
     scene: Scene, tmp_path: Path, data: bytes, stdout: str, stderr: str

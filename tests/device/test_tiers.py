@@ -117,5 +117,5 @@ def test_what_an_edge_predicts_is_kept_with_the_query_unless_it_makes_no_sense(s
 
 def test_a_broken_answer_is_the_tier_s_fault(scene: Scene) -> None:
     scene.answer.object.confidence = 7.0
-    with pytest.raises(InternalError, match="the edge sent a broken answer"):
+    with pytest.raises(InternalError, match="the edge sent an invalid answer"):
         scene.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, 5.0, 0))

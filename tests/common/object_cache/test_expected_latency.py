@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearsight.common.errors import InvalidArgument
-from nearsight.common.object_cache.expected_latency import ExpectedLatency, LatencyTerms, why_nothing_is_kept
+from nearsight.common.object_cache.expected_latency import ExpectedLatency, LatencyTerms, why_cache_is_empty
 from nearsight.edge.cache_size import CacheSizeOptimizer
 from support.caching import profile_of_table_3_2, zipf_ranking
 
@@ -66,11 +66,11 @@ def test_figure_3_2_is_best_near_30_objects_and_worse_than_no_cache_from_about_8
     assert (np.diff(latency[best:]) > 0).all()
 
 
-def test_why_nothing_is_kept_says_what_asking_and_looking_would_take() -> None:
+def test_why_cache_is_empty_says_what_asking_and_looking_would_take() -> None:
     offload = LatencyTerms(0, 2.0, 0.9, 0.0, 10.0, 12.0)
     others = [LatencyTerms(1, 8.0, 0.9, 0.2, 10.0, 16.2), LatencyTerms(50, 9.0, 0.9, 2 / 3, 10.0, 13.0)]
-    assert why_nothing_is_kept("cloud", offload, others) == (
-        "the cloud is near: asking it takes 12 ms, looking here among 50 objects first would take 9 ms "
-        "and find 60%, so no object is kept"
+    assert why_cache_is_empty("cloud", offload, others) == (
+        "the cloud is near: asking it takes 12 ms; a lookup among 50 objects would first take 9 ms "
+        "and find 60%, so the cache is empty"
     )
-    assert "no room" in why_nothing_is_kept("cloud", offload, [])
+    assert "no room" in why_cache_is_empty("cloud", offload, [])

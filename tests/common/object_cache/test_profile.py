@@ -78,7 +78,7 @@ def test_a_small_dip_of_the_fit_is_flattened() -> None:
         ({"version": 2}, "version 1"),
         ({"version": None}, "version 1"),
         ({"lookup_ms": [5.0, -1.0]}, "not positive"),
-        ({"lookup_ms": [50.0, -0.1]}, "falls"),
+        ({"lookup_ms": [50.0, -0.1]}, "decreases"),
         ({"lookup_ms": ["fast"]}, "lookup_ms"),
         ({"lookup_ms": []}, "lookup_ms"),
         ({"lookup_ms": [float("nan")]}, "lookup_ms"),

@@ -274,7 +274,7 @@ def test_a_cache_follows_a_back_off_or_a_budget(classifier: Classifier) -> None:
     with pytest.raises(InvalidArgument, match="not both"):
         ApproximateKeyCache(prefix(1), classifier, beta=2, budget=Budget(error=0.01))
     for approximations in ((), (prefix(1), prefix(2))):
-        with pytest.raises(InvalidArgument, match="take a budget"):
+        with pytest.raises(InvalidArgument, match="require a budget"):
             ApproximateKeyCache(approximations, classifier, beta=2)
 
 
