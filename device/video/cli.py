@@ -108,10 +108,10 @@ def video(  # noqa: PLR0917  typer calls it by name
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a convolutional network over a video, and compute again only what has changed.
+    """Run a convolutional network over a video, and recompute only what changed.
 
-    The first time, the network is prepared, which takes some seconds. At the
-    end a sample of frames is executed whole, to say what was saved.
+    The network is prepared at the first use, which takes some seconds. At the
+    end a sample of frames is executed whole, to measure the time saved.
     """
     from nearsight.device.video.session import VideoSession, VideoSettings, find_network
 

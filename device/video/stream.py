@@ -46,7 +46,7 @@ _log = get_logger("device.stream")
 
 @dataclass(frozen=True, slots=True)
 class StreamAnswer:
-    """What one frame of a stream shows.
+    """Answer for one frame of a stream.
 
     Attributes
     ----------

@@ -409,7 +409,7 @@ class EdgeNetworks:
 
 
 def _who(found: Absent | NearsightError, forward_ms: float, stand_in_ms: float) -> Answerer:
-    """Who answers a request whose network is not in memory, or cannot be loaded now."""
+    """Decide who answers a request whose network is not in memory, or cannot be loaded now."""
     if isinstance(found, Absent):
         now = Circumstances(found.loads_ms, found.load_left_ms, forward_ms, stand_in_ms)
         return soonest(found.decision, found.costs, now)
