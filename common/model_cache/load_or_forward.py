@@ -32,7 +32,7 @@ class Answerer(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class ExpectedTimes:
     """Expected times at the arrival of a request."""
 
     loads_ms: float
@@ -45,7 +45,7 @@ class Circumstances:
     """Time until the answer of a model that may stand in; ``inf`` if there is none."""
 
 
-def soonest(decision: Load | Wait, costs: ModelCosts | None, now: Circumstances) -> Answerer:
+def soonest(decision: Load | Wait, costs: ModelCosts | None, times: ExpectedTimes) -> Answerer:
     """Who is expected to answer first. Of equal times, the requested model is preferred, then the next tier.
 
     Parameters
@@ -54,15 +54,17 @@ def soonest(decision: Load | Wait, costs: ModelCosts | None, now: Circumstances)
         Decision of the model cache about this request.
     costs : ModelCosts, optional
         Costs of its model. None: the model is being measured, which takes longer than forwarding.
-    now : Circumstances
+    times : ExpectedTimes
     """
     here_ms = math.inf
     if costs is not None:
-        until_resident_ms = now.load_left_ms if isinstance(decision, Wait) else now.loads_ms + costs.load_ms
+        until_resident_ms = (
+            times.load_left_ms if isinstance(decision, Wait) else times.loads_ms + costs.load_ms
+        )
         here_ms = until_resident_ms + costs.execution_ms
-    if now.stand_in_ms < min(here_ms, now.forward_ms):
+    if times.stand_in_ms < min(here_ms, times.forward_ms):
         return Answerer.STAND_IN
-    return Answerer.NEXT_TIER if now.forward_ms < here_ms else Answerer.HERE
+    return Answerer.NEXT_TIER if times.forward_ms < here_ms else Answerer.HERE
 
 
 @dataclass(slots=True)
@@ -109,6 +111,6 @@ class AccuracyBudget:
         if not account.stood_in:
             return ""
         return (
-            f"; others stood in for it in {account.stood_in} of {account.requests} requests, which lost "
-            f"{account.lost / account.requests:.4f} of accuracy on average (at most {self.per_request:g})"
+            f"; others stood in for it in {account.stood_in} of {account.requests} requests; mean loss "
+            f"{account.lost / account.requests:.4f} of accuracy (limit {self.per_request:g})"
         )

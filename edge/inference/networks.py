@@ -22,12 +22,12 @@ from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.logging import get_logger
 from nearsight.common.model_cache.hindsight import Hindsight
-from nearsight.common.model_cache.load_or_forward import AccuracyBudget, Answerer, Circumstances, soonest
+from nearsight.common.model_cache.load_or_forward import AccuracyBudget, Answerer, ExpectedTimes, soonest
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Reply
 from nearsight.edge.cloud_client import CloudClient, when_done
-from nearsight.edge.inference.fetching import ModelFetching
+from nearsight.edge.inference.downloads import NetworkDownloads
 from nearsight.edge.memory_partition import NetworkUse
 from nearsight.protos.inference_pb2 import ListModelsResponse
 
@@ -87,17 +87,21 @@ class EdgeNetworks:
         self._clock = clock
         self._log = get_logger("models")
         self._background = BackgroundWorker(clock, "nearsight-models")
-        self._fetching = ModelFetching(
-            cloud, self.repository, self._background, came=self._came, gone=self._list_soon
+        self._downloads = NetworkDownloads(
+            cloud,
+            self.repository,
+            self._background,
+            on_downloaded=self._downloaded,
+            on_missing=self._list_soon,
         )
         self._lock = threading.Lock()
         self._forward_ms: dict[str, float] = {}
-        self._answered: Counter[str] = Counter()
+        self._outcomes: Counter[str] = Counter()
         self._accuracy = AccuracyBudget(settings.accuracy_loss)
-        self._asked: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
         self._worth_it: frozenset[str] | None = None
         self._most_bytes = float("inf")
-        self._not_listed: set[str] = set()
+        self._unlisted: set[str] = set()
         """Networks used by the cloud but not listed yet; downloaded after the next listing."""
         self._offered = dict(self.repository.manifests())
         self._tensors_only: frozenset[str] = frozenset()
@@ -143,7 +147,7 @@ class EdgeNetworks:
         forward_ms = float("inf") if self._cloud_lost() else self._expected_forward_ms(name)
         with self._lock:
             self._accuracy.requested(name)
-            self._asked[name] += 1
+            self._requests[name] += 1
         found: Lease | Absent | NearsightError
         try:
             found = self._request(name)
@@ -155,19 +159,19 @@ class EdgeNetworks:
         if isinstance(found, Absent) and found.costs is not None and not self._cloud_answered:
             forward_ms = float("inf")  # a load will succeed, but it is not known whether the cloud exists
         stand_in, stand_in_ms, loss = self._stand_in(name, suits)
-        how = _who(found, forward_ms, stand_in_ms)
+        how = _answerer(found, forward_ms, stand_in_ms)
         if how is Answerer.STAND_IN:
-            lease = self._lease_of(stand_in)
+            lease = self._lease_if_resident(stand_in)
             if lease is not None:
                 lease.stands_in = True
-                self._behind(found)
+                self._load_in_background(found)
                 self._count("stood in")
                 with self._lock:
                     self._accuracy.stood_in(name, loss)
                 return lease
-            how = _who(found, forward_ms, float("inf"))
+            how = _answerer(found, forward_ms, float("inf"))
         if how is Answerer.NEXT_TIER:
-            self._behind(found)
+            self._load_in_background(found)
             self._count("forwarded")
             return None
         if isinstance(found, NearsightError):
@@ -181,16 +185,16 @@ class EdgeNetworks:
             before = self._forward_ms.get(name, spent_ms)
             self._forward_ms[name] = before + _NEWEST_WEIGHT * (spent_ms - before)
         if name not in self._offered or not self.repository.has(name):
-            self._background.submit(lambda: self._used(name))
+            self._background.submit(lambda: self._used_by_cloud(name))
 
     def facts(self) -> Sequence[tuple[str, str]]:
         """Facts for the health report; empty if there are no networks."""
         if not self._offered and not self.repository.problems:
             return ()
         with self._lock:
-            answered, forward_ms = dict(self._answered), dict(self._forward_ms)
+            answered, forward_ms = dict(self._outcomes), dict(self._forward_ms)
         here = self.repository.manifests()
-        names = (f"{name}{'' if name in here else ' (not here)'}" for name in sorted(self._offered))
+        names = (f"{name}{'' if name in here else ' (not downloaded)'}" for name in sorted(self._offered))
         counts = ", ".join(f"{count} {how}" for how, count in answered.items())
         times = ", ".join(f"{name} {ms:.0f} ms" for name, ms in sorted(forward_ms.items()))
         facts = [
@@ -199,10 +203,10 @@ class EdgeNetworks:
             ("network requests", counts or "none yet"),
         ]
         if times:
-            facts.append(("networks at the cloud", times))
+            facts.append(("answers of the cloud", times))
         if self.hindsight is not None:
             facts.append(("waiting for networks", self.hindsight.why))
-        facts += [("fetching network", text) for text in self._fetching.progress]
+        facts += [("downloading network", text) for text in self._downloads.progress]
         problems = {name: self.memory.problem(name) for name in here} | self.repository.problems
         facts += [(f"network {name}", f"cannot be loaded: {why}") for name, why in problems.items() if why]
         return facts
@@ -226,7 +230,7 @@ class EdgeNetworks:
                 f"loads in {costs.load_ms:.0f} ms; {cloud}"
             )
         if manifest is None:
-            return f"its file is not here{self._why_not(name)}; {cloud}"
+            return f"its file is not downloaded{self._why_not(name)}; {cloud}"
         if manifest.measured is None:
             return f"not in memory, not measured yet; {cloud}"
         measured, problem = manifest.measured, self.memory.problem(name)
@@ -272,13 +276,13 @@ class EdgeNetworks:
                 size_bytes = costs.size_bytes if isinstance(costs, ModelCosts) else costs.memory_bytes
                 saved_ms = max(0.0, min(costs.load_ms, forward_ms - costs.execution_ms))
                 use = NetworkUse(name, size_bytes, saved_ms, pinned=name in self._pinned)
-                uses.append((use, self._asked[name]))
+                uses.append((use, self._requests[name]))
         return uses
 
     def counts(self) -> dict[str, int]:
         """Number of requests by outcome: "here", "waited" for a load here, "stood in", "forwarded"."""
         with self._lock:
-            return dict(self._answered)
+            return dict(self._outcomes)
 
     def _request(self, name: str) -> Lease | Absent:
         offered = self._offered.get(name)
@@ -287,10 +291,13 @@ class EdgeNetworks:
         if not self._enabled:
             raise NotFound("this edge loads no networks", advice="set models.memory_mb")
         if not self.repository.holds(offered):
-            self._fetching.want(offered)
-            raise NotFound(f"network {name!r} is not here yet{self._why_not(name)}", advice="try again")
+            self._downloads.enqueue(offered)
+            raise NotFound(f"network {name!r} is not downloaded yet{self._why_not(name)}", advice="try again")
         if not self._cloud_lost() and not self._is_worth_it(name):
-            raise Overloaded(f"network {name!r} would displace what saves more time", advice="try again")
+            raise Overloaded(
+                f"network {name!r} is not loaded, since it would evict caches that save more time",
+                advice="try again",
+            )
         return self.memory.request(name)
 
     def _stand_in(self, name: str, suits: Suits | None) -> tuple[str, float, float]:
@@ -310,15 +317,15 @@ class EdgeNetworks:
         costs = self.memory.state.resident.get(best)
         return none if costs is None else (best, costs.execution_ms, losses[best])
 
-    def _lease_of(self, name: str) -> Lease | None:
+    def _lease_if_resident(self, name: str) -> Lease | None:
         """Lease of a network that was in memory before; None if it was evicted meanwhile."""
         found = self.memory.request(name)
         if isinstance(found, Lease):
             return found
-        self._behind(found)
+        self._load_in_background(found)
         return None
 
-    def _behind(self, found: Absent | NearsightError) -> None:
+    def _load_in_background(self, found: Absent | NearsightError) -> None:
         """Load a network for later requests, if possible."""
         if isinstance(found, Absent):
             self.memory.load_behind(found)
@@ -330,7 +337,7 @@ class EdgeNetworks:
         return measured is None or measured.memory_bytes <= state.budget_bytes - state.used_bytes
 
     def _why_not(self, name: str) -> str:
-        why = self._fetching.problem(name)
+        why = self._downloads.problem(name)
         return f": {why}" if why else ""
 
     def _expected_forward_ms(self, name: str) -> float:
@@ -341,7 +348,7 @@ class EdgeNetworks:
 
     def _count(self, how: str) -> None:
         with self._lock:
-            self._answered[how] += 1
+            self._outcomes[how] += 1
 
     # Methods that run on the background thread
 
@@ -349,7 +356,7 @@ class EdgeNetworks:
         self._background.submit(self._look_back, name="look back", after_s=_LOOK_BACK_EVERY_S)
         self.hindsight = self.memory.look_back()
 
-    def _came(self, name: str) -> None:
+    def _downloaded(self, name: str) -> None:
         """Load a network whose file has been downloaded, for the next request."""
         self.memory.refresh()
         try:
@@ -362,14 +369,14 @@ class EdgeNetworks:
         else:
             self.memory.load_behind(found)
 
-    def _used(self, name: str) -> None:
+    def _used_by_cloud(self, name: str) -> None:
         """Download a network with which the cloud answered, or list the cloud's networks if it is unknown."""
         if not self._enabled:
             return
         if name in self._offered:
-            self._fetching.want(self._offered[name])
+            self._downloads.enqueue(self._offered[name])
         else:
-            self._not_listed.add(name)
+            self._unlisted.add(name)
             self._list_soon()
 
     def _list_soon(self) -> None:
@@ -398,20 +405,20 @@ class EdgeNetworks:
                 self._log.info("network removed", network=name)
                 self.repository.remove(name)
             elif wanted.checksum != manifest.checksum:
-                self._fetching.want(wanted)
+                self._downloads.enqueue(wanted)
             elif wanted.version != manifest.version:
                 self.repository.relabel(wanted)
-        used, self._not_listed = self._not_listed, set()
+        used, self._unlisted = self._unlisted, set()
         for name in used.union(self._pinned):
             if name in offered and name not in here:
-                self._fetching.want(offered[name])
+                self._downloads.enqueue(offered[name])
         self.memory.refresh()
 
 
-def _who(found: Absent | NearsightError, forward_ms: float, stand_in_ms: float) -> Answerer:
+def _answerer(found: Absent | NearsightError, forward_ms: float, stand_in_ms: float) -> Answerer:
     """Decide who answers a request whose network is not in memory, or cannot be loaded now."""
     if isinstance(found, Absent):
-        now = Circumstances(found.loads_ms, found.load_left_ms, forward_ms, stand_in_ms)
+        now = ExpectedTimes(found.loads_ms, found.load_left_ms, forward_ms, stand_in_ms)
         return soonest(found.decision, found.costs, now)
     if stand_in_ms < forward_ms:
         return Answerer.STAND_IN
@@ -432,7 +439,9 @@ def _listing_of(reply: Reply) -> _Listing:
         try:
             manifest = Manifest.from_json(summary.manifest)
         except CorruptStore as error:
-            get_logger("models").warning("a network is not taken", network=summary.name, error=str(error))
+            get_logger("models").warning(
+                "a network with a damaged manifest is ignored", network=summary.name, error=str(error)
+            )
             continue
         if manifest.name == summary.name:
             found[manifest.name] = manifest

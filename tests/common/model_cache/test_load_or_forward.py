@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from nearsight.common.model_cache.load_or_forward import AccuracyBudget, Answerer, Circumstances, soonest
+from nearsight.common.model_cache.load_or_forward import AccuracyBudget, Answerer, ExpectedTimes, soonest
 from nearsight.common.model_cache.model_cache import Load, Wait
 from nearsight.common.model_cache.policy import ModelCosts
 
@@ -15,7 +15,7 @@ COSTS = ModelCosts(1, load_ms=400.0, execution_ms=30.0)
 @pytest.mark.parametrize(("decision", "here_ms"), [(Wait(), 80.0), (Load(), 630.0)])
 def test_the_way_that_is_expected_sooner(decision: Load | Wait, here_ms: float) -> None:
     def who(forward_ms: float, stand_in_ms: float = math.inf) -> Answerer:
-        return soonest(decision, COSTS, Circumstances(200.0, 50.0, forward_ms, stand_in_ms))
+        return soonest(decision, COSTS, ExpectedTimes(200.0, 50.0, forward_ms, stand_in_ms))
 
     assert who(here_ms - 1.0) is Answerer.NEXT_TIER
     assert who(here_ms) is Answerer.HERE
@@ -26,9 +26,9 @@ def test_the_way_that_is_expected_sooner(decision: Load | Wait, here_ms: float) 
 
 
 def test_a_model_that_is_being_measured_takes_longer_than_to_ask() -> None:
-    assert soonest(Load(), None, Circumstances(0.0, 0.0, 1e6)) is Answerer.NEXT_TIER
-    assert soonest(Load(), None, Circumstances(0.0, 0.0, math.inf)) is Answerer.HERE
-    assert soonest(Load(), None, Circumstances(0.0, 0.0, math.inf, 5.0)) is Answerer.STAND_IN
+    assert soonest(Load(), None, ExpectedTimes(0.0, 0.0, 1e6)) is Answerer.NEXT_TIER
+    assert soonest(Load(), None, ExpectedTimes(0.0, 0.0, math.inf)) is Answerer.HERE
+    assert soonest(Load(), None, ExpectedTimes(0.0, 0.0, math.inf, 5.0)) is Answerer.STAND_IN
 
 
 @pytest.mark.parametrize("per_request", [0.001, 0.01, 0.2])

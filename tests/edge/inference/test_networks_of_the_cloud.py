@@ -267,9 +267,9 @@ def test_explain_status_and_metrics_tell_of_networks(
     assert main(["explain", edge.endpoint]) == 0
     told = capsys.readouterr().out
     assert "network colours: in memory" in told
-    assert "network adder: its file is not here; the cloud is assumed to take 100 ms" in told
+    assert "network adder: its file is not downloaded; the cloud is assumed to take 100 ms" in told
     details = dict(edge.details())
-    assert details["networks"] == "adder (not here), colours"
+    assert details["networks"] == "adder (not downloaded), colours"
     assert "1 here" in details["network requests"]
     assert "colours" in dict(cloud.details())["networks"]
     assert main(["models", "list", "--from", edge.endpoint]) == 0

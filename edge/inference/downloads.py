@@ -25,12 +25,12 @@ from nearsight.protos.inference_pb2 import GetModelChunkRequest, GetModelChunkRe
 
 CHUNK_BYTES = 1 << 20
 _TIMEOUT_S = 20.0
-_PAUSES_S = (1.0, 30.0)
+_BACK_OFF_S = (1.0, 30.0)
 """Back-off after the first failure, and its maximum."""
 
 
 @dataclass(slots=True)
-class _Fetch:
+class _Download:
     """A file that is being downloaded, or is queued."""
 
     manifest: Manifest
@@ -40,7 +40,7 @@ class _Fetch:
     problem: str = ""
 
 
-class ModelFetching:
+class NetworkDownloads:
     """Downloads files into a repository, in the order of the requests.
 
     Parameters
@@ -51,9 +51,9 @@ class ModelFetching:
         Destination of the files.
     background : BackgroundWorker
         Executes everything except the public methods.
-    came : callable
+    on_downloaded : callable
         Called with the name of each network whose download is complete.
-    gone : callable
+    on_missing : callable
         Called if the cloud does not have a requested file.
     """
 
@@ -63,21 +63,21 @@ class ModelFetching:
         repository: ModelRepository,
         background: BackgroundWorker,
         *,
-        came: Callable[[str], None],
-        gone: Callable[[], None],
+        on_downloaded: Callable[[str], None],
+        on_missing: Callable[[], None],
     ) -> None:
         self._cloud = cloud
         self._repository = repository
         self._background = background
-        self._came = came
-        self._gone = gone
+        self._on_downloaded = on_downloaded
+        self._on_missing = on_missing
         self._log = get_logger("models")
-        self._queue: deque[_Fetch] = deque()
+        self._queue: deque[_Download] = deque()
         self._busy = False
 
-    def want(self, manifest: Manifest) -> None:
+    def enqueue(self, manifest: Manifest) -> None:
         """Download this file, unless it is queued or already in the repository. For any thread."""
-        self._background.submit(lambda: self._enter(manifest))
+        self._background.submit(lambda: self._enqueue(manifest))
 
     @property
     def progress(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ class ModelFetching:
         """Error of a download; empty if it has none, or is not queued. For any thread."""
         return next((one.problem for one in tuple(self._queue) if one.manifest.name == name), "")
 
-    def _enter(self, manifest: Manifest) -> None:
+    def _enqueue(self, manifest: Manifest) -> None:
         if self._repository.holds(manifest):
             return
         for one in list(self._queue):
@@ -100,90 +100,94 @@ class ModelFetching:
                 if one.manifest.checksum == manifest.checksum:
                     return
                 self._queue.remove(one)
-        self._queue.append(_Fetch(manifest, self._repository.path(manifest, "part")))
-        self._log.info("network wanted", network=manifest.name, mb=round(manifest.size_bytes / 1e6, 1))
+        self._queue.append(_Download(manifest, self._repository.path(manifest, "part")))
+        self._log.info(
+            "network download queued", network=manifest.name, mb=round(manifest.size_bytes / 1e6, 1)
+        )
         self._next()
 
     def _next(self) -> None:
         """Request the next chunk of the first file in the queue."""
         if self._busy or not self._queue:
             return
-        fetch = self._queue[0]
+        download = self._queue[0]
         try:
-            fetch.done_bytes = self._begun(fetch)
-            if fetch.done_bytes >= fetch.manifest.size_bytes:
-                self._finish(fetch)
+            download.done_bytes = self._partial_bytes(download)
+            if download.done_bytes >= download.manifest.size_bytes:
+                self._finish(download)
                 return
         except (NearsightError, OSError) as error:
-            self._failed(fetch, error)
+            self._failed(download, error)
             return
         self._busy = True
         request = GetModelChunkRequest(
-            checksum=bytes.fromhex(fetch.manifest.checksum), offset=fetch.done_bytes, length=CHUNK_BYTES
+            checksum=bytes.fromhex(download.manifest.checksum), offset=download.done_bytes, length=CHUNK_BYTES
         )
-        reply = self._cloud.get_model_chunk(fetch.manifest.name, request, _TIMEOUT_S)
-        when_done(reply, self._background, _piece_of, lambda piece: self._arrived(fetch, piece))
+        reply = self._cloud.get_model_chunk(download.manifest.name, request, _TIMEOUT_S)
+        when_done(reply, self._background, _chunk_of, lambda chunk: self._received(download, chunk))
 
-    def _arrived(self, fetch: _Fetch, piece: bytes | memoryview | NearsightError) -> None:
+    def _received(self, download: _Download, chunk: bytes | memoryview | NearsightError) -> None:
         self._busy = False
-        if fetch not in self._queue:  # replaced by another version meanwhile
+        if download not in self._queue:  # replaced by another version meanwhile
             self._next()
             return
         try:
-            if isinstance(piece, NearsightError):
-                raise piece
-            with fetch.part.open("r+b") as file:
-                file.seek(fetch.done_bytes)
-                file.write(piece)
+            if isinstance(chunk, NearsightError):
+                raise chunk
+            with download.part.open("r+b") as file:
+                file.seek(download.done_bytes)
+                file.write(chunk)
         except NotFound as error:
-            self._log.warning("network not fetched", network=fetch.manifest.name, error=str(error))
-            self._drop(fetch)
-            self._gone()
+            self._log.warning("network download failed", network=download.manifest.name, error=str(error))
+            self._abandon(download)
+            self._on_missing()
         except (NearsightError, OSError) as error:
-            self._failed(fetch, error)
+            self._failed(download, error)
         else:
-            fetch.failures, fetch.problem = 0, ""
+            download.failures, download.problem = 0, ""
             self._next()
 
-    def _begun(self, fetch: _Fetch) -> int:
+    def _partial_bytes(self, download: _Download) -> int:
         """Size of the partial file, which is created if it does not exist."""
-        fetch.part.parent.mkdir(parents=True, exist_ok=True)
-        with fetch.part.open("ab"):
+        download.part.parent.mkdir(parents=True, exist_ok=True)
+        with download.part.open("ab"):
             pass
-        return fetch.part.stat().st_size
+        return download.part.stat().st_size
 
-    def _finish(self, fetch: _Fetch) -> None:
+    def _finish(self, download: _Download) -> None:
         """Verify the checksum of a complete file, and add the network to the repository."""
-        if checksum_of(fetch.part) != fetch.manifest.checksum:
-            fetch.part.unlink()
-            fetch.done_bytes = 0
-            raise CorruptStore(f"the file of network {fetch.manifest.name} came damaged: fetched again")
-        self._repository.add(fetch.part, fetch.manifest, move=True)
-        self._queue.remove(fetch)
-        self._log.info("network fetched", network=fetch.manifest.name)
-        self._came(fetch.manifest.name)
+        if checksum_of(download.part) != download.manifest.checksum:
+            download.part.unlink()
+            download.done_bytes = 0
+            raise CorruptStore(
+                f"the downloaded file of {download.manifest.name} is damaged; the download restarts"
+            )
+        self._repository.add(download.part, download.manifest, move=True)
+        self._queue.remove(download)
+        self._log.info("network downloaded", network=download.manifest.name)
+        self._on_downloaded(download.manifest.name)
         self._next()
 
-    def _failed(self, fetch: _Fetch, error: NearsightError | OSError) -> None:
+    def _failed(self, download: _Download, error: NearsightError | OSError) -> None:
         """Continue with the next file, and retry this one after a back-off."""
         if isinstance(error, OSError):
             known = refusal_of_machine(error)
             error = known or SetupError(f"cannot write to {self._repository.folder}: {error}")
-        pause_s = min(_PAUSES_S[0] * 2**fetch.failures, _PAUSES_S[1])
-        fetch.failures += 1
-        if str(error) != fetch.problem:
-            self._log.warning("network not fetched", network=fetch.manifest.name, error=str(error))
-        fetch.problem = str(error)
+        pause_s = min(_BACK_OFF_S[0] * 2**download.failures, _BACK_OFF_S[1])
+        download.failures += 1
+        if str(error) != download.problem:
+            self._log.warning("network download failed", network=download.manifest.name, error=str(error))
+        download.problem = str(error)
         self._queue.rotate(-1)
-        self._background.submit(self._next, name=f"fetch {fetch.manifest.name}", after_s=pause_s)
+        self._background.submit(self._next, name=f"download {download.manifest.name}", after_s=pause_s)
 
-    def _drop(self, fetch: _Fetch) -> None:
-        self._queue.remove(fetch)
-        fetch.part.unlink(missing_ok=True)
+    def _abandon(self, download: _Download) -> None:
+        self._queue.remove(download)
+        download.part.unlink(missing_ok=True)
         self._next()
 
 
-def _piece_of(reply: Reply) -> memoryview:
+def _chunk_of(reply: Reply) -> memoryview:
     """Extract the chunk of a response.
 
     Raises
@@ -193,5 +197,5 @@ def _piece_of(reply: Reply) -> memoryview:
     """
     response = message_of(reply, GetModelChunkResponse)
     if len(reply.blobs) != 1 or xxhash.xxh3_64_intdigest(reply.blobs[0]) != response.digest:
-        raise CorruptStore("a piece of a network came damaged: asked for again")
+        raise CorruptStore("a chunk of a network's file is damaged; it is requested again")
     return memoryview(reply.blobs[0])

@@ -16,7 +16,7 @@ from nearsight.common.inference.service import ModelsService
 from nearsight.common.inference.settings import ModelSettings
 from nearsight.common.rpc.service import CallContext
 from nearsight.edge.daemon import EdgeDaemon
-from nearsight.edge.inference import fetching
+from nearsight.edge.inference import downloads
 from nearsight.protos import inference_pb2 as pb
 from support.cloud import running_cloud
 from support.edge import running_edge
@@ -49,7 +49,7 @@ class Pieces:
             return response
 
         monkeypatch.setattr(ModelsService, "get_model_chunk", asked)
-        monkeypatch.setattr(fetching, "_PAUSES_S", (0.01, 0.02))
+        monkeypatch.setattr(downloads, "_BACK_OFF_S", (0.01, 0.02))
 
 
 @pytest.fixture
