@@ -31,12 +31,12 @@ _SILENCE_S = 600.0
 """Longer intervals without requests are not learnt; a night would count as much as hours of the day."""
 _PRIOR_REQUESTS, _PRIOR_S = 0.3, 60.0
 """Prior of a model's long-term rate: number of requests, and time."""
-_PULL = 0.5
+_PRIOR_RECENT_REQUESTS = 0.5
 """Prior of recent rates: number of requests at the long-term rate."""
-_PHASE_PULL = 2.0
-_STIFFNESS = 20.0
+_PRIOR_PHASE_REQUESTS = 2.0
+_PRIOR_PRECISION = 20.0
 """Prior precision of the weights, in expected requests."""
-_FADE = 0.985
+_DECAY = 0.985
 """Factor by which an update decays the precision of earlier ones."""
 _LARGEST_STEP = 0.3
 _LOWEST, _HIGHEST = -25.0, 3.0
@@ -74,48 +74,48 @@ class RateForecast:
 
     def __init__(self, factors: frozenset[Factor] = frozenset(Factor), day_s: float = DAY_S) -> None:
         if not day_s > 0:
-            raise InvalidArgument(f"a day of {day_s:g} s")
+            raise InvalidArgument(f"a day must be longer than 0 s, got {day_s:g} s")
         self._recent, self._age, self._day, self._new = (factor in factors for factor in Factor)
         self._day_s = day_s
         self._memories_s = np.array([*MEMORIES_S, LONG_S])
-        self._fading_hz = -1.0 / self._memories_s
-        self._fading = np.zeros_like(self._fading_hz)
+        self._decay_hz = -1.0 / self._memories_s
+        self._decay = np.zeros_like(self._decay_hz)
         """Decay between two requests; a buffer that is reused for each request."""
         self._start_s = math.nan
         self._models = 0
         self._counts = np.zeros(0)
         self._last_s = np.zeros(0)
-        self._faded = np.zeros((0, len(self._memories_s)))
+        self._decayed = np.zeros((0, len(self._memories_s)))
         """Exponentially decaying counts of requests, as of each model's last request."""
         self._phases = np.zeros((0, _PHASES))
         places = np.arange(_PHASES)
         distance = np.minimum(places, _PHASES - places)
-        nearness = np.maximum(0.0, 1.0 - distance / 3.0)
-        self._near = np.array([np.roll(nearness, place) for place in places])
+        weight = np.maximum(0.0, 1.0 - distance / 3.0)
+        self._phase_weights = np.array([np.roll(weight, place) for place in places])
         size = 2 + sum(_COLUMNS[factor] for factor in factors)
         self.weights = np.zeros(size)
         """Weights of the factors' logarithms; initially only the long-term rate counts."""
         self.weights[1] = 1.0
-        self._precision = _STIFFNESS * np.eye(size)
-        self._begun_s = math.nan
-        self._before = np.zeros((0, size))
-        self._since = np.zeros(0)
+        self._precision = _PRIOR_PRECISION * np.eye(size)
+        self._interval_start_s = math.nan
+        self._interval_columns = np.zeros((0, size))
+        self._interval_counts = np.zeros(0)
 
     def requested(self, model: int, now_s: float) -> None:
         """Count a request, and update the weights at intervals."""
         if math.isnan(self._start_s):
-            self._start_s = self._begun_s = now_s
+            self._start_s = self._interval_start_s = now_s
         if model >= self._models:
-            self._reach(model + 1)
-        if now_s - self._begun_s >= _UPDATE_S:
+            self._grow(model + 1)
+        if now_s - self._interval_start_s >= _UPDATE_S:
             self._learn(now_s)
-        if model < len(self._since):
-            self._since[model] += 1
-        faded, fading = self._faded[model], self._fading
-        np.multiply(self._fading_hz, now_s - self._last_s.item(model), out=fading)
-        np.exp(fading, out=fading)
-        faded *= fading
-        faded += 1.0
+        if model < len(self._interval_counts):
+            self._interval_counts[model] += 1
+        decayed, decay = self._decayed[model], self._decay
+        np.multiply(self._decay_hz, now_s - self._last_s.item(model), out=decay)
+        np.exp(decay, out=decay)
+        decayed *= decay
+        decayed += 1.0
         self._counts[model] += 1
         self._last_s[model] = now_s
         self._phases[model, self._phase(now_s)] += 1
@@ -123,7 +123,7 @@ class RateForecast:
     def rates(self, models: NDArray[np.intp], now_s: float) -> Array:
         """Current rates [1/s], shape (N,), of models (N,)."""
         if len(models):
-            self._reach(int(models.max()) + 1)
+            self._grow(int(models.max()) + 1)
         return self._rates(self._logarithms(models, now_s))
 
     def _rates(self, logarithms: Array) -> Array:
@@ -137,17 +137,17 @@ class RateForecast:
         Xᵀ diag(μ) X. Earlier curvatures are added with decay, so that steps become smaller with more
         evidence.
         """
-        if len(self._before) and now_s - self._begun_s < _SILENCE_S:
-            expected = self._rates(self._before) * (now_s - self._begun_s)
-            gradient = self._before.T @ (self._since - expected)
-            stiff = _STIFFNESS * np.eye(len(self.weights))
-            curvature = (self._before * expected[:, None]).T @ self._before
-            self._precision = _FADE * self._precision + (1.0 - _FADE) * stiff + curvature
+        if len(self._interval_columns) and now_s - self._interval_start_s < _SILENCE_S:
+            expected = self._rates(self._interval_columns) * (now_s - self._interval_start_s)
+            gradient = self._interval_columns.T @ (self._interval_counts - expected)
+            prior = _PRIOR_PRECISION * np.eye(len(self.weights))
+            curvature = (self._interval_columns * expected[:, None]).T @ self._interval_columns
+            self._precision = _DECAY * self._precision + (1.0 - _DECAY) * prior + curvature
             step = np.linalg.solve(self._precision, gradient)
             self.weights += step * min(1.0, _LARGEST_STEP / max(float(np.abs(step).max()), 1e-12))
-        self._begun_s = now_s
-        self._before = self._logarithms(np.arange(self._models), now_s)
-        self._since = np.zeros(self._models)
+        self._interval_start_s = now_s
+        self._interval_columns = self._logarithms(np.arange(self._models), now_s)
+        self._interval_counts = np.zeros(self._models)
 
     def _logarithms(self, models: NDArray[np.intp], now_s: float) -> Array:
         """(N, C): the columns 1, logarithm of the long-term rate, and logarithms of the factors."""
@@ -155,10 +155,12 @@ class RateForecast:
         elapsed_s = max(1.0, now_s - self._start_s) if self._models and counts.any() else 1.0
         seen_s = self._memories_s * -np.expm1(-elapsed_s / self._memories_s)
         age_s = np.where(counts > 0, now_s - self._last_s[models], elapsed_s)
-        faded = self._faded[models] * np.exp(age_s[:, None] * self._fading_hz)
-        long_hz = (faded[:, -1] + _PRIOR_REQUESTS) / (seen_s[-1] + _PRIOR_S)
+        decayed = self._decayed[models] * np.exp(age_s[:, None] * self._decay_hz)
+        long_hz = (decayed[:, -1] + _PRIOR_REQUESTS) / (seen_s[-1] + _PRIOR_S)
         log_long = np.log(long_hz)
-        recent_hz = (faded[:, :-1] + _PULL) / (seen_s[:-1] + _PULL / long_hz[:, None])
+        recent_hz = (decayed[:, :-1] + _PRIOR_RECENT_REQUESTS) / (
+            seen_s[:-1] + _PRIOR_RECENT_REQUESTS / long_hz[:, None]
+        )
         columns = np.ones((len(models), len(self.weights)))
         columns[:, 1] = log_long
         at = 2
@@ -179,25 +181,27 @@ class RateForecast:
 
     def _at_this_time(self, models: NDArray[np.intp], now_s: float, long_hz: Array) -> Array:
         """Rates [1/s] around this phase of the day, averaged over all days so far."""
-        near = self._near[self._phase(now_s)]
+        weights = self._phase_weights[self._phase(now_s)]
         phase_s = self._day_s / _PHASES
         first, last = int(self._start_s // phase_s), int(now_s // phase_s)
         passed = np.full(_PHASES, (last - first) // _PHASES, dtype=np.float64)
         passed[np.arange(last - (last - first) % _PHASES, last) % _PHASES] += 1.0
         passed[last % _PHASES] += now_s / phase_s - last
-        passed_s = float(near @ passed) * phase_s
-        rates: Array = (self._phases[models] @ near + _PHASE_PULL) / (passed_s + _PHASE_PULL / long_hz)
+        passed_s = float(weights @ passed) * phase_s
+        rates: Array = (self._phases[models] @ weights + _PRIOR_PHASE_REQUESTS) / (
+            passed_s + _PRIOR_PHASE_REQUESTS / long_hz
+        )
         return rates
 
     def _phase(self, now_s: float) -> int:
         return int(now_s / self._day_s * _PHASES) % _PHASES
 
-    def _reach(self, models: int) -> None:
+    def _grow(self, models: int) -> None:
         """Extend the arrays to this number of models."""
         if models > len(self._counts):
             more = max(64, 2 * models) - len(self._counts)
             self._counts = np.concatenate([self._counts, np.zeros(more)])
             self._last_s = np.concatenate([self._last_s, np.zeros(more)])
-            self._faded = np.concatenate([self._faded, np.zeros((more, self._faded.shape[1]))])
+            self._decayed = np.concatenate([self._decayed, np.zeros((more, self._decayed.shape[1]))])
             self._phases = np.concatenate([self._phases, np.zeros((more, _PHASES))])
         self._models = max(self._models, models)

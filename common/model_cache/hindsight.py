@@ -47,9 +47,9 @@ class Hindsight:
     def why(self) -> str:
         """Summary in one line, for the health report."""
         return (
-            f"{self.waited_ms:.1f} ms per request over the last {self.requests}, if all waited for loads; "
-            f"the best fixed set would have taken {self.fixed_set_ms:.1f} ms, knowing what comes "
-            f"{self.clairvoyant_ms:.1f} ms"
+            f"{self.waited_ms:.1f} ms per request over the last {self.requests}, if none is forwarded; "
+            f"{self.fixed_set_ms:.1f} ms with the best fixed set, "
+            f"{self.clairvoyant_ms:.1f} ms with knowledge of all requests"
         )
 
 

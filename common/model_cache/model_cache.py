@@ -42,8 +42,8 @@ class Reason(Enum):
     """Why a model cannot be loaded now."""
 
     TOO_LARGE = "larger than the budget"
-    LOADING = "another one is being loaded"
-    IN_USE = "what else is resident executes or is pinned"
+    LOADING = "another model is being loaded"
+    IN_USE = "all other resident models are executing or pinned"
     TOO_MANY = "too many evictions for one load"
 
 
@@ -61,8 +61,8 @@ class Refuse:
 
     def __str__(self) -> str:
         return (
-            f"{self.model} needs {_in_mb(self.size_bytes)} of {_in_mb(self.budget_bytes)}, where "
-            f"{_in_mb(self.free_bytes)} are free and {_in_mb(self.evictable_bytes)} could be: "
+            f"{self.model} needs {_in_mb(self.size_bytes)} of {_in_mb(self.budget_bytes)}, of which "
+            f"{_in_mb(self.free_bytes)} are free and {_in_mb(self.evictable_bytes)} evictable: "
             f"{self.reason.value}"
         )
 
@@ -107,7 +107,7 @@ class ModelCache:
     def __init__(self, budget_bytes: int, policy: Policy, most_evictions: int | None = None) -> None:
         if budget_bytes < 0 or (most_evictions is not None and most_evictions < 0):
             raise InvalidArgument(
-                f"a budget of {budget_bytes} bytes with at most {most_evictions} evictions for one load"
+                f"a cache cannot have {budget_bytes} bytes and at most {most_evictions} evictions per load"
             )
         self.policy = policy
         self._budget_bytes = budget_bytes
@@ -200,28 +200,28 @@ class ModelCache:
         measured : ModelCosts, optional
             Measured costs, which replace the estimated ones.
         """
-        costs = self._ended_load(model)
+        costs = self._take_load(model)
         if measured is not None:
             self._free_bytes += costs.size_bytes - measured.size_bytes
             costs = measured
         self._resident[model] = costs
         self.policy.loaded(model, costs, now_s)
-        return self._shrunk(now_s, spared=model)
+        return self._evict_to_fit(now_s, spared=model)
 
     def failed(self, model: str) -> None:
         """Report a failed load, which frees its memory. Victims of this load remain evicted."""
-        self._free_bytes += self._ended_load(model).size_bytes
+        self._free_bytes += self._take_load(model).size_bytes
 
     def lost(self, model: str, now_s: float) -> None:
         """Report that a resident model is no longer in memory, for example because its process has died."""
-        self._free_bytes += self._known(model).size_bytes
+        self._free_bytes += self._costs_of(model).size_bytes
         del self._resident[model]
         del self._executing[model]
         self.policy.evicted(model, now_s)
 
     def began(self, model: str) -> None:
         """Report the start of an execution. The model is not evicted until its end."""
-        self._known(model)
+        self._costs_of(model)
         self._executing[model] += 1
 
     def ended(self, model: str, now_s: float) -> tuple[Victim, ...]:
@@ -235,7 +235,7 @@ class ModelCache:
             self._executing[model] = left
         else:
             del self._executing[model]
-        return self._shrunk(now_s)
+        return self._evict_to_fit(now_s)
 
     def pin(self, model: str) -> None:
         """Never evict this model. It need not be resident yet."""
@@ -247,36 +247,36 @@ class ModelCache:
         If models in use exceed the budget, they are returned later, when their executions end.
         """
         if budget_bytes < 0:
-            raise InvalidArgument(f"a budget of {budget_bytes} bytes")
+            raise InvalidArgument(f"the budget cannot be {budget_bytes} bytes")
         self._free_bytes += budget_bytes - self._budget_bytes
         self._budget_bytes = budget_bytes
         self.policy.resized(budget_bytes)
-        return self._shrunk(now_s)
+        return self._evict_to_fit(now_s)
 
     def _is_loading(self, model: str) -> bool:
         return self._loading is not None and self._loading[0] == model
 
-    def _ended_load(self, model: str) -> ModelCosts:
+    def _take_load(self, model: str) -> ModelCosts:
         if self._loading is None or self._loading[0] != model:
             raise InvalidArgument(f"{model} was not being loaded")
         (_, costs), self._loading = self._loading, None
         return costs
 
-    def _known(self, model: str) -> ModelCosts:
+    def _costs_of(self, model: str) -> ModelCosts:
         costs = self._resident.get(model)
         if costs is None:
             raise InvalidArgument(f"{model} is not resident")
         return costs
 
-    def _held(self) -> set[str]:
+    def _in_use(self) -> set[str]:
         """Resident models that must not be evicted."""
         return (self._executing.keys() | self._pinned) & self._resident.keys()
 
     def _evictable(self) -> Mapping[str, ModelCosts]:
         if not self._executing and not self._pinned:
             return self._resident
-        held = self._held()
-        return {model: costs for model, costs in self._resident.items() if model not in held}
+        in_use = self._in_use()
+        return {model: costs for model, costs in self._resident.items() if model not in in_use}
 
     def _evictable_bytes(self) -> int:
         taken = self._budget_bytes - self._free_bytes
@@ -284,7 +284,7 @@ class ModelCache:
             taken -= self._loading[1].size_bytes
         if not (self._executing or self._pinned):
             return taken
-        return taken - _bytes_of(map(self._resident.__getitem__, self._held()))
+        return taken - _bytes_of(map(self._resident.__getitem__, self._in_use()))
 
     def _reserve(self, model: str, costs: ModelCosts) -> None:
         self._loading = (model, costs)
@@ -297,7 +297,7 @@ class ModelCache:
             self._log.append(Eviction(now_s, model, score, costs.size_bytes, costs.load_ms, made_room_for))
             self.policy.evicted(model, now_s)
 
-    def _shrunk(self, now_s: float, spared: str = "") -> tuple[Victim, ...]:
+    def _evict_to_fit(self, now_s: float, spared: str = "") -> tuple[Victim, ...]:
         """Evict until the models fit into the budget, or no further model may be evicted.
 
         ``spared`` is the model that was just loaded; it is not evicted, since a request waits for it.

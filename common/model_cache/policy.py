@@ -35,7 +35,7 @@ class ModelCosts:
     def __post_init__(self) -> None:
         if self.size_bytes <= 0 or not self.load_ms >= 0 or not self.execution_ms >= 0:
             raise InvalidArgument(
-                f"a model of {self.size_bytes} bytes that loads in {self.load_ms:g} ms and executes in "
+                f"a model cannot have {self.size_bytes} bytes, load in {self.load_ms:g} ms and execute in "
                 f"{self.execution_ms:g} ms",
                 advice="give a positive size, and times that are not negative",
             )

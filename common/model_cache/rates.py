@@ -66,4 +66,4 @@ class ExponentialAverage(RateEstimator):
 
 def _check_positive(seconds: float) -> None:
     if not seconds > 0:
-        raise InvalidArgument(f"rates over {seconds:g} s", advice="give a positive time")
+        raise InvalidArgument(f"a rate cannot be estimated over {seconds:g} s", advice="give a positive time")

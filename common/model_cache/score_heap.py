@@ -23,7 +23,7 @@ class ScoreHeap:
         self._entries: dict[str, _Entry] = {}
         self._heap: list[_Entry] = []
         """Contains for each model its entry, or an earlier and lower one, and entries that are obsolete."""
-        self._settings = 0
+        self._changes = 0
 
     def __contains__(self, model: str) -> bool:
         return model in self._entries
@@ -33,14 +33,14 @@ class ScoreHeap:
 
     def add(self, model: str, score: float, tie: float | None = None) -> None:
         """Add a model."""
-        self._settings += 1
-        entry = self._entries[model] = (score, self._settings if tie is None else tie, model)
+        self._changes += 1
+        entry = self._entries[model] = (score, self._changes if tie is None else tie, model)
         heappush(self._heap, entry)
 
-    def grow(self, model: str, score: float) -> None:
+    def raise_score(self, model: str, score: float) -> None:
         """Replace the score of a model by one that is not lower."""
-        self._settings += 1
-        self._entries[model] = (score, self._settings, model)
+        self._changes += 1
+        self._entries[model] = (score, self._changes, model)
 
     def remove(self, model: str) -> None:
         """Remove a model."""

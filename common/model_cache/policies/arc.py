@@ -26,7 +26,7 @@ class _Models(OrderedDict[str, int]):
         self[model] = size_bytes
         self.size_bytes += size_bytes
 
-    def take(self, model: str) -> int:
+    def remove(self, model: str) -> int:
         """Remove a model; returns its size."""
         size_bytes = self.pop(model)
         self.size_bytes -= size_bytes
@@ -34,7 +34,7 @@ class _Models(OrderedDict[str, int]):
 
     def drop_oldest(self) -> None:
         """Remove the least recent model."""
-        self.take(next(iter(self)))
+        self.remove(next(iter(self)))
 
 
 class AdaptiveReplacement(Policy):
@@ -45,9 +45,9 @@ class AdaptiveReplacement(Policy):
     def __init__(self) -> None:
         self._budget_bytes = 0
         self._target_bytes = 0.0
-        self._once, self._often = _Models(), _Models()
-        self._lost_once, self._lost_often = _Models(), _Models()
-        self._returns = False
+        self._recent, self._frequent = _Models(), _Models()
+        self._recent_ghosts, self._frequent_ghosts = _Models(), _Models()
+        self._ghost_was_frequent = False
         """Whether the last request was for an evicted frequent model."""
 
     def resized(self, budget_bytes: int) -> None:
@@ -58,37 +58,37 @@ class AdaptiveReplacement(Policy):
     def requested(self, model: str, now_s: float) -> None:
         """Move a resident model to the frequent list; for a ghost, change the target."""
         del now_s
-        self._returns = model in self._lost_often
-        if model in self._once:
-            self._often.add(model, self._once.take(model))
-        elif model in self._often:
-            self._often.move_to_end(model)
-        elif model in self._lost_once:
-            ratio = max(1.0, self._lost_often.size_bytes / self._lost_once.size_bytes)
-            moved = self._target_bytes + ratio * self._lost_once[model]
+        self._ghost_was_frequent = model in self._frequent_ghosts
+        if model in self._recent:
+            self._frequent.add(model, self._recent.remove(model))
+        elif model in self._frequent:
+            self._frequent.move_to_end(model)
+        elif model in self._recent_ghosts:
+            ratio = max(1.0, self._frequent_ghosts.size_bytes / self._recent_ghosts.size_bytes)
+            moved = self._target_bytes + ratio * self._recent_ghosts[model]
             self._target_bytes = min(self._budget_bytes, moved)
-        elif self._returns:
-            ratio = max(1.0, self._lost_once.size_bytes / self._lost_often.size_bytes)
-            self._target_bytes = max(0.0, self._target_bytes - ratio * self._lost_often[model])
+        elif self._ghost_was_frequent:
+            ratio = max(1.0, self._recent_ghosts.size_bytes / self._frequent_ghosts.size_bytes)
+            self._target_bytes = max(0.0, self._target_bytes - ratio * self._frequent_ghosts[model])
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """Add the model: to the frequent list if it was a ghost, else to the recent list."""
         del now_s
-        target = self._once
-        for ghosts in (self._lost_once, self._lost_often):
+        target = self._recent
+        for ghosts in (self._recent_ghosts, self._frequent_ghosts):
             if model in ghosts:
-                ghosts.take(model)
-                target = self._often
+                ghosts.remove(model)
+                target = self._frequent
         target.add(model, costs.size_bytes)
         self._trim()
 
     def evicted(self, model: str, now_s: float) -> None:
         """Move the model to the ghosts of its list."""
         del now_s
-        if model in self._once:
-            self._lost_once.add(model, self._once.take(model))
+        if model in self._recent:
+            self._recent_ghosts.add(model, self._recent.remove(model))
         else:
-            self._lost_often.add(model, self._often.take(model))
+            self._frequent_ghosts.add(model, self._frequent.remove(model))
 
     def victims(
         self, evictable: Mapping[str, ModelCosts], needed_bytes: int, now_s: float
@@ -96,25 +96,27 @@ class AdaptiveReplacement(Policy):
         """Repeat REPLACE of the paper until enough bytes are free."""
         del now_s
         chosen: list[Victim] = []
-        once = [model for model in self._once if model in evictable]
-        often = [model for model in self._often if model in evictable]
-        once_bytes = self._once.size_bytes
-        once.reverse()
-        often.reverse()
-        while needed_bytes > 0 and (once or often):
-            above = once_bytes > self._target_bytes or (self._returns and once_bytes == self._target_bytes)
-            if once and (above or not often):
-                chosen.append(Victim(once.pop(), 0.0))
-                once_bytes -= evictable[chosen[-1].model].size_bytes
+        recent = [model for model in self._recent if model in evictable]
+        frequent = [model for model in self._frequent if model in evictable]
+        recent_bytes = self._recent.size_bytes
+        recent.reverse()
+        frequent.reverse()
+        while needed_bytes > 0 and (recent or frequent):
+            above = recent_bytes > self._target_bytes or (
+                self._ghost_was_frequent and recent_bytes == self._target_bytes
+            )
+            if recent and (above or not frequent):
+                chosen.append(Victim(recent.pop(), 0.0))
+                recent_bytes -= evictable[chosen[-1].model].size_bytes
             else:
-                chosen.append(Victim(often.pop(), 1.0))
+                chosen.append(Victim(frequent.pop(), 1.0))
             needed_bytes -= evictable[chosen[-1].model].size_bytes
         return chosen
 
     def _trim(self) -> None:
         c_bytes = self._budget_bytes
-        while self._lost_once and self._once.size_bytes + self._lost_once.size_bytes > c_bytes:
-            self._lost_once.drop_oldest()
-        lists = (self._once, self._often, self._lost_once, self._lost_often)
-        while self._lost_often and sum(one.size_bytes for one in lists) > 2 * c_bytes:
-            self._lost_often.drop_oldest()
+        while self._recent_ghosts and self._recent.size_bytes + self._recent_ghosts.size_bytes > c_bytes:
+            self._recent_ghosts.drop_oldest()
+        lists = (self._recent, self._frequent, self._recent_ghosts, self._frequent_ghosts)
+        while self._frequent_ghosts and sum(one.size_bytes for one in lists) > 2 * c_bytes:
+            self._frequent_ghosts.drop_oldest()

@@ -30,7 +30,7 @@ class GreedyDualSizeFrequency(Policy):
         del now_s
         if model in self._frequencies:
             self._frequencies[model] += 1
-            self._scores.grow(model, self._score(model))
+            self._scores.raise_score(model, self._score(model))
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """Add the model. The request that loaded it counts as its first."""

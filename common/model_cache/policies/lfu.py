@@ -21,7 +21,7 @@ class LeastFrequentlyUsed(Policy):
         """Count the request if the model is resident."""
         del now_s
         if model in self._counts:
-            self._counts.grow(model, self._counts[model] + 1)
+            self._counts.raise_score(model, self._counts[model] + 1)
 
     def loaded(self, model: str, costs: ModelCosts, now_s: float) -> None:
         """Add the model. The request that loaded it counts as its first."""

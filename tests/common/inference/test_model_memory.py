@@ -153,7 +153,7 @@ def test_a_network_whose_memory_is_pinned_by_others_is_refused_with_numbers(plac
     place.add("two")
     memory = place.memory(30, pinned=("one",))
     use(memory, "one")
-    with pytest.raises(Overloaded, match=r"two needs 10 MB of 30 MB, where 5 MB are free and 0 MB could be"):
+    with pytest.raises(Overloaded, match=r"two needs 10 MB of 30 MB, of which 5 MB are free and 0 MB"):
         memory.request("two")
 
 

@@ -20,7 +20,7 @@ def test_after_any_changes_the_lowest_are_those_that_sorting_finds(seed: int) ->
             heap.add(model, scores[model])
         elif rng.random() < 0.5:
             scores[model] += rng.random()
-            heap.grow(model, scores[model])
+            heap.raise_score(model, scores[model])
         else:
             del scores[model]
             heap.remove(model)
@@ -36,6 +36,6 @@ def test_of_equal_scores_the_older_goes_first_unless_a_tie_is_given() -> None:
     for model, tie in (("b", 3.0), ("a", 2.0), ("c", 1.0)):
         old_first.add(model, 0.0)
         by_tie.add(model, 0.0, tie)
-    old_first.grow("b", 0.0)
+    old_first.raise_score("b", 0.0)
     assert [one.model for one in old_first.lowest(evictable, 3)] == ["a", "c", "b"]
     assert [one.model for one in by_tie.lowest(evictable, 3)] == ["c", "a", "b"]

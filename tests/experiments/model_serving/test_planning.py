@@ -118,7 +118,7 @@ def test_costs_of_a_folder_are_those_of_measured_networks(tmp_path: Path) -> Non
     ("rows", "complaint"),
     [
         ("a,1,2,3\na,1,2,3\n", "line 3: 'a' stands there twice"),
-        ("a,0,2,3\n", "line 2: a model of 0 bytes"),
+        ("a,0,2,3\n", "line 2: a model cannot have 0 bytes"),
         ("a,1,soon,3\n", "line 2: load_ms is 'soon'"),
         ("a,1,2\n", "line 2: not 4 fields"),
     ],
