@@ -1,4 +1,4 @@
-"""The way of a file from the cloud to an edge: in pieces, gone on with, checked."""
+"""Downloads of a network's file from the cloud to an edge: in chunks, resumed, and verified."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ from support.waiting import wait_until
 MB = 1 << 20
 
 
-class Pieces:
-    """What the cloud was asked for; it may fail or damage a piece first."""
+class Chunks:
+    """Records the chunks that the cloud sends; fails or damages some of them first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.offsets: list[int] = []
@@ -35,7 +35,7 @@ class Pieces:
         self.damage_at: set[int] = set()
         real = ModelsService.get_model_chunk
 
-        def asked(
+        def get_model_chunk(
             service: ModelsService, request: pb.GetModelChunkRequest, context: CallContext
         ) -> pb.GetModelChunkResponse:
             self.offsets.append(request.offset)
@@ -48,17 +48,17 @@ class Pieces:
                 context.response_blobs[0] = bytes(len(context.response_blobs[0]))
             return response
 
-        monkeypatch.setattr(ModelsService, "get_model_chunk", asked)
+        monkeypatch.setattr(ModelsService, "get_model_chunk", get_model_chunk)
         monkeypatch.setattr(downloads, "_BACK_OFF_S", (0.01, 0.02))
 
 
 @pytest.fixture
-def pieces(monkeypatch: pytest.MonkeyPatch) -> Pieces:
-    return Pieces(monkeypatch)
+def chunks(monkeypatch: pytest.MonkeyPatch) -> Chunks:
+    return Chunks(monkeypatch)
 
 
 @pytest.fixture
-def cloud(tmp_path: Path, pieces: Pieces) -> Iterator[CloudDaemon]:
+def cloud(tmp_path: Path, chunks: Chunks) -> Iterator[CloudDaemon]:
     with running_cloud(tmp_path / "cloud.db", models=ModelSettings(folder=tmp_path / "models")) as daemon:
         source = colour_network(tmp_path / "colours.onnx", weights_mb=3)
         manifest = add_network(daemon.networks.repository, "colours", source)
@@ -74,10 +74,10 @@ def ask_until_the_file_is_here(edge: EdgeDaemon) -> None:
     wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
 
 
-def test_a_file_comes_in_pieces_once(cloud: CloudDaemon, pieces: Pieces, tmp_path: Path) -> None:
+def test_a_file_comes_in_pieces_once(cloud: CloudDaemon, chunks: Chunks, tmp_path: Path) -> None:
     with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
         ask_until_the_file_is_here(edge)
-        assert pieces.offsets == [0, MB, 2 * MB, 3 * MB]
+        assert chunks.offsets == [0, MB, 2 * MB, 3 * MB]
         manifest = edge.networks.repository.get("colours")
         assert manifest.labels == COLOURS
         ours, theirs = edge.networks.repository, cloud.networks.repository
@@ -85,16 +85,16 @@ def test_a_file_comes_in_pieces_once(cloud: CloudDaemon, pieces: Pieces, tmp_pat
 
 
 def test_pieces_that_fail_or_come_damaged_are_asked_for_again(
-    cloud: CloudDaemon, pieces: Pieces, tmp_path: Path
+    cloud: CloudDaemon, chunks: Chunks, tmp_path: Path
 ) -> None:
-    pieces.fail_at, pieces.damage_at = {MB}, {2 * MB}
+    chunks.fail_at, chunks.damage_at = {MB}, {2 * MB}
     with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
         ask_until_the_file_is_here(edge)
-    assert pieces.offsets == [0, MB, MB, 2 * MB, 2 * MB, 3 * MB]
+    assert chunks.offsets == [0, MB, MB, 2 * MB, 2 * MB, 3 * MB]
 
 
 def test_a_file_that_was_begun_before_a_restart_is_gone_on_with(
-    cloud: CloudDaemon, pieces: Pieces, tmp_path: Path
+    cloud: CloudDaemon, chunks: Chunks, tmp_path: Path
 ) -> None:
     theirs = cloud.networks.repository
     manifest = theirs.get("colours")
@@ -103,18 +103,18 @@ def test_a_file_that_was_begun_before_a_restart_is_gone_on_with(
     part.write_bytes(theirs.checked_path(manifest).read_bytes()[: 2 * MB + 5])
     with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
         ask_until_the_file_is_here(edge)
-    assert pieces.offsets == [2 * MB + 5, 3 * MB + 5]
+    assert chunks.offsets == [2 * MB + 5, 3 * MB + 5]
 
 
 def test_a_file_whose_beginning_is_damaged_is_fetched_anew(
-    cloud: CloudDaemon, pieces: Pieces, tmp_path: Path
+    cloud: CloudDaemon, chunks: Chunks, tmp_path: Path
 ) -> None:
     part = ModelRepository(tmp_path / "edge").path(cloud.networks.repository.get("colours"), "part")
     part.parent.mkdir()
     part.write_bytes(bytes(2 * MB))
     with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
         ask_until_the_file_is_here(edge)
-    assert pieces.offsets == [2 * MB, 3 * MB, 0, MB, 2 * MB, 3 * MB]
+    assert chunks.offsets == [2 * MB, 3 * MB, 0, MB, 2 * MB, 3 * MB]
 
 
 def _by_photo(recognizer: Recognizer) -> str:
