@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from nearsight.common.model_cache.scoring import Column, ScoringPolicy
 
 
 class ClairvoyantPolicy(ScoringPolicy):
-    """A policy that knows the next request of each model.
+    """A policy that knows the next request of each model. Subclasses score by `requests_until`.
 
     Parameters
     ----------
@@ -47,10 +46,6 @@ class ClairvoyantPolicy(ScoringPolicy):
         """Record the costs of a model, which may be loaded before its first request."""
         super().loaded(model, costs, now_s)
         self._look_ahead(model)
-
-    @abstractmethod
-    def scores(self, now_s: float) -> Column:
-        """Scores computed from `requests_until`."""
 
     def requests_until(self) -> Column:
         """B of CremeBrulee: number of requests until each model's next one; ``inf`` if there is none."""

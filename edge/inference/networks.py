@@ -1,8 +1,8 @@
 """Networks of an edge: which ones the cloud offers, which are stored here, and who answers a request.
 
-A network of the cloud's listing is downloaded at its first request. If a request's network is not in memory,
-whoever is expected to answer sooner does so: this edge after loading it, or the cloud while the edge loads it
-in the background (`common/model_cache/load_or_forward.py`).
+A network of the cloud's listing is downloaded at its first request. A request whose network is not in memory
+is answered by this edge after the load, or by the cloud while the edge loads the network in the background.
+The earlier expected answer is chosen (`common/model_cache/load_or_forward.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import NamedTuple
 
 from nearsight.common.background.worker import BackgroundWorker
@@ -100,12 +101,12 @@ class EdgeNetworks:
         self._accuracy = AccuracyBudget(settings.accuracy_loss)
         self._requests: Counter[str] = Counter()
         self._worth_it: frozenset[str] | None = None
-        self._most_bytes = float("inf")
+        self._most_bytes = inf
         self._unlisted: set[str] = set()
         """Networks used by the cloud but not listed yet; downloaded after the next listing."""
         self._offered = dict(self.repository.manifests())
         self._tensors_only: frozenset[str] = frozenset()
-        self._listed_s = float("-inf")
+        self._listed_s = -inf
         self._listing = False
         self._cloud_answered = False
 
@@ -144,7 +145,7 @@ class EdgeNetworks:
         NearsightError
             If neither edge nor cloud can answer: the reason why this edge cannot.
         """
-        forward_ms = float("inf") if self._cloud_lost() else self._expected_forward_ms(name)
+        forward_ms = inf if self._cloud_lost() else self._expected_forward_ms(name)
         with self._lock:
             self._accuracy.requested(name)
             self._requests[name] += 1
@@ -157,7 +158,7 @@ class EdgeNetworks:
             self._count("here")
             return found
         if isinstance(found, Absent) and found.costs is not None and not self._cloud_answered:
-            forward_ms = float("inf")  # a load will succeed, but it is not known whether the cloud exists
+            forward_ms = inf  # a load will succeed, but it is not known whether the cloud exists
         stand_in, stand_in_ms, loss = self._stand_in(name, suits)
         how = _answerer(found, forward_ms, stand_in_ms)
         if how is Answerer.STAND_IN:
@@ -169,7 +170,7 @@ class EdgeNetworks:
                 with self._lock:
                     self._accuracy.stood_in(name, loss)
                 return lease
-            how = _answerer(found, forward_ms, float("inf"))
+            how = _answerer(found, forward_ms, inf)
         if how is Answerer.NEXT_TIER:
             self._load_in_background(found)
             self._count("forwarded")
@@ -272,7 +273,7 @@ class EdgeNetworks:
         for name, manifest in self.repository.manifests().items():
             costs = resident.get(name, manifest.measured)
             if name in self._offered and costs is not None:
-                forward_ms = float("inf") if lost else self._expected_forward_ms(name)
+                forward_ms = inf if lost else self._expected_forward_ms(name)
                 size_bytes = costs.size_bytes if isinstance(costs, ModelCosts) else costs.memory_bytes
                 saved_ms = max(0.0, min(costs.load_ms, forward_ms - costs.execution_ms))
                 use = NetworkUse(name, size_bytes, saved_ms, pinned=name in self._pinned)
@@ -302,7 +303,7 @@ class EdgeNetworks:
 
     def _stand_in(self, name: str, suits: Suits | None) -> tuple[str, float, float]:
         """Network that may stand in now, its time [ms], and its loss of accuracy; ``inf`` ms without one."""
-        wanted, none = self._offered.get(name), ("", float("inf"), 0.0)
+        wanted, none = self._offered.get(name), ("", inf, 0.0)
         if suits is None or wanted is None or wanted.accuracy is None:
             return none
         losses = {
@@ -341,10 +342,7 @@ class EdgeNetworks:
         return f": {why}" if why else ""
 
     def _expected_forward_ms(self, name: str) -> float:
-        known = self._forward_ms.get(name)
-        if known is not None:
-            return known
-        return _FIRST_FORWARD_MS
+        return self._forward_ms.get(name, _FIRST_FORWARD_MS)
 
     def _count(self, how: str) -> None:
         with self._lock:
@@ -422,7 +420,7 @@ def _answerer(found: Absent | NearsightError, forward_ms: float, stand_in_ms: fl
         return soonest(found.decision, found.costs, now)
     if stand_in_ms < forward_ms:
         return Answerer.STAND_IN
-    return Answerer.HERE if forward_ms == float("inf") else Answerer.NEXT_TIER
+    return Answerer.HERE if forward_ms == inf else Answerer.NEXT_TIER
 
 
 class _Listing(NamedTuple):
