@@ -35,7 +35,7 @@ class ModelSettings(SettingsGroup):
     """Mean loss of accuracy that an edge accepts when networks stand in for others that are being loaded;
     0: networks never stand in."""
     reserve_mb: int = Field(default=128, ge=0, le=1_000_000)
-    """Memory that must stay available on this machine [MB]; below it networks are evicted, see memory_mb."""
+    """Memory to leave available on this machine [MB]; below it networks are evicted even within memory_mb."""
 
     @field_validator("policy")
     @classmethod
