@@ -14,8 +14,8 @@ from nearsight.common.catalogue.live_catalogue import LiveCatalogue
 from nearsight.common.catalogue.store import LOCAL_AUTHOR, Author, CatalogueStore, PutOutcome
 from nearsight.common.catalogue.training import (
     TrainedObject,
+    check_catalogue_limit,
     check_catalogue_name,
-    check_room,
     choose_catalogue,
 )
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
@@ -140,7 +140,7 @@ class Catalogues:
         check_catalogue_name(name)
         known = self.all()
         if name not in {catalogue.name for catalogue in known}:
-            check_room(len(known), self.store.max_catalogues)
+            check_catalogue_limit(len(known), self.store.max_catalogues)
 
     def put(
         self,

@@ -35,7 +35,7 @@ from nearsight.common.request.effects import Encode, Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
 from nearsight.common.result_cache.image_keys import thumbnail_of
-from nearsight.common.result_cache.stage import KEY_SIDE_PX, Looked
+from nearsight.common.result_cache.stage import KEY_SIDE_PX, LookState
 from nearsight.device.image_sources import QuerySource
 from nearsight.device.prefetching.predictions import Prediction
 from nearsight.device.prefetching.snapshots import LocalSnapshot
@@ -173,7 +173,7 @@ class DeviceQuery:
         """Features that the device looked up itself; a tier's answer names their object."""
         self.prediction: Prediction | None = None
         """The edge's prediction of the next objects."""
-        self.result_look: Looked | None = None
+        self.result_look: LookState | None = None
         """State of the result cache for this query."""
         self.reused = 0.0
         """Share of execution time that a network on the device saved."""

@@ -126,7 +126,7 @@ class CatalogueCache:
             settings,
             services,
             arrived=self._improve_soon,
-            outdated=self.sync.soon,
+            outdated=self.sync.sync_soon,
         )
         self._measurement = ProfileMeasurement(
             name, lambda: self.listing.versions, self.profiler, settings, services
@@ -276,7 +276,7 @@ class CatalogueCache:
                 self._note_looked(None, held=False)
             return
         if found.version > self.listing.versions.get(found.object_id, -1):
-            self.sync.soon()
+            self.sync.sync_soon()
         held = found.object_id in self.holder.snapshot.models
         if query.may_work:
             self._note_looked(found.object_id, held=held)
@@ -324,7 +324,7 @@ class CatalogueCache:
         """Learn from a local hit of a device; return the probable next objects, None for an unknown id."""
         following = self.observe(device_id, object_id)
         if following is None:
-            self.sync.soon()
+            self.sync.sync_soon()
             return None
         self._metrics.device_hits.labels(self.name).inc()
         self._count()

@@ -243,7 +243,7 @@ class CatalogueCaches:
                 self._log.warning("cloud lost", error=problem)
             else:
                 self._unconfirmed = {cache.name: cache.listing for cache in self.all()}
-                self.services.next_tiers.came_back(CLOUD)
+                self.services.next_tiers.note_alive(CLOUD)
                 self._log.info("cloud reached", endpoint=self._settings.cloud)
         if problem and not self.cloud_lost:
             self._lost_at_s = self.services.clock.monotonic()

@@ -177,7 +177,7 @@ class Profiler:
         with self._lock:
             self._correction.relax(requests)
             unmeasured = min(_EXTRACTION_WINDOW, max(0, requests - self._extractions))
-            self._to_forget += unmeasured * self._correction.haste
+            self._to_forget += unmeasured * self._correction.trial_rate
             self._extractions = 0
             while self._to_forget >= 1:
                 self._to_forget -= 1

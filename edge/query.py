@@ -15,7 +15,7 @@ from nearsight.common.request.effects import Extract, Work
 from nearsight.common.request.forms import FEATURES, IMAGE, Payload
 from nearsight.common.request.next_tiers import BYTES_PER_FEATURE
 from nearsight.common.result_cache.image_keys import THUMBNAIL_BYTES, pixels_of
-from nearsight.common.result_cache.stage import KEY_SIDE_PX, Looked
+from nearsight.common.result_cache.stage import KEY_SIDE_PX, LookState
 from nearsight.common.rpc.service import CallContext
 from nearsight.edge.settings import Forward
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
@@ -72,7 +72,7 @@ class EdgeQuery:
         """Extra latency of the cloud's first answer without features [ms]; see `CatalogueCache`."""
         self.began_s = 0.0
         """Time at which the lookup started."""
-        self.result_look: Looked | None = None
+        self.result_look: LookState | None = None
         """Data of the result cache about this query."""
         self.thumbnail = b""
         """Thumbnail of the image, if the device sent one."""

@@ -25,7 +25,7 @@ _SHARE, _MOST_S = 0.7, 2.0
 
 def next_tiers(query_features: int) -> NextTiers:
     """The tiers behind an edge: only the cloud."""
-    return NextTiers((CLOUD,), AskRules(_SHARE, most_s=_MOST_S), _COMPUTING_MS, query_features)
+    return NextTiers((CLOUD,), AskRules(_SHARE, max_s=_MOST_S), _COMPUTING_MS, query_features)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,28 +76,28 @@ def listing_of(reply: Reply) -> Listing:
     return Listing(versions, response.revision, tuple(response.objects), reply.received_bytes)
 
 
-def models_of(reply: Reply, asked: Sequence[str]) -> FetchedModels:
+def models_of(reply: Reply, requested: Sequence[str]) -> FetchedModels:
     """Decode a response of GetObjectModels; a malformed model does not affect the others.
 
     Parameters
     ----------
     reply : Reply
         The response.
-    asked : sequence of str
+    requested : sequence of str
         The object ids that were requested; other models in the response are ignored.
     """
     response = message_of(reply, GetObjectModelsResponse)
     models: dict[str, ObjectModel] = {}
     unreadable: dict[str, str] = {}
     for message in response.models:
-        if message.object_id not in asked:
+        if message.object_id not in requested:
             continue
         try:
             models[message.object_id] = object_model_from_proto(message, reply.blobs)
         except InvalidMessage as error:
             unreadable[message.object_id] = error.message
-    left_out = tuple(name for name in response.left_out if name in asked and name not in models)
-    missing = tuple(name for name in asked if name not in {*models, *unreadable, *left_out})
+    left_out = tuple(name for name in response.left_out if name in requested and name not in models)
+    missing = tuple(name for name in requested if name not in {*models, *unreadable, *left_out})
     return FetchedModels(
         tuple(models.values()), missing, unreadable, left_out, response.revision, reply.received_bytes
     )

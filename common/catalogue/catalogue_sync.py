@@ -61,7 +61,7 @@ class CatalogueSync:
         else:
             self.sync()
 
-    def soon(self) -> None:
+    def sync_soon(self) -> None:
         """Schedule `sync` because something contradicts the last listing. May be called from any thread."""
         self._background.submit(self.sync, name=self._job)
 

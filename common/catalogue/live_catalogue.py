@@ -35,7 +35,7 @@ from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 
-UNASKED_BUILD_SHARE = 0.25
+BACKGROUND_BUILD_SHARE = 0.25
 """Maximum share of one core for building indexes while no caller waits for a revision. For a waiting caller,
 the build starts at once."""
 
@@ -43,7 +43,7 @@ RETIREMENT_S = 5.0
 """Time for which a replaced recognizer is kept [s]. Freeing the index of 500 objects takes most of a second.
 After this time no request uses it any more, so the builder thread frees it instead of the last request."""
 
-MOST_UNINDEXED = 64
+MAX_UNINDEXED = 64
 """Objects (or a quarter of those in the index, if more) that may wait for the next index before `put`
 blocks."""
 
@@ -128,11 +128,11 @@ class LiveCatalogue:
         self._tried_revision = 0
         self._problem = ""
         self._last_build_ms = 0.0
-        self._rest_until_s = 0.0
+        self._next_build_s = 0.0
         self._retired: list[tuple[float, ObjectRecognizer]] = []
         self._waiting: list[tuple[int, Future[int]]] = []
         self._stopping = False
-        self._thread = threading.Thread(target=self._keep_building, name=f"index-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._build_loop, name=f"index-{name}", daemon=True)
 
     @property
     def state(self) -> IndexState:
@@ -212,7 +212,7 @@ class LiveCatalogue:
         """An index that contains enough of the objects; waits for the next one if too many are missing."""
         content, indexed = self.content, self.recognizer.models
         missing = sum(indexed.get(name) is not model for name, model in content.models.items())
-        if missing > max(MOST_UNINDEXED, len(indexed) // 4):
+        if missing > max(MAX_UNINDEXED, len(indexed) // 4):
             self.when_current(content.revision).result()
         return self.recognizer
 
@@ -277,23 +277,23 @@ class LiveCatalogue:
         for object_id, reason in changes.damaged.items():
             self._log.error("object not served: add it again", object_id=object_id, error=reason)
 
-    def _keep_building(self) -> None:
+    def _build_loop(self) -> None:
         while not self._stopping:
             with self._changed:
                 self._changed.wait_for(self._has_work, timeout=RETIREMENT_S if self._retired else None)
             now_s = self._clock.monotonic()
             self._retired = [(due_s, old) for due_s, old in self._retired if due_s > now_s]
-            if self._has_work() and self._rest():
+            if self._has_work() and self._wait_until_due():
                 self._build_next()
 
     def _has_work(self) -> bool:
         return self._stopping or self.content.revision > self._tried_revision
 
-    def _rest(self) -> bool:
+    def _wait_until_due(self) -> bool:
         """Wait until the next index is due, so that frequent changes do not occupy a core. False: stopped."""
         with self._changed:
-            rest_s = self._rest_until_s - self._clock.monotonic()
-            self._changed.wait_for(lambda: self._stopping or bool(self._waiting), timeout=rest_s)
+            wait_s = self._next_build_s - self._clock.monotonic()
+            self._changed.wait_for(lambda: self._stopping or bool(self._waiting), timeout=wait_s)
             return not self._stopping
 
     def _build_next(self) -> None:
@@ -312,12 +312,12 @@ class LiveCatalogue:
         build_ms = (ended_s - started_s) * 1e3
         with self._changed:
             self._tried_revision, self._problem = revision, problem
-            self._rest_until_s = ended_s
+            self._next_build_s = ended_s
             if built is not None:
                 self._retired.append((ended_s + RETIREMENT_S, self.recognizer))
                 self.recognizer, self._indexed_revision = built, revision
                 self._last_build_ms = build_ms
-                self._rest_until_s += build_ms / 1e3 * (1 / UNASKED_BUILD_SHARE - 1)
+                self._next_build_s += build_ms / 1e3 * (1 / BACKGROUND_BUILD_SHARE - 1)
             due = [future for wanted, future in self._waiting if wanted <= revision]
             self._waiting = [item for item in self._waiting if item[0] > revision]
         for future in due:

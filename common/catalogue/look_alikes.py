@@ -66,7 +66,7 @@ def compare(
     """
     new = {item.model.object_id: item.model for item in objects}
     others = {name: model for name, model in models.items() if name not in new}
-    beside = ObjectRecognizer.build(
+    unindexed = ObjectRecognizer.build(
         [model for name, model in others.items() if indexed.models.get(name) is not model] + [*new.values()],
         settings,
     )
@@ -78,7 +78,7 @@ def compare(
             other: resemblance
             for recognizer, there in (
                 (indexed, alike[name]),
-                (beside, beside.resembling(item.model, item.photos)),
+                (unindexed, unindexed.resembling(item.model, item.photos)),
             )
             for other, resemblance in there.items()
             if other in others and recognizer.models[other] is others[other]

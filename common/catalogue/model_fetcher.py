@@ -139,9 +139,9 @@ class ModelFetcher:
         Lists of higher priorities are fetched first.
         """
         self._wanted_by[priority] = tuple(object_ids)
-        self._merge_wishes()
+        self._merge_wanted()
         self._queue.retain(self._wanted)
-        self._ask()
+        self._send_requests()
 
     def awaits(self, object_id: str) -> bool:
         """Whether an object is wanted and not held back, so that its model may arrive soon."""
@@ -151,11 +151,11 @@ class ModelFetcher:
         """Whether an object failed recently and must not be requested yet."""
         return self._queue.holds_back(object_id, self._clock.monotonic())
 
-    def _merge_wishes(self) -> None:
+    def _merge_wanted(self) -> None:
         by_priority = [self._wanted_by[priority] for priority in sorted(self._wanted_by, reverse=True)]
-        self._wanted = tuple(dict.fromkeys(name for wishes in by_priority for name in wishes))
+        self._wanted = tuple(dict.fromkeys(name for wanted in by_priority for name in wanted))
 
-    def _ask(self) -> None:
+    def _send_requests(self) -> None:
         now_s = self._clock.monotonic()
         most_open = _MOST_OPEN * (self._settings.parallel + 1)
         while self._batches_open < self._settings.parallel and self._open < most_open:
@@ -172,33 +172,35 @@ class ModelFetcher:
         self.in_flight = self._queue.in_flight
         wait_s = self._queue.next_retry_s(now_s)
         if self._wanted and wait_s is not None and not self._retry_open:
-            self._background.submit(self._ask, name=f"fetch {self._catalogue}", after_s=max(wait_s, 0.05))
+            self._background.submit(
+                self._send_requests, name=f"fetch {self._catalogue}", after_s=max(wait_s, 0.05)
+            )
 
     def _send(self, request: _Request) -> None:
         self._open += 1
         future: Future[Any] = self._source.get_models(
             self._catalogue, request.object_ids, self._settings.timeout_s
         )
-        when_done(future, self._background, lambda outcome: self._take(request, outcome))
+        when_done(future, self._background, lambda outcome: self._handle_response(request, outcome))
         if self._overtake:
-            self._background.submit(lambda: self._look_after(request), after_s=self._overdue_after_s())
+            self._background.submit(lambda: self._mark_overdue(request), after_s=self._overdue_after_s())
 
     def _overdue_after_s(self) -> float:
         if self._typical_s is None:
             return self._settings.timeout_s / 2
         return min(self._settings.timeout_s, max(_LEAST_OVERDUE_S, _OVERDUE_TIMES * self._typical_s))
 
-    def _look_after(self, request: _Request) -> None:
+    def _mark_overdue(self, request: _Request) -> None:
         """Mark a request that is still open as overdue, and hold back its objects."""
         if request.answered:
             return
-        self._make_room(request)
+        self._release(request)
         request.overdue = True
         self._hold_back(request.object_ids)
         self._log.warning("models are overdue", objects=len(request.object_ids))
-        self._ask()
+        self._send_requests()
 
-    def _make_room(self, request: _Request) -> None:
+    def _release(self, request: _Request) -> None:
         """Release the place of a request, so that the next one can be sent."""
         if request.overdue:
             return
@@ -207,10 +209,10 @@ class ModelFetcher:
         else:
             self._batches_open -= 1
 
-    def _take(self, request: _Request, outcome: Reply | FetchedModels | NearsightError) -> None:
+    def _handle_response(self, request: _Request, outcome: Reply | FetchedModels | NearsightError) -> None:
         request.answered = True
         self._open -= 1
-        self._make_room(request)
+        self._release(request)
         try:
             if isinstance(outcome, NearsightError):
                 raise outcome
@@ -221,26 +223,26 @@ class ModelFetcher:
             if not request.overdue:
                 self._hold_back(request.object_ids)
             self._log.warning("models not fetched", objects=len(request.object_ids), error=str(error))
-            self._ask()
+            self._send_requests()
             return
         took_s = self._clock.monotonic() - request.sent_s
         typical_s = took_s if self._typical_s is None else self._typical_s
         self._typical_s = typical_s + _NEWEST_WEIGHT * (took_s - typical_s)
-        self._settle(fetched)
-        self._ask()
+        self._handle_models(fetched)
+        self._send_requests()
 
-    def _settle(self, fetched: FetchedModels) -> None:
+    def _handle_models(self, fetched: FetchedModels) -> None:
         unusable = frozenset(self._arrived(fetched))
-        came = frozenset(model.object_id for model in fetched.models) - unusable
+        usable = frozenset(model.object_id for model in fetched.models) - unusable
         # A response in which everything was left out would be the same next time, so it counts as a failure.
         left_out = fetched.left_out if fetched.models else ()
         failed = [*unusable, *fetched.missing, *fetched.unreadable, *(set(fetched.left_out) - set(left_out))]
-        self._queue.succeeded([*came, *left_out])
+        self._queue.succeeded([*usable, *left_out])
         self._wanted_by = {
-            priority: tuple(name for name in wishes if name not in came)
-            for priority, wishes in self._wanted_by.items()
+            priority: tuple(name for name in wanted if name not in usable)
+            for priority, wanted in self._wanted_by.items()
         }
-        self._merge_wishes()
+        self._merge_wanted()
         if failed:
             self._hold_back(failed)
             self._log.warning(

@@ -20,9 +20,9 @@ from nearsight.common.catalogue.training import (
     Rejection,
     SkippedImage,
     TrainedObject,
+    check_catalogue_limit,
     check_catalogue_name,
     check_object,
-    check_room,
     unknown_catalogue,
 )
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
@@ -207,9 +207,9 @@ class CatalogueStore(DatabaseFile):
         unchanged: list[str] = []
         rivals: _Rivals = defaultdict(dict)
         with self.transaction():
-            begun = self._begin(catalogue)
+            created = self._create_if_missing(catalogue)
             revision = self._revision_of(catalogue) + 1
-            if at is not None and (at > 0 if begun else revision != at + 1):
+            if at is not None and (at > 0 if created else revision != at + 1):
                 raise CatalogueChanged
             for item in objects:
                 object_id = item.model.object_id
@@ -223,9 +223,9 @@ class CatalogueStore(DatabaseFile):
                 for rival in {**(model.rivals if model else {}), **item.model.rivals}:
                     rivals[rival][object_id] = item.model.rivals.get(rival)
                 self._write(catalogue, item, revision)
-            done = [("began", "")] * begun + [("added", one) for one in added]
+            done = [("began", "")] * created + [("added", one) for one in added]
             self._log(by, catalogue, revision, [*done, *(("replaced", one) for one in replaced)])
-            self._tell_rivals(catalogue, rivals, revision)
+            self._update_rivals(catalogue, rivals, revision)
             revision = self._commit_revision(catalogue, revision, changed=bool(added or replaced))
         return PutOutcome(tuple(added), tuple(replaced), tuple(unchanged), revision)
 
@@ -253,7 +253,7 @@ class CatalogueStore(DatabaseFile):
                     gone = (catalogue, object_id, revision, version)
                     self._connection.execute("INSERT INTO removed_objects VALUES (?, ?, ?, ?)", gone)
             self._log(by, catalogue, revision, [("removed", one) for one in removed])
-            self._tell_rivals(catalogue, rivals, revision)
+            self._update_rivals(catalogue, rivals, revision)
             revision = self._commit_revision(catalogue, revision, changed=bool(removed))
         return RemoveOutcome(tuple(removed), tuple(missing), revision)
 
@@ -354,12 +354,12 @@ class CatalogueStore(DatabaseFile):
             raise unknown_catalogue(catalogue, revisions)
         return int(revisions[catalogue])
 
-    def _begin(self, catalogue: str) -> bool:
+    def _create_if_missing(self, catalogue: str) -> bool:
         """Create the catalogue unless it exists; returns whether it was created."""
         known = [name for (name,) in self.rows("SELECT name FROM catalogues WHERE NOT removed")]
         if catalogue in known:
             return False
-        check_room(len(known), self.max_catalogues)
+        check_catalogue_limit(len(known), self.max_catalogues)
         self._connection.execute(
             "INSERT INTO catalogues (name, revision) VALUES (?, 0) ON CONFLICT DO UPDATE SET removed = 0",
             (catalogue,),
@@ -390,7 +390,7 @@ class CatalogueStore(DatabaseFile):
             "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, data)
         )
 
-    def _tell_rivals(self, catalogue: str, changes: _Rivals, revision: int) -> None:
+    def _update_rivals(self, catalogue: str, changes: _Rivals, revision: int) -> None:
         """Write a new version of the objects whose rivals change."""
         for object_id, changed in changes.items():
             model = self._model(catalogue, object_id)
@@ -419,12 +419,12 @@ _MODEL = "object_id, label, version, views, model"
 
 def _model_in(row: tuple[Any, ...]) -> ObjectModel | str:
     """The model in the columns `_MODEL` of a row, or the reason why it is damaged."""
-    *said, data = row
+    *row_fields, data = row
     if not isinstance(data, bytes):
         return "no model is stored"
     try:
         model = object_model_from_bytes(data)
     except CorruptStore as error:
         return error.message
-    fits = said == [model.object_id, model.label, model.version, len(model.views)]
+    fits = row_fields == [model.object_id, model.label, model.version, len(model.views)]
     return model if fits else "its row and its model do not match"

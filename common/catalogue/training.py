@@ -60,7 +60,7 @@ def check_catalogue_name(name: str) -> str:
     return name
 
 
-def check_room(catalogues: int, most: int) -> None:
+def check_catalogue_limit(catalogues: int, most: int) -> None:
     """Raise `InvalidArgument` if the number of ``catalogues`` has reached the maximum ``most``."""
     if catalogues >= most:
         raise InvalidArgument(

@@ -161,7 +161,7 @@ class MarkovModel:
         slot = self._objects.by_id.get(object_id)
         if slot is None:
             return False
-        history, last = self._histories.saw(device_id, slot, now_s)
+        history, last = self._histories.append(device_id, slot, now_s)
         if last is not None:
             self.staying += _STAYING_WEIGHT * ((last == slot) - self.staying)
         if history[-1:] != (slot,):
@@ -177,13 +177,13 @@ class MarkovModel:
         """Apply a changed catalogue: transitions from and to removed objects are deleted."""
         wanted = dict.fromkeys(object_ids)
         self._predicted.clear()
-        left = [object_id for object_id in self._objects.by_id if object_id not in wanted]
-        if left:
-            gone = self._objects.remove(left)
+        removed = [object_id for object_id in self._objects.by_id if object_id not in wanted]
+        if removed:
+            gone = self._objects.remove(removed)
             self._histories.remove(gone)
             self._counts.remove(gone, self._objects.present)
             if self._journal:
-                self._removed.update(dict.fromkeys(left))
+                self._removed.update(dict.fromkeys(removed))
         self._objects.add([object_id for object_id in wanted if object_id not in self])
         self._counts.resize(len(self._objects.present))
 
@@ -215,13 +215,13 @@ class MarkovModel:
         for name in (history,) if isinstance(history, str) else history:
             slot = self._objects.by_id.get(name)
             past = (*past, slot) if slot is not None else ()
-        return self._following(past, now_s, top)
+        return self._predict(past, now_s, top)
 
     def next_for_device(self, device_id: str, now_s: float, top: int | None = None) -> NextObjects:
         """The PDF after the device's last objects; by popularity for an unknown device."""
-        return self._following(self._histories.of(device_id, now_s), now_s, top)
+        return self._predict(self._histories.of(device_id, now_s), now_s, top)
 
-    def _following(self, past: tuple[int, ...], now_s: float, top: int | None) -> NextObjects:
+    def _predict(self, past: tuple[int, ...], now_s: float, top: int | None) -> NextObjects:
         """P(next) of the slots that have counts, the most probable first."""
         if (past, top) in self._predicted:
             return self._predicted[past, top]

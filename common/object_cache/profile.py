@@ -36,9 +36,9 @@ limited to 1."""
 _LARGEST_DIP = 0.2
 _LONGEST_FIT = 20_000
 
-_LARGEST_JUMP = 8.0
-_LOST_TRIALS_SHARE = 0.05
-_HELD = 8.0
+_MAX_JUMP = 8.0
+_MAX_FAILED_SHARE = 0.05
+_KEPT_FACTOR = 8.0
 _INDIFFERENCE = 0.02
 _LARGEST_INDIFFERENCE = 0.1
 
@@ -256,40 +256,40 @@ class LookupCorrection:
         self.factor = factor
         """Factor by which to multiply the profile's f(k)."""
         self._lookups = 0  # since the cache was last emptied
-        self._resting = False
-        self.patience = 0.0
+        self._empty = False
+        self.half_life_requests = 0.0
         """Number of requests in which the factor returns halfway to 1; 0 until the cache is first emptied."""
 
     @property
     def indifference(self) -> float:
         """Minimum relative difference of expected latency that counts between a filled and an empty cache."""
-        lost = self.patience * self._weight  # 1 before the first failed trial
-        return min(_LARGEST_INDIFFERENCE, _INDIFFERENCE * lost) if lost > 1 else 0.0
+        growth = self.half_life_requests * self._weight  # 1 before the first failed trial
+        return min(_LARGEST_INDIFFERENCE, _INDIFFERENCE * growth) if growth > 1 else 0.0
 
     @property
-    def haste(self) -> float:
+    def trial_rate(self) -> float:
         """1 before the first failed trial, halved by each further one."""
-        return 1.0 / (self._weight * self.patience) if self.patience else 1.0
+        return 1.0 / (self._weight * self.half_life_requests) if self.half_life_requests else 1.0
 
     def relax(self, requests: int = 1) -> None:
         """Move the factor towards 1 because the cache is empty; ``requests`` arrived since the last call.
 
         The factor moves on a logarithmic scale: four times too slow is as far from 1 as four times too fast.
         """
-        if not self._resting:
-            self._be_patient()
-            self._resting = True
-        self.factor **= 0.5 ** (requests / self.patience)
+        if not self._empty:
+            self._set_half_life()
+            self._empty = True
+        self.factor **= 0.5 ** (requests / self.half_life_requests)
 
-    def _be_patient(self) -> None:
+    def _set_half_life(self) -> None:
         """Set the new delay after the cache was emptied: longer than before, unless it was kept for long."""
         # A trial takes about as many lookups as the mean averages over. This is its cost, and also the
         # minimum delay. The maximum delay limits failed trials to 5 % of the requests.
         trial = 1.0 / self._weight
-        if self._lookups >= _HELD * self.patience:
-            self.patience = trial
+        if self._lookups >= _KEPT_FACTOR * self.half_life_requests:
+            self.half_life_requests = trial
         else:
-            self.patience = min(2.0 * self.patience, trial / _LOST_TRIALS_SHARE)
+            self.half_life_requests = min(2.0 * self.half_life_requests, trial / _MAX_FAILED_SHARE)
         self._lookups = 0
 
     def observe(self, measured_ms: float, predicted_ms: float) -> None:
@@ -297,9 +297,9 @@ class LookupCorrection:
         if not (0 < measured_ms < math.inf and 0 < predicted_ms < math.inf):
             return
         ratio = measured_ms / predicted_ms
-        ratio = min(max(ratio, self.factor / _LARGEST_JUMP), self.factor * _LARGEST_JUMP)
+        ratio = min(max(ratio, self.factor / _MAX_JUMP), self.factor * _MAX_JUMP)
         self.factor += self._weight * (ratio - self.factor)
-        self._resting = False
+        self._empty = False
         self._lookups += 1
 
 

@@ -103,14 +103,14 @@ class DeviceHistories:
     def present(self, now_s: float, within_s: float, most: int) -> list[str]:
         """Devices observed in the last ``within_s`` seconds, at most ``most``, the latest first."""
         latest = itertools.islice(reversed(self._last.items()), most)
-        return [device_id for device_id, (_, heard_s) in latest if now_s - heard_s <= within_s]
+        return [device_id for device_id, (_, last_s) in latest if now_s - last_s <= within_s]
 
     def of(self, device_id: str, now_s: float) -> tuple[int, ...]:
         """The device's last objects, the latest last; empty if unknown or silent for ``pause_s``."""
-        history, heard_s = self._last.get(device_id, ((), now_s))
-        return history if now_s - heard_s < self._pause_s else ()
+        history, last_s = self._last.get(device_id, ((), now_s))
+        return history if now_s - last_s < self._pause_s else ()
 
-    def saw(self, device_id: str, slot: int, now_s: float) -> tuple[tuple[int, ...], int | None]:
+    def append(self, device_id: str, slot: int, now_s: float) -> tuple[tuple[int, ...], int | None]:
         """Append an object to the history, unless it is already the last one.
 
         Returns
@@ -119,8 +119,8 @@ class DeviceHistories:
             The history before this observation, and the device's last object, however long ago; None if there
             is none.
         """
-        seen, heard_s = self._last.get(device_id, ((), now_s))
-        before = seen if now_s - heard_s < self._pause_s else ()
+        seen, last_s = self._last.get(device_id, ((), now_s))
+        before = seen if now_s - last_s < self._pause_s else ()
         after = before if before[-1:] == (slot,) else (*before, slot)[-self._length :]
         self._last[device_id] = (after, now_s)
         self._last.move_to_end(device_id)
@@ -131,10 +131,10 @@ class DeviceHistories:
     def remove(self, slots: Iterable[int]) -> None:
         """Remove objects; each history keeps only the objects after them."""
         gone = frozenset(slots)
-        for device_id, (history, heard_s) in self._last.items():
+        for device_id, (history, last_s) in self._last.items():
             last_gone = max((at for at, slot in enumerate(history) if slot in gone), default=-1)
             if last_gone >= 0:
-                self._last[device_id] = (history[last_gone + 1 :], heard_s)
+                self._last[device_id] = (history[last_gone + 1 :], last_s)
 
 
 class TransitionRow:

@@ -42,12 +42,12 @@ _MIN_SIDE_PX = 32
 _BORDER_PX = 27
 """Border of a level without keypoints [px]. ORB keeps 31 px free; FAST reads 4 px around a corner and its
 neighbours."""
-_PART = 0.5
+_SAFETY_FACTOR = 0.5
 """Safety factor of the estimated threshold. Too high a threshold requires a second detection: of one photo in
 twenty with a factor of 0.5, of one in three with 0.7."""
-_HIGHEST = 20
+_MAX_THRESHOLD = 20
 """Upper limit of the threshold. Higher ones save no more time, because few corners remain."""
-_SMALLEST_SIDE = 0.7
+_MIN_SIDE_SHARE = 0.7
 """Smallest fraction of the longest side for small queries. Recall of 16 objects with 200 features: 0.91 at
 640 px, 0.90 at 448 px, 0.75 at 320 px."""
 _NO_DESCRIPTORS = np.empty((0, DESCRIPTOR_BYTES), np.uint8)
@@ -131,7 +131,7 @@ def side_px_for(features: int, settings: RecognitionSettings) -> int:
     features takes 0.67 of the time of 800 at full size, and 0.45 in the smaller image. A smaller image gives
     the larger structures. Object models contain them as well, because they are trained on a pyramid of sizes.
     """
-    part = min(1.0, max(_SMALLEST_SIDE, math.sqrt(features / settings.query_features)))
+    part = min(1.0, max(_MIN_SIDE_SHARE, math.sqrt(features / settings.query_features)))
     return max(32, round(part * settings.limits.longest_side))
 
 
@@ -176,7 +176,7 @@ def likely_threshold(pixels: NDArray[np.uint8], quota: int, lowest: int) -> int:
     if not 0 < quota <= len(corners):
         return lowest
     scores = sorted(map(_STRENGTH, corners), reverse=True)
-    return max(lowest, min(_HIGHEST, int(_PART * scores[quota - 1])))
+    return max(lowest, min(_MAX_THRESHOLD, int(_SAFETY_FACTOR * scores[quota - 1])))
 
 
 def train_object(

@@ -30,13 +30,13 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from nearsight.common.recognition.verification import CLEAR_INLIERS, Verifier, agreeing_share, confidence
 
 _DEFAULT_SETTINGS = RecognitionSettings()
-_HOPELESS = 4
+_MAX_INLIERS_PER_VOTE = 4
 """Verification stops at a candidate that has this factor fewer votes than the winner has inliers."""
 
-_LEAST_ALIKE, _OBJECTS_PER_ALIKE, _MOST_ALIKE = 4, 40, 10
+_MIN_ALIKE, _OBJECTS_PER_ALIKE, _MAX_ALIKE = 4, 40, 10
 """Number of similar views that are verified per view: minimum, objects of the index per additional view, and
 maximum. Among 629 objects, all rivals were in the first 10."""
-_PHOTO_FEATURES, _MOST_ALIKE_PHOTO = 400, 4
+_PHOTO_FEATURES, _MAX_ALIKE_PHOTO = 400, 4
 """Features of a photo used to find similar views, and number of views verified. Rivals ranked first here."""
 _NO_VOTES = np.empty(0, np.int32)
 
@@ -70,7 +70,7 @@ class ObjectRecognizer:
         """Name of the classifier backend in use; with ``auto``, the one that was chosen."""
         self._classifier = classifier
         self._verifier = Verifier(settings)
-        self._doubtful_below = {name: self._inliers_to_be_sure(model) for name, model in self.models.items()}
+        self._required = {name: self._required_inliers(model) for name, model in self.models.items()}
 
     @classmethod
     def build(
@@ -127,7 +127,7 @@ class ObjectRecognizer:
             started = time.perf_counter()
             verify_ms += (started - matched) * 1e3
             if found is not None:
-                if found.inliers < self._doubtful_below[found.object_id]:
+                if found.inliers < self._required[found.object_id]:
                     break  # doubtful: more votes would only add inliers, for this object and its rival alike
                 return RecognitionResult(found, match_ms, verify_ms)
         match_ms += (time.perf_counter() - started) * 1e3
@@ -149,7 +149,7 @@ class ObjectRecognizer:
                 before = found.get(other, Resemblance(0, 0.0))
                 found[other] = Resemblance(max(before.inliers, verified.inliers), max(before.share, share))
 
-        most = min(_MOST_ALIKE, _LEAST_ALIKE + len(self) // _OBJECTS_PER_ALIKE)
+        most = min(_MAX_ALIKE, _MIN_ALIKE + len(self) // _OBJECTS_PER_ALIKE)
         for number, view in enumerate(model.views):
             photo = view.strongest(self.settings.query_features)
             for name, other_number in self._classifier.most_alike(photo, most, model.object_id):
@@ -159,12 +159,12 @@ class ObjectRecognizer:
                 verify(name, other_photo, model, number, whole=True)
         for photo in photos:
             shown = photo.strongest(_PHOTO_FEATURES)
-            alike = self._classifier.most_alike(shown, _MOST_ALIKE_PHOTO, model.object_id)
+            alike = self._classifier.most_alike(shown, _MAX_ALIKE_PHOTO, model.object_id)
             for name, other_number in alike:
                 verify(name, photo, self.models[name], other_number, whole=False)
         return found
 
-    def _inliers_to_be_sure(self, model: ObjectModel) -> float:
+    def _required_inliers(self, model: ObjectModel) -> float:
         """Inliers below which a photo may show a rival of the object that this recognizer does not hold.
 
         0 without such rivals; otherwise never below `CLEAR_INLIERS`: pictures that shared 10 inliers were
@@ -190,7 +190,7 @@ class ObjectRecognizer:
             key = (candidate.object_id, candidate.view)
             if key in rejected:
                 continue
-            if candidate.votes * _HOPELESS < most_inliers:
+            if candidate.votes * _MAX_INLIERS_PER_VOTE < most_inliers:
                 break
             verified = self._verifier.verify(features, self.models[candidate.object_id], candidate)
             if verified is None:

@@ -64,9 +64,9 @@ _MIN_SINE = 0.17
 """Minimum sine of a corner's angle: 10 degrees."""
 
 
-_LEAST_COMMON = 0.2
+_MIN_COMMON = 0.2
 """Minimum area that two pictures have in common, as a share of the larger one; less counts as a detail."""
-_LEAST_KEPT = 0.15
+_MIN_KEPT = 0.15
 """Lower limit of `kept_share`: a smaller share would leave too few features to decide."""
 
 
@@ -195,14 +195,14 @@ def agreeing_share(found: RecognizedObject, query: Features, view: Features) -> 
     frame = _outline(view.image_size)
     scaling = np.array(query.image_size, np.float64) / np.array(query.source_size, np.float64)
     corners = (np.array(found.corners) * scaling).astype(np.float32)
-    there = np.zeros(query.image_size[::-1], np.uint8)
-    cv2.fillConvexPoly(there, corners.astype(np.int32), 1)
-    if int(there.sum()) < _LEAST_COMMON * max(there.size, _area(corners)):
+    common = np.zeros(query.image_size[::-1], np.uint8)
+    cv2.fillConvexPoly(common, corners.astype(np.int32), 1)
+    if int(common.sum()) < _MIN_COMMON * max(common.size, _area(corners)):
         return 0.0
-    there_from_view = np.asarray(cv2.getPerspectiveTransform(frame, corners), np.float64)
-    view_from_there = np.asarray(cv2.getPerspectiveTransform(corners, frame), np.float64)
-    of_view = len(_visible(view, there_from_view, query.image_size))
-    of_query = len(_visible(query, view_from_there, view.image_size))
+    query_from_view = np.asarray(cv2.getPerspectiveTransform(frame, corners), np.float64)
+    view_from_query = np.asarray(cv2.getPerspectiveTransform(corners, frame), np.float64)
+    of_view = len(_visible(view, query_from_view, query.image_size))
+    of_query = len(_visible(query, view_from_query, view.image_size))
     scale = math.sqrt(_area(corners) / _area(frame))
     return found.inliers / min(of_view * kept_share(1 / scale), of_query * kept_share(scale))
 
@@ -212,10 +212,10 @@ def _outline(size: tuple[int, int]) -> NDArray[np.float32]:
     return np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
 
 
-def kept_share(times: float) -> float:
-    """Share of a picture's features that remain if it is reduced by ``times``; 1 if it is not reduced."""
+def kept_share(factor: float) -> float:
+    """Share of a picture's features that remain if it is reduced by ``factor``; 1 if it is not reduced."""
     beyond = SCALE**-LEVELS
-    return max(_LEAST_KEPT, (1 / max(times, 1.0) - beyond) / (1 - beyond))
+    return max(_MIN_KEPT, (1 / max(factor, 1.0) - beyond) / (1 - beyond))
 
 
 def _homography(

@@ -123,7 +123,7 @@ class RequestFlow(Generic[Q]):
         self._work: Work | None = None
         self._tiers = tiers
         self._tier = tier
-        self._left = list(tiers.names)
+        self._remaining_tiers = list(tiers.names)
         self._question: _Question | None = None
         self.attempts: list[Attempt] = []
         """Completed questions to tiers, in order."""
@@ -214,11 +214,11 @@ class RequestFlow(Generic[Q]):
             return None
         if question.first is not None:  # the answer to the features is available
             return self._answered(question, question.first, now_s, complete=False)
-        self._blame(question, error, now_s)
+        self._record_failure(question, error, now_s)
         if isinstance(error, InvalidArgument):
             return self._finish(error)
-        if isinstance(error, Overloaded) and error.tier in self._left:
-            self._left.remove(error.tier)  # it has already refused the question
+        if isinstance(error, Overloaded) and error.tier in self._remaining_tiers:
+            self._remaining_tiers.remove(error.tier)  # it has already refused the question
         return self._ask_next(now_s)
 
     def end(self, error: NearsightError) -> Effect[Q] | None:
@@ -234,7 +234,7 @@ class RequestFlow(Generic[Q]):
             return self._answered(question, question.first, now_s, complete=False)
         waiting_for = "an answer" if self.phase is Phase.ASKING else "the image"
         if question is not None and self.phase is Phase.ASKING:
-            self._blame(
+            self._record_failure(
                 question, DeadlineExceeded(f"no answer from the {question.choice.tier} in time"), now_s
             )
         elif question is not None:
@@ -261,11 +261,11 @@ class RequestFlow(Generic[Q]):
         refused = self._errors and any(isinstance(error, CallerError) for error in self._errors)
         standby = self._standby if self._standby_left and not refused else None
         choice = None
-        if self._left and self.deadline_s - now_s >= SMALLEST_TRY_S:
+        if self._remaining_tiers and self.deadline_s - now_s >= SMALLEST_TRY_S:
             payloads = self._query.payloads(self._tiers.features_bytes)
-            choice = self._tiers.choose(self._left, payloads, now_s, standby=standby is not None)
+            choice = self._tiers.choose(self._remaining_tiers, payloads, now_s, standby=standby is not None)
         if choice is not None:
-            self._left.remove(choice.tier)
+            self._remaining_tiers.remove(choice.tier)
             self._question = _Question(choice, choice.form, now_s)
             return self._make_or_ask(self._question, now_s)
         if standby is not None:
@@ -292,7 +292,7 @@ class RequestFlow(Generic[Q]):
                 self._tiers.abandoned(question.choice)
                 return self._finish(self._no_tier_left(now_s))
             question.asked_s = now_s
-            question.timeout_s = min(remaining_s * question.choice.share, question.choice.most_s)
+            question.timeout_s = min(remaining_s * question.choice.share, question.choice.max_s)
         question.sent_s = now_s
         self.phase = Phase.ASKING
         left_s = question.asked_s + question.timeout_s - now_s
@@ -324,7 +324,7 @@ class RequestFlow(Generic[Q]):
             self._tiers.abandoned(self._question.choice)
         return self._finish(error)
 
-    def _blame(self, question: _Question, error: NearsightError, now_s: float) -> None:
+    def _record_failure(self, question: _Question, error: NearsightError, now_s: float) -> None:
         elapsed_ms = (now_s - question.asked_s) * 1000
         if isinstance(error, Overloaded) and not error.tier:
             error.tier = question.choice.tier
@@ -348,7 +348,7 @@ class RequestFlow(Generic[Q]):
         kind = kinds.pop() if len(kinds) == 1 else Unavailable
         advice = self.last_error.advice if self.last_error is not None else ""
         if all(isinstance(error, Unavailable) and not error.reached for error in self._errors):
-            advice = self._tiers.nobody_advice or advice
+            advice = self._tiers.unreachable_advice or advice
         return kind(f"no tier answered{self._history()}", advice=advice or NO_TIER_ADVICE)
 
     def _advice_for_time(self) -> str:

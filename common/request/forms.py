@@ -232,7 +232,7 @@ class OffloadChoice:
         InvalidArgument
             If there is no form, or an unknown one.
         """
-        _, expected_ms = self._prices(payloads)
+        _, expected_ms = self._expected_times(payloads)
         best = chosen = min(expected_ms, key=expected_ms.__getitem__)
         budget_ms = self._explore_share * self._spent_ms
         for form, form_ms in expected_ms.items():
@@ -279,7 +279,7 @@ class OffloadChoice:
             photos.
         """
         payloads = Payload(FEATURES, features_bytes), Payload(IMAGE, image_bytes)
-        first_ms, last_ms = self._prices(payloads)
+        first_ms, last_ms = self._expected_times(payloads)
         ready = min(last_ms, key=last_ms.__getitem__)
         sent, before_ms = IMAGE, 0.0
         if extraction_ms is not None and extraction_ms + last_ms[FEATURES] <= last_ms[IMAGE]:
@@ -289,7 +289,7 @@ class OffloadChoice:
             max(0.0, before_ms + last_ms[sent] - last_ms[ready]),
         )
 
-    def _prices(self, payloads: Sequence[Payload]) -> tuple[dict[str, float], dict[str, float]]:
+    def _expected_times(self, payloads: Sequence[Payload]) -> tuple[dict[str, float], dict[str, float]]:
         """Expected time to the first answer by form, and to the last one, after a possible second message."""
         first_ms: dict[str, float] = {}
         for payload in payloads:

@@ -165,9 +165,9 @@ class AskRules:
     """Share of the remaining time for a tier while another healthy one is left."""
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     """Settings of the circuit breakers."""
-    nobody_advice: str = ""
+    unreachable_advice: str = ""
     """Advice if no tier is reachable; if empty, the advice of the last error is used."""
-    most_s: float = math.inf
+    max_s: float = math.inf
     """Maximum time for a tier while another healthy one is left [s]."""
 
 
@@ -182,7 +182,7 @@ class Choice:
     """Permit of the tier's circuit breaker."""
     share: float = 1.0
     """Share of the remaining time."""
-    most_s: float = math.inf
+    max_s: float = math.inf
     """Timeout [s]."""
 
 
@@ -211,7 +211,7 @@ class NextTiers:
         self.names = tuple(names)
         """Names of the tiers, in the order in which they are asked."""
         self._rules = rules
-        self.nobody_advice = rules.nobody_advice
+        self.unreachable_advice = rules.unreachable_advice
         """Advice if no tier is reachable."""
         self._breakers = {name: CircuitBreaker(rules.breaker) for name in self.names}
         self._forms = {name: OffloadChoice(LinkEstimate(), computing_ms) for name in self._breakers}
@@ -250,8 +250,8 @@ class NextTiers:
                 form = decision.form
         if len(healthy) + standby < 2:
             return Choice(tier, form, permit)
-        most_s = self._rules.breaker.probe_timeout_s if permit.probe else self._rules.most_s
-        return Choice(tier, form, permit, self._rules.share, most_s)
+        max_s = self._rules.breaker.probe_timeout_s if permit.probe else self._rules.max_s
+        return Choice(tier, form, permit, self._rules.share, max_s)
 
     def overhead(self, tier: str, image_bytes: int, extraction_ms: float | None) -> tuple[float, float]:
         """Additional time of a photo compared with extracted features; see `OffloadChoice.overhead`."""
@@ -280,7 +280,7 @@ class NextTiers:
                 behind_ms = lesson.hop.next_tier_ms
                 self._forms[choice.tier].observe_outcome(unknown=lesson.unknown, behind_ms=behind_ms)
 
-    def came_back(self, tier: str) -> None:
+    def note_alive(self, tier: str) -> None:
         """A tier answered a call other than a query, so it is alive."""
         with self._lock:
             self._breakers[tier].succeeded()

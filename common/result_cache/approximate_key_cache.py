@@ -138,12 +138,12 @@ class ApproximateKeyCache(Generic[X, Y]):
             entry = self._cache.find(key, now_s)
             if entry is not None:
                 value = entry.value
-                self._told(keys, value, 0, now_s)
+                self._report(keys, value, 0, now_s)
                 return value
-            mine = key not in self._running
+            first = key not in self._running
             inference = self._running.setdefault(key, Future())
             changes = self._changes
-        return self._infer(keys, path, x, inference, changes) if mine else self._result_of(inference)
+        return self._infer(keys, path, x, inference, changes) if first else self._result_of(inference)
 
     def correct(self, x: X, value: Y) -> None:
         """Set the result of this input to ``value``, which is known to be correct (e.g. from the user)."""
@@ -245,19 +245,19 @@ class ApproximateKeyCache(Generic[X, Y]):
         now_s = self._clock.monotonic()
         try:
             lookups = self._cache.learn(path[-1], value, now_s, path[:-1])
-            self._told(keys, value, lookups, now_s)
+            self._report(keys, value, lookups, now_s)
         except (TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"results are compared with ==, which failed for {type(value).__name__}: {error}",
                 advice="let the classifier return a label, a number, a string or a tuple of these",
             ) from error
 
-    def _told(self, keys: Sequence[tuple[Hashable, ...]], value: Y, lookups: int, now_s: float) -> None:
+    def _report(self, keys: Sequence[tuple[Hashable, ...]], value: Y, lookups: int, now_s: float) -> None:
         """Report a lookup to the selection, if any; an inference represents ``lookups`` lookups."""
         if self._selection is not None and self._selection.note(
             [key for (key,) in keys], value, lookups, now_s
         ):
-            self._cache.adopt(self._selection.holds())
+            self._cache.adopt(self._selection.entries())
 
     def _result_of(self, inference: Future[Y]) -> Y:
         """Wait for the result of another thread's inference."""

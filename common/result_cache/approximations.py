@@ -55,7 +55,7 @@ class Approximation:
             raise InvalidArgument("an input contains NaN, which equals no other value")
         return xxhash.xxh3_128_digest(values.tobytes(), self.seed)
 
-    def of_each(self, rows: NDArray[Any]) -> tuple[bytes, ...]:
+    def alternatives(self, rows: NDArray[Any]) -> tuple[bytes, ...]:
         """Keys of the alternative descriptions (alternatives, N) of an input; separate key spaces."""
         if self.steps:
             return tuple(replace(self, seed=self.seed ^ number)(row) for number, row in enumerate(rows))

@@ -57,7 +57,7 @@ class AutoRefresh:
 
     def schedule(self, entry: Entry[Any]) -> None:
         """Set the next verification by the number of consecutive inferences that agreed."""
-        entry.to_serve = entry.stands_for = self.to_serve(entry.inferences)
+        entry.to_serve = entry.represented = self.to_serve(entry.inferences)
 
     def refuses(self, entry: Entry[Any]) -> bool:
         """Always False: keys with conflicting results are verified more often instead."""

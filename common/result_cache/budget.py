@@ -25,16 +25,16 @@ _STEEPNESS = 8
 would be either served or refused."""
 _MEMORY = 100
 """Maximum number of inferences in the counts of a key; above it, the counts are halved."""
-_TRUST = 4.0
+_PRIOR_CONFLICTS = 4.0
 """Pseudo-count of conflicts: with fewer observed conflicts, the statistics of a history have less weight than
 the counts of the key."""
-_FADING = 0.999
+_DECAY = 0.999
 """Factor by which the statistics of a history decay with each inference."""
-_NO_CHANCE = 1e-3
+_MIN_CHANCE = 1e-3
 """Threshold of the probability of consecutive conflicts by chance. Below it, the key counts as changed and
 starts anew."""
 _LOWEST_PRICE = 1e-3
-_SOUND = 0.1
+_RECOVERED_LEVEL = 0.1
 """Level at which an emptied account counts as recovered."""
 WRONG_ANSWERS, INFERENCES = 1_000, 3_000
 """Capacity of an account, in wrong answers and in inferences. A smaller one makes the price unstable, a
@@ -71,7 +71,7 @@ class Budget:
             raise InvalidArgument(f"a budget is a share between 0 and 1, got {self.target:g}")
         self._of_errors = error is not None
         self._level = 0.5
-        self._sound = True
+        self._recovered = True
         self.price = self._price()
 
     @property
@@ -79,7 +79,7 @@ class Budget:
         """Share of the lookups that may be answered wrongly; 1 for a budget of inferences."""
         return self.target if self._of_errors else 1.0
 
-    def affords(self, served: float, wrong: float) -> bool:
+    def allows(self, served: float, wrong: float) -> bool:
         """Whether the budget allows a higher price at these shares of served and wrong lookups."""
         return wrong <= self.target if self._of_errors else 1.0 - served > self.target
 
@@ -94,10 +94,10 @@ class Budget:
 
     def overdrawn(self) -> bool:
         """Whether errors have just emptied the account, so that earlier prices served too many lookups."""
-        if self._of_errors and not self._level and self._sound:
-            self._sound = False
+        if self._of_errors and not self._level and self._recovered:
+            self._recovered = False
             return True
-        self._sound = self._sound or self._level > _SOUND
+        self._recovered = self._recovered or self._level > _RECOVERED_LEVEL
         return False
 
     def _price(self) -> float:
@@ -119,15 +119,15 @@ class Histories:
         """Probability that the next inference for the key of this entry gives another value."""
         own = _share(entry.conflicts, entry.inferences)
         seen, expected = self._histories.get(_history(entry), (0.0, 0.0))
-        of_all = (self._all[0] + _TRUST) / (self._all[1] + _TRUST)
-        return own * (seen + _TRUST * of_all) / (expected + _TRUST)
+        of_all = (self._all[0] + _PRIOR_CONFLICTS) / (self._all[1] + _PRIOR_CONFLICTS)
+        return own * (seen + _PRIOR_CONFLICTS * of_all) / (expected + _PRIOR_CONFLICTS)
 
     def learn(self, entry: Entry[Any], *, agrees: bool) -> None:
         """Record the result of the next inference for this key, before it is counted in the entry."""
         expected = _share(entry.conflicts, entry.inferences)
         for history in (self._all, self._histories.setdefault(_history(entry), [0.0, 0.0])):
-            history[0] = history[0] * _FADING + (not agrees)
-            history[1] = history[1] * _FADING + expected
+            history[0] = history[0] * _DECAY + (not agrees)
+            history[1] = history[1] * _DECAY + expected
 
 
 class SequentialTest:
@@ -161,7 +161,7 @@ class SequentialTest:
     def schedule(self, entry: Entry[Any]) -> None:
         """Draw the next lookup to verify."""
         served = lookups_served(self.budget.price, self._histories.conflict(entry))
-        entry.stands_for = served
+        entry.represented = served
         entry.to_serve = (
             int(math.log(1.0 - self._rng.random()) / math.log(served / (served + 1.0))) if served else 0
         )
@@ -187,8 +187,8 @@ def count(entry: Entry[Any], value: object, *, agrees: bool) -> None:
         entry.rival = value
         before = entry.conflicts - entry.rivals
         chance = _share(before, entry.inferences) ** entry.rivals
-        if chance < _NO_CHANCE or entry.rivals >= entry.inferences:
-            entry.conflicts = 0 if chance < _NO_CHANCE else before + entry.inferences
+        if chance < _MIN_CHANCE or entry.rivals >= entry.inferences:
+            entry.conflicts = 0 if chance < _MIN_CHANCE else before + entry.inferences
             entry.value, entry.inferences, entry.rivals = value, entry.rivals, 0
     if entry.inferences + entry.conflicts > _MEMORY:
         entry.inferences, entry.conflicts = max(1, entry.inferences // 2), entry.conflicts // 2

@@ -40,7 +40,7 @@ _FREQUENCIES, _FREQUENCIES_WITH_COLOUR = 6, 5
 _MEAN_LEVELS, _COLOUR_LEVELS = 25.0, 13.0
 """Units of mean brightness and mean colour [grey levels]. The frequencies are in standard deviations; with
 these units all numbers have similar weight."""
-_FEW = 20
+_MIN_FEATURES = 20
 """Minimum number of features. Photos with fewer are rarely recognised, and their min-hashes are random."""
 _STRONGEST = 300
 """Maximum number of features used; with fewer, descriptions of similar photos differ more."""
@@ -75,7 +75,7 @@ class PhotoKeys(Generic[P]):
             If it is not an image.
         """
         rows = self.describe(photo)
-        return self.approximation.of_each(rows) if rows is not None else ()
+        return self.approximation.alternatives(rows) if rows is not None else ()
 
     def __or__(self, then: Approximation) -> PhotoKeys[P]:
         return replace(self, name=f"{self.name} | {then.name}", approximation=self.approximation | then)
@@ -132,7 +132,7 @@ def feature_keys(step: float = 1.1, grids: int = 16) -> PhotoKeys[Features]:
     rounded = _rounding(step, grids)
 
     def describe(features: Features) -> Rows | None:
-        if len(features) < _FEW:
+        if len(features) < _MIN_FEATURES:
             return None
         bits = np.bitwise_count(features.descriptors[:_STRONGEST]).mean(axis=0)
         places = features.keypoints[:_STRONGEST] * (_PLACE_GAIN / max(features.image_size))
@@ -181,7 +181,7 @@ def min_hash(bits: int = 12, rows: int = 2, tables: int = 8) -> PhotoKeys[Featur
     factors, terms = rng.integers(1, _PRIME, (2, rows * tables))
 
     def describe(features: Features) -> Rows | None:
-        if len(features) < _FEW:
+        if len(features) < _MIN_FEATURES:
             return None
         words = np.unpackbits(features.descriptors, axis=1)[:, chosen] @ (1 << np.arange(bits))
         hashes = (words[:, None] % _PRIME * factors + terms) % _PRIME
@@ -217,28 +217,28 @@ class Alternatives:
             raise InvalidArgument(f"the maximum number of keys must be at least 1, got {size}")
         self._size = size
         # A plain dict finds its first key slowly.
-        self._stand_in: OrderedDict[Hashable, Hashable] = OrderedDict()
+        self._representative: OrderedDict[Hashable, Hashable] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._stand_in)
+        return len(self._representative)
 
     def resolve(self, keys: Sequence[Hashable]) -> Hashable | None:
         """The key to look up; None if there are no keys."""
-        known = (self._stand_in.get(key) for key in keys)
+        known = (self._representative.get(key) for key in keys)
         return next((key for key in known if key is not None), keys[0] if keys else None)
 
     def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
         """Join these keys to ``key``, under which a photo of a recognised view was looked up."""
         for one in keys:
-            if one not in self._stand_in:
-                if len(self._stand_in) >= self._size:
-                    self._stand_in.popitem(last=False)
-                self._stand_in[one] = key
+            if one not in self._representative:
+                if len(self._representative) >= self._size:
+                    self._representative.popitem(last=False)
+                self._representative[one] = key
 
-    def part(self, keys: Sequence[Hashable]) -> None:
+    def separate(self, keys: Sequence[Hashable]) -> None:
         """Separate these keys from their representative, because they turned out to be another view."""
         for one in keys:
-            self._stand_in.pop(one, None)
+            self._representative.pop(one, None)
 
 
 def _small(pixels: Pixels, side: int) -> NDArray[np.float32]:

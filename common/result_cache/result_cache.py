@@ -19,7 +19,7 @@ Y = TypeVar("Y")
 
 _Z = 1.96
 """Standard deviations of a one-sided bound with 97.5 % confidence."""
-_FEW = 5
+_MIN_WRONG = 5
 """Minimum number of wrong answers for an alarm; fewer may be chance at any share."""
 _RECENT = 20_000.0
 """Number of lookups after which recent errors have decayed to 1 / e."""
@@ -33,7 +33,7 @@ class Entry(Generic[Y]):
     expires_s: float
     to_serve: int = 0
     """Remaining lookups to serve before the next verification."""
-    stands_for: int = 0
+    represented: int = 0
     """Number of served lookups that the next verification represents."""
     inferences: int = 0
     """Inferences that agreed with the value; with auto-refresh, only consecutive ones."""
@@ -121,7 +121,7 @@ class WrongHits:
         The factor is needed because a cache that follows a budget varies around the limit. A few wrong
         answers are never enough.
         """
-        return self.least > 1.5 * limit and self._samples * self.share >= _FEW
+        return self.least > 1.5 * limit and self._samples * self.share >= _MIN_WRONG
 
     @property
     def _samples(self) -> float:
@@ -295,7 +295,7 @@ class ResultCache(Generic[K, Y]):
     def _verify(self, entry: Entry[Y], value: Y | None) -> int:
         """Record an inference for the key of this entry; returns the number of lookups that it represents."""
         agrees = entry.value == value
-        served = 0 if entry.to_serve else entry.stands_for
+        served = 0 if entry.to_serve else entry.represented
         self.wrong_hits.note(served, wrong=not agrees)
         self.recent_errors.note(served, wrong=not agrees)
         self.recent_errors.note(1, wrong=False)
@@ -303,5 +303,5 @@ class ResultCache(Generic[K, Y]):
         lookups = 0 if entry.to_serve else served + 1
         if self._refresh.inferred(entry, value, lookups):
             for one in self._entries.values():
-                one.to_serve = one.stands_for = 0
+                one.to_serve = one.represented = 0
         return lookups

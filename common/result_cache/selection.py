@@ -132,42 +132,42 @@ class Selection(Generic[Y]):
         self._before, self._recent = Sample(), Sample()
         self.choice = Choice(0, self._names[0])
 
-    def levels(self, of_all: Sequence[K]) -> list[K]:
+    def levels(self, all_keys: Sequence[K]) -> list[K]:
         """From the keys of all functions, those of the chosen candidate, coarse to fine."""
-        return [of_all[number] for number in self._shadows[self.choice.candidate].levels]
+        return [all_keys[number] for number in self._shadows[self.choice.candidate].levels]
 
-    def note(self, of_all: Sequence[Hashable], answer: Y, tells: int, now_s: float) -> bool:
+    def note(self, all_keys: Sequence[Hashable], answer: Y, represented: int, now_s: float) -> bool:
         """Record an answered lookup.
 
         Parameters
         ----------
-        of_all : sequence of hashable
+        all_keys : sequence of hashable
             The keys of all functions.
         answer : Y
             The answer.
-        tells : int
+        represented : int
             Number of lookups that an inference represents, including itself; 0 if the classifier did not run.
 
         Returns
         -------
         bool
-            Whether another candidate was chosen; the cache should then adopt the results of `holds`.
+            Whether another candidate was chosen; the cache should then adopt the results of `entries`.
         """
         self._lookups += 1
-        self._recent += Sample(tells, tells * tells)
+        self._recent += Sample(represented, represented * represented)
         for shadow in self._shadows:
-            shadow.note(of_all, answer, tells, now_s)
+            shadow.note(all_keys, answer, represented, now_s)
         return self._lookups >= self._next and self._recent.lookups > 0 and self._review()
 
-    def holds(self) -> list[tuple[Hashable, Entry[Y]]]:
+    def entries(self) -> list[tuple[Hashable, Entry[Y]]]:
         """The entries of the chosen candidate that have inferences, the latest last."""
         entries = self._shadows[self.choice.candidate].entries
         return [(key, entry) for key, entry in entries.items() if entry.inferences]
 
-    def forget(self, of_all: Sequence[Hashable]) -> None:
+    def forget(self, all_keys: Sequence[Hashable]) -> None:
         """Delete the results for an input with these keys, because they are wrong."""
         for shadow in self._shadows:
-            for key in of_all:
+            for key in all_keys:
                 shadow.entries.pop(key, None)
 
     def invalidate(self, stale: Callable[[Y], bool]) -> None:
@@ -197,9 +197,9 @@ class Selection(Generic[Y]):
         self.choice = Choice(chosen, self._names[chosen], since, tuple(estimates), gain)
         following = min(self._lookups, _REVIEW)
         kept = math.exp(-following / _MEMORY)
-        self._before, self._recent = sample.faded(kept), Sample()
+        self._before, self._recent = sample.decayed(kept), Sample()
         for shadow in self._shadows:
-            shadow.before.fade(kept)
+            shadow.before.decay(kept)
         self._next = self._lookups + following
         return better
 

@@ -45,7 +45,7 @@ class Sample:
     def __add__(self, other: Sample) -> Sample:
         return Sample(self.lookups + other.lookups, self.squares + other.squares)
 
-    def faded(self, kept: float) -> Sample:
+    def decayed(self, kept: float) -> Sample:
         """The sample with each weight multiplied by ``kept``."""
         return Sample(self.lookups * kept, self.squares * kept * kept)
 
@@ -80,7 +80,7 @@ class Tally:
             known[0] += lookups
             known[1] += wrong
 
-    def fade(self, kept: float) -> None:
+    def decay(self, kept: float) -> None:
         """Multiply all counts by ``kept``."""
         for known in self._known.values():
             known[0] *= kept
@@ -91,7 +91,7 @@ class Tally:
         low, high = _PRICES
         for _ in range(_STEPS):
             price = math.sqrt(low * high)
-            low, high = (price, high) if budget.affords(*self.at(price, lookups)) else (low, price)
+            low, high = (price, high) if budget.allows(*self.at(price, lookups)) else (low, price)
         return low, *self.at(low, lookups)
 
     def at(self, price: float, lookups: float) -> tuple[float, float]:
@@ -117,14 +117,14 @@ class Shadow(Generic[Y]):
         self._size, self._ttl_s = size, ttl_s
         self._histories = Histories()
 
-    def note(self, of_all: Sequence[Hashable], answer: Y, tells: int, now_s: float) -> None:
+    def note(self, all_keys: Sequence[Hashable], answer: Y, represented: int, now_s: float) -> None:
         """Record an answered lookup; see `Selection.note`. The level is chosen as in `ResultCache.path`."""
         path: list[Entry[Y]] = []
         for number in self.levels:
-            key = of_all[number]
+            key = all_keys[number]
             entry = self.entries.get(key)
             if entry is None or entry.expires_s <= now_s:
-                self._put(key, answer, tells, now_s)
+                self._put(key, answer, represented, now_s)
                 return
             self.entries.move_to_end(key)
             path.append(entry)
@@ -132,19 +132,19 @@ class Shadow(Generic[Y]):
                 break
             if self._histories.conflict(entry) <= self.price:
                 break
-        if tells:
+        if represented:
             entry = path[-1]
             agrees = entry.value == answer
-            self.recent.note(self._histories.conflict(entry), tells, wrong=not agrees)
+            self.recent.note(self._histories.conflict(entry), represented, wrong=not agrees)
             self._histories.learn(entry, agrees=agrees)
             for one in path:
                 self._count(one, answer, now_s)
 
-    def _put(self, key: Hashable, answer: Y, tells: int, now_s: float) -> None:
+    def _put(self, key: Hashable, answer: Y, represented: int, now_s: float) -> None:
         self.entries.pop(key, None)
         if len(self.entries) >= self._size:
             self.entries.popitem(last=False)
-        self.entries[key] = Entry(answer, now_s + self._ttl_s, inferences=int(tells > 0))
+        self.entries[key] = Entry(answer, now_s + self._ttl_s, inferences=int(represented > 0))
 
     def _count(self, entry: Entry[Y], answer: Y, now_s: float) -> None:
         if not entry.inferences:

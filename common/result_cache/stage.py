@@ -32,7 +32,7 @@ from nearsight.common.result_cache.image_keys import (
 )
 from nearsight.common.result_cache.result_cache import Counts
 from nearsight.common.result_cache.settings import ResultCacheSettings
-from nearsight.common.result_cache.views import Shown, ViewCache
+from nearsight.common.result_cache.views import ObjectKey, ViewCache
 
 KEY_SIDE_PX = 80
 """Image size for computing keys [px]; JPEG decoders reduce by 8 at almost no cost."""
@@ -43,7 +43,7 @@ _MISSED_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class LookState:
     """State of a look, stored in its query until the answer from elsewhere arrives."""
 
     keys: tuple[Hashable, ...]
@@ -67,7 +67,7 @@ class KeyedQuery(Query, Protocol):
     client: str
     """Client that sent the photo; "" on the device itself. Results are not shared between clients, so that no
     client can corrupt those of another."""
-    result_look: Looked | None
+    result_look: LookState | None
 
     def for_key(self) -> GrayImage | Features:
         """The photo with a longest side of `KEY_SIDE_PX`; its features if there is no photo."""
@@ -114,9 +114,9 @@ class Payoff:
         self.cost_ms = self.saved_ms = 0.0
         self._pause = self.PAUSES[0]
         self._skip = 0
-        self._began_s: float | None = None
-        self._looks = self._hits = self._others = 0
-        self._spent_ms = self._otherwise_ms = 0.0
+        self._window_start_s: float | None = None
+        self._looks = self._hits = self._misses = 0
+        self._spent_ms = self._miss_ms = 0.0
 
     @property
     def pays(self) -> bool:
@@ -132,28 +132,28 @@ class Payoff:
 
     def looked(self, spent_ms: float, now_s: float, *, hit: bool) -> None:
         """Record a look with its duration, and whether it was a hit."""
-        if self._began_s is None:
-            self._began_s = now_s
+        if self._window_start_s is None:
+            self._window_start_s = now_s
         self._looks += 1
         self._hits += hit
         self._spent_ms += spent_ms
-        if self._looks >= self.WINDOW and now_s - self._began_s >= self.WINDOW_S:
-            self._judge()
+        if self._looks >= self.WINDOW and now_s - self._window_start_s >= self.WINDOW_S:
+            self._evaluate()
 
     def answered(self, spent_ms: float) -> None:
         """Record the time from the look to the answer of a request without a hit."""
-        self._others = min(self._others + 1, self.WINDOW)
-        self._otherwise_ms += (spent_ms - self._otherwise_ms) / self._others
+        self._misses = min(self._misses + 1, self.WINDOW)
+        self._miss_ms += (spent_ms - self._miss_ms) / self._misses
 
-    def _judge(self) -> None:
+    def _evaluate(self) -> None:
         self.cost_ms = self._spent_ms / self._looks
-        self.saved_ms = self._hits / self._looks * self._otherwise_ms
+        self.saved_ms = self._hits / self._looks * self._miss_ms
         if self.saved_ms > self.cost_ms:
             self._pause = self.PAUSES[0]
         else:
             self._skip = self._pause * self._looks
             self._pause = min(2 * self._pause, self.PAUSES[1])
-        self._began_s = None
+        self._window_start_s = None
         self._looks = self._hits = 0
         self._spent_ms = 0.0
 
@@ -259,7 +259,7 @@ class ResultStage:
             self._payoff.looked(spent_ms, now_s, hit=entry is not None)
             known = key in self._cache.results
             missed = not known and any(now_s < self._missed.get(one, 0.0) for one in keys)
-            query.result_look = Looked(keys, key, keying, spent_ms, now_s, known, missed)
+            query.result_look = LookState(keys, key, keying, spent_ms, now_s, known, missed)
             return entry.value.found if entry is not None else None
 
     def missed(self, query: KeyedQuery) -> None:
@@ -295,10 +295,10 @@ class ResultStage:
                 kept = replace(found, corners=None)
                 result = _Result(found.object_id, found.version, kept)
                 # Keys of features distinguish less, so each of their views has its own result.
-                shown = Shown(query.client, found.object_id) if query.has_image else None
+                shown = ObjectKey(query.client, found.object_id) if query.has_image else None
                 self._cache.learn(looked.keys, looked.key, shown, result, now_s)
 
-    def _note_missed(self, looked: Looked, until_s: float) -> None:
+    def _note_missed(self, looked: LookState, until_s: float) -> None:
         for one in looked.keys:
             self._missed[one] = max(until_s, self._missed.get(one, 0.0))
             self._missed.move_to_end(one)

@@ -23,7 +23,7 @@ from nearsight.common.result_cache.result_cache import Entry, Refresh, ResultCac
 Y = TypeVar("Y")
 
 
-class Shown(NamedTuple):
+class ObjectKey(NamedTuple):
     """The key of a result that all views of an object share."""
 
     client: str
@@ -48,14 +48,14 @@ class ViewCache(Generic[Y]):
     Attributes
     ----------
     results : ResultCache
-        Results by object (`Shown`), or by key for a view with its own result.
+        Results by object (`ObjectKey`), or by key for a view with its own result.
     """
 
     def __init__(self, refresh: Refresh, size: int, *, keys: int = 32, ttl_s: float = math.inf) -> None:
         self.results: ResultCache[Hashable, Y] = ResultCache(refresh, size, ttl_s=ttl_s)
         self._size = keys * size
         self._views = Alternatives(self._size)
-        self._before: OrderedDict[str, Shown] = OrderedDict()
+        self._before: OrderedDict[str, ObjectKey] = OrderedDict()
         """Last object that the classifier found for each client."""
 
     def find(self, keys: Sequence[Hashable], now_s: float) -> tuple[Hashable, Entry[Y] | None]:
@@ -63,14 +63,14 @@ class ViewCache(Generic[Y]):
         key = self._views.resolve(keys)
         if key is None:
             return None, None
-        if isinstance(key, Shown) and key in self.results and self._before.get(key.client) != key:
+        if isinstance(key, ObjectKey) and key in self.results and self._before.get(key.client) != key:
             # The client returned to the object, or two objects share the view.
             self.results.counts.verifying += 1
             return key, None
         return key, self.results.find(key, now_s)
 
     def learn(
-        self, keys: Sequence[Hashable], looked_up: Hashable, shown: Shown | None, value: Y, now_s: float
+        self, keys: Sequence[Hashable], looked_up: Hashable, shown: ObjectKey | None, value: Y, now_s: float
     ) -> None:
         """Store the classifier's result for a photo.
 
@@ -94,11 +94,11 @@ class ViewCache(Generic[Y]):
             if len(self._before) > self._size:
                 self._before.popitem(last=False)
             if looked_up not in self.results:
-                self._views.part(keys)
+                self._views.separate(keys)
                 key = shown
-            elif isinstance(looked_up, Shown) and looked_up != shown:
+            elif isinstance(looked_up, ObjectKey) and looked_up != shown:
                 self.results.contradict(looked_up)
-                self._views.part(keys)
+                self._views.separate(keys)
                 key = keys[0]
         self._views.join(keys, key)
         self.results.learn(key, value, now_s)

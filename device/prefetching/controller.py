@@ -249,7 +249,7 @@ class PrefetchController:
 
     def list_objects(self) -> None:
         """List the catalogue now, without waiting for a change of its revision."""
-        self._sync.soon()
+        self._sync.sync_soon()
 
     # Reports
 

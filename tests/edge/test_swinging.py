@@ -109,7 +109,7 @@ def measured(slowness: float, requests: int = 5000) -> tuple[float, float, float
 def test_on_a_slow_machine_the_cache_is_seldom_filled_in_vain(slowness: float) -> None:
     """At 3 the best cache saves 6 %, at 3.5 and 5 none pays.
 
-    Without patience and indifference it is filled 64, 226 and 519 times, at a regret of up to 32 %.
+    Without half-life and indifference it is filled 64, 226 and 519 times, at a regret of up to 32 %.
     """
     filled, builds, regret = measured(slowness)
     assert filled <= 50

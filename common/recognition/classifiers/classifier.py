@@ -41,12 +41,12 @@ NEIGHBOURS = 4
 TABLE_BYTES = DESCRIPTOR_BYTES + 3 * 4
 """Memory of `DescriptorTable` per descriptor [bytes]."""
 
-_STANDS_OUT = 2.0
+_SIGNIFICANT_DEVIATIONS = 2.0
 """Standard deviations (of a Poisson count) by which a candidate must exceed the median of the other
 objects."""
 _MIN_OTHERS = 3
 """Minimum number of other objects for a useful median; with fewer, several of them may be in the photo."""
-_LEAST_ALIKE = 6
+_MIN_ALIKE = 6
 _MANY_DESCRIPTORS = 600_000
 """Minimum descriptors with a near neighbour in a look-alike, and the index size that defines "near". Measured
 among 629 pictures: 7 or more such descriptors in 15 pairs. In a small index, nearly all would be near."""
@@ -120,7 +120,7 @@ class Classifier(ABC):
         """Number of objects in the index."""
         return len(self._table.object_ids)
 
-    def most_alike(self, features: Features, most: int, beside: str) -> tuple[tuple[str, int], ...]:
+    def most_alike(self, features: Features, most: int, excluded: str) -> tuple[tuple[str, int], ...]:
         """Views (object id, index) of other objects that have a near neighbour for the most descriptors.
 
         Used to find look-alikes. The ratio test cannot be used for that, because it rejects a pattern that
@@ -132,7 +132,7 @@ class Classifier(ABC):
             The view whose look-alikes are wanted.
         most : int
             Maximum number of views returned.
-        beside : str
+        excluded : str
             Id of the object that is left out.
         """
         table = self._table
@@ -144,9 +144,9 @@ class Classifier(ABC):
         queries, views = np.nonzero(near)[0], table.view_of_row[rows[near]]
         pairs = np.unique(queries * len(table.views) + views)  # a descriptor counts once per view
         counts = np.bincount(pairs % len(table.views), minlength=len(table.views))
-        counts[[table.object_ids[index] == beside for index, _ in table.views]] = 0
+        counts[[table.object_ids[index] == excluded for index, _ in table.views]] = 0
         ranked = np.argsort(-counts, kind="stable")[:most]
-        alike = (table.views[view] for view in ranked if counts[view] >= _LEAST_ALIKE)
+        alike = (table.views[view] for view in ranked if counts[view] >= _MIN_ALIKE)
         return tuple((table.object_ids[index], view) for index, view in alike)
 
     def rounds(self, features: Features) -> Iterator[tuple[Candidate, ...]]:
@@ -274,20 +274,20 @@ class Vote:
         chosen = []
         for index in ranked:
             object_index, view_in_object = self._table.views[views[index]]
-            if counts[index] < self._rule.min_votes or not self._stands_out(object_index, votes):
+            if counts[index] < self._rule.min_votes or not self._is_significant(object_index, votes):
                 continue
-            mine = self._table.view_of_row[rows] == views[index]
+            of_view = self._table.view_of_row[rows] == views[index]
             candidate = Candidate(
                 object_id=self._table.object_ids[object_index],
                 view=view_in_object,
                 votes=int(counts[index]),
-                query_indices=queries[mine].astype(np.int32),
-                view_indices=self._table.index_in_view[rows[mine]],
+                query_indices=queries[of_view].astype(np.int32),
+                view_indices=self._table.index_in_view[rows[of_view]],
             )
             chosen.append(candidate)
         return tuple(chosen)
 
-    def _stands_out(self, object_index: int, all_votes: list[int]) -> bool:
+    def _is_significant(self, object_index: int, all_votes: list[int]) -> bool:
         """Whether an object has more votes than a photo of something else would give it.
 
         In a small catalogue, clutter has few objects to vote for, so each receives several votes.
@@ -299,7 +299,7 @@ class Vote:
         others = all_votes.copy()
         others.remove(own)
         usual = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2  # median of the others
-        return own >= usual + _STANDS_OUT * math.sqrt(usual)
+        return own >= usual + _SIGNIFICANT_DEVIATIONS * math.sqrt(usual)
 
 
 def unrelated_distance_bits(descriptors: int) -> float:

@@ -33,7 +33,7 @@ from nearsight.common.result_cache.image_keys import (
 )
 from nearsight.common.result_cache.result_cache import Refresh
 from nearsight.common.result_cache.stage import KEY_SIDE_PX
-from nearsight.common.result_cache.views import Shown, ViewCache
+from nearsight.common.result_cache.views import ObjectKey, ViewCache
 from nearsight.experiments.framework.experiment import Row, StoredRow
 from nearsight.experiments.museum.art.exhibit import render_reference
 from nearsight.experiments.museum.camera.handheld import Frame, Stay
@@ -260,7 +260,7 @@ class Player:
         if entry is not None:
             return entry.value
         if key is not None and photo.answered:
-            shown = Shown(photo.visitor, photo.answered) if photo.together else None
+            shown = ObjectKey(photo.visitor, photo.answered) if photo.together else None
             self._cache.learn(photo.keys, key, shown, photo.answered, 0.0)
         elif key is not None:
             self._cache.contradict(key)

@@ -93,7 +93,7 @@ def test_a_closed_sync_lists_no_more_and_ignores_the_answer_on_its_way(scene: Sc
     scene.sync.sync()
     scene.sync.close()
     scene.answer(2)
-    scene.sync.soon()
+    scene.sync.sync_soon()
     scene.background.advance(10.0)
     assert (len(scene.lister.listings), scene.listed) == (1, [])
 

@@ -188,33 +188,33 @@ def test_the_way_back_depends_on_the_requests_not_on_how_often_it_is_looked_at()
     assert often.factor == pytest.approx(seldom.factor)
 
 
-def lose_trial(correction: LookupCorrection, lookups: int = 3) -> float:
-    """A few slow lookups, then an empty cache again; the patience that follows."""
+def fail_trial(correction: LookupCorrection, lookups: int = 3) -> float:
+    """A few slow lookups, then an empty cache again; the half-life that follows."""
     for _ in range(lookups):
         correction.observe(300.0, 10.0)
     correction.relax(0)
-    return correction.patience
+    return correction.half_life_requests
 
 
-def test_each_lost_trial_doubles_the_patience_until_trials_are_rare() -> None:
+def test_each_failed_trial_doubles_the_half_life_until_trials_are_rare() -> None:
     correction = slowed(weight=0.05)
     correction.relax(0)
-    assert correction.patience == 20
-    assert [lose_trial(correction) for _ in range(6)] == [40, 80, 160, 320, 400, 400]
+    assert correction.half_life_requests == 20
+    assert [fail_trial(correction) for _ in range(6)] == [40, 80, 160, 320, 400, 400]
 
 
-def test_a_cache_that_was_held_for_long_begins_with_patience_anew() -> None:
+def test_a_cache_that_was_kept_for_long_resets_the_half_life() -> None:
     correction = slowed(weight=0.05)
     correction.relax(0)
-    assert [lose_trial(correction) for _ in range(2)] == [40, 80]
-    assert lose_trial(correction, lookups=8 * 80 - 1) == 160
-    assert lose_trial(correction, lookups=8 * 160) == 20
+    assert [fail_trial(correction) for _ in range(2)] == [40, 80]
+    assert fail_trial(correction, lookups=8 * 80 - 1) == 160
+    assert fail_trial(correction, lookups=8 * 160) == 20
 
 
-def test_a_patient_correction_still_returns() -> None:
+def test_a_correction_with_a_long_half_life_still_returns() -> None:
     correction = slowed(weight=0.05)
     for _ in range(20):
-        lose_trial(correction)
+        fail_trial(correction)
     correction.relax(5 * 400)
     assert correction.factor < 1.2
 
@@ -226,8 +226,8 @@ def test_each_lost_trial_widens_the_band_of_indifference() -> None:
     assert correction.indifference == 0, "no trial was lost: this was the first look at the machine"
     widths = []
     for _ in range(4):
-        lose_trial(correction)
+        fail_trial(correction)
         widths.append(correction.indifference)
     assert widths == pytest.approx([0.04, 0.08, 0.1, 0.1])
-    lose_trial(correction, lookups=8 * 400)
+    fail_trial(correction, lookups=8 * 400)
     assert correction.indifference == 0

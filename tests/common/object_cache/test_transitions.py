@@ -36,7 +36,7 @@ def test_one_unknown_object_makes_a_list_unknown() -> None:
 
 def test_a_history_holds_the_last_different_objects() -> None:
     histories = DeviceHistories(length=2, devices_max=10)
-    before = [histories.saw("device", slot, 0.0) for slot in (1, 1, 2, 3, 3, 1)]
+    before = [histories.append("device", slot, 0.0) for slot in (1, 1, 2, 3, 3, 1)]
     assert [history for history, _ in before] == [(), (1,), (1,), (1, 2), (2, 3), (2, 3)]
     assert [last for _, last in before] == [None, 1, 1, 2, 3, 3]
     assert histories.of("device", 0.0) == (3, 1)
@@ -45,7 +45,7 @@ def test_a_history_holds_the_last_different_objects() -> None:
 def test_after_a_removed_object_a_history_begins_anew() -> None:
     histories = DeviceHistories(length=3, devices_max=10)
     for slot in (1, 2, 3):
-        histories.saw("device", slot, 0.0)
+        histories.append("device", slot, 0.0)
     histories.remove([2])
     assert histories.of("device", 0.0) == (3,)
 

@@ -116,7 +116,7 @@ def test_a_standby_looks_only_after_the_last_tier_failed() -> None:
 
 
 def test_a_tier_that_hangs_keeps_a_photo_for_so_long_at_most_where_a_standby_answers() -> None:
-    rules = replace(RULES, most_s=2.0)
+    rules = replace(RULES, max_s=2.0)
     for standby, timeout_s in ((PlainStandby(), 2.0), (None, 5.0)):
         flow = new_flow(tiers("cloud", rules=rules), standby=standby)
         step = flow.begin(PlainQuery(), 0.0, 0.0)
@@ -133,7 +133,7 @@ def test_a_tier_that_cools_down_is_not_asked_where_a_standby_answers() -> None:
     flow = new_flow(next_tiers, standby=standby)
     assert flow.begin(PlainQuery(), 0.0, 0.1) == Look(standby)
     assert isinstance(outcome(flow.looked(standby, None, 0.2)), Answer), "unknown is an answer"
-    next_tiers.came_back("cloud")
+    next_tiers.note_alive("cloud")
     assert isinstance(new_flow(next_tiers, standby=standby).begin(PlainQuery(), 0.3, 0.3), Ask)
 
 

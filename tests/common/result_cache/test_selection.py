@@ -176,22 +176,22 @@ def test_what_is_invalidated_or_corrected_is_not_found_again_by_a_change_of_the_
     chooser = selection()
     for number, answer in enumerate("abc"):
         chooser.note([(0, number), (1, number)], answer, 1, 0.0)
-    assert [entry.value for _, entry in chooser.holds()] == ["b", "c"], "as many as the cache holds"
+    assert [entry.value for _, entry in chooser.entries()] == ["b", "c"], "as many as the cache holds"
     chooser.invalidate(lambda value: value == "b")
     chooser.forget([(0, 2), (1, 2)])
-    assert chooser.holds() == []
+    assert chooser.entries() == []
 
 
 def test_what_was_served_is_no_evidence() -> None:
     chooser = selection()
     chooser.note([(0, 1), (1, 1)], "a", 0, 0.0)
-    assert chooser.holds() == []
+    assert chooser.entries() == []
     chooser.note([(0, 1), (1, 1)], "b", 1, 0.0)
-    assert [entry.value for _, entry in chooser.holds()] == ["b"]
+    assert [entry.value for _, entry in chooser.entries()] == ["b"]
 
 
 def test_results_that_were_not_confirmed_for_long_are_not_taken_over() -> None:
     chooser = selection()
     chooser.note([(0, 1), (1, 1)], "a", 1, 0.0)
     chooser.note([(0, 1), (1, 1)], "b", 1, 20.0)
-    assert [entry.value for _, entry in chooser.holds()] == ["b"]
+    assert [entry.value for _, entry in chooser.entries()] == ["b"]

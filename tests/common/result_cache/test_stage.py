@@ -15,7 +15,7 @@ from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.request.answer import OBJECT, RESULT, Answer, Lesson
 from nearsight.common.result_cache.metrics import result_cache_metrics
 from nearsight.common.result_cache.settings import ResultCacheSettings
-from nearsight.common.result_cache.stage import Looked, Payoff, ResultStage
+from nearsight.common.result_cache.stage import LookState, Payoff, ResultStage
 from nearsight.common.rpc.envelope import Hop
 from support.requests import PlainQuery
 
@@ -47,7 +47,7 @@ class KeyedPhoto(PlainQuery):
         self.pixels = pixels
         self.client = client
         self.features: Features | None = None
-        self.result_look: Looked | None = None
+        self.result_look: LookState | None = None
 
     def for_key(self) -> GrayImage | Features:
         return self.features or GrayImage(self.pixels, (640, 480))

@@ -1,7 +1,7 @@
 """Views of an object share one result; a view that turns out to show another object is apart."""
 
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
-from nearsight.common.result_cache.views import Shown, ViewCache
+from nearsight.common.result_cache.views import ObjectKey, ViewCache
 
 MONA, SCREAM = "mona", "scream"
 
@@ -22,7 +22,7 @@ class Visitor:
         if says is None:
             self.cache.contradict(looked_up)
         else:
-            self.cache.learn(keys, looked_up, Shown(self.client, says) if together else None, says, 0.0)
+            self.cache.learn(keys, looked_up, ObjectKey(self.client, says) if together else None, says, 0.0)
         return None
 
     def asked(self, view: str, says: str, times: int) -> list[bool]:
