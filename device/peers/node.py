@@ -39,10 +39,10 @@ _PEERS = DESCRIPTOR.services_by_name["Peers"]
 PING = _PEERS.methods_by_name["Ping"]
 LEAVE = _PEERS.methods_by_name["Leave"]
 RESEND_EVERY_S = 2.0
-GOODBYE_S = 0.5
-ASK_EVERY_S = 0.5
+LEAVE_TIMEOUT_S = 0.5
+QUERY_EVERY_S = 0.5
 """Minimum time between two queries of peers for reports [s]."""
-ASK_WITHIN_S = 0.3
+QUERY_TIMEOUT_S = 0.3
 """Maximum time that a report waits for answers of peers [s]; without an answer it shows the previous one."""
 TIER = "peer"
 _HEARTBEAT_S = 3600.0
@@ -97,8 +97,8 @@ class PeerNode:
         self.node_id = own.node_id
         """The node id of this device."""
         self._watchers: list[Callable[[], None]] = []
-        self._asked_s = float("-inf")
-        self._said: dict[NodeId, tuple[PingReply, float]] = {}
+        self._queried_s = float("-inf")
+        self._answers: dict[NodeId, tuple[PingReply, float]] = {}
         self._started = False
         self._stopped = False
         self._discovery = Discovery(own, settings, self._ping, self._peers_changed, self._slept, clock=clock)
@@ -114,7 +114,7 @@ class PeerNode:
             self._shared,
             self._cluster,
             misplaced=self._handover.misplaced,
-            asked=self._handover.asked,
+            offers_requested=self._handover.offers_requested,
             traffic=self._traffic,
         )
         self._timers = BackgroundWorker(clock, "peers-timers")
@@ -172,11 +172,11 @@ class PeerNode:
         hands_over = grace_s > 0 and bool(self.peers())
         if hands_over:
             self._handover.leave(deadline.remaining_s())
-            self._say_goodbye(min(grace_s, GOODBYE_S))
+            self._announce_departure(min(grace_s, LEAVE_TIMEOUT_S))
         self.store.close()
         if hands_over:  # entries written meanwhile; from now on all writes fail
             self._handover.leave(deadline.remaining_s())
-        self._server.stop(min(grace_s, GOODBYE_S))
+        self._server.stop(min(grace_s, LEAVE_TIMEOUT_S))
         self._discovery.stop(farewell=grace_s > 0)
         self._links.close()
         self._handover.stop()
@@ -206,7 +206,7 @@ class PeerNode:
     def report(self) -> PeersReport:
         """A report about this node and its peers. The peers are queried first, with a short timeout."""
         discovery, entries = self._discovery, self._shared.entries
-        self._ask_what_peers_hold()
+        self._query_peers()
         complete = "complete" if self.synchronised() else "not yet complete"
         facts = [
             *presence_facts(discovery.beacon_counts, discovery.counts),
@@ -214,33 +214,35 @@ class PeerNode:
             *store_facts(entries.counts, self._calls.counts, self._service.counts, self._handover.counts),
         ]
         peers = [
-            PeerStatus.of(self._as_it_said(peer), self._traffic.of(peer.node_id), discovery.seconds_since)
+            PeerStatus.of(
+                self._with_last_answer(peer), self._traffic.of(peer.node_id), discovery.seconds_since
+            )
             for peer in discovery.known()
         ]
         return PeersReport(self.node_id, self.device_id, self.endpoint, peers, facts)
 
-    def _ask_what_peers_hold(self) -> None:
+    def _query_peers(self) -> None:
         now_s, timeout_s = self._clock.monotonic(), self.settings.ping_timeout_s
-        if not self._started or now_s - self._asked_s < ASK_EVERY_S:
+        if not self._started or now_s - self._queried_s < QUERY_EVERY_S:
             return
-        self._asked_s = now_s
+        self._queried_s = now_s
 
         def answered(reply: Reply) -> tuple[PingReply, float]:
             return _ping_reply(reply), self._clock.monotonic() - now_s
 
-        before, calls = self._said, {}
+        before, calls = self._answers, {}
         for node in [peer.node_id for peer in self.peers()]:
             call = self._links.call(node, PING, PingRequest(), timeout_s=timeout_s)
             calls[node] = then(call, answered)
-        answers = wait(calls.values(), ASK_WITHIN_S).done
-        said = {
+        answers = wait(calls.values(), QUERY_TIMEOUT_S).done
+        answers_now = {
             node: call.result() for node, call in calls.items() if call in answers and not call.exception()
         }
-        self._said = {node: before[node] for node in calls.keys() & before.keys()} | said
+        self._answers = {node: before[node] for node in calls.keys() & before.keys()} | answers_now
 
-    def _as_it_said(self, peer: Peer) -> Peer:
+    def _with_last_answer(self, peer: Peer) -> Peer:
         """A peer with its last answer to a query for reports, unless it restarted since."""
-        reply, round_trip_s = self._said.get(peer.node_id, (None, 0.0))
+        reply, round_trip_s = self._answers.get(peer.node_id, (None, 0.0))
         if reply is None or reply.incarnation != peer.incarnation:
             return peer
         return replace(peer, reply=reply, round_trip_s=round_trip_s)
@@ -298,8 +300,8 @@ class PeerNode:
             watcher()
 
     def _slept(self) -> None:
-        self._links.doubt_all()
-        self._cluster.forget()
+        self._links.mark_all_broken()
+        self._cluster.discard_reports()
         self._handover.resynchronise()
 
     def _place(self, key: str) -> Place:
@@ -312,7 +314,7 @@ class PeerNode:
         self._timers.submit(self._resend, name="resend", after_s=RESEND_EVERY_S)
         self.store.resend()
 
-    def _say_goodbye(self, timeout_s: float) -> None:
+    def _announce_departure(self, timeout_s: float) -> None:
         request = LeaveRequest(node_id=self.node_id, incarnation=self.identity.incarnation)
         calls = [self._links.call(peer.node_id, LEAVE, request, timeout_s=timeout_s) for peer in self.peers()]
         wait(calls, timeout_s)

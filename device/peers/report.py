@@ -52,7 +52,7 @@ class PeerStatus:
     @classmethod
     def of(cls, peer: Peer, traffic: Traffic, since: Callable[[float], float]) -> PeerStatus:
         """The current status of a peer; ``since`` returns the seconds since a time of `Peer`."""
-        said = peer.reply or PingReply(peer.node_id, 0)
+        answer = peer.reply or PingReply(peer.node_id, 0)
         return cls(
             node_id=peer.node_id,
             device_id=peer.device_id,
@@ -60,9 +60,9 @@ class PeerStatus:
             state=peer.state.value,
             heard_s_ago=since(peer.heard_s),
             present_s=since(peer.since_s),
-            keys=said.keys,
-            store_bytes=said.store_bytes,
-            models=said.models,
+            keys=answer.keys,
+            store_bytes=answer.store_bytes,
+            models=answer.models,
             sent_bytes=traffic.sent_bytes,
             received_bytes=traffic.received_bytes,
             round_trip_ms=1000 * peer.round_trip_s,
@@ -157,7 +157,7 @@ def store_facts(
         ("removed", f"{store.expired} expired, {store.evicted} evicted, {store.refused} refused"),
         ("reads", f"{client.reads}, {client.own_reads} answered locally, {client.hedged_reads} hedged"),
         ("writes", str(client.writes)),
-        ("failed", f"{client.failed} reads and writes, {client.lies} invalid answers"),
+        ("failed", f"{client.failed} reads and writes, {client.invalid} invalid answers"),
         ("served to peers", f"{served.reads} reads, {served.writes} writes, {served.refused} refused"),
         ("handed over", f"{handover.sent} entries, {handover.sent_bytes} bytes, {handover.failed} failures"),
         ("received by hand-over", f"{served.handed_over} entries, {handover.dropped} dropped"),

@@ -229,8 +229,8 @@ class BeaconExchange:
             self._failed("beacons cannot be received", error)
             return []
         self._failing.discard("beacons cannot be received")
-        judged = ((self._judge(data, host), host) for data, host in datagrams)
-        return [(beacon, host) for beacon, host in judged if beacon is not None]
+        accepted = ((self._accepted(data, host), host) for data, host in datagrams)
+        return [(beacon, host) for beacon, host in accepted if beacon is not None]
 
     def announce(self, *, leaving: bool = False) -> None:
         """Broadcast a beacon, or with ``leaving`` the announcement that this device leaves."""
@@ -252,7 +252,7 @@ class BeaconExchange:
             self._log.warning(what, reason=error.strerror)
         self._failing.add(what)
 
-    def _judge(self, data: bytes, host: str) -> Beacon | None:
+    def _accepted(self, data: bytes, host: str) -> Beacon | None:
         try:
             beacon = decode_beacon(data)
         except InvalidMessage:

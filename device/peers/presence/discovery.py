@@ -108,9 +108,9 @@ class Discovery:
         self._addresses = OwnAddresses("")
         self._pinger = Pinger(
             ping,
-            partial(self._notice, seen.ping_answered),
-            partial(self._notice, seen.ping_failed),
-            partial(self._notice, seen.ping_dropped),
+            partial(self._queue, seen.ping_answered),
+            partial(self._queue, seen.ping_failed),
+            partial(self._queue, seen.ping_dropped),
             clock,
             rng,
         )
@@ -207,11 +207,11 @@ class Discovery:
         host, _ = host_and_port(endpoint)
         if self._own.allowed is None and not is_loopback(host):
             raise InvalidArgument("without keys, peers must be on the same machine")
-        self._notice(self._membership.introduced, node_id, endpoint, incarnation)
+        self._queue(self._membership.introduced, node_id, endpoint, incarnation)
 
     def left(self, node_id: NodeId, incarnation: int) -> None:
         """Report that a peer proved its id and announced that it leaves."""
-        self._notice(self._membership.left, node_id, incarnation)
+        self._queue(self._membership.left, node_id, incarnation)
 
     def heard(self, node_id: NodeId) -> None:
         """Report that a message came from a peer. Cheap, so that it can be called for every answer."""
@@ -219,9 +219,9 @@ class Discovery:
 
     def call_failed(self, node_id: NodeId) -> None:
         """Report that a call to a peer was not answered."""
-        self._notice(self._membership.call_failed, node_id)
+        self._queue(self._membership.call_failed, node_id)
 
-    def _notice(self, event: Callable[..., Actions], *facts: object) -> None:
+    def _queue(self, event: Callable[..., Actions], *facts: object) -> None:
         """Queue an event for the thread of the membership, which appends the time to ``facts``."""
         self._events.append(partial(event, *facts))
         self._waker.wake()
@@ -233,7 +233,7 @@ class Discovery:
             poller.register(self._descriptor, select.POLLIN)
         while not self._stopping:
             try:
-                self._turn()
+                self._process()
             except Exception:  # noqa: BLE001  one bad datagram or callback must not stop discovery for good
                 self._log.exception("an iteration of discovery failed")
             with self._lock:
@@ -241,7 +241,7 @@ class Discovery:
             poller.poll(1000 * min(max(wait_s, 0.001), _LONGEST_WAIT_S))
             self._waker.clear()
 
-    def _turn(self) -> None:
+    def _process(self) -> None:
         """Process all that has happened since the last turn."""
         actions: list[Action] = []
         beacons = self._beacons.receive()
@@ -286,11 +286,11 @@ class Discovery:
                     self._beacons.announce()
                 case _:
                     changed |= isinstance(action, Joined | Gone | Moved)
-                    self._tell(action)
+                    self._log_action(action)
         if changed:
             self._changed(self.peers())
 
-    def _tell(self, action: Action) -> None:
+    def _log_action(self, action: Action) -> None:
         log = self._log.info
         match action:
             case Joined(peer):

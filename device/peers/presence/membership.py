@@ -40,7 +40,7 @@ from nearsight.device.peers.presence.peer import (
     Slept,
     TrackedPeer,
 )
-from nearsight.device.peers.presence.pings import Ping, PingRation
+from nearsight.device.peers.presence.pings import Ping, PingLimits
 from nearsight.device.peers.settings import PeerSettings
 
 Action = Ping | Announce | Joined | Gone | Moved | Conflict | Slept | Readdressed
@@ -109,7 +109,7 @@ class Membership:
         self._nodes: dict[NodeId, TrackedPeer] = {}
         self._own_endpoints: set[str] = set()
         self._static = {where: who for who, where in static if who != own}
-        self._pings = PingRation(settings.period_s)
+        self._pings = PingLimits(settings.period_s)
         self._left: FIFOCache[NodeId, int] = FIFOCache(REMEMBERED_DEPARTURES)
         self._last_s: float | None = None
         self._announce_s = float("-inf")
@@ -142,184 +142,184 @@ class Membership:
 
     def tick(self, now_s: float) -> Actions:
         """Send beacons and pings that are due, and mark silent peers as suspect."""
-        self._wake(now_s)
+        self._advance(now_s)
         if now_s >= self._announce_s:
             self._actions.append(Announce())
             self._announce_s = now_s + self._settings.period_s * (1 + JITTER * self._rng.uniform(-1, 1))
         for node in self._nodes.values():
             if node.state is PeerState.LIVE and now_s >= node.heard_s + self._settings.departure_s:
-                self._doubt(node, "silent", now_s)
+                self._suspect(node, "silent", now_s)
             if now_s >= node.due_s:
                 self._check(node, now_s)
         if self._static and now_s >= self._static_s:
-            self._look_for_static_peers(now_s)
+            self._ping_static_peers(now_s)
             self._static_s = now_s + self._settings.period_s
-        return self._done()
+        return self._take_actions()
 
     def beacon(self, node_id: NodeId, endpoint: str, now_s: float) -> Actions:
         """A beacon came from this endpoint. It may be forged."""
-        self._wake(now_s)
+        self._advance(now_s)
         node = self._nodes.get(node_id)
         if node_id == self.own:
             if endpoint not in self._own_endpoints:
-                self._ask(node_id, endpoint, now_s)
+                self._ping(node_id, endpoint, now_s)
         elif node is None:
-            self._hear_of(node_id, endpoint, now_s)
-        elif node.is_at(endpoint):
-            node.alive(now_s)
+            self._add_stranger(node_id, endpoint, now_s)
+        elif node.answers_at(endpoint):
+            node.sign_of_life(now_s)
         else:
-            self._ask(node_id, endpoint, now_s)
-        return self._done()
+            self._ping(node_id, endpoint, now_s)
+        return self._take_actions()
 
     def leaving(self, node_id: NodeId, now_s: float) -> Actions:
         """A beacon announces that its sender leaves. It may be forged, so the peer is pinged."""
-        self._wake(now_s)
+        self._advance(now_s)
         node = self._nodes.get(node_id)
         if node is not None and node.state is PeerState.LIVE:
-            self._doubt(node, "left", now_s)
-        return self._done()
+            self._suspect(node, "left", now_s)
+        return self._take_actions()
 
     def introduced(self, node_id: NodeId, endpoint: str, incarnation: int, now_s: float) -> Actions:
         """A node that proved its id pinged this one, and stated its own endpoint."""
-        self._wake(now_s)
+        self._advance(now_s)
         node = self._nodes.get(node_id)
         if node_id == self.own:
-            return self._done()
+            return self._take_actions()
         if node is None:
-            self._pings.forgive(node_id, endpoint)
-            self._hear_of(node_id, endpoint, now_s)
+            self._pings.reset(node_id, endpoint)
+            self._add_stranger(node_id, endpoint, now_s)
         elif node.incarnation != incarnation:
-            self._ask(node_id, endpoint, now_s, force=True)
+            self._ping(node_id, endpoint, now_s, force=True)
         else:
-            node.alive(now_s)
-            if not node.is_at(endpoint):
-                self._ask(node_id, endpoint, now_s)
-        return self._done()
+            node.sign_of_life(now_s)
+            if not node.answers_at(endpoint):
+                self._ping(node_id, endpoint, now_s)
+        return self._take_actions()
 
     def ping_answered(self, ping: Ping, reply: PingReply, round_trip_s: float, now_s: float) -> Actions:
         """A ping was answered."""
-        self._wake(now_s)
+        self._advance(now_s)
         if ping.node_id is not None and reply.node_id != ping.node_id:
             self.counts.impostors += 1
             self._failed(ping, now_s)
-            return self._done()
+            return self._take_actions()
         self._pings.ended(ping)
         if reply.node_id == self.own:
             if reply.incarnation == self.incarnation:
                 self.listen_at(ping.endpoint)
             else:
                 self._conflict(self.own, ping.endpoint, now_s)
-            return self._done()
+            return self._take_actions()
         if ping.endpoint in self._static:
             self._static[ping.endpoint] = reply.node_id
         self._answered(ping.endpoint, reply, now_s)
         node = self._nodes.get(reply.node_id)
         if node is not None and node.endpoint == ping.endpoint:
             node.round_trip_s = round_trip_s
-            self._pings.forgive(ping.node_id, ping.endpoint)
-        return self._done()
+            self._pings.reset(ping.node_id, ping.endpoint)
+        return self._take_actions()
 
     def ping_failed(self, ping: Ping, now_s: float) -> Actions:
         """A ping was not answered in time."""
-        self._wake(now_s)
+        self._advance(now_s)
         self._failed(ping, now_s)
-        return self._done()
+        return self._take_actions()
 
     def ping_dropped(self, ping: Ping, now_s: float) -> Actions:
         """A ping was not started because too many strangers wait; the next beacon may cause another one."""
-        self._wake(now_s)
+        self._advance(now_s)
         if self._pings.ended(ping) and ping.node_id is not None:
-            self._forget_stranger(ping.node_id)
-        return self._done()
+            self._remove_stranger(ping.node_id)
+        return self._take_actions()
 
     def heard(self, node_id: NodeId, at_s: float, now_s: float) -> Actions:
         """A peer answered a call at ``at_s``. Unlike a beacon, this shows that the peer can be reached."""
-        self._wake(now_s)
+        self._advance(now_s)
         node = self._nodes.get(node_id)
         if node is not None and node.joined:
-            node.alive(at_s)
-            if at_s > node.doubted_s:
-                node.sure()
-        return self._done()
+            node.sign_of_life(at_s)
+            if at_s > node.suspected_s:
+                node.confirm()
+        return self._take_actions()
 
     def call_failed(self, node_id: NodeId, now_s: float) -> Actions:
         """A call to a peer was not answered."""
-        self._wake(now_s)
+        self._advance(now_s)
         node = self._nodes.get(node_id)
         if node is not None and node.joined:
-            self._doubt(node, "unreachable", now_s)
-        return self._done()
+            self._suspect(node, "unreachable", now_s)
+        return self._take_actions()
 
     def left(self, node_id: NodeId, incarnation: int, now_s: float) -> Actions:
         """A peer proved its id and announced that it leaves."""
-        self._wake(now_s)
+        self._advance(now_s)
         node = self._nodes.get(node_id)
         if node is None or node.incarnation in {0, incarnation}:
             self._left[node_id] = incarnation
         if node is not None and node.incarnation == incarnation:
             self._drop(node, "left")
-        return self._done()
+        return self._take_actions()
 
     def readdressed(self, now_s: float) -> Actions:
         """This device's address changed: its connections are dead, and peers must receive the new address."""
-        self._wake(now_s)
-        self._doubt_all(now_s)
+        self._advance(now_s)
+        self._suspect_all(now_s)
         self._actions.append(Readdressed())
-        return self._done()
+        return self._take_actions()
 
-    def _done(self) -> Actions:
+    def _take_actions(self) -> Actions:
         actions, self._actions = tuple(self._actions), []
         return actions
 
-    def _wake(self, now_s: float) -> None:
+    def _advance(self, now_s: float) -> None:
         gap_s = now_s - (now_s if self._last_s is None else self._last_s)
         self._last_s = now_s
         if gap_s <= self._settings.departure_s:
             return
         self.counts.slept += 1
         self._actions.append(Slept(gap_s))
-        self._doubt_all(now_s)
+        self._suspect_all(now_s)
 
-    def _doubt_all(self, now_s: float) -> None:
+    def _suspect_all(self, now_s: float) -> None:
         self._announce_s = self._static_s = float("-inf")
-        self._pings.start_over()  # pings in progress fail for reasons that do not concern the peers
+        self._pings.reset_all()  # pings in progress fail for reasons that do not concern the peers
         for node in self._nodes.values():
-            node.elsewhere, node.answered_s = None, NEVER
+            node.other_answer, node.answered_s = None, NEVER
             if node.joined:
-                self._doubt(node, "silent", now_s)
+                self._suspect(node, "silent", now_s)
             else:
-                self._ask(node.node_id, node.endpoint, now_s, force=True)
+                self._ping(node.node_id, node.endpoint, now_s, force=True)
 
-    def _ask(self, node_id: NodeId | None, endpoint: str, now_s: float, *, force: bool = False) -> bool:
+    def _ping(self, node_id: NodeId | None, endpoint: str, now_s: float, *, force: bool = False) -> bool:
         if self._pings.is_under_way(node_id, endpoint):
             return True
         node = self._nodes.get(node_id) if node_id is not None else None
         joined = node is not None and node.joined
-        if not force and not self._pings.may_ask(node_id, endpoint, now_s, joined=joined):
+        if not force and not self._pings.may_ping(node_id, endpoint, now_s, joined=joined):
             return False
         self.counts.pings += 1
-        urgent = node is not None and node.is_at(endpoint)
-        self._actions.append(self._pings.ask(node_id, endpoint, urgent=urgent))
+        urgent = node is not None and node.answers_at(endpoint)
+        self._actions.append(self._pings.start(node_id, endpoint, urgent=urgent))
         return True
 
-    def _hear_of(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
+    def _add_stranger(self, node_id: NodeId, endpoint: str, now_s: float) -> None:
         if self._is_full():
             self.counts.over_limit += 1
-        elif self._ask(node_id, endpoint, now_s):
+        elif self._ping(node_id, endpoint, now_s):
             self._nodes[node_id] = TrackedPeer(node_id, endpoint, now_s, now_s)
 
     def _is_full(self) -> bool:
         # Strangers that have not answered do not count: beacons of invented nodes could fill the limit.
         return sum(node.joined for node in self._nodes.values()) >= self._settings.max_peers
 
-    def _forget_stranger(self, node_id: NodeId) -> None:
+    def _remove_stranger(self, node_id: NodeId) -> None:
         node = self._nodes.get(node_id)
-        if node is not None and not node.joined and not self._pings.asks_for(node_id):
+        if node is not None and not node.joined and not self._pings.is_pinging(node_id):
             del self._nodes[node_id]
 
-    def _doubt(self, node: TrackedPeer, why: str, now_s: float) -> None:
+    def _suspect(self, node: TrackedPeer, why: str, now_s: float) -> None:
         node.suspect(why)
-        node.doubted_s = now_s
+        node.suspected_s = now_s
         earliest_s = node.answered_s + MIN_PING_GAP_S
         if now_s >= earliest_s:
             self._check(node, now_s)
@@ -329,7 +329,7 @@ class Membership:
     def _check(self, node: TrackedPeer, now_s: float) -> None:
         node.due_s = NOT_DUE
         for endpoint in (node.endpoint, *node.aliases):
-            self._ask(node.node_id, endpoint, now_s, force=True)
+            self._ping(node.node_id, endpoint, now_s, force=True)
 
     def _answered(self, endpoint: str, reply: PingReply, now_s: float) -> None:
         node = self._nodes.get(reply.node_id)
@@ -339,43 +339,43 @@ class Membership:
         elif node is None or not node.joined:
             self._join(endpoint, reply, now_s)
         elif endpoint != node.endpoint:
-            self._answered_elsewhere(node, endpoint, reply, now_s)
+            self._answered_at_other(node, endpoint, reply, now_s)
         elif reply.incarnation != node.incarnation:
             self._drop(node, "restarted")
             self._join(endpoint, reply, now_s)
         else:
             node.reply, node.answered_s, node.endpoint_failed = reply, now_s, False
-            node.alive(now_s)
-            node.sure()
+            node.sign_of_life(now_s)
+            node.confirm()
             self._keep_endpoint(node, now_s)
 
-    def _answered_elsewhere(self, node: TrackedPeer, endpoint: str, reply: PingReply, now_s: float) -> None:
-        node.elsewhere = (endpoint, reply)
+    def _answered_at_other(self, node: TrackedPeer, endpoint: str, reply: PingReply, now_s: float) -> None:
+        node.other_answer = (endpoint, reply)
         if node.endpoint_failed:
             self._give_up_endpoint(node, now_s)
         elif endpoint not in node.aliases:
-            self._ask(node.node_id, node.endpoint, now_s, force=True)
+            self._ping(node.node_id, node.endpoint, now_s, force=True)
 
     def _keep_endpoint(self, node: TrackedPeer, now_s: float) -> None:
         """Handle an answer of its endpoint: an answer from elsewhere is an alias or a conflict."""
-        if node.elsewhere is None:
+        if node.other_answer is None:
             return
-        endpoint, reply = node.elsewhere
-        node.elsewhere = None
+        endpoint, reply = node.other_answer
+        node.other_answer = None
         if reply.incarnation == node.incarnation:
             node.add_alias(endpoint)
-            self._pings.forgive(node.node_id, endpoint)
+            self._pings.reset(node.node_id, endpoint)
         else:
             self._conflict(node.node_id, endpoint, now_s)
 
     def _give_up_endpoint(self, node: TrackedPeer, now_s: float) -> None:
         """Handle a failed endpoint: a process that answered elsewhere replaces it, or the peer is dropped."""
-        if node.elsewhere is not None:
-            endpoint, reply = node.elsewhere
+        if node.other_answer is not None:
+            endpoint, reply = node.other_answer
             if reply.incarnation == node.incarnation:
                 before = node.endpoint
                 node.reply, node.answered_s = reply, now_s
-                node.alive(now_s)
+                node.sign_of_life(now_s)
                 node.move(endpoint)
                 self.counts.moved += 1
                 self._actions.append(Moved(node.peer(), before))
@@ -386,15 +386,15 @@ class Membership:
             node.endpoint_failed = True
         elif node.unanswered < PINGS_BEFORE_GONE:
             # Beacons may still arrive from it, but a peer that cannot be reached is of no use.
-            node.suspect(node.doubt or "unreachable")
+            node.suspect(node.suspicion or "unreachable")
             self._check(node, now_s)
         else:
-            self._drop(node, node.doubt)
+            self._drop(node, node.suspicion)
 
     def _join(self, endpoint: str, reply: PingReply, now_s: float) -> None:
         if self._is_full():
             self.counts.over_limit += 1
-            self._forget_stranger(reply.node_id)
+            self._remove_stranger(reply.node_id)
             return
         node = TrackedPeer(reply.node_id, endpoint, now_s, now_s, PeerState.LIVE, reply, answered_s=now_s)
         self._nodes[node.node_id] = node
@@ -406,7 +406,7 @@ class Membership:
         if node.joined:
             self.counts.gone += 1
             self._actions.append(Gone(node.peer(), why))
-            self._pings.forgive_node(node.node_id)  # a second device with this id may be the only one now
+            self._pings.reset_node(node.node_id)  # a second device with this id may be the only one now
 
     def _failed(self, ping: Ping, now_s: float) -> None:
         if not self._pings.ended(ping):
@@ -417,7 +417,7 @@ class Membership:
         if node is None:
             return
         if not node.joined:
-            self._forget_stranger(node.node_id)
+            self._remove_stranger(node.node_id)
             return
         node.aliases.pop(ping.endpoint, None)
         node.unanswered += ping.endpoint == node.endpoint
@@ -429,8 +429,8 @@ class Membership:
         self._pings.back_off(node_id, endpoint, now_s)
         self._actions.append(Conflict(node_id, endpoint))
 
-    def _look_for_static_peers(self, now_s: float) -> None:
+    def _ping_static_peers(self, now_s: float) -> None:
         endpoints = {node.endpoint for node in self._nodes.values()}
         for endpoint, node_id in self._static.items():
             if endpoint not in endpoints and (node_id is None or node_id not in self._nodes):
-                self._ask(node_id, endpoint, now_s, force=True)
+                self._ping(node_id, endpoint, now_s, force=True)

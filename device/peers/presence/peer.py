@@ -140,14 +140,14 @@ class TrackedPeer:
     round_trip_s: float = 0.0
     answered_s: float = NEVER
     """Time of the last answer to a ping."""
-    doubt: str = ""
+    suspicion: str = ""
     """Why it is suspect; empty if it is not."""
-    doubted_s: float = NEVER
+    suspected_s: float = NEVER
     due_s: float = NOT_DUE
     """Time at which it last became suspect, and time of the ping that this requires."""
     aliases: dict[str, None] = field(default_factory=dict)
     """Other endpoints of the same process, in the order of their answers. At most `MOST_ALIASES`."""
-    elsewhere: tuple[str, PingReply] | None = None
+    other_answer: tuple[str, PingReply] | None = None
     """An answer with this id from another endpoint. Kept until a ping shows whether ``endpoint`` still
     answers."""
     endpoint_failed: bool = False
@@ -165,23 +165,23 @@ class TrackedPeer:
         """Whether it is a peer: it has answered a ping."""
         return self.state is not PeerState.JOINING
 
-    def is_at(self, endpoint: str) -> bool:
+    def answers_at(self, endpoint: str) -> bool:
         """Whether it has answered at this endpoint before."""
         return self.joined and (endpoint == self.endpoint or endpoint in self.aliases)
 
-    def alive(self, at_s: float) -> None:
+    def sign_of_life(self, at_s: float) -> None:
         """Record a sign of life. A peer that is suspect only because it was silent becomes live."""
         self.heard_s = max(self.heard_s, at_s)
-        if self.state is PeerState.SUSPECT and self.doubt == "silent":
-            self.sure()
+        if self.state is PeerState.SUSPECT and self.suspicion == "silent":
+            self.confirm()
 
-    def sure(self) -> None:
+    def confirm(self) -> None:
         """Make it live: it answered a ping or a call."""
-        self.state, self.doubt, self.due_s, self.unanswered = PeerState.LIVE, "", NOT_DUE, 0
+        self.state, self.suspicion, self.due_s, self.unanswered = PeerState.LIVE, "", NOT_DUE, 0
 
     def suspect(self, why: str) -> None:
         """Make it suspect for the reason ``why``."""
-        self.state, self.doubt, self.endpoint_failed = PeerState.SUSPECT, why, False
+        self.state, self.suspicion, self.endpoint_failed = PeerState.SUSPECT, why, False
 
     def add_alias(self, endpoint: str) -> None:
         """Add another endpoint of the same process; the oldest one is dropped above the limit."""
@@ -193,8 +193,8 @@ class TrackedPeer:
         """Change its endpoint, and make it live."""
         self.endpoint = endpoint
         self.aliases.pop(endpoint, None)
-        self.elsewhere, self.endpoint_failed = None, False
-        self.sure()
+        self.other_answer, self.endpoint_failed = None, False
+        self.confirm()
 
     def peer(self) -> Peer:
         """A snapshot of this record."""

@@ -1,6 +1,6 @@
 """Limits on pings, and their execution.
 
-Beacons can be forged. They must not cause this device to flood other hosts, therefore `PingRation` limits the
+Beacons can be forged. They must not cause this device to flood other hosts, therefore `PingLimits` limits the
 pings of each address.
 
 When many devices meet, all of them receive each other's beacons at once. If all connected at the same moment,
@@ -58,7 +58,7 @@ Address = tuple[NodeId | None, str]
 Ask = Callable[[NodeId | None, str], Future[PingReply]]
 
 
-class PingRation:
+class PingLimits:
     """Pings in progress, and addresses whose pings failed.
 
     At most one ping per address is in progress. After repeated failures an address is pinged less and less
@@ -80,11 +80,11 @@ class PingRation:
         """Whether a ping to this address is in progress."""
         return (node_id, endpoint) in self._under_way
 
-    def asks_for(self, node_id: NodeId) -> bool:
+    def is_pinging(self, node_id: NodeId) -> bool:
         """Whether a ping to any address of this node is in progress."""
         return any(asked == node_id for asked, _ in self._under_way)
 
-    def may_ask(self, node_id: NodeId | None, endpoint: str, now_s: float, *, joined: bool) -> bool:
+    def may_ping(self, node_id: NodeId | None, endpoint: str, now_s: float, *, joined: bool) -> bool:
         """Whether a beacon may cause a ping to the address now. ``joined``: whether the node has joined."""
         _, earliest_s = self._failures.get((node_id, endpoint), (0, now_s))
         host = _host(endpoint)
@@ -93,7 +93,7 @@ class PingRation:
         )
         return now_s >= earliest_s and at_once < ADDRESSES_AT_A_TIME
 
-    def ask(self, node_id: NodeId | None, endpoint: str, *, urgent: bool) -> Ping:
+    def start(self, node_id: NodeId | None, endpoint: str, *, urgent: bool) -> Ping:
         """Start a new ping and return it."""
         self._number += 1
         self._under_way[node_id, endpoint] = self._number
@@ -114,16 +114,16 @@ class PingRation:
         periods = 0.0 if count == 1 else min(2.0 ** (count - 2), LONGEST_BACKOFF_PERIODS)
         self._failures[address] = (count, now_s + periods * self._period_s)
 
-    def forgive(self, node_id: NodeId | None, endpoint: str) -> None:
+    def reset(self, node_id: NodeId | None, endpoint: str) -> None:
         """Reset the back-off of the address."""
         self._failures.pop((node_id, endpoint), None)
 
-    def forgive_node(self, node_id: NodeId) -> None:
+    def reset_node(self, node_id: NodeId) -> None:
         """Reset the back-off of all addresses of the node."""
         for address in [address for address in self._failures if address[0] == node_id]:
             del self._failures[address]
 
-    def start_over(self) -> None:
+    def reset_all(self) -> None:
         """Discard the pings in progress, and reset all back-offs."""
         self._under_way.clear()
         self._failures.clear()

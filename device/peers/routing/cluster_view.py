@@ -77,7 +77,7 @@ class ClusterView:
                 self._completed[node] = view_digest
             self._refresh()
 
-    def forget(self) -> None:
+    def discard_reports(self) -> None:
         """Discard all reports, as they may be outdated after this device was suspended."""
         with self._lock:
             self._completed.clear()

@@ -30,7 +30,7 @@ from nearsight.device.peers.presence.discovery import Discovery
 from nearsight.device.peers.presence.identity import Identity, NodeId, shown
 from nearsight.device.peers.settings import PeerSettings
 
-HEARD_EVERY_S = 0.5
+REPORT_EVERY_S = 0.5
 """Minimum time between two reports of a peer's answers to presence [s], unless the peer was in doubt."""
 MESSAGE_OVERHEAD_BYTES = 64 * 1024
 _REMEMBERED_PEERS = 8192
@@ -75,7 +75,7 @@ class PeerConnection:
     """The last call on it failed."""
     slow: bool = False
     """The peer has exceeded the usual response time; another peer should be asked as well."""
-    told_s: float = float("-inf")
+    reported_s: float = float("-inf")
     """Time of the last report to presence that the peer answers."""
 
 
@@ -236,7 +236,7 @@ class PeerConnections:
             if doubt:
                 self._discovery.call_failed(node)
 
-    def doubt_all(self) -> None:
+    def mark_all_broken(self) -> None:
         """Mark all connections as broken, after this device was suspended or its address changed."""
         with self._lock:
             for link in self._links.values():
@@ -286,8 +286,8 @@ class PeerConnections:
         link.slow = link.broken = False
         self._traffic.add(link.node, reply.sent_bytes, reply.received_bytes)
         now_s = self._clock.monotonic()
-        if doubted or now_s - link.told_s >= HEARD_EVERY_S:
-            link.told_s = now_s
+        if doubted or now_s - link.reported_s >= REPORT_EVERY_S:
+            link.reported_s = now_s
             self._discovery.heard(link.node)
 
     def _failed(self, link: PeerConnection, channel: Channel, error: NearsightError) -> None:

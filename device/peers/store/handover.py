@@ -41,9 +41,9 @@ MISPLACED_AFTER_S = 0.005
 """An entry from a node with another view may be missing on the replicas that readers ask, so it is handed
 over quickly."""
 RETRY_AFTER_S = 1.0
-ASK_AFTER_S = 2.0
+QUERY_AFTER_S = 2.0
 """Timeout after which a node that did not report completion is queried again."""
-MOST_ASKS = 3
+MAX_QUERIES = 3
 SWEEP_EVERY_S = 30.0
 SWEEP_TURNS = 4
 """Number of sweeps in which all keys are compared with the other replicas: a quarter at a time."""
@@ -88,18 +88,18 @@ class HandoverWorker:
         self._worker = BackgroundWorker(clock, "peers-handover")
         self._lock = threading.Lock()
         self._misplaced: set[str] = set()
-        self._passed: list[Placement] = [self._placement(route.cluster.view.nodes)]
-        self._everything = False
-        self._tell_all = False
-        self._askers: set[NodeId] = set()
+        self._placements_since: list[Placement] = [self._placement(route.cluster.view.nodes)]
+        self._offer_all = False
+        self._notify_all = False
+        self._requesters: set[NodeId] = set()
         self._pause_s = SETTLE_AFTER_S
         self._changed_s = float("-inf")
-        self._asked_s: dict[NodeId, float] = {}
+        self._requested_s: dict[NodeId, float] = {}
         # Used only by the worker's thread.
-        self._before: tuple[Placement, ...] = ()
+        self._last_placements: tuple[Placement, ...] = ()
         self._turn = 0
         self._failures = 0
-        self._asks: dict[NodeId, int] = {}
+        self._queries: dict[NodeId, int] = {}
         self.counts = HandoverCounts()
 
     def start(self) -> None:
@@ -117,49 +117,49 @@ class HandoverWorker:
         now_s = self._clock.monotonic()
         with self._lock:
             # A restarted node holds nothing, as if it had left and joined.
-            self._passed += [self._placement(frozenset(stayed)), self._placement(after.nodes)]
-            self._tell_all = True
+            self._placements_since += [self._placement(frozenset(stayed)), self._placement(after.nodes)]
+            self._notify_all = True
             self._failures = 0
             if now_s - self._changed_s > CALM_AFTER_S:
                 self._pause_s = SETTLE_AFTER_S
             self._changed_s = now_s
             pause_s = self._pause_s
-        self._soon(pause_s)
-        self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S)
+        self._schedule(pause_s)
+        self._worker.submit(self._query_missing, name="query", after_s=QUERY_AFTER_S)
 
     def misplaced(self, key: str) -> None:
         """Schedule the hand-over of an entry that is misplaced, or came from a node with another view."""
         with self._lock:
             self._misplaced.add(key)
-        self._soon(MISPLACED_AFTER_S)
+        self._schedule(MISPLACED_AFTER_S)
 
-    def asked(self, node: NodeId) -> None:
+    def offers_requested(self, node: NodeId) -> None:
         """Schedule offers to a node that requested all of them again."""
         now_s = self._clock.monotonic()
         with self._lock:
             nodes = self._cluster.view.nodes
-            recently = now_s - self._asked_s.get(node, float("-inf")) < RETRY_AFTER_S
+            recently = now_s - self._requested_s.get(node, float("-inf")) < RETRY_AFTER_S
             if node not in nodes or recently:
                 return
-            self._asked_s[node] = now_s
-            self._passed += [self._placement(nodes - {node}), self._placement(nodes)]
-            self._askers.add(node)
-        self._soon()
+            self._requested_s[node] = now_s
+            self._placements_since += [self._placement(nodes - {node}), self._placement(nodes)]
+            self._requesters.add(node)
+        self._schedule()
 
     def resynchronise(self) -> None:
         """After this device was suspended: offer everything to all nodes, and request their offers."""
         with self._lock:
-            self._everything = True
-        self._soon()
-        self._worker.submit(self._ask_missing, name="ask")
+            self._offer_all = True
+        self._schedule()
+        self._worker.submit(self._query_missing, name="query")
 
     def leave(self, timeout_s: float) -> None:
         """Hand over each entry to its replicas without this node; blocks for ``timeout_s`` at most."""
         done = threading.Event()
-        self._worker.submit(lambda: self._give_away(done))
+        self._worker.submit(lambda: self._hand_over_all(done))
         done.wait(timeout_s)
 
-    def _soon(self, after_s: float = SETTLE_AFTER_S) -> None:
+    def _schedule(self, after_s: float = SETTLE_AFTER_S) -> None:
         self._worker.submit(self._run, name="handover", after_s=after_s)
 
     def _placement(self, nodes: frozenset[NodeId]) -> Placement:
@@ -169,36 +169,36 @@ class HandoverWorker:
         """Offer the entries that changes of the view, misplaced entries and requests of nodes require."""
         with self._lock:
             view = self._cluster.view
-            passed, self._passed = self._passed, []
+            placements, self._placements_since = self._placements_since, []
             misplaced, self._misplaced = self._misplaced, set()
-            everything, self._everything = self._everything, False
-            tell_all, self._tell_all = self._tell_all or everything, False
-            askers, self._askers = self._askers, set()
-            if tell_all:
+            offer_all, self._offer_all = self._offer_all, False
+            notify_all, self._notify_all = self._notify_all or offer_all, False
+            requesters, self._requesters = self._requesters, set()
+            if notify_all:
                 longest_s = max(SETTLE_AFTER_S, PAUSE_PER_NODE_S * len(view.nodes))
                 self._pause_s = min(2 * self._pause_s, longest_s)
-        told = (view.nodes if tell_all else view.nodes & askers) - {self._own}
+        notified = (view.nodes if notify_all else view.nodes & requesters) - {self._own}
         after = self._placement(view.nodes)
-        before = () if everything else (*self._before, *passed)
-        anew = everything or bool(passed)
-        plan = HandoverPlan(self._own, self._shared.keys() if anew else (), before if anew else (), after)
+        before = () if offer_all else (*self._last_placements, *placements)
+        replan = offer_all or bool(placements)
+        plan = HandoverPlan(self._own, self._shared.keys() if replan else (), before if replan else (), after)
         for key in misplaced:
             plan.add(key)
-        failed = self._carry_out(plan, view, told)
+        failed = self._carry_out(plan, view, notified)
         if not failed and self._cluster.view.digest == view.digest:
             self._failures = 0
-            if anew:
-                self._before = (after,)
+            if replan:
+                self._last_placements = (after,)
         else:
             with self._lock:
                 self._misplaced |= misplaced
-                if anew:
-                    self._passed = [after, *self._passed]
-                    self._everything = self._everything or everything
+                if replan:
+                    self._placements_since = [after, *self._placements_since]
+                    self._offer_all = self._offer_all or offer_all
                 # Nodes that received completion need no second message; after another change all nodes
                 # receive one.
-                self._askers |= failed & told
-            self._before = before
+                self._requesters |= failed & notified
+            self._last_placements = before
             self._worker.submit(
                 self._run, name="handover", after_s=min(SWEEP_EVERY_S, RETRY_AFTER_S * 2**self._failures)
             )
@@ -216,55 +216,57 @@ class HandoverWorker:
         if self._cluster.view is view:
             self.counts.dropped += self._shared.drop({key: digests[key] for key in plan.droppable()})
 
-    def _ask_missing(self) -> None:
-        """Query nodes that did not report completion; stop waiting after `MOST_ASKS` attempts."""
+    def _query_missing(self) -> None:
+        """Query nodes that did not report completion; stop waiting after `MAX_QUERIES` attempts."""
         with self._lock:
             calm_s = self._clock.monotonic() - self._changed_s
-        if calm_s < ASK_AFTER_S:  # they have not had enough time to report completion
-            self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S - calm_s)
+        if calm_s < QUERY_AFTER_S:  # they have not had enough time to report completion
+            self._worker.submit(self._query_missing, name="query", after_s=QUERY_AFTER_S - calm_s)
             return
         view = self._cluster.view
         missing = self._cluster.missing()
-        self._asks = {node: self._asks.get(node, 0) + 1 for node in missing}
+        self._queries = {node: self._queries.get(node, 0) + 1 for node in missing}
         for node in missing:
-            if self._asks[node] > MOST_ASKS:
+            if self._queries[node] > MAX_QUERIES:
                 # It answers only pings, or its view differs permanently: do not wait for it any longer.
                 self._cluster.complete(node, view.digest)
             else:
                 self._offer(node, (), view, ask=True)
         if missing:
-            self._worker.submit(self._ask_missing, name="ask", after_s=ASK_AFTER_S)
+            self._worker.submit(self._query_missing, name="query", after_s=QUERY_AFTER_S)
 
-    def _give_away(self, done: threading.Event) -> None:
+    def _hand_over_all(self, done: threading.Event) -> None:
         view = self._cluster.view
         with self._lock:
-            before = (*self._before, *self._passed)
+            before = (*self._last_placements, *self._placements_since)
         plan = HandoverPlan(self._own, self._shared.keys(), before, self._placement(view.nodes - {self._own}))
         self._carry_out(plan, view, frozenset())
         done.set()
 
     def _carry_out(
-        self, plan: HandoverPlan, view: View, told: frozenset[NodeId], *, displace: bool = True
+        self, plan: HandoverPlan, view: View, notified: frozenset[NodeId], *, displace: bool = True
     ) -> set[NodeId]:
-        """Execute the plan, and send completion to the nodes in ``told``; returns the nodes that failed."""
+        """Execute the plan, and send completion to ``notified``; returns the nodes that failed."""
         receivers = sorted(plan.receivers(), key=self._links.is_slow)
-        through = {node: self._offer(node, (), view, complete=True) for node in told.difference(receivers)}
+        completions = {
+            node: self._offer(node, (), view, complete=True) for node in notified.difference(receivers)
+        }
         failed: set[NodeId] = set()
         for number, node in enumerate(receivers):
             if self._cluster.view.digest != view.digest:
                 failed.update(receivers[number:])
                 break
             try:
-                self._give(node, plan, view, displace=displace)
-                if node in told:
-                    through[node] = self._offer(node, (), view, complete=True)
+                self._hand_over(node, plan, view, displace=displace)
+                if node in notified:
+                    completions[node] = self._offer(node, (), view, complete=True)
             except NearsightError as error:
                 self.counts.failed += 1
                 self._log.debug("hand-over failed", node=shown(node), reason=str(error))
                 failed.add(node)
-        return failed | {node for node, future in through.items() if future.exception() is not None}
+        return failed | {node for node, future in completions.items() if future.exception() is not None}
 
-    def _give(self, node: NodeId, plan: HandoverPlan, view: View, *, displace: bool) -> None:
+    def _hand_over(self, node: NodeId, plan: HandoverPlan, view: View, *, displace: bool) -> None:
         """Send a node the digests of its part of the plan, then the entries that it requests."""
         keys = plan.offers(node)
         for start in range(0, len(keys), OFFERED_AT_ONCE):
@@ -274,7 +276,7 @@ class HandoverWorker:
             response = message_of(self._offer(node, offer, view).result(), OfferResponse)
             wanted = set(response.wanted) & digests.keys()
             plan.confirmed(node, [key for key in batch if key not in wanted])
-            for entries in _portions(self._shared.to_hand_on(wanted)):
+            for entries in _batches(self._shared.entries_of(wanted)):
                 refused = self._send(node, entries, view, displace=displace)
                 plan.refused(node, refused)
                 plan.confirmed(node, [entry.key for entry in entries if entry.key not in refused])
@@ -309,7 +311,7 @@ class HandoverWorker:
         return self._links.call(node, OFFER, request, timeout_s=self._settings.read_timeout_s)
 
 
-def _portions(entries: Sequence[Entry]) -> Iterable[list[Entry]]:
+def _batches(entries: Sequence[Entry]) -> Iterable[list[Entry]]:
     """Split the entries into batches that fit into a message."""
     part: list[Entry] = []
     size = 0

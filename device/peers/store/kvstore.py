@@ -61,7 +61,7 @@ class LocalReplicaKeys:
     """Keys for which this device is a replica. Valid while its view of the cluster is unchanged."""
 
     view: View | None
-    everything: bool
+    all_keys: bool
     keys: set[str] = field(default_factory=set)
 
 
@@ -96,13 +96,15 @@ class KVStore:
             max(_REMEMBERED_KEYS, limits.max_keys),
             min(MAX_COUNTERS_BYTES, limits.value_limit_bytes),
         )
-        self._local_keys = LocalReplicaKeys(None, everything=False)
+        self._local_keys = LocalReplicaKeys(None, all_keys=False)
 
     def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> Future[None]:
         """Set the value of a key; of several puts the last one wins."""
 
         def entry() -> Entry:
-            return Entry(key, value=Register(bytes(value), self._shared.stamp()), expires_s=self._end(ttl_s))
+            return Entry(
+                key, value=Register(bytes(value), self._shared.stamp()), expires_s=self._expiry_s(ttl_s)
+            )
 
         # Any state that overrides it is a later write, so the put is repeated with an even later stamp.
         return self._write(key, value, entry, lambda *_: False)
@@ -117,8 +119,8 @@ class KVStore:
         A value that takes longer than ``hedge_s`` to arrive is requested twice; use `get` for large values.
         """
         # This device's own keys first, in few steps: most of their cost is code outside the CPU caches.
-        mine = self._local_keys
-        if mine.view is self._cluster.synchronised_view and (mine.everything or key in mine.keys):
+        local = self._local_keys
+        if local.view is self._cluster.synchronised_view and (local.all_keys or key in local.keys):
             value = self._plain.get(key)
             if value is not None:
                 self._note_use(key)
@@ -127,7 +129,7 @@ class KVStore:
                 return value
         self._check(key)
         self._counts.reads += 1
-        answer = self._known_here(key, claim=False)
+        answer = self._local_answer(key, claim=False)
         if answer is None:
             read = QuorumRead(self._calls, key, claim=False)
             answer = read.ask_first() or read.future.result()
@@ -138,12 +140,12 @@ class KVStore:
 
         def entry() -> Entry:
             added = ListItem(bytes(item), self._shared.stamp())
-            return Entry(key, value=ItemList((added,)), expires_s=self._end(ttl_s))
+            return Entry(key, value=ItemList((added,)), expires_s=self._expiry_s(ttl_s))
 
-        def stands(newer: Entry, stamp: Stamp) -> bool:
+        def prevails(newer: Entry, stamp: Stamp) -> bool:
             return newer.cleared < stamp and not _removed(newer, item)
 
-        return self._write(key, item, entry, stands)
+        return self._write(key, item, entry, prevails)
 
     def remove(self, key: str, item: bytes) -> Future[None]:
         """Remove an item from the list of a key; no error if it is not in the list."""
@@ -151,10 +153,10 @@ class KVStore:
         def entry() -> Entry:
             return Entry(key, value=ItemList((ListItem(bytes(item), self._shared.stamp(), removed=True),)))
 
-        def stands(newer: Entry, stamp: Stamp) -> bool:
+        def prevails(newer: Entry, stamp: Stamp) -> bool:
             return newer.cleared >= stamp or newer.empty
 
-        return self._write(key, item, entry, stands)
+        return self._write(key, item, entry, prevails)
 
     def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]:
         """The list of a key, empty if there is none; ``claim``: if empty, this device will produce it."""
@@ -180,7 +182,7 @@ class KVStore:
                     raise InvalidArgument(f"{count} cannot be added to a counter, as it is negative")
             with self._shared.lock:
                 now_s = self._clock.monotonic()
-                entry = self._increments.add(key, whole, self._end(ttl_s), now_s)
+                entry = self._increments.add(key, whole, self._expiry_s(ttl_s), now_s)
         except NearsightError as error:
             return failed(error)
         return self._contribute(entry)
@@ -201,7 +203,7 @@ class KVStore:
     def close(self) -> None:
         """Close the store when this device leaves: unfinished and later operations fail with `Cancelled`."""
         self._calls.close()
-        self._local_keys = LocalReplicaKeys(None, everything=False)
+        self._local_keys = LocalReplicaKeys(None, all_keys=False)
 
     def resend(self) -> None:
         """Send unacknowledged counts again; the node calls this every few seconds."""
@@ -217,14 +219,14 @@ class KVStore:
         except NearsightError as error:
             return failed(error)
         self._counts.reads += 1
-        known = self._known_here(key, claim=claim)
+        known = self._local_answer(key, claim=claim)
         if known is not None:
             return completed(known)
         read = QuorumRead(self._calls, key, claim=claim)
         read.begin()
         return read.future
 
-    def _known_here(self, key: str, *, claim: bool) -> NodeAnswer | None:
+    def _local_answer(self, key: str, *, claim: bool) -> NodeAnswer | None:
         """The entry held here, if this device is a replica of the key and its keys are complete."""
         entry = self._shared.read(key)
         if entry is None or (claim and entry.empty):
@@ -235,17 +237,17 @@ class KVStore:
         if len(view.nodes) > replicas and route.own not in route.ranking(key, view)[:replicas]:
             return None
         self._counts.own_reads += 1
-        mine = self._local_keys
-        if mine.view is not view or len(mine.keys) >= _REMEMBERED_KEYS:
-            mine = self._local_keys = LocalReplicaKeys(view, everything=len(view.nodes) <= replicas)
-        mine.keys.add(key)
+        local = self._local_keys
+        if local.view is not view or len(local.keys) >= _REMEMBERED_KEYS:
+            local = self._local_keys = LocalReplicaKeys(view, all_keys=len(view.nodes) <= replicas)
+        local.keys.add(key)
         return NodeAnswer(entry, synchronised=True)
 
     def _check(self, key: str) -> None:
         self._calls.check_open()
         check_key(key)
 
-    def _end(self, ttl_s: float | None) -> float | None:
+    def _expiry_s(self, ttl_s: float | None) -> float | None:
         return None if ttl_s is None else self._clock.monotonic() + ttl_s
 
     def _write_entry(self, entry: Entry) -> Future[Sequence[Entry]]:
@@ -256,9 +258,9 @@ class KVStore:
         return write.future
 
     def _write(
-        self, key: str, value: bytes, make: Callable[[], Entry], stands: Callable[[Entry, Stamp], bool]
+        self, key: str, value: bytes, make: Callable[[], Entry], prevails: Callable[[Entry, Stamp], bool]
     ) -> Future[None]:
-        """Write ``make()``, and repeat until ``stands(state, stamp)`` for all states that override it."""
+        """Write ``make()``, and repeat until ``prevails(state, stamp)`` for all states that override it."""
         limit_bytes = self._calls.settings.value_limit_bytes
         try:
             self._check(key)
@@ -275,7 +277,7 @@ class KVStore:
             stamp = _stamp_of(entry)
 
             def written(known: Sequence[Entry]) -> Future[None]:
-                if repetitions == 0 or all(stands(newer, stamp) for newer in known):
+                if repetitions == 0 or all(prevails(newer, stamp) for newer in known):
                     return completed(None)
                 return attempt(repetitions - 1)
 

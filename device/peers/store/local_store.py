@@ -92,8 +92,8 @@ class LocalStore:
         self._held: dict[str, _Held] = {}
         self._by_use: dict[Place, OrderedDict[str, None]] = {place: OrderedDict() for place in Place}
         self._tombstones: OrderedDict[str, None] = OrderedDict()
-        self._ended: OrderedDict[str, tuple[Stamp, float]] = OrderedDict()
-        self._ends: list[tuple[float, str]] = []
+        self._expired: OrderedDict[str, tuple[Stamp, float]] = OrderedDict()
+        self._expiries: list[tuple[float, str]] = []
         self.size_bytes = 0
         """Total size of all entries."""
         self.plain: dict[str, bytes] = {}
@@ -157,14 +157,14 @@ class LocalStore:
         entry = canonical(entry)
         if size_bytes(entry) > self._limits.entry_bytes:  # checked first, before any work on the entry
             return self._refused(before, Refusal.TOO_LARGE)
-        ended = self._ended.get(entry.key)
-        if ended is not None and entry.renewed <= ended[0]:
+        expired_stamp = self._expired.get(entry.key)
+        if expired_stamp is not None and entry.renewed <= expired_stamp[0]:
             if entry.cleared == NEVER:
                 self.counts.refused += 1
-                told = Entry(
-                    entry.key, cleared=max(ended[0], before.cleared if before is not None else NEVER)
+                expired_state = Entry(
+                    entry.key, cleared=max(expired_stamp[0], before.cleared if before is not None else NEVER)
                 )
-                return canonical(told), Refusal.EXPIRED
+                return canonical(expired_state), Refusal.EXPIRED
             entry = replace(entry, value=None)  # the value remains expired, but the deletion is new
         after = self._bounded(merged(before, entry) if before is not None else entry, now_s)
         if after == before:
@@ -174,11 +174,11 @@ class LocalStore:
         if size > self._limits.entry_bytes:
             return self._refused(before, Refusal.TOO_LARGE)
         place = known.place if known is not None and not self._outdated else self.place(entry.key)
-        victims = self._room_for(entry.key, place, size, is_tombstone=after.value is None)
+        victims = self._victims_for(entry.key, place, size, is_tombstone=after.value is None)
         if victims is None or (victims and not displace):
             return self._refused(before, Refusal.FULL)
         for victim in victims:
-            self._forget(victim)
+            self._remove(victim)
         self.counts.evicted += len(victims)
         self._hold(_Held(after, size, place))
         return after, None
@@ -187,20 +187,20 @@ class LocalStore:
         """Remove an entry without a tombstone, as other devices hold it. Returns whether it existed."""
         if key not in self._held:
             return False
-        self._forget(key)
+        self._remove(key)
         return True
 
     def expire(self, now_s: float) -> int:
         """Remove entries whose time to live has passed; returns their number."""
         expired = 0
-        while self._ends and self._ends[0][0] <= now_s:
-            _, key = heapq.heappop(self._ends)
+        while self._expiries and self._expiries[0][0] <= now_s:
+            _, key = heapq.heappop(self._expiries)
             held = self._held.get(key)
             if held is not None and _is_over(held.entry, now_s):
                 self._end(held.entry, now_s)
                 expired += 1
-        while self._ended and next(iter(self._ended.values()))[1] <= now_s:
-            self._ended.popitem(last=False)
+        while self._expired and next(iter(self._expired.values()))[1] <= now_s:
+            self._expired.popitem(last=False)
         self.counts.expired += expired
         return expired
 
@@ -233,7 +233,7 @@ class LocalStore:
         self.counts.refused += 1
         return before, why
 
-    def _room_for(self, key: str, place: Place, size: int, *, is_tombstone: bool) -> list[str] | None:
+    def _victims_for(self, key: str, place: Place, size: int, *, is_tombstone: bool) -> list[str] | None:
         """The entries to evict for this one; None if evicting all candidates is not enough."""
         known = self._held.get(key)
         keys = len(self._held) + (known is None) - self._limits.max_keys
@@ -247,8 +247,8 @@ class LocalStore:
             excess -= sum(self._held[victim].size_bytes for victim in victims)
         if keys <= 0 and excess <= 0:
             return victims
-        self._note_uses()
-        self._sort_by_place()
+        self._record_uses()
+        self._update_places()
         for needed in Place:
             if needed > place:
                 break
@@ -262,7 +262,7 @@ class LocalStore:
                     return victims
         return None
 
-    def _sort_by_place(self) -> None:
+    def _update_places(self) -> None:
         """Compute the priorities again after the nodes changed. Only done when space is needed."""
         if not self._outdated:
             return
@@ -274,7 +274,7 @@ class LocalStore:
             held.place = self.place(key)
             self._by_use[held.place][key] = None
 
-    def _note_uses(self) -> None:
+    def _record_uses(self) -> None:
         for _ in range(len(self.used)):
             key = self.used.popleft()
             if key in self._held:
@@ -288,30 +288,30 @@ class LocalStore:
     def _hold(self, held: _Held) -> None:
         key = held.entry.key
         if key in self._held:
-            self._forget(key)
+            self._remove(key)
         self._held[key] = held
         self.size_bytes += held.size_bytes
         if held.entry.value is None:
             self._tombstones[key] = None
         else:
             self._by_use[held.place][key] = None
-            self._ended.pop(key, None)
+            self._expired.pop(key, None)
             if isinstance(held.entry.value, Register) and held.entry.expires_s is None:
                 self.plain[key] = held.entry.value.value
         if held.entry.expires_s is not None:
-            self._remember_end(held.entry.expires_s, key)
+            self._add_expiry(held.entry.expires_s, key)
 
-    def _remember_end(self, end_s: float, key: str) -> None:
-        heapq.heappush(self._ends, (end_s, key))
-        if len(self._ends) > 2 * len(self._held) + 64:  # most belong to states that were replaced
-            self._ends = [
+    def _add_expiry(self, end_s: float, key: str) -> None:
+        heapq.heappush(self._expiries, (end_s, key))
+        if len(self._expiries) > 2 * len(self._held) + 64:  # most belong to states that were replaced
+            self._expiries = [
                 (held.entry.expires_s, key)
                 for key, held in self._held.items()
                 if held.entry.expires_s is not None
             ]
-            heapq.heapify(self._ends)
+            heapq.heapify(self._expiries)
 
-    def _forget(self, key: str) -> None:
+    def _remove(self, key: str) -> None:
         held = self._held.pop(key)
         self.plain.pop(key, None)
         self.size_bytes -= held.size_bytes
@@ -321,14 +321,14 @@ class LocalStore:
             del self._by_use[held.place][key]
 
     def _end(self, entry: Entry, now_s: float) -> None:
-        self._forget(entry.key)
+        self._remove(entry.key)
         if entry.value is None:
             return
         end_s = now_s + self._limits.tombstone_s
-        self._ended[entry.key] = (entry.renewed, end_s)
-        self._ended.move_to_end(entry.key)
-        if len(self._ended) > self._limits.max_keys:
-            self._ended.popitem(last=False)
+        self._expired[entry.key] = (entry.renewed, end_s)
+        self._expired.move_to_end(entry.key)
+        if len(self._expired) > self._limits.max_keys:
+            self._expired.popitem(last=False)
         if entry.cleared != NEVER:
             tombstone = replace(entry, value=None, expires_s=end_s)
             self._hold(_Held(tombstone, size_bytes(tombstone), self.place(entry.key)))

@@ -72,7 +72,7 @@ class ReadPlan:
         """Whether `outcome` may be called."""
 
     @property
-    def heard(self) -> bool:
+    def has_answers(self) -> bool:
         """Whether any node has answered."""
         return bool(self._answers)
 
@@ -134,7 +134,7 @@ class ReadPlan:
             return ()
         following = self.ask_next()
         # A late replica may be the only one that has the key by now.
-        self.done = not following and (self._found() or not any(map(self._owes, self._replicas)))
+        self.done = not following and (self._found() or not any(map(self._is_outstanding, self._replicas)))
         return following
 
     def _decides(self, node: NodeId, answer: NodeAnswer) -> bool:
@@ -154,9 +154,11 @@ class ReadPlan:
         return others <= self._failed or not others.isdisjoint(self._answers.keys() | self._late)
 
     def _is_awaited(self, node: NodeId) -> bool:
-        return self._owes(node) and (node not in self._late or self._replicas.isdisjoint(self._answers))
+        return self._is_outstanding(node) and (
+            node not in self._late or self._replicas.isdisjoint(self._answers)
+        )
 
-    def _owes(self, node: NodeId) -> bool:
+    def _is_outstanding(self, node: NodeId) -> bool:
         return node not in self._answers and node not in self._failed
 
     def _found(self) -> bool:
@@ -201,7 +203,7 @@ class QuorumRead:
                 self._read.late(self._first)
         self._ask(nodes)
         if not slow:
-            self._watch_closely()
+            self._watch_first()
         self._watch()
 
     def ask_first(self) -> NodeAnswer | None:
@@ -225,7 +227,7 @@ class QuorumRead:
             except NearsightError as error:
                 with self._lock:
                     self._read.ask_next()
-                self._note(node, error)
+                self._record(node, error)
                 self._watch()
                 return None
             client.first_timeout.answered(client.clock.monotonic() - asked_s)
@@ -233,35 +235,35 @@ class QuorumRead:
             return answer
         with self._lock:
             self._read.ask_next()
-        self._note(node, answer)
-        self._watch_closely()
+        self._record(node, answer)
+        self._watch_first()
         self._watch()
         return None
 
-    def _watch_closely(self) -> None:
-        self._look_later(self._client.first_timeout.seconds, doubt=False)
+    def _watch_first(self) -> None:
+        self._schedule_check(self._client.first_timeout.seconds, doubt=False)
 
     def _watch(self) -> None:
-        self._look_later(self._client.settings.hedge_s, doubt=True)
+        self._schedule_check(self._client.settings.hedge_s, doubt=True)
 
-    def _look_later(self, limit_s: float, *, doubt: bool, waited_s: float = 0.0) -> None:
+    def _schedule_check(self, limit_s: float, *, doubt: bool, waited_s: float = 0.0) -> None:
         if not self._read.done:
             self._client.timers.submit(
-                lambda: self._look(limit_s, doubt=doubt), after_s=max(0.001, limit_s - waited_s)
+                lambda: self._check_late(limit_s, doubt=doubt), after_s=max(0.001, limit_s - waited_s)
             )
 
-    def _look(self, limit_s: float, *, doubt: bool) -> None:
+    def _check_late(self, limit_s: float, *, doubt: bool) -> None:
         """Handle nodes that were asked at least ``limit_s`` ago; if there are none, check again later."""
         with self._lock:
             now_s = self._client.clock.monotonic()
             waited_s = {node: now_s - asked_s for node, asked_s in self._asked_s.items()}
         late = [node for node, node_s in waited_s.items() if node_s >= limit_s]
         if late:
-            self._take_long(late, doubt=doubt)
+            self._handle_late(late, doubt=doubt)
         else:
-            self._look_later(limit_s, doubt=doubt, waited_s=max(waited_s.values(), default=0.0))
+            self._schedule_check(limit_s, doubt=doubt, waited_s=max(waited_s.values(), default=0.0))
 
-    def _take_long(self, late: Sequence[NodeId], *, doubt: bool) -> None:
+    def _handle_late(self, late: Sequence[NodeId], *, doubt: bool) -> None:
         """Mark these nodes as late and slow, and ask one more node."""
         with self._lock:
             if self._read.done:
@@ -283,20 +285,20 @@ class QuorumRead:
 
     def _claims_here(self) -> bool:
         """Whether to claim the key at the next node. With two claims, two readers could both wait."""
-        return self._claim and not self._read.heard
+        return self._claim and not self._read.has_answers
 
     def _ask(self, nodes: Sequence[NodeId]) -> None:
         client = self._client
         for node in nodes:
             if node == client.route.own:
-                self._note(node, self._ask_own())
+                self._record(node, self._ask_own())
                 continue
             now_s = client.clock.monotonic()
             with self._lock:
                 self._asked_s[node] = now_s
             timeout_s = max(LEAST_TIMEOUT_S, self._ends_s - now_s)
             call = client.links.call(node, READ, self._request(), timeout_s=timeout_s)
-            call.add_done_callback(lambda done, node=node: self._came(node, done))  # type: ignore[misc]
+            call.add_done_callback(lambda done, node=node: self._reply_arrived(node, done))  # type: ignore[misc]
 
     def _ask_own(self) -> NodeAnswer:
         client = self._client
@@ -304,20 +306,20 @@ class QuorumRead:
         claim = self._claims_here()
         return client.service.answer(self._key, client.route.own, self._view.digest, claim=claim)
 
-    def _came(self, node: NodeId, done: Future[Reply]) -> None:
+    def _reply_arrived(self, node: NodeId, done: Future[Reply]) -> None:
         try:
             answer = self._client.answer_of(self._key, done.result())
         except NearsightError as error:
-            self._note(node, error)
+            self._record(node, error)
         except Exception as error:  # noqa: BLE001  a caller waits: any bad answer must end the read
-            self._note(node, unreadable(error))
+            self._record(node, unreadable(error))
         else:
             asked_s = self._asked_s.get(node)
             if asked_s is not None and not self._hedged:
                 self._client.first_timeout.answered(self._client.clock.monotonic() - asked_s)
-            self._note(node, answer)
+            self._record(node, answer)
 
-    def _note(self, node: NodeId, outcome: NodeAnswer | NearsightError) -> None:
+    def _record(self, node: NodeId, outcome: NodeAnswer | NearsightError) -> None:
         """Record the answer or failure of a node, and continue."""
         with self._lock:
             self._asked_s.pop(node, None)

@@ -25,7 +25,7 @@ from nearsight.device.peers.store.replica_calls import (
     ReplicaCalls,
     unreadable,
 )
-from nearsight.device.peers.store.service import ELSEWHERE, WRITE
+from nearsight.device.peers.store.service import NO_VIEW, WRITE
 from nearsight.device.peers.store.shared_store import refusal_error
 from nearsight.device.peers.store.values import Entry
 from nearsight.protos.peers_pb2 import WriteRequest
@@ -51,7 +51,7 @@ class WritePlan:
         self._replicas = replicas
         self._next = 0
         self._outstanding: set[NodeId] = set()
-        self._taken: set[NodeId] = set()
+        self._accepted: set[NodeId] = set()
         self._error: NearsightError | None = None
         self._refused: set[NodeId] = set()
         self.done = False
@@ -66,10 +66,10 @@ class WritePlan:
         """The nodes to write to first."""
         return self._go_on()
 
-    def taken(self, node: NodeId) -> tuple[NodeId, ...]:
+    def accepted(self, node: NodeId) -> tuple[NodeId, ...]:
         """A node accepted the entry; returns the nodes to write to now."""
         self._outstanding.discard(node)
-        self._taken.add(node)
+        self._accepted.add(node)
         return self._go_on()
 
     def refused(self, node: NodeId, error: NearsightError) -> tuple[NodeId, ...]:
@@ -88,7 +88,7 @@ class WritePlan:
 
     def lacking(self, ranking: Sequence[NodeId]) -> tuple[NodeId, ...]:
         """The replicas of the given ranking that have neither accepted nor refused the entry."""
-        answered = self._taken | self._refused
+        answered = self._accepted | self._refused
         return tuple(node for node in ranking[: self._replicas] if node not in answered)
 
     def repeat(self, nodes: Sequence[NodeId]) -> None:
@@ -104,11 +104,11 @@ class WritePlan:
         NearsightError
             The reason why none did.
         """
-        if self._taken.isdisjoint(ranking[: self._replicas]):
+        if self._accepted.isdisjoint(ranking[: self._replicas]):
             raise self._error or Unavailable("no replica of the key could be reached")
 
     def _go_on(self) -> tuple[NodeId, ...]:
-        wanted = self._replicas - len(self._taken | self._refused | self._outstanding)
+        wanted = self._replicas - len(self._accepted | self._refused | self._outstanding)
         following = tuple(self._ranking[self._next : self._next + max(0, wanted)])
         self._next += len(following)
         self._outstanding.update(following)
@@ -148,9 +148,9 @@ class QuorumWrite:
             nodes = self._write.begin()
         self._send(nodes)
         if not self._write.done:
-            self._client.timers.submit(self._take_long, after_s=self._client.settings.hedge_s)
+            self._client.timers.submit(self._mark_late_slow, after_s=self._client.settings.hedge_s)
 
-    def _take_long(self) -> None:
+    def _mark_late_slow(self) -> None:
         with self._lock:
             late = () if self._write.done else self._write.outstanding
         for node in late:
@@ -161,7 +161,7 @@ class QuorumWrite:
         for node in nodes:
             if node == client.route.own:
                 newer, reason = client.service.take(self._entry, self._view.digest)
-                self._taken(node, [newer] if newer is not None else [], reason)
+                self._answered(node, [newer] if newer is not None else [], reason)
                 continue
             left_s = self._ends_s - client.clock.monotonic()
             timeout_s = self._timeout_s
@@ -169,7 +169,7 @@ class QuorumWrite:
                 timeout_s = min(timeout_s, 2 * client.settings.hedge_s + self._transfer_s)
             timeout_s = max(LEAST_TIMEOUT_S, min(timeout_s, left_s))
             call = client.links.call(node, WRITE, self._request, timeout_s=timeout_s)
-            call.add_done_callback(lambda done, node=node: self._came(node, done))  # type: ignore[misc]
+            call.add_done_callback(lambda done, node=node: self._reply_arrived(node, done))  # type: ignore[misc]
 
     def _repeat(self) -> None:
         """Send the entry again to replicas that lack it; failed nodes may have left or recovered."""
@@ -178,7 +178,7 @@ class QuorumWrite:
             self._write.repeat(lacking)
         self._go_on(lacking, ended=not lacking)
 
-    def _came(self, node: NodeId, done: Future[Reply]) -> None:
+    def _reply_arrived(self, node: NodeId, done: Future[Reply]) -> None:
         client = self._client
         try:
             newer, reason = client.newer_of(self._entry.key, done.result())
@@ -192,15 +192,15 @@ class QuorumWrite:
         except Exception as error:  # noqa: BLE001  a caller waits: any bad answer must end the write
             self._failed(node, unreadable(error))
         else:
-            self._taken(node, newer, reason)
+            self._answered(node, newer, reason)
 
-    def _taken(self, node: NodeId, newer: list[Entry], reason: str) -> None:
+    def _answered(self, node: NodeId, newer: list[Entry], reason: str) -> None:
         with self._lock:
             if reason:
                 nodes = self._write.refused(node, refusal_error(self._entry.key, reason))
             else:
                 self._newer += newer
-                nodes = self._write.taken(node)
+                nodes = self._write.accepted(node)
             ended = self._write.done
         self._go_on(nodes, ended=ended)
 
@@ -231,5 +231,5 @@ class QuorumWrite:
         else:
             if lacking:
                 # These replicas count as synchronised, so the entry is handed over until they accept it.
-                self._client.service.take(self._entry, ELSEWHERE)
+                self._client.service.take(self._entry, NO_VIEW)
             self.future.set_result(tuple(self._newer))

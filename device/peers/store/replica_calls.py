@@ -77,7 +77,7 @@ class ClientCounts:
     hedged_reads: int = 0
     writes: int = 0
     failed: int = 0
-    lies: int = 0
+    invalid: int = 0
     """Impossible answers of peers, or answers to another request."""
 
 
@@ -170,7 +170,7 @@ class ReplicaCalls:
                 raise InvalidMessage(f"a peer returned {key!r} twice")
             entry = self.shared.admit(response.entries[0]) if response.entries else None
         except InvalidMessage:
-            self.counts.lies += 1
+            self.counts.invalid += 1
             raise
         wait_ms = max((claim.wait_ms for claim in response.claims), default=0)
         return NodeAnswer(entry, response.synchronised, min(wait_ms, round(1000 * CLAIM_LEASE_S)))
@@ -188,7 +188,7 @@ class ReplicaCalls:
             _check_keys(key, response.newer, response.refused)
             newer = [self.shared.admit(message) for message in response.newer[:1]]
         except InvalidMessage:
-            self.counts.lies += 1
+            self.counts.invalid += 1
             raise
         return newer, response.refused[0].reason if response.refused else ""
 

@@ -33,7 +33,7 @@ _STORE = DESCRIPTOR.services_by_name["Store"]
 READ, WRITE, OFFER = (_STORE.methods_by_name[name] for name in ("Read", "Write", "Offer"))
 MOST_KEYS = 64
 """Maximum number of keys of one read."""
-ELSEWHERE = 0
+NO_VIEW = 0
 """A digest that no view has: entries that arrive with it are handed over to their replicas."""
 MOST_ENTRIES = 1024
 """Maximum number of entries of one write or offer."""
@@ -73,7 +73,7 @@ class StoreService(Service):
         Tells whether they are complete.
     misplaced : callable
         Receives each key that came from a node with another view, or that other nodes should hold.
-    asked : callable
+    offers_requested : callable
         Receives each node that requests all offers again.
     traffic : TrafficByPeer
         Receives the bytes sent to and received from a node.
@@ -87,13 +87,13 @@ class StoreService(Service):
         cluster: ClusterView,
         *,
         misplaced: Callable[[str], None],
-        asked: Callable[[NodeId], None],
+        offers_requested: Callable[[NodeId], None],
         traffic: TrafficByPeer,
     ) -> None:
         self.shared = shared
         self._cluster = cluster
         self._misplaced = misplaced
-        self._asked = asked
+        self._offers_requested = offers_requested
         self._traffic = traffic
         self._lock = threading.Lock()
         self.counts = ServedCounts()
@@ -182,7 +182,7 @@ class StoreService(Service):
         _check_number(len(request.entries), MOST_ENTRIES, "entries")
         node = proven_id(request.node_id, context)
         if request.ask:
-            self._asked(node)
+            self._offers_requested(node)
         offered = {message.key: message.digest for message in request.entries}
         response = OfferResponse(wanted=self.shared.wanted(offered))
         with self._lock:

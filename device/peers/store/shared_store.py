@@ -214,7 +214,7 @@ class SharedStore:
         mine = self.digests(offered)
         return [key for key, theirs in offered.items() if mine.get(key) != theirs]
 
-    def to_hand_on(self, keys: Iterable[str]) -> list[Entry]:
+    def entries_of(self, keys: Iterable[str]) -> list[Entry]:
         """The entries of those of these keys that are held here, for handing them over."""
         now_s = self._clock.monotonic()
         with self.lock:

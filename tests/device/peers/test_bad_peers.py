@@ -237,7 +237,7 @@ def test_a_peer_that_lies_about_keys_is_passed_over_and_nothing_of_it_stays() ->
             store.lie = lie(key)
             assert node.store.get_blocking(key) == b"true", name
             assert node.store.get(key).result(S) == b"true", name
-        assert node._calls.counts.lies == 2 * len(LIES)
+        assert node._calls.counts.invalid == 2 * len(LIES)
         bad.presence.silent.set()
         bad.server.stop(0)
         wait_until(

@@ -73,13 +73,13 @@ def test_what_is_written_to_a_device_while_it_leaves_is_not_lost(monkeypatch: py
     with group(2, replicas=1) as nodes:
         leaver, stays = nodes.nodes
         key = nodes.key_of(leaver)
-        say_goodbye = leaver._say_goodbye
+        announce = leaver._announce_departure
 
         def written_to_before(timeout_s: float) -> None:
             stays.store.put(key, b"v").result(S)
-            say_goodbye(timeout_s)
+            announce(timeout_s)
 
-        monkeypatch.setattr(leaver, "_say_goodbye", written_to_before)
+        monkeypatch.setattr(leaver, "_announce_departure", written_to_before)
         nodes.leave(leaver)
         assert stays.store.get_blocking(key) == b"v"
 
@@ -366,7 +366,7 @@ def test_a_device_with_another_view_does_not_believe_itself_about_what_is_missin
         a.store.put(key, b"v").result(S)
         b._shared.drop(b._shared.digests([key]))  # as if it had not been handed over yet
         assert b.store.get_blocking(key) is None  # it is complete, by its own account
-        b._cluster.forget()
+        b._cluster.discard_reports()
         assert b.store.get_blocking(key) == b"v"
         assert b.store.get(key).result(S) == b"v"
 
@@ -384,7 +384,7 @@ def test_what_the_first_replica_lost_is_read_from_the_second() -> None:
 
 def test_a_device_that_lost_the_news_of_completion_asks_for_it() -> None:
     with group(3) as nodes:
-        nodes.nodes[0]._cluster.forget()
+        nodes.nodes[0]._cluster.discard_reports()
         assert not nodes.nodes[0].synchronised()
         nodes.nodes[0]._handover.resynchronise()
         nodes.wait_synchronised()

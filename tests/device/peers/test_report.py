@@ -49,7 +49,7 @@ def test_a_report_shows_what_a_silent_peer_said_before(monkeypatch: pytest.Monke
         a.store.put("k", b"v").result(S)
         wait_until(lambda: a.report().peers[0].keys == 1, what="the peer was asked again")
         monkeypatch.setattr(a._links, "call", without_pongs)
-        monkeypatch.setattr(a, "_asked_s", float("-inf"))
+        monkeypatch.setattr(a, "_queried_s", float("-inf"))
         assert a.report().peers[0].keys == 1
 
 

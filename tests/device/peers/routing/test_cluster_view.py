@@ -35,7 +35,7 @@ def test_a_node_is_synchronised_once_all_others_are_through_for_its_view() -> No
     assert cluster.missing() == (C,)
     cluster.complete(C, three.digest)
     assert cluster.synchronised(three.digest) and not cluster.synchronised(two.digest)
-    cluster.forget()
+    cluster.discard_reports()
     assert not cluster.synchronised(three.digest)
 
 

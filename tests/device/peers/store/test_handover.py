@@ -85,7 +85,7 @@ def test_when_nodes_come_everybody_is_told_once(device: _Device) -> None:
 def test_who_asks_is_answered_alone(device: _Device) -> None:
     device.see(5)
     device.links.offered.clear()
-    device.worker.asked(NodeId(4))
+    device.worker.offers_requested(NodeId(4))
     device.worker._run()
     assert device.links.offered == [NodeId(4)]
 

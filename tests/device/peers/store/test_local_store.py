@@ -118,9 +118,9 @@ class TestEnds:
         late = put("a", 4, b"new", writer=2)
         held, _ = store.merge(late, 6.0)
         assert held is not None
-        told = unknown_to_writer(late, held)
-        assert told is not None
-        assert told.cleared == Stamp(500, 1)
+        expired_state = unknown_to_writer(late, held)
+        assert expired_state is not None
+        assert expired_state.cleared == Stamp(500, 1)
         assert taken(store.merge(put("a", 501, b"new", writer=2), 6.0))
 
     def test_a_later_write_prolongs_the_life(self) -> None:
@@ -188,7 +188,7 @@ class TestEnds:
         store = LocalStore(WIDE, everywhere_first)
         for number in range(1000):
             store.merge(put("a", number + 1, expires_s=number + 2.0), float(number))
-        assert len(store._ends) <= 2 * len(store) + 65
+        assert len(store._expiries) <= 2 * len(store) + 65
 
 
 class TestEviction:
@@ -289,7 +289,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.now_s = 0.0
         self.places = by_first_letter
         self.store = LocalStore(self.LIMITS, by_first_letter)
-        self.ended: dict[str, tuple[Stamp, float]] = {}
+        self.expired: dict[str, tuple[Stamp, float]] = {}
 
     @rule(
         key=st.sampled_from(KEYS),
@@ -318,7 +318,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert not gone
             assert self.entries() == before
             return
-        if key in self.ended and entry.renewed <= self.ended[key][0]:
+        if key in self.expired and entry.renewed <= self.expired[key][0]:
             entry = replace(entry, value=None)
         expected = merged(before[key], entry) if key in before else entry
         assert held is not None
@@ -326,7 +326,7 @@ class StoreMachine(RuleBasedStateMachine):
         for other in gone:
             assert before[other].value is None or self.places(other) <= self.places(key)
         if held.value is not None:
-            self.ended.pop(key, None)
+            self.expired.pop(key, None)
 
     def entries(self) -> dict[str, Entry]:
         held = ((key, self.store.peek(key, -1.0)) for key in self.store.keys())  # noqa: SIM118
@@ -358,12 +358,12 @@ class StoreMachine(RuleBasedStateMachine):
         before = self.entries()
         self.now_s += seconds
         self.store.expire(self.now_s)
-        self.ended = {key: end for key, end in self.ended.items() if end[1] > self.now_s}
+        self.expired = {key: end for key, end in self.expired.items() if end[1] > self.now_s}
         for key, entry in before.items():
             over = entry.expires_s is not None and entry.expires_s <= self.now_s
             after = self.store.peek(key, self.now_s)
             if over and entry.value is not None:
-                self.ended[key] = (entry.renewed, self.now_s + self.LIMITS.tombstone_s)
+                self.expired[key] = (entry.renewed, self.now_s + self.LIMITS.tombstone_s)
                 assert (after is None) == (entry.cleared == NEVER)
             elif over:
                 assert after is None

@@ -16,9 +16,9 @@ REFUSED = InvalidArgument("too large")
 def test_all_replicas_must_take_it() -> None:
     write = WritePlan((A, B, C), replicas=2)
     assert write.begin() == (A, B)
-    assert write.taken(B) == ()
+    assert write.accepted(B) == ()
     assert not write.done and write.outstanding == {A}
-    assert write.taken(A) == ()
+    assert write.accepted(A) == ()
     assert write.done and write.lacking((A, B, C)) == ()
     write.check((A, B, C))
 
@@ -28,8 +28,8 @@ def test_a_node_that_fails_is_replaced_by_the_next() -> None:
     write.begin()
     assert write.failed(A, GONE) == (C,)
     assert write.failed(C, GONE) == (D,)
-    write.taken(B)
-    write.taken(D)
+    write.accepted(B)
+    write.accepted(D)
     assert write.done
     write.check((B, D))
 
@@ -37,7 +37,7 @@ def test_a_node_that_fails_is_replaced_by_the_next() -> None:
 def test_fewer_nodes_than_replicas_are_enough_and_none_is_not() -> None:
     write = WritePlan((A,), replicas=3)
     assert write.begin() == (A,)
-    write.taken(A)
+    write.accepted(A)
     assert write.done
     write.check((A,))
     write = WritePlan((A, B), replicas=2)
@@ -53,7 +53,7 @@ def test_a_refusal_costs_a_copy_and_is_told_if_nobody_took_it() -> None:
     write = WritePlan((A, B, C), replicas=2)
     write.begin()
     assert write.refused(A, REFUSED) == ()
-    assert write.taken(B) == ()
+    assert write.accepted(B) == ()
     assert write.done and write.lacking((A, B, C)) == ()
     write.check((A, B, C))
     write = WritePlan((A, B, C), replicas=2)
@@ -69,13 +69,13 @@ def test_a_node_that_failed_and_is_still_there_must_take_it_after_all() -> None:
     write = WritePlan((A, B, C), replicas=2)
     write.begin()
     assert write.failed(A, GONE) == (C,)
-    write.taken(B)
-    write.taken(C)
+    write.accepted(B)
+    write.accepted(C)
     assert write.done and write.lacking((A, B, C)) == (A,)
     assert write.lacking((B, C)) == ()  # it is gone
     write.repeat((A,))
     assert not write.done
-    assert write.taken(A) == ()
+    assert write.accepted(A) == ()
     assert write.done and write.lacking((A, B, C)) == ()
 
 
@@ -84,7 +84,7 @@ def test_what_only_others_took_is_not_acknowledged() -> None:
     write.begin()
     write.failed(A, GONE)
     write.failed(B, GONE)
-    write.taken(C)
+    write.accepted(C)
     assert write.done
     with pytest.raises(Unavailable):
         write.check((A, B, C))

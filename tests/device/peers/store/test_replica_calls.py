@@ -56,7 +56,7 @@ def reply(message: ReadResponse | WriteResponse) -> Reply:
 def test_an_answer_to_a_write_about_another_key_is_a_lie(calls: ReplicaCalls, answer: WriteResponse) -> None:
     with pytest.raises(InvalidMessage):
         calls.newer_of("k", reply(answer))
-    assert calls.counts.lies == 1
+    assert calls.counts.invalid == 1
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_answer_to_a_write_about_another_key_is_a_lie(calls: ReplicaCalls, an
 def test_an_answer_to_a_read_about_another_key_is_a_lie(calls: ReplicaCalls, answer: ReadResponse) -> None:
     with pytest.raises(InvalidMessage):
         calls.answer_of("k", reply(answer))
-    assert calls.counts.lies == 1
+    assert calls.counts.invalid == 1
 
 
 def test_what_a_node_knows_better_and_why_it_refused_are_told(calls: ReplicaCalls) -> None:
