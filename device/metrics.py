@@ -117,7 +117,7 @@ def _cooperation(state: CooperationState) -> Iterator[Metric]:
         yield labelled(CounterMetricFamily, f"nearsight_device_{name}", text, "source", values)
     yield from _gauges(
         peers=("Devices nearby.", state.peers),
-        peers_distrusted=("Peers that handed out a wrong model.", state.liars),
+        peers_distrusted=("Peers that handed out a wrong model.", state.distrusted),
     )
     yield from _counters(
         lists=("Lists of the catalogue, by which models of peers are judged.", account.lists),

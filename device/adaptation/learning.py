@@ -102,7 +102,7 @@ def _bits_to(view: AdaptedView, other: AdaptedView) -> NDArray[np.int64]:
 
 
 @dataclass(slots=True)
-class _OfObject:
+class _ObjectViews:
     """Views of one version of an object; shared ones by their bytes as received."""
 
     version: int
@@ -127,7 +127,7 @@ class AdaptedViews:
     def __init__(self, rules: AdaptationRules, rng: random.Random) -> None:
         self._rules = rules
         self._rng = rng
-        self._objects: OrderedDict[str, _OfObject] = OrderedDict()
+        self._objects: OrderedDict[str, _ObjectViews] = OrderedDict()
         self._refused: Counter[Refusal] = Counter()
 
     def __len__(self) -> int:
@@ -156,7 +156,7 @@ class AdaptedViews:
 
     def add_own(self, view: AdaptedView, model: ObjectModel) -> bool:
         """Keep a view that was learned here, instead of the oldest own one; True if it adds something."""
-        one = self._of_version(model)
+        one = self._views_for(model)
         if not self._passes(view, model, one.all()):
             return False
         one.own.append(view)
@@ -168,7 +168,7 @@ class AdaptedViews:
 
         Kept views stay as long as they are in the list. Free places are filled with views drawn at random.
         """
-        one = self._of_version(model)
+        one = self._views_for(model)
         listed = set(items)
         gone = [item for item in one.shared if item not in listed]
         for item in gone:
@@ -194,14 +194,14 @@ class AdaptedViews:
         for object_id in object_ids:
             self._objects.pop(object_id, None)
 
-    def _of_version(self, model: ObjectModel) -> _OfObject:
+    def _views_for(self, model: ObjectModel) -> _ObjectViews:
         """The views of this version of the object.
 
         Drops those of other versions, and those of the least recently used objects above the limit.
         """
         one = self._objects.get(model.object_id)
         if one is None or one.version != model.version:
-            one = self._objects[model.object_id] = _OfObject(model.version)
+            one = self._objects[model.object_id] = _ObjectViews(model.version)
         self._objects.move_to_end(model.object_id)
         while len(self._objects) > self._rules.objects:
             self._objects.popitem(last=False)

@@ -57,7 +57,7 @@ class CooperationState:
     """Number of devices nearby."""
     account: CooperationAccount
     """Counters of models by origin."""
-    liars: int
+    distrusted: int
     """Number of peers that sent a wrong model."""
     adaptation: AdaptationCounts | None
     """Counters of adapted views; None if adaptation is off."""
@@ -73,7 +73,7 @@ class CooperationState:
             ("listings of the catalogue", amount_text(account.lists, account.list_bytes)),
             ("models sent to devices nearby", amount_text(account.served_models, account.served_bytes)),
             ("wrong models rejected", amount_text(account.rejected_models, account.rejected_bytes)),
-            ("distrusted peers", str(self.liars)),
+            ("distrusted peers", str(self.distrusted)),
             ("missing answers of peers", str(account.silent_peers)),
             ("waited for another device", f"{account.waited}, without success {account.waited_in_vain}"),
             ("steps counted in the store", str(account.steps)),

@@ -56,12 +56,12 @@ class FadingCounts:
 
     def read(self, key: str) -> Future[Counts]:
         """The decayed counts of a key."""
-        period, into_s = divmod(self._clock.wall(), PERIOD_S)
-        left = 1.0 - into_s / PERIOD_S
+        period, elapsed_s = divmod(self._clock.wall(), PERIOD_S)
+        weight = 1.0 - elapsed_s / PERIOD_S
         now, before = (self._store.counts(f"{key}/{int(period) - back}") for back in (0, 1))
 
         def both(new: Mapping[str, int], old: Mapping[str, int]) -> Counts:
-            return {name: new.get(name, 0) + left * old.get(name, 0) for name in (*new, *old)}
+            return {name: new.get(name, 0) + weight * old.get(name, 0) for name in (*new, *old)}
 
         return flat(then(now, lambda new: then(before, lambda old: both(new, old))))
 
@@ -100,10 +100,10 @@ class PeerForecasts:
             counts = self._counts.read(next_key(context.catalogue, current))
             when_done(counts, context.background, followed)
 
-        context.background.submit(lambda: self._after_popularity(ask))
+        context.background.submit(lambda: self._with_popularity(ask))
         return result
 
-    def _after_popularity(self, go_on: Job) -> None:
+    def _with_popularity(self, go_on: Job) -> None:
         context = self._context
         if context.clock.monotonic() < self._read_s + POPULARITY_AGE_S:
             go_on()
@@ -140,26 +140,26 @@ class StepCounts:
     def __init__(self, context: CooperationContext) -> None:
         self._context = context
         self._counts = FadingCounts(context)
-        self._waiting: dict[str, Counter[str]] = {}
+        self._pending: dict[str, Counter[str]] = {}
 
-    def stepped(self, previous: str, current: str) -> None:
+    def count(self, previous: str, current: str) -> None:
         """Count a recognition of ``current`` after ``previous`` ("": none), unless they are equal."""
         if current != previous:
-            self._context.background.submit(lambda: self._count(previous, current))
+            self._context.background.submit(lambda: self._add(previous, current))
 
-    def _count(self, previous: str, current: str) -> None:
+    def _add(self, previous: str, current: str) -> None:
         context = self._context
         context.account.add(steps=1)
         keys = [popularity_key(context.catalogue)]
         if previous:
             keys.append(next_key(context.catalogue, previous))
         for key in keys:
-            self._waiting.setdefault(key, Counter())[current] += 1
+            self._pending.setdefault(key, Counter())[current] += 1
         # The store retries failed writes.
         context.background.submit(self._flush, name="steps", after_s=MERGE_AFTER_S)
 
     def _flush(self) -> list[Future[None]]:
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._pending = self._pending, {}
         return [self._counts.add(key, dict(counts)) for key, counts in waiting.items()]
 
     def close(self, timeout_s: float) -> None:

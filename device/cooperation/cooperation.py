@@ -127,7 +127,7 @@ class Cooperation:
         """The current state, for metrics."""
         adaptation = self.adapter.counts if self.adapter is not None else None
         account = replace(self._context.account)
-        return CooperationState(len(self.node.peers()), account, len(self.models.liars), adaptation)
+        return CooperationState(len(self.node.peers()), account, len(self.models.distrusted), adaptation)
 
     def report(self) -> PeersReport:
         """The report for `nearsight peers`."""
@@ -163,7 +163,7 @@ class Cooperation:
     def _neighbours(self) -> tuple[NodeId, ...]:
         return tuple(peer.node_id for peer in self.node.peers())
 
-    # Implementation of `HoldObserver`
+    # Implementation of `HeldModelsObserver`
 
     def held(self, model: ObjectModel) -> None:
         """The device has a new model."""
@@ -179,11 +179,11 @@ class Cooperation:
             adapter = self.adapter
             self._background.submit(lambda: adapter.forget([model.object_id]))
 
-    # Implementation of `Neighbourhood`
+    # Implementation of `PrefetchObserver`
 
     def followed(self, previous: str, found: RecognizedObject, features: Features | None) -> None:
         """The device or a tier recognised ``found``, after ``previous``."""
-        self._steps.stepped(previous, found.object_id)
+        self._steps.count(previous, found.object_id)
         if self.adapter is None:
             return
         model = self._models.peek(found.object_id)

@@ -43,7 +43,7 @@ HOLDERS_ASKED = 2
 """Maximum number of peers asked for one model before a tier is asked."""
 READ_TIMEOUT_S = 1.0
 """Timeout of reading the holders of a model from the store [s]."""
-PATIENCE_S = 3.0
+LONGEST_WAIT_S = 3.0
 """Maximum wait for a model that another device fetches, according to the store [s]."""
 POLL_S = 0.1
 """Interval of checks whether that device has the model [s]."""
@@ -62,7 +62,7 @@ class _Search:
     object_id: str
     result: Future[Reply]
     deadline_s: float
-    patient_until_s: float
+    wait_until_s: float
     listed: ModelDigest | None = None
     key: str = ""
     holders: set[NodeId] = field(default_factory=set)
@@ -89,15 +89,15 @@ class CooperativeModelSource:
         self._background = context.background
         self._account = context.account
         self._reputation = PeerReputation()
-        self._promises = PeerReputation()
+        self._announcements = PeerReputation()
         self._open: dict[str, Future[Reply]] = {}
         self._from_tier: set[str] = set()
         self._log = get_logger("device.cooperation").bind(catalogue=context.catalogue)
 
     @property
-    def liars(self) -> tuple[NodeId, ...]:
+    def distrusted(self) -> tuple[NodeId, ...]:
         """Peers that sent a wrong model."""
-        return self._reputation.liars
+        return self._reputation.distrusted
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
         """Object models. Peers are asked only for a single object of the own catalogue, else tiers alone."""
@@ -106,9 +106,9 @@ class CooperativeModelSource:
         if catalogue != self._context.catalogue or len(object_ids) != 1:
             self._ask_tier(catalogue, tuple(object_ids), result, timeout_s)
             return result
-        patience_s = min(PATIENCE_S, timeout_s / 2)
-        search = _Search(object_ids[0], result, now_s + timeout_s, now_s + patience_s)
-        self._background.submit(lambda: self._join_or_begin(search))
+        longest_wait_s = min(LONGEST_WAIT_S, timeout_s / 2)
+        search = _Search(object_ids[0], result, now_s + timeout_s, now_s + longest_wait_s)
+        self._background.submit(lambda: self._begin_or_join(search))
         return result
 
     def came_from_tier(self, object_id: str) -> bool:
@@ -117,15 +117,15 @@ class CooperativeModelSource:
 
     def listed(self) -> None:
         """After a new listing: trust peers again whose models were wrong only by the old digests."""
-        self._background.submit(lambda: self._reputation.forgive(self._was_mistaken))
+        self._background.submit(lambda: self._reputation.restore(self._is_outdated))
 
     # In the background thread
 
-    def _was_mistaken(self, object_id: str, digest: bytes) -> bool:
+    def _is_outdated(self, object_id: str, digest: bytes) -> bool:
         listed = self._context.digests.of(object_id)
         return listed is None or listed.digest != digest
 
-    def _join_or_begin(self, search: _Search) -> None:
+    def _begin_or_join(self, search: _Search) -> None:
         """Start a search, or wait for the open one of the same object: claims exclude only other devices."""
         open_already = self._open.get(search.object_id)
         if open_already is not None:
@@ -137,8 +137,8 @@ class CooperativeModelSource:
 
     def _begin(self, search: _Search) -> None:
         if not self._context.neighbours():
-            self._give_up(search)
-        elif not self._context.digests.listed and self._is_patient(search):
+            self._fall_back(search)
+        elif not self._context.digests.listed and self._has_time_to_wait(search):
             self._background.submit(lambda: self._begin(search), after_s=POLL_S)
         else:
             search.listed = self._context.digests.of(search.object_id)
@@ -147,7 +147,7 @@ class CooperativeModelSource:
     def _look_up(self, search: _Search) -> None:
         """Read the holders of the model from the store."""
         if search.listed is None:
-            self._give_up(search)
+            self._fall_back(search)
             return
         search.key = model_key(self._context.catalogue, search.object_id, search.listed.version)
         read = self._context.store.items(search.key, claim=search.claims)
@@ -157,43 +157,43 @@ class CooperativeModelSource:
     def _looked_up(self, search: _Search, outcome: ItemsRead | NearsightError) -> None:
         if isinstance(outcome, NearsightError):
             self._log.debug("the holders of a model cannot be read", reason=str(outcome))
-            self._give_up(search)
+            self._fall_back(search)
         elif outcome.items:
             self._found(search, outcome.items[-_MOST_ITEMS:])
         elif search.claims and outcome.wait_ms > 0:
-            self._put_off(search, outcome.wait_ms)
+            self._wait_for_other(search, outcome.wait_ms)
         else:
-            self._stop_waiting(search)
-            self._give_up(search)
+            self._end_waiting(search)
+            self._fall_back(search)
 
-    def _put_off(self, search: _Search, wait_ms: int) -> None:
+    def _wait_for_other(self, search: _Search, wait_ms: int) -> None:
         """Handle the store's message that another device fetches the model."""
-        if self._is_patient(search) and self._believes(search):
+        if self._has_time_to_wait(search) and self._may_wait(search):
             if not search.waited:
                 search.waited = True
                 self._account.add(waited=1)
             wait_s = min(wait_ms / 1e3, POLL_S)
             self._background.submit(lambda: self._look_up(search), after_s=wait_s)
             return
-        self._stop_waiting(search)
+        self._end_waiting(search)
         # The node that sent this may hide the holders. Without a claim another node is asked as well.
         search.claims = False
         self._look_up(search)
 
-    def _believes(self, search: _Search) -> bool:
+    def _may_wait(self, search: _Search) -> bool:
         """Whether to wait: the responsible node has not announced models in vain recently."""
         if search.waited:
             return True
         now_s = self._clock.monotonic()
-        return all(self._promises.may_be_asked(node, now_s) for node in self._responsible(search))
+        return all(self._announcements.may_be_asked(node, now_s) for node in self._responsible(search))
 
-    def _stop_waiting(self, search: _Search) -> None:
+    def _end_waiting(self, search: _Search) -> None:
         if not search.waited:
             return
         search.waited = False
         self._account.add(waited_in_vain=1)
         for node in self._responsible(search):
-            self._promises.failed(node, self._clock.monotonic())
+            self._announcements.failed(node, self._clock.monotonic())
 
     def _responsible(self, search: _Search) -> tuple[NodeId, ...]:
         return self._context.calls.nodes_for(search.key, 1)
@@ -213,7 +213,7 @@ class CooperativeModelSource:
         named = search.holders & here - search.asked
         holders = sorted(node for node in named if self._reputation.may_be_asked(node, now_s))
         if not holders or len(search.asked) >= HOLDERS_ASKED:
-            self._give_up(search)
+            self._fall_back(search)
             return
         node = self._context.rng.choice(holders)
         search.asked.add(node)
@@ -247,7 +247,7 @@ class CooperativeModelSource:
         if verdict is Verdict.OUTDATED:  # may happen to an honest peer
             self._reputation.failed(node, self._clock.monotonic())
             return
-        self._reputation.lied(node, search.object_id, listed.digest)
+        self._reputation.distrust(node, search.object_id, listed.digest)
         self._log.warning(
             "a peer sent a wrong model and is not asked again",
             peer=shown(node),
@@ -279,12 +279,12 @@ class CooperativeModelSource:
         left_s = search.deadline_s - self._clock.monotonic()
         return max(0.0, min(longest_s, left_s * _SHARE_OF_A_STEP))
 
-    def _is_patient(self, search: _Search) -> bool:
-        return self._clock.monotonic() < search.patient_until_s
+    def _has_time_to_wait(self, search: _Search) -> bool:
+        return self._clock.monotonic() < search.wait_until_s
 
     # Requests to tiers
 
-    def _give_up(self, search: _Search) -> None:
+    def _fall_back(self, search: _Search) -> None:
         """Ask a tier, as no peer has the model."""
         left_s = search.deadline_s - self._clock.monotonic()
         if left_s <= 0:

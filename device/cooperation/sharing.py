@@ -45,7 +45,7 @@ class _Shared:
 
 
 class ModelSharing:
-    """A `HoldObserver` that updates the store when models are added or dropped.
+    """A `HeldModelsObserver` that updates the store when models are added or dropped.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from nearsight.common.rpc.client import Reply
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse
 
-REST_S, LONGEST_REST_S = 5.0, 120.0
+BACK_OFF_S, LONGEST_BACK_OFF_S = 5.0, 120.0
 """Time for which a peer is not asked for models after a failure, and its maximum [s]; doubles with each
 failure."""
 _MOST_REMEMBERED = 4096
@@ -118,17 +118,17 @@ class PeerReputation:
 
     def __init__(self) -> None:
         self._failed: FIFOCache[NodeId, tuple[int, float]] = FIFOCache(_MOST_REMEMBERED)
-        self._liars: FIFOCache[NodeId, tuple[str, bytes]] = FIFOCache(_MOST_REMEMBERED)
+        self._distrusted: FIFOCache[NodeId, tuple[str, bytes]] = FIFOCache(_MOST_REMEMBERED)
 
     @property
-    def liars(self) -> tuple[NodeId, ...]:
+    def distrusted(self) -> tuple[NodeId, ...]:
         """Peers that sent a wrong model."""
-        return tuple(self._liars)
+        return tuple(self._distrusted)
 
     def may_be_asked(self, node: NodeId, now_s: float) -> bool:
         """Whether the peer may be asked now: it has sent no wrong model, and its last back-off has ended."""
-        _, rests_until_s = self._failed.get(node, (0, -math.inf))
-        return node not in self._liars and now_s >= rests_until_s
+        _, back_off_until_s = self._failed.get(node, (0, -math.inf))
+        return node not in self._distrusted and now_s >= back_off_until_s
 
     def answered(self, node: NodeId) -> None:
         """Record an answer that was correct: resets the back-off."""
@@ -137,15 +137,15 @@ class PeerReputation:
     def failed(self, node: NodeId, now_s: float) -> None:
         """Record a missing answer or an outdated model: starts a back-off."""
         times, _ = self._failed.pop(node, (0, 0.0))
-        rest_s = min(LONGEST_REST_S, REST_S * 2.0 ** min(times, 16))
-        self._failed[node] = (times + 1, now_s + rest_s)
+        back_off_s = min(LONGEST_BACK_OFF_S, BACK_OFF_S * 2.0 ** min(times, 16))
+        self._failed[node] = (times + 1, now_s + back_off_s)
 
-    def lied(self, node: NodeId, object_id: str, digest: bytes) -> None:
+    def distrust(self, node: NodeId, object_id: str, digest: bytes) -> None:
         """Record that it sent something else than the model of this object with this digest."""
-        self._liars[node] = (object_id, digest)
+        self._distrusted[node] = (object_id, digest)
 
-    def forgive(self, was_mistaken: Callable[[str, bytes], bool]) -> None:
+    def restore(self, is_outdated: Callable[[str, bytes], bool]) -> None:
         """Trust peers again that were rejected only because of an outdated digest."""
-        for node, (object_id, digest) in list(self._liars.items()):
-            if was_mistaken(object_id, digest):
-                del self._liars[node]
+        for node, (object_id, digest) in list(self._distrusted.items()):
+            if is_outdated(object_id, digest):
+                del self._distrusted[node]

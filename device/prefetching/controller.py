@@ -57,7 +57,7 @@ _GATHER_S = 0.05
 """Time in which arriving models are collected before a snapshot is built [s]."""
 
 
-class Neighbourhood(Protocol):
+class PrefetchObserver(Protocol):
     """Receives events for cooperation with devices nearby, in the background thread; must not block."""
 
     def followed(self, previous: str, found: RecognizedObject, features: Features | None) -> None:
@@ -82,7 +82,7 @@ class PrefetchSources:
     """The source of predictions at the edge; None without an edge."""
     neighbours: PredictionSource | None = None
     """Predictions of devices nearby, used if no edge predicts."""
-    neighbourhood: Neighbourhood | None = None
+    observer: PrefetchObserver | None = None
     """Receives events for cooperation; None without cooperation."""
 
 
@@ -117,14 +117,14 @@ class _Note:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Basis:
+class _Inputs:
     """Inputs of a decision."""
 
     current: str
     following: NextObjects
     numbers: tuple[float, ...]
 
-    def still_holds(self, now: _Basis) -> bool:
+    def still_valid(self, now: _Inputs) -> bool:
         before, after = self.following, now.following
         if self.current != now.current or before.object_ids != after.object_ids:
             return False
@@ -173,7 +173,7 @@ class PrefetchController:
         self._cache = cache
         self._profiler = profiler
         self._held = held
-        self._neighbourhood = sources.neighbourhood
+        self._observer = sources.observer
         self._settings = settings
         self._clock = clock
         self._log = get_logger("device.prefetcher").bind(catalogue=catalogue)
@@ -189,7 +189,7 @@ class PrefetchController:
             clock,
             self._models_arrived,
             lambda _failed: self._assemble(),
-            overtake=sources.neighbourhood is None,  # a model from devices nearby may justify waiting
+            overtake=sources.observer is None,  # a model from devices nearby may justify waiting
         )
         self._snapshots = Snapshots(cache, settings.snapshots, settings.recognition, clock, build)
         lister, timeout_s = sources.lister, settings.timeout_s
@@ -211,12 +211,12 @@ class PrefetchController:
         """The last listing of the catalogue; None before a first change or call of `list_objects`."""
         self._absent: set[str] = set()
         self._current = ""
-        self._basis: _Basis | None = None
+        self._inputs: _Inputs | None = None
         self._decision: PrefetchDecision | None = None
         self._decided_s = 0.0
         self._k_max = settings.k_max
         self._background.start()
-        if sources.neighbourhood is not None:
+        if sources.observer is not None:
             self.list_objects()
         if not self._has_edge:
             self._sync.poll(partial(lister.get_revision, timeout_s), settings.watch_s)
@@ -329,8 +329,8 @@ class PrefetchController:
 
     def _follow(self, note: _Note) -> None:
         name = note.found.object_id
-        if self._neighbourhood is not None:
-            self._neighbourhood.followed(self._current, note.found, note.features)
+        if self._observer is not None:
+            self._observer.followed(self._current, note.found, note.features)
         if self._current:
             self._profiler.observe_step(same_object=name == self._current)
         if not self._cache.snapshot.recognizer.models:
@@ -358,7 +358,7 @@ class PrefetchController:
         if away != was_away:
             self._edge_away = away
             self._fetcher.want(())  # fetches that failed during an outage may be retried at once
-            self._basis = None
+            self._inputs = None
         if self._forecasts.get(self._current) is not None or not self._has_edge:
             self._decide()
         elif away != was_away:
@@ -376,10 +376,10 @@ class PrefetchController:
         # Objects without a model are excluded, as they would only take the place of others.
         following = (predicted.following if predicted else NextObjects.nothing()).without(self._absent)
         miss_ms, correction, stays = self._profiler.miss_ms, self._profiler.correction, self._profiler.stays
-        basis = _Basis(self._current, following, (miss_ms, correction, stays))
-        if self._basis is not None and self._basis.still_holds(basis):
+        inputs = _Inputs(self._current, following, (miss_ms, correction, stays))
+        if self._inputs is not None and self._inputs.still_valid(inputs):
             return
-        self._basis = basis
+        self._inputs = inputs
         self._k_max = self._most_objects()
         facts = PrefetchFacts(following, miss_ms, self._current, stays)
         self._decision = PrefetchOptimizer(self._profiler.curves(self._k_max)).decide(facts, self._k_max)
@@ -425,8 +425,8 @@ class PrefetchController:
         wait_s = self._snapshots.serve(self._current, [*models.values()], decision.query_features)
         if wait_s > 0:
             self._background.submit(self._assemble, name="assemble", after_s=wait_s)
-        elif self._neighbourhood is not None:
-            self._neighbourhood.serving([*models.values()])
+        elif self._observer is not None:
+            self._observer.serving([*models.values()])
 
     def _names(self, decision: PrefetchDecision) -> tuple[str, ...]:
         """The objects to answer with; while the edge does not answer, all models in memory."""
@@ -440,12 +440,12 @@ class PrefetchController:
     def _listed(self, listing: Listing) -> None:
         """Drop models that were removed from the catalogue or replaced."""
         self.listing = listing
-        if self._neighbourhood is not None:
-            self._neighbourhood.listed(listing)
+        if self._observer is not None:
+            self._observer.listed(listing)
         self._absent.clear()
         versions = listing.versions
         outdated = {name for name, version in self._held.versions().items() if versions.get(name) != version}
         self._held.remove(outdated)
         self._snapshots.remove(outdated)
-        self._basis = None
+        self._inputs = None
         self._decide()

@@ -26,7 +26,7 @@ class PrefetchAccount:
     """Fetched models that were dropped before they recognised anything."""
 
 
-class HoldObserver(Protocol):
+class HeldModelsObserver(Protocol):
     """Receives added and dropped models, in the background thread."""
 
     def held(self, model: ObjectModel) -> None:
@@ -59,7 +59,7 @@ class HeldModels:
         self.size_bytes = 0
         """Total size of the models."""
         self._account = PrefetchAccount()
-        self._observer: HoldObserver | None = None
+        self._observer: HeldModelsObserver | None = None
 
     def __len__(self) -> int:
         return len(self._held)
@@ -85,7 +85,7 @@ class HeldModels:
         with self._lock:
             return replace(self._account)
 
-    def observe(self, observer: HoldObserver) -> None:
+    def observe(self, observer: HeldModelsObserver) -> None:
         """Set the observer of added and dropped models."""
         self._observer = observer
 
@@ -133,7 +133,7 @@ class HeldModels:
             while self.size_bytes > self._limit_bytes:
                 left += self._remove([next(iter(self._held))])
             stays = name in self._held
-        self._tell_gone(left)
+        self._notify_dropped(left)
         if stays and self._observer is not None:
             self._observer.held(model)
         gone = {old.object_id for old in left} - {name}
@@ -143,7 +143,7 @@ class HeldModels:
         """Drop models."""
         with self._lock:
             left = self._remove(object_ids)
-        self._tell_gone(left)
+        self._notify_dropped(left)
 
     def _remove(self, object_ids: Collection[str]) -> list[ObjectModel]:
         left = []
@@ -155,7 +155,7 @@ class HeldModels:
             left.append(held.model)
         return left
 
-    def _tell_gone(self, left: Collection[ObjectModel]) -> None:
+    def _notify_dropped(self, left: Collection[ObjectModel]) -> None:
         if self._observer is not None:
             for model in left:
                 self._observer.gone(model)

@@ -86,8 +86,8 @@ class _Known:
     """The current prediction for one object, with the edge's last prediction and its time."""
 
     prediction: Prediction
-    of_edge: NextObjects | None = None
-    said_s: float = -math.inf
+    edge_following: NextObjects | None = None
+    predicted_s: float = -math.inf
 
 
 class Forecasts:
@@ -231,7 +231,7 @@ class Forecasts:
                 self._log.debug("no prediction from devices nearby", reason=str(outcome))
                 self._on_prediction(None)
             elif self.edge_away:
-                known = self._with_edge(object_id, outcome)
+                known = self._mixed_with_edge(object_id, outcome)
                 self._keep(object_id, known)
                 self._on_prediction(known.prediction)
 
@@ -239,11 +239,11 @@ class Forecasts:
         when_done(future, self._background, answered)
         return True
 
-    def _with_edge(self, object_id: str, nearby: Prediction) -> _Known:
+    def _mixed_with_edge(self, object_id: str, nearby: Prediction) -> _Known:
         """A prediction of devices nearby, mixed with the last one of the edge by its decayed weight."""
         known = self._known.get(object_id)
-        if known is None or known.of_edge is None:
+        if known is None or known.edge_following is None:
             return _Known(nearby)
-        weight = math.exp2((known.said_s - self._clock.monotonic()) / EDGE_HALF_LIFE_S)
-        following = known.of_edge.mixed(nearby.following, weight).top(MOST_NEXT_OBJECTS)
+        weight = math.exp2((known.predicted_s - self._clock.monotonic()) / EDGE_HALF_LIFE_S)
+        following = known.edge_following.mixed(nearby.following, weight).top(MOST_NEXT_OBJECTS)
         return replace(known, prediction=Prediction(following, revision=None))

@@ -148,7 +148,7 @@ class _Answer:
     tier_ms: float
     avoidable: bool
     reports: bool
-    told: bool = False
+    updated: bool = False
 
 
 class AvoidableLatency:
@@ -230,7 +230,7 @@ class AvoidableLatency:
             if answer.reports:
                 answer.counted_ms = now_ms + max(0.0, answer.counted_ms - answer.tier_ms)
                 answer.tier_ms = now_ms
-                answer.told = True
+                answer.updated = True
 
     @property
     def median_ms(self) -> float:
@@ -252,9 +252,9 @@ class AvoidableLatency:
         if not self._answers:
             return f"{self._prior_ms:.1f} ms, assumed"
         answers, whole = len(self._answers), sum(answer.avoidable for answer in self._answers)
-        told = [answer.tier_ms for answer in self._answers if answer.told]
+        updated = [answer.tier_ms for answer in self._answers if answer.updated]
         why = f"{self.median_ms:.1f} ms, median of {answers} answers; {whole} of them a hit would have saved"
-        return f"{why}; {len(told)} at the {told[0]:.1f} ms that the edge takes now" if told else why
+        return f"{why}; {len(updated)} at the {updated[0]:.1f} ms that the edge takes now" if updated else why
 
 
 class PhotoTransfer:

@@ -33,7 +33,7 @@ _log = get_logger("device.edge")
 
 A = TypeVar("A")
 
-_REST_S = 5.0
+_BACK_OFF_S = 5.0
 """Time for which a tier that did not answer is asked only after the others [s]."""
 
 
@@ -95,7 +95,7 @@ class EdgeClient(CatalogueClient):
     def __init__(self, channel: Channel, catalogue: str, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(channel, catalogue)
         self._clock = clock
-        self._doubted = False
+        self._warned = False
         self._prediction = Stub(channel, prediction_pb2.DESCRIPTOR.services_by_name["Prediction"])
 
     def get_next_objects(self, current: str, timeout_s: float) -> Future[Prediction]:
@@ -114,9 +114,9 @@ class EdgeClient(CatalogueClient):
         try:
             return replace(prediction, now=_now_at(reply, response.answer_ms, round_trip_ms))
         except InvalidMessage as error:
-            log = _log.debug if self._doubted else _log.warning  # once, not with every hit
+            log = _log.debug if self._warned else _log.warning  # once, not with every hit
             log("the times that the edge reports are invalid and ignored", error=str(error))
-            self._doubted = True
+            self._warned = True
             return prediction
 
 
@@ -142,7 +142,7 @@ class TierCatalogues:
         self._tiers = tuple(tiers)
         self._clock = clock
         self._lock = threading.Lock()
-        self._rests_until_s: dict[CatalogueClient, float] = {}
+        self._back_off_until_s: dict[CatalogueClient, float] = {}
 
     def get_models(self, catalogue: str, object_ids: Sequence[str], timeout_s: float) -> Future[Reply]:
         """Object models from the first tier that answers."""
@@ -170,7 +170,7 @@ class TierCatalogues:
             if not isinstance(outcome, NearsightError):
                 result.set_result(outcome)
             elif isinstance(outcome, PeerError) and position + 1 < len(order):
-                self._rest(tier)
+                self._back_off(tier)
                 ask(position + 1)
             else:
                 result.set_exception(outcome)
@@ -181,8 +181,8 @@ class TierCatalogues:
     def _order(self) -> list[CatalogueClient]:
         now_s = self._clock.monotonic()
         with self._lock:
-            return sorted(self._tiers, key=lambda tier: self._rests_until_s.get(tier, now_s) > now_s)
+            return sorted(self._tiers, key=lambda tier: self._back_off_until_s.get(tier, now_s) > now_s)
 
-    def _rest(self, tier: CatalogueClient) -> None:
+    def _back_off(self, tier: CatalogueClient) -> None:
         with self._lock:
-            self._rests_until_s[tier] = self._clock.monotonic() + _REST_S
+            self._back_off_until_s[tier] = self._clock.monotonic() + _BACK_OFF_S

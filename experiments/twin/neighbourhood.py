@@ -83,7 +83,7 @@ class TwinNeighbourhood:
 
 
 class TwinPeer:
-    """One device among its neighbours: its `Neighbourhood`, `HoldObserver`, `StoreCalls` and `PeerCalls`.
+    """A device that shares: `PrefetchObserver`, `HeldModelsObserver`, `StoreCalls` and `PeerCalls` in one.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class TwinPeer:
 
     def sources(self) -> PrefetchSources:
         """Sources for the prefetcher."""
-        return PrefetchSources(self, self._upstream, self._upstream, neighbourhood=self)
+        return PrefetchSources(self, self._upstream, self._upstream, observer=self)
 
     @property
     def account(self) -> Mapping[str, int]:

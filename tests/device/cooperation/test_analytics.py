@@ -88,7 +88,7 @@ class Scene:
     def walk(self, path: str) -> None:
         previous = ""
         for current in path:
-            self.steps.stepped(previous, current)
+            self.steps.count(previous, current)
             previous = current
 
     def predict(self, current: str) -> Prediction:
@@ -123,7 +123,7 @@ def test_steps_are_not_repeated_when_the_store_failed_which_keeps_them_itself(sc
     scene.walk("ab")
     scene.background.advance(10 * MERGE_AFTER_S)
     assert len(scene.store.merges) == 2
-    scene.steps.stepped("b", "c")
+    scene.steps.count("b", "c")
     scene.background.advance(10 * MERGE_AFTER_S)
     assert scene.store.sums[POPULARITY] == {"a": 1, "b": 1, "c": 1}
 

@@ -11,13 +11,13 @@ from nearsight.common.rpc.client import Reply
 from nearsight.device.cooperation.model_source import (
     HOLDERS_ASKED,
     LARGEST_ANSWER_BYTES,
+    LONGEST_WAIT_S,
     MODEL_TIMEOUT_S,
-    PATIENCE_S,
     POLL_S,
     READ_TIMEOUT_S,
 )
 from nearsight.device.cooperation.protocol import holder_item, model_item
-from nearsight.device.cooperation.trust import LONGEST_REST_S, REST_S
+from nearsight.device.cooperation.trust import BACK_OFF_S, LONGEST_BACK_OFF_S
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.protos.catalogue_pb2 import GetObjectModelsResponse, ObjectSummary
 from support.model_source import FIRST, RIGHT, SECOND, THIRD, Scene, forged, listing, model_in, reply
@@ -124,7 +124,7 @@ def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Sc
     while scene.claims[-1]:
         scene.store_says(wait_ms=FOREVER_MS)
         scene.background.advance(POLL_S)
-    assert scene.clock.monotonic() - started_s <= PATIENCE_S + 2 * POLL_S
+    assert scene.clock.monotonic() - started_s <= LONGEST_WAIT_S + 2 * POLL_S
     assert scene.account.waited_in_vain == 1
     scene.store_says()
     scene.tier_says(RIGHT)
@@ -133,7 +133,7 @@ def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Sc
     scene.store_says()
     assert len(scene.tier) == 2
     scene.tier_says(RIGHT)
-    scene.clock.advance(REST_S)
+    scene.clock.advance(BACK_OFF_S)
     scene.ask()
     scene.store_says(wait_ms=FOREVER_MS)
     assert len(scene.tier) == 2
@@ -169,7 +169,7 @@ def test_a_peer_that_never_answers_costs_a_short_time_once(scene: Scene) -> None
     scene.holders(FIRST)
     assert (len(scene.calls), len(scene.tier)) == (1, 2)
     scene.tier_says(RIGHT)
-    scene.background.advance(REST_S)
+    scene.background.advance(BACK_OFF_S)
     scene.ask()
     scene.holders(FIRST)
     assert len(scene.calls) == 2
@@ -201,7 +201,7 @@ def test_a_holder_that_let_the_model_go_is_not_blamed(scene: Scene) -> None:
     scene.peer_says(Reply(GetObjectModelsResponse(missing=["a"]), (), (), 10, 20))
     assert len(scene.tier) == 1
     account = scene.account
-    assert (account.silent_peers, account.rejected_models, scene.source.liars) == (0, 0, ())
+    assert (account.silent_peers, account.rejected_models, scene.source.distrusted) == (0, 0, ())
 
 
 def test_a_store_that_fails_or_is_silent_leads_to_the_tier(scene: Scene) -> None:
@@ -237,7 +237,7 @@ def test_a_search_waits_for_the_first_listing_but_not_for_ever() -> None:
     assert len(scene.reads) == 1
     unlisted = Scene(listed=False)
     unlisted.ask()
-    unlisted.background.advance(PATIENCE_S + POLL_S)
+    unlisted.background.advance(LONGEST_WAIT_S + POLL_S)
     assert len(unlisted.tier) == 1
 
 
@@ -264,8 +264,8 @@ def test_a_wrong_model_is_rejected_and_its_peer_not_asked_again(scene: Scene, li
     assert same_model(model_in(result), RIGHT)
     account = scene.account
     assert (account.rejected_models, account.rejected_bytes) == (1, lie.received_bytes)
-    assert scene.source.liars == (FIRST,)
-    scene.clock.advance(10 * LONGEST_REST_S)
+    assert scene.source.distrusted == (FIRST,)
+    scene.clock.advance(10 * LONGEST_BACK_OFF_S)
     scene.ask()
     scene.holders(FIRST)
     assert len(scene.calls) == 1
@@ -289,7 +289,7 @@ def test_another_version_is_not_taken_but_no_lie(scene: Scene) -> None:
     scene.holders(FIRST)
     scene.peer_says(reply(replace(RIGHT, version=2)))
     assert len(scene.tier) == 1
-    assert scene.source.liars == ()
+    assert scene.source.distrusted == ()
     assert scene.account.rejected_models == 1
 
 
@@ -298,15 +298,15 @@ def test_peers_are_forgiven_what_only_an_old_listing_spoke_against(scene: Scene)
     scene.ask()
     scene.holders(FIRST)
     scene.peer_says(reply(newer))
-    assert scene.source.liars == (FIRST,)
+    assert scene.source.distrusted == (FIRST,)
     scene.digests.update(listing(RIGHT, revision=6))
     scene.source.listed()
     scene.background.run()
-    assert scene.source.liars == (FIRST,)
+    assert scene.source.distrusted == (FIRST,)
     scene.digests.update(listing(newer, revision=7))
     scene.source.listed()
     scene.background.run()
-    assert scene.source.liars == ()
+    assert scene.source.distrusted == ()
 
 
 def test_holders_that_are_not_here_and_nonsense_in_the_list_are_passed_over(scene: Scene) -> None:

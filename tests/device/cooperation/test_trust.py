@@ -38,21 +38,21 @@ def test_an_answer_makes_good_for_failures(reputation: PeerReputation) -> None:
 
 
 def test_no_answer_makes_good_for_a_lie(reputation: PeerReputation) -> None:
-    reputation.lied(NODE, "a", DIGEST)
+    reputation.distrust(NODE, "a", DIGEST)
     reputation.answered(NODE)
     assert not reputation.may_be_asked(NODE, 1e9)
-    assert reputation.liars == (NODE,)
-    reputation.forgive(lambda object_id, digest: (object_id, digest) != ("a", DIGEST))
-    assert reputation.liars == (NODE,)
-    reputation.forgive(lambda object_id, digest: (object_id, digest) == ("a", DIGEST))
+    assert reputation.distrusted == (NODE,)
+    reputation.restore(lambda object_id, digest: (object_id, digest) != ("a", DIGEST))
+    assert reputation.distrusted == (NODE,)
+    reputation.restore(lambda object_id, digest: (object_id, digest) == ("a", DIGEST))
     assert reputation.may_be_asked(NODE, 0.0)
 
 
 def test_what_is_remembered_of_strangers_is_bounded(reputation: PeerReputation) -> None:
     for number in range(1, 20_000):
         reputation.failed(NodeId(number), 0.0)
-        reputation.lied(NodeId(number), "a", DIGEST)
-    assert len(reputation.liars) <= 5000
+        reputation.distrust(NodeId(number), "a", DIGEST)
+    assert len(reputation.distrusted) <= 5000
     assert not reputation.may_be_asked(NodeId(19_999), 0.0)
 
 
