@@ -187,7 +187,7 @@ class Experiment(ABC):
 
     def cell_of(self, row: StoredRow) -> str:
         """Return the key of the cell that a row belongs to; only for experiments that share cells."""
-        raise NotImplementedError(f"{self.name} shares no cells: it has none of {dict(row)}")
+        raise NotImplementedError(f"{self.name} shares no cells, so {dict(row)} belongs to none")
 
     def processes(self, options: RunOptions) -> int:
         """Number of cells that run at a time."""

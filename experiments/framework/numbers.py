@@ -100,7 +100,7 @@ def zipf(count: int, exponent: float) -> NDArray[np.float64]:
         If the count is below 1.
     """
     if count < 1:
-        raise InvalidArgument(f"a distribution needs objects, got {count}")
+        raise InvalidArgument(f"a distribution needs at least one object, got {count}")
     weights: NDArray[np.float64] = np.arange(1, count + 1, dtype=np.float64) ** -exponent
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 

@@ -63,7 +63,7 @@ def experiments(studies: Path = Path(__file__).parent.parent / "studies") -> Map
         module = ".".join((_STUDIES, *path.relative_to(studies).with_suffix("").parts))
         for name, entry in _entries_in(path, module):
             if name in found:
-                raise InvalidArgument(f"{found[name].module} and {entry.module} are both called {name!r}")
+                raise InvalidArgument(f"{found[name].module} and {entry.module} have the same name {name!r}")
             found[name] = entry
     return MappingProxyType(ordered(found))
 
@@ -87,11 +87,11 @@ def find_experiment(name: str, entries: Mapping[str, Entry] | None = None) -> Ex
         close = get_close_matches(name, list(entries), n=1)
         meant = f"did you mean {close[0]!r}? " if close else ""
         raise NotFound(
-            f"there is no experiment {name!r}", advice=f"{meant}`nearsight experiment list` names all"
+            f"there is no experiment {name!r}", advice=f"{meant}`nearsight experiment list` lists all"
         )
     figure = getattr(importlib.import_module(entry.module), entry.figure)()
     if not isinstance(figure, Experiment):
-        raise NotFound(f"{entry.module}.{entry.figure} is no experiment")
+        raise NotFound(f"{entry.module}.{entry.figure} is not an experiment")
     return figure
 
 

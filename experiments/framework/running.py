@@ -65,12 +65,13 @@ def check(experiment: Experiment, options: RunOptions) -> None:
         If the experiment does not accept one of them.
     """
     if options.visits is not None and not experiment.takes_visits:
-        raise InvalidArgument(f"{experiment.name} takes no visits", advice="leave out --visits")
+        raise InvalidArgument(f"{experiment.name} does not use visits", advice="leave out --visits")
     if options.data is not None and not experiment.takes_data:
-        raise InvalidArgument(f"{experiment.name} takes no data set", advice="leave out --data")
+        raise InvalidArgument(f"{experiment.name} does not use a data set", advice="leave out --data")
     if (options.on or options.costs or options.runs) and not experiment.takes_machines:
         raise InvalidArgument(
-            f"{experiment.name} runs in one way only", advice="leave out --on, --costs and --runs"
+            f"{experiment.name} has no choice between twin and testbed",
+            advice="leave out --on, --costs and --runs",
         )
     if options.clients and not experiment.takes_clients:
         raise InvalidArgument(f"{experiment.name} has no clients", advice="leave out --clients")
@@ -218,8 +219,8 @@ def conclude(experiment: Experiment, out: Path) -> Outcome:
             targets = not_judged(targets)
     except LookupError as error:
         raise CorruptStore(
-            f"{out} lacks {error}: it was measured by another version of {experiment.name}, or is damaged",
-            advice="measure it again with --fresh, or into another folder with --out",
+            f"{out} lacks {error}; it is damaged, or from another version of {experiment.name}",
+            advice="measure again with --fresh, or into another folder with --out",
         ) from error
     summary = {
         **information,

@@ -175,7 +175,7 @@ def _read(folder: Path, entries: Mapping[str, Entry]) -> Result | Unusable:
     except (CorruptStore, ValidationError, TypeError, OSError):
         return _without_result(stored, entries, damaged=True)
     if result.experiment not in entries:
-        return Unusable(folder, "", f"this version knows no experiment {result.experiment!r}")
+        return Unusable(folder, "", f"this version has no experiment {result.experiment!r}")
     if result.smoke:  # earlier versions also judged smoke runs
         result = result.model_copy(update={"targets": not_judged(result.targets)})
     return _with_picture(result)
@@ -203,20 +203,20 @@ def _without_result(stored: ResultFolder, entries: Mapping[str, Entry], *, damag
     except (CorruptStore, NotFound, ValidationError, OSError):
         run = None
     if run is None or run.experiment not in entries:
-        why = "run.json is missing, damaged or of an experiment unknown here"
+        why = "run.json is missing or damaged, or names an unknown experiment"
         if damaged:
-            why = "summary.json is damaged, and run.json does not say what was run"
+            why = "summary.json is damaged, and run.json does not name a known experiment"
         return Unusable(stored.path, "", why)
     again = command(run.experiment, run.configuration, stored.path)
     if stored.rows_path.is_file():
-        why = "summary.json is damaged; its rows are there"
+        why = "summary.json is damaged; the rows exist"
         if not damaged:
-            why = "measured, but its numbers were not computed"
+            why = "measured, but the metrics were not computed"
         mend = command(run.experiment, run.configuration, stored.path, verb="plot")
         return Unusable(stored.path, run.experiment, why, mend)
     if damaged:
         why = "summary.json is damaged, and its rows are missing"
         return Unusable(stored.path, run.experiment, why, f"{again} --fresh")
-    parts = len(list((stored.path / "cells").glob("*.json")))
-    begun = f"stopped; finished parts: {parts}" if parts else "begun; no part is finished"
-    return Unusable(stored.path, run.experiment, f"{begun}; the same command goes on", again)
+    cells = len(list((stored.path / "cells").glob("*.json")))
+    state = f"stopped; finished cells: {cells}" if cells else "started; no cell is finished"
+    return Unusable(stored.path, run.experiment, f"{state}; the same command continues the run", again)

@@ -174,7 +174,7 @@ def _facts(collection: Collection, counted: Sequence[Result], first: int) -> lis
     }
     facts = [text.format(count) for text, count in counts.items() if count]
     if counted:
-        facts.append("a target that several experiments have for the same run counts once")
+        facts.append("a target that several experiments share for the same run counts once")
     return facts
 
 
@@ -190,7 +190,7 @@ def _section(name: str, figure: Experiment, collection: Collection) -> dict[str,
     if not counted and not unusable:
         without = "No results yet."
         if results:
-            without = "Only a smoke run is here, which measures too little to judge by."
+            without = "There is only a smoke run, which is too small to be judged."
     return {
         "paper": published().get(name),
         "description": _description(figure),

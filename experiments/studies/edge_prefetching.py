@@ -171,7 +171,7 @@ class Figure(Experiment):
             picture,
             f"{one['requests']} photos per edge, the same for all; "
             f"to the cloud {in_words(TABLE_6_3[NETWORK])}"
-            + (f"; bars: least and most of {runs} repetitions" if runs > 1 else ""),
+            + (f"; bars: range of {runs} repetitions" if runs > 1 else ""),
         )
         for axes, columns in zip(panels[-1], (2, 3), strict=True):
             below = (0.5, -0.44 / bars[-1])

@@ -203,7 +203,7 @@ def _draw(axes: Axes, conditions: Mapping[str, Any], name: str) -> None:
 
 def _mark_forged(axes: Axes, conditions: Mapping[str, Any]) -> None:
     """Mark the precision under attack if shared views were used without confirmation."""
-    text = "forged views, if they were believed blindly"
+    text = "forged views without confirmation"
     for index, ways in enumerate(conditions.values()):
         if TRUSTED in ways:
             at = (index, ways[TRUSTED]["precision"]["mean"])
@@ -214,10 +214,10 @@ def _mark_forged(axes: Axes, conditions: Mapping[str, Any]) -> None:
 def _caption(summary: Mapping[str, Any]) -> str:
     conditions = summary["conditions"]
     text = (
-        f"{summary['held']} of {summary['objects']} objects held, each third in turn; mean, least and "
-        f"most of the thirds; the other photos are of objects not held or in no catalogue"
+        f"{summary['held']} of {summary['objects']} objects held, each third in turn; mean and range "
+        f"over the thirds; the other photos show objects not held or in no catalogue"
     )
     if not any(FORGED in ways for ways in conditions.values()):
         return text
     forged, blind = (_wrong_gain(conditions, way) for way in (FORGED, TRUSTED))
-    return f"{text}\nwrong answers because of forged views: {forged:g}; {blind:g} if believed blindly"
+    return f"{text}\nwrong answers because of forged views: {forged:g}; {blind:g} without confirmation"

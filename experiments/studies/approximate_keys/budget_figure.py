@@ -140,11 +140,11 @@ class Figure(Experiment):
                 f"a budget of {TARGET:.0%} of the lookups: distance of any phase from it",
                 held,
                 BAND,
-                f"of the served ones, by phase: {of_served}",
+                f"share of the served ones, by phase: {of_served}",
                 4,
             ),
             Target.at_least(
-                f"a back-off of {_FIXED}, which fits the first phase: distance of some phase",
+                f"a back-off of {_FIXED}, which fits the first phase: largest distance of a phase",
                 off,
                 BAND,
                 "",
@@ -163,7 +163,9 @@ class Figure(Experiment):
                 "",
                 4,
             ),
-            Target.at_most("estimated less true errors of the budget, any phase", estimated, 0.001, "", 4),
+            Target.at_most(
+                "estimated minus true errors with the budget, largest of any phase", estimated, 0.001, "", 4
+            ),
         ]
         for keys, ratios in _ratios(summary["trade"]).items():
             if ratios:
@@ -202,7 +204,9 @@ class Figure(Experiment):
             title="Wrong answers through two shifts", ylabel="wrong share of the lookups", ylim=(0, None)
         )
         _draw_windows(inferences, rows, "inferences")
-        inferences.set(title="What it costs", ylabel="inferred share of the lookups", ylim=(0, 1))
+        inferences.set(
+            title="Inferences through two shifts", ylabel="inferred share of the lookups", ylim=(0, 1)
+        )
         _draw_trade(trade, results.metrics["trade"])
         drawing.legend_below(picture, inferences)
         drawing.caption(

@@ -127,12 +127,14 @@ class Figure(Experiment):
                     spread,
                     3,
                 ),
-                Target.at_most(f"{name}: of what it served wrong, at most 1 %", one["wrong_share"], 0.01),
+                Target.at_most(
+                    f"{name}: wrong share of the served answers, at most 1 %", one["wrong_share"], 0.01
+                ),
                 Target.at_least(f"{name}: share of the photos served, at least 70 %", one["served"], 0.7),
             ]
             for tail in ("p50_ms", "p95_ms"):
                 before = without[tail]["median"]
-                text = f"{name}: {tail[:3]} over that without, at most 1; medians of the rounds"
+                text = f"{name}: {tail[:3]} relative to no result cache, at most 1; medians of the rounds"
                 targets.append(Target.at_most(text, one[tail]["median"] / before, 1.0, digits=3))
         return tuple(targets)
 
@@ -267,5 +269,5 @@ def _draw_answers(axes: Axes, found: Mapping[str, Any]) -> None:
     for place, one in enumerate(found.values()):
         axes.annotate(f"{one['wrong']} wrong", (1.0, place), xytext=(3, -3), textcoords="offset points")
     axes.grid(visible=False, axis="y")
-    axes.set(title="Who answered", xlabel="share of the photos", xlim=(0, 1.22))
+    axes.set(title="Answered by", xlabel="share of the photos", xlim=(0, 1.22))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, fontsize=8)

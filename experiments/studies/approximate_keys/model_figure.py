@@ -132,8 +132,8 @@ class Figure(Experiment):
             widest = max(abs(one["off"]) for one in found)
             targets.append(
                 Target(
-                    f"{replacement}: of {len(found)} means outside of their 95 % interval; by chance up to "
-                    f"{allowed}",
+                    f"{replacement}: of {len(found)} means outside their 95 % interval; up to {allowed} by "
+                    "chance",
                     outside,
                     outside <= allowed,
                     f"largest difference {widest:.4f}",

@@ -130,7 +130,7 @@ class Figure(Experiment):
             wrong, note = caches[OURS]["wrong"], _in_words(caches[OURS])
             targets += [
                 Target.at_most(f"{ours} the lookups, under 2 % in the paper", wrong, 0.02, note),
-                Target.at_most(f"{ours} its answers under 2 %, too", _of_answers(caches[OURS]), 0.02),
+                Target.at_most(f"{ours} its answers, under 2 % as well", _of_answers(caches[OURS]), 0.02),
                 Target.at_least(
                     f"{peer} its answers, over 65 % in the paper",
                     _of_answers(caches[PEER]),
@@ -181,7 +181,7 @@ class Figure(Experiment):
             )
         for axes, title, label in (
             (lookup, "Lookup (figure 6, top)", "µs"),
-            (insert, "One result more", "µs"),
+            (insert, "Insertion of a result", "µs"),
             (hits, "Answered; hatched: wrong (figure 6, bottom)", "share of the lookups"),
         ):
             axes.set_xticks(range(len(sizes)), [f"K = {int(size):,}" for size in sizes])

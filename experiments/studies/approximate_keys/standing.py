@@ -115,7 +115,7 @@ def real(clip: Path) -> Iterator[Frame]:
     video = cv2.VideoCapture(str(clip))
     rate = video.get(cv2.CAP_PROP_FPS)
     if not (video.isOpened() and rate > 0):
-        raise InvalidArgument(f"{clip} is no video that can be read", advice="remove it or replace it")
+        raise InvalidArgument(f"{clip} is not a readable video", advice="remove it or replace it")
     number = 0
     while (read := video.read())[0]:
         yield Frame(number / rate, np.asarray(read[1], np.uint8), clip.stem)

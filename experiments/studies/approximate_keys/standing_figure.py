@@ -89,7 +89,7 @@ class Figure(Experiment):
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
         """Report that real clips are left out if no folder was given."""
         if options.data is None:
-            say("real clips are left out: name a folder of videos with --data")
+            say("real clips are left out: give a folder of videos with --data")
         return options
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
@@ -138,10 +138,10 @@ class Figure(Experiment):
                 0.7,
             ),
             Target.at_most(
-                f"back-off {BETA:g}: of what is served wrong, at most 1 %",
+                f"back-off {BETA:g}: wrong share of the served answers, at most 1 %",
                 layout["wrong"],
                 0.01,
-                f"the recogniser would have said otherwise, mostly unknown: {layout['disagreed']:.2%}; "
+                f"the recogniser differs, mostly with unknown: {layout['disagreed']:.2%}; "
                 f"similarity caching at the same share: {other['wrong']:.2%} wrong",
             ),
             Target.at_least(
@@ -151,10 +151,10 @@ class Figure(Experiment):
                 f"{sequential['wrong']:.2%} of these wrong",
             ),
             Target.at_most(
-                "sequential test: of what is served wrong, at most 1 %", sequential["wrong"], 0.01
+                "sequential test: wrong share of the served answers, at most 1 %", sequential["wrong"], 0.01
             ),
             Target.at_most(
-                "CPU time of the edge per photo, network apart, over that without the cache, at most a third",
+                "CPU time of the edge per photo without network, relative to no cache, at most a third",
                 found["cpu"]["photo"]["ratio"],
                 1 / 3,
                 digits=3,
@@ -191,7 +191,7 @@ class Figure(Experiment):
             picture,
             f"{standing['visitors']} visitors, {standing['photos']} photos, {PHOTOS_PER_S:g} a second, "
             f"median stay {standing['median_stay_s']:.0f} s, shake as in real clips; back-off {BETA:g}; "
-            f"the recogniser does not know {standing['unknown']:.1%} of the photos of exhibits",
+            f"{standing['unknown']:.1%} of the photos of exhibits are unknown to the recogniser",
         )
         return picture
 
@@ -289,7 +289,7 @@ def _draw_rates(axes: Axes, found: Mapping[str, Any]) -> None:
             label=f"liveliness {name}",
         )
     axes.axhline(0.7, color="#8a8a8a", linewidth=0.8, linestyle="--")
-    axes.set(title="Photos taken more often", xlabel="photos a second", ylabel="share served", ylim=(0, 1))
+    axes.set(title="Effect of the photo rate", xlabel="photos a second", ylabel="share served", ylim=(0, 1))
     axes.legend(loc="lower right")
 
 
@@ -303,6 +303,6 @@ def _draw_cpu(axes: Axes, cpu: Mapping[str, Mapping[str, float]]) -> None:
         found = [cpu[name][quantity] for name in names]
         bars = axes.bar(places + shift, found, 0.38, color=colour, label=label)
         axes.bar_label(bars, [f"{one:.2f}" for one in found], fontsize=8)
-    axes.set_xticks(places, [f"devices send a {name}" if name == "photo" else "… features" for name in names])
+    axes.set_xticks(places, [f"devices send a {name}" if name == "photo" else "features" for name in names])
     axes.set(title="CPU time of the edge per request", ylabel="mean [ms]")
     axes.legend(loc="upper right")

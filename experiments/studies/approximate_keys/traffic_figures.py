@@ -284,9 +284,7 @@ def _figure_4(found: Mapping[str, Any]) -> Iterator[Target]:
     names = [name for name in _FIGURE_4 if name in found]
     lines = [[found[name][IDEAL][str(beta)]["said_errors"]["mean"] for beta in BETAS] for name in names]
     crossing = sum(short < longer for pair in pairwise(lines) for short, longer in zip(*pair, strict=True))
-    yield Target(
-        "back-offs at which a longer prefix errs more (the lines of figure 4)", crossing, crossing == 0
-    )
+    yield Target("back-offs at which a longer prefix has more errors (figure 4)", crossing, crossing == 0)
 
 
 def _figure_5(found: Mapping[str, Any]) -> Iterator[Target]:

@@ -92,8 +92,8 @@ class Figure(Experiment):
         """
         if options.on == TESTBED:
             raise InvalidArgument(
-                f"{self.name} runs on the twin alone",
-                advice="`nearsight experiment run approximate-daemons` has real daemons",
+                f"{self.name} runs only on the twin",
+                advice="for real daemons, use `nearsight experiment run approximate-daemons`",
             )
         return with_machines(options, say)
 
@@ -154,7 +154,7 @@ class Figure(Experiment):
                     }
                     targets.append(
                         Target.at_most(
-                            f"{name}: {tail[:3]} over that without, largest of all numbers of visitors",
+                            f"{name}: {tail[:3]} relative to no result cache, largest over visitors",
                             max(ratios.values()),
                             _WORSE,
                             ", ".join(f"{count}: {ratio:.3f}" for count, ratio in ratios.items()),
@@ -162,7 +162,9 @@ class Figure(Experiment):
                         )
                     )
                 wrong, before = (sum(int(one["wrong"]) for one in of.values()) for of in (on, off))
-                targets.append(Target.at_most(f"{name}: wrong answers, at most those without", wrong, before))
+                targets.append(
+                    Target.at_most(f"{name}: wrong answers, at most as without result cache", wrong, before)
+                )
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
@@ -203,7 +205,7 @@ class Figure(Experiment):
         drawing.caption(
             picture,
             f"Baseline of figure 6.4 on the twin, {len(one['p50_ms']['each'])} runs: median and range; "
-            "one photo a second; clips shake as real ones do",
+            "one photo per second; shake of the clips as in real ones",
         )
         return picture
 

@@ -223,7 +223,7 @@ class Figure(Experiment):
                 _MOST_RECALL_LOST,
             ),
             Target.at_most(
-                "such answers of caches that hold only rivals of the photo's object, none",
+                "such answers of caches that hold only rivals of the photo's object, at most 0",
                 worst["wrong_respected"],
                 0,
                 f"of {worst['pairs']}, with rivals ignored {worst['wrong_ignored']}",
@@ -278,8 +278,8 @@ class Figure(Experiment):
         drawing.whole_numbers(wrong.yaxis)
         drawing.caption(
             picture,
-            f"{found['all']['pairs']} photos x caches; {found['objects']} objects cut at random into caches, "
-            f"{found['teaching']['objects_with_rivals']} have rivals; beside them caches of rivals alone",
+            f"{found['all']['pairs']} photos x caches; {found['objects']} objects divided at random into "
+            f"caches, {found['teaching']['objects_with_rivals']} have rivals; rightmost: caches of rivals",
         )
         drawing.legend_below(picture, wrong)
         return picture

@@ -172,7 +172,7 @@ class Figure4x4(FeatureTradeoff):
         ]
         text = (
             f"{results.metrics['objects']} objects; means of random subsets of k, and their deviation; CPU "
-            "times of one thread of this machine; recall and precision are set apart a little"
+            "times of one thread of this machine; curves of recall and precision are shifted slightly"
         )
         label = "f_D(k) [ms], extraction included"
         return draw_analysis(series, "device_ms", label, text, logarithmic=False)

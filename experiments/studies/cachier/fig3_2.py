@@ -282,7 +282,7 @@ def _caption(found: Mapping[str, Any]) -> str:
     return (
         f"Zipf 0.8; {requests} requests per cache size and network, one at a time, "
         "the same for all sizes; hits and misses at their medians"
-        + (f"; bars: least and most of {repetitions} repetitions" if repetitions > 1 else "")
+        + (f"; bars: range of {repetitions} repetitions" if repetitions > 1 else "")
     )
 
 

@@ -71,7 +71,7 @@ class Figure(OfflineAnalysis):
         ]
         text = (
             f"{results.metrics['objects']} objects; means of random subsets of k, and their deviation; CPU "
-            "times of one thread, after extraction; recall and precision are set apart a little"
+            "times of one thread, after extraction; curves of recall and precision are shifted slightly"
         )
         return draw_analysis(series, "lookup_ms", "f(k) [ms], one thread", text, logarithmic=True)
 

@@ -105,11 +105,11 @@ SETTINGS = (
         radio=RadioSettings(loss=CHANNEL_LOSS),
         others_keys=True,
     ),
-    Setting("20-nodes-late", "20 nodes, 10 of them come later, r = 2, k = 20", 20, PAPER, late=10),
+    Setting("20-nodes-late", "20 nodes, 10 of them join later, r = 2, k = 20", 20, PAPER, late=10),
 )
 SMOKE_SETTINGS = (
     Setting(
-        "smoke", "4 nodes, 1 of them comes later, r = 2, k = 2, alpha = 1", 4, PROGRAM, late=1, presence=True
+        "smoke", "4 nodes, 1 of them joins later, r = 2, k = 2, alpha = 1", 4, PROGRAM, late=1, presence=True
     ),
 )
 
@@ -252,9 +252,9 @@ def _presence_targets(found: Mapping[str, Any]) -> tuple[Target, ...]:
     most_bytes_s = round(MOST_BEACON_BYTES_S * nodes / 20 * 5.0 / period_s, 1)
     return (
         Target.at_most(f"all {nodes} nodes see each other within two periods [s]", seen_s, 2 * period_s),
-        Target.at_most(f"a killed node is gone within T + 2 s = {latest_s:g} s [s]", gone_s, latest_s),
+        Target.at_most(f"a killed node is removed within T + 2 s = {latest_s:g} s [s]", gone_s, latest_s),
         Target.at_most(
-            f"beacons of a device, sent and heard, with IP and UDP headers, at most {most_bytes_s:g} bytes/s",
+            f"beacons of a device, both ways, with IP and UDP headers, at most {most_bytes_s:g} bytes/s",
             beacons,
             most_bytes_s,
         ),
@@ -289,8 +289,8 @@ def _each(repetitions: Sequence[Mapping[str, float]], name: str) -> str:
 
 def _own_storage(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     return (
-        "beside the first setting; of our gets "
-        f"{100 * ours['own_storage']:.0f} % were answered from own storage, of Kademlia's "
+        "secondary setting; from own storage were answered "
+        f"{100 * ours['own_storage']:.0f} % of our gets, and of Kademlia's "
         f"{100 * theirs['own_storage']:.0f} %"
     )
 

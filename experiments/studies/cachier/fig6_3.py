@@ -124,10 +124,11 @@ class Figure(Experiment):
         panels[0].set_ylabel("share of steps whose next exhibit\nis among the first m predicted")
         runs = found[GENERATED][BARE]["order 1"]["top 5"]["runs"]
         drawing.caption(
-            picture, f"80 % of the visitors teach, the others test: bars are means of {runs} such divisions"
+            picture,
+            f"80 % of the visitors for training, 20 % for testing: bars are means of {runs} divisions",
         )
         more: dict[str, Any] = {
-            "least and most of all divisions": Line2D([], [], color="#8a8a8a", linewidth=1.0),
+            "range over all divisions": Line2D([], [], color="#8a8a8a", linewidth=1.0),
             "with a prior from the lower orders": Line2D([], [], **_PRIOR),
         }
         drawing.legend_below(picture, panels[-1], 2 if len(found) == 1 else 6, **more)
@@ -163,7 +164,7 @@ def _walks(trace: str, options: RunOptions, rng: np.random.Generator) -> Walks:
     if trace == GENERATED:
         return list(sequences(generate_visits(rng)).values())
     if options.visits is None:
-        raise InvalidArgument("real visitors need a file of visits", advice="give it with --visits")
+        raise InvalidArgument("traces of real visitors need a file of visits", advice="give it with --visits")
     walks = list(sequences(read_visits_csv(options.visits)).values())
     if len(walks) < _FOLDS:
         raise InvalidArgument(
@@ -216,7 +217,7 @@ def _first_order_is_best(trace: str, orders: Mapping[str, Any], top: str) -> Tar
     first = means.pop("order 1")
     ahead = first - max(means.values())
     kind = trace.replace("real", "real visitors", 1)
-    return Target(f"{kind}, {top}: order 1 ahead of every other bare order by", ahead, ahead > 0)
+    return Target(f"{kind}, {top}: lead of order 1 over the best other bare order", ahead, ahead > 0)
 
 
 def _accuracy(rows: Sequence[StoredRow]) -> dict[str, float]:

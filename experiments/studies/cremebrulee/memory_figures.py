@@ -83,7 +83,8 @@ class Memory(Experiment):
                 digits=3,
             ),
             Target.at_least(
-                "uncorrelated associations: the same; 1.135 in the paper's worst case",
+                "uncorrelated associations, half of the memory: load over execution; 1.135 in the paper's "
+                "worst case",
                 uncorrelated,
                 1.0,
                 digits=3,

@@ -145,8 +145,8 @@ def _prices() -> tuple[tuple[str, float, str], ...]:
     execution_s = mean(one.execution_ms for one in _PAPER.values()) / 1e3
     return (
         ("an hour of a p2.xlarge over one of an m5.large", hour, "roughly 10"),
-        ("the same of a GB of system memory", _GPU_USD_PER_H / _GPU_GB / per_gb, "1.2"),
-        ("the same, GPU memory over system memory", _GPU_USD_PER_H / _GPU_OWN_GB / per_gb, "6.6"),
+        ("the same per GB of system memory", _GPU_USD_PER_H / _GPU_GB / per_gb, "1.2"),
+        ("the same per GB, GPU memory over system memory", _GPU_USD_PER_H / _GPU_OWN_GB / per_gb, "6.6"),
         ("seconds of a p2.xlarge for the paper's mean load", load_s / hour, f"{execution_s:.2f} (execution)"),
     )
 

@@ -150,7 +150,7 @@ class Figure(Experiment):
                 value = ours["share_beyond_floor"]
                 text = (
                     f"{profile}, after {stay}: requests to regain are {share:.2f} of the paper's; an oracle "
-                    f"needs {oracle:.2f}; those beyond the oracle's, default over paper's, at most 0.5"
+                    f"needs {oracle:.2f}; excess over the oracle's, default over paper's, at most 0.5"
                 )
             targets.append(Target.at_most(text, value, MOST_OF_PAPER))
         return tuple(targets)
@@ -188,9 +188,7 @@ class Figure(Experiment):
             _draw_effort(effort, found)
             effort.set_title("Requests until it is regained")
         runs = len({row["repetition"] for row in rows})
-        text = (
-            f"means of {runs} runs, with the least and the most; hollow: not regained when the requests ended"
-        )
+        text = f"means and ranges of {runs} runs; hollow: not regained by the last request"
         drawing.caption(picture, text)
         drawing.legend_below(picture, panels[0][0], 3)
         return picture
@@ -278,7 +276,11 @@ def _draw_course(axes: Axes, rows: Sequence[StoredRow], floor: float) -> None:
         axes.plot(grid, values.mean(axis=0), color=colour, linewidth=2, label=estimate)
         axes.fill_between(grid, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
     axes.axhline(
-        REGAINED * steady, color="#555555", linestyle=":", linewidth=1.2, label="95 % of that before the move"
+        REGAINED * steady,
+        color="#555555",
+        linestyle=":",
+        linewidth=1.2,
+        label="95 % of the hit ratio before the move",
     )
     axes.axvline(floor, **_ORACLE, label="an oracle: every object at its first request")
     axes.set(xlabel="requests after the move", ylabel="hit ratio", ylim=(0, 1), xscale="log")

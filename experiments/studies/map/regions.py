@@ -97,7 +97,7 @@ class Region:
         middle, most = digits(float(np.median(differences))), digits(max(differences))
         return (
             f"{self.where}: {len(self.losses)} of {self.points} points, by {middle} {unit} "
-            f"({np.median(percent):+.0f} %) in the middle and {most} {unit} at most; best there: {whom}"
+            f"({np.median(percent):+.0f} %) in the median and {most} {unit} at most; best there: {whom}"
         )
 
 

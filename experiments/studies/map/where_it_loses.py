@@ -76,7 +76,7 @@ class Figure(Experiment):
         """Fill in the options of a run on the twin; costs are measured if necessary."""
         if TESTBED in {options.on, options.costs}:
             raise InvalidArgument(
-                "the map is of machines that no testbed has", advice="leave out --on, or give --costs paper"
+                "the map has machines that no testbed has", advice="leave out --on, or give --costs paper"
             )
         return with_machines(options, say)
 
@@ -278,19 +278,19 @@ def _draw_map(axes: Axes, losses: Sequence[Loss]) -> None:
 def _sentences(found: Any) -> list[str]:
     lines = [
         "A tile is an operating point: objects at the edge of classes in the cloud upwards, visitors to the "
-        "right in each network. Grey: within chance, or less than anybody notices. Numbers: the loss in ms, "
+        "right in each network. Grey: within chance, or too small to be noticed. Numbers: the loss in ms, "
         "kbit/s or % of the edge's cores."
     ]
     for metric in SHOWN:
         one = found[metric]
         name = drawing.capital(METRICS[metric].title)
         if not one["regions"]:
-            said = "is lost nowhere" if not one["lost"] else f"is lost in no region; {one['lost']} points"
+            said = "is lost at no point" if not one["lost"] else f"is lost in no region; {one['lost']} points"
             lines.append(f"{name} {said}.")
             continue
         lines.append(
-            f"{name} is lost here (decision tree; right at {one['unseen_accuracy']:.0%} of the points that "
-            f"it did not see, {one['always']:.0%} without a tree):"
+            f"{name} is lost here (decision tree; accuracy {one['unseen_accuracy']:.0%} at unseen points, "
+            f"{one['always']:.0%} without a tree):"
         )
         lines.extend(f"   \u2022 {region['sentence']}" for region in one["regions"])
     return [part for line in lines for part in textwrap.wrap(line, _TEXT_WIDTH, subsequent_indent="      ")]

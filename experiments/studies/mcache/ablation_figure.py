@@ -123,17 +123,17 @@ class Figure(Experiment):
         return (
             Target.at_most("nearest traffic: distance of its gains from table 3", distance, 0.1, note, 3),
             Target.at_least(
-                "nearest with constant rates: distance, over that",
+                "nearest with constant rates: distance, relative to the nearest traffic",
                 constant / distance,
                 1.5,
                 steady["name"],
                 2,
             ),
             Target.at_most(
-                "constant rates: most that LRU gains on LFU, over table 3's gain", ahead, 0.75, "", 2
+                "constant rates: largest gain of LRU over LFU, relative to table 3", ahead, 0.75, "", 2
             ),
             Target.at_least(
-                "gains per miss: distance of the nearest, over that per request",
+                "gains per miss: distance of the nearest, relative to gains per request",
                 missed / distance,
                 1.5,
                 miss["name"],

@@ -171,7 +171,7 @@ def _other_policies(summary: Mapping[str, Any]) -> Iterator[Target]:
         others = {policy: gains[policy] for policy in said if policy != IAM}
         shown = ", ".join(f"{policy} {gain:.0%} ({said[policy]:.0%})" for policy, gain in others.items())
         yield Target(
-            f"{float(memory):.0%} of the memory: IAM's gain less the best of LRU, ARC and SRRIP",
+            f"{float(memory):.0%} of the memory: IAM's gain minus the best of LRU, ARC and SRRIP",
             gains[IAM] - max(others.values()),
             min(others.values()) >= 0.0 and gains[IAM] > max(others.values()),
             f"over LFU, in brackets table 3's: {shown}",

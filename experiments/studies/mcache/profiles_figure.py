@@ -47,7 +47,7 @@ class Figure(Profiles):
                 "load over execution of any network; 8.2 to 53 in table 2",
                 summary[least]["load_over_execution"],
                 1.0,
-                f"the least is that of {least}",
+                f"the smallest is that of {least}",
                 2,
             ),
             Target.at_least("rank correlation of file size and load time; 1 in table 2", ranks, 0.8, "", 3),

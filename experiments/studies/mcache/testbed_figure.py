@@ -302,7 +302,7 @@ def _agreement(by_memory: Mapping[str, Any]) -> Iterator[Target]:
             sum(one[where]["load_s"] for one in policies.values()) for where in (EDGE, SIMULATOR)
         )
         yield Target.at_most(
-            f"{float(memory):.0%} of the memory: load delays of edge and simulator differ, mean of policies",
+            f"{float(memory):.0%} of the memory: load delay, edge against simulator, mean of policies",
             abs(live_s / max(simulated_s, 1e-9) - 1.0),
             _AGREE,
             shown,

@@ -135,7 +135,7 @@ class Figure(Experiment):
         )
         memory.legend(loc="upper left", bbox_to_anchor=(0.0, 0.55))
         drawing.caption(
-            picture, "Drawn rates; 100 buckets; dotted: what the papers say; bars: range of five draws"
+            picture, "Drawn rates; 100 buckets; dotted: the papers' values; bars: range of five draws"
         )
         return picture
 

@@ -165,11 +165,11 @@ class Figure(Experiment):
         targets = []
         for who in STEADY:
             ratio = summary["as_before"][who]
-            text = f"{who}: p50 from 10 s after the burst on over that before it, at most {AS_BEFORE:g}"
+            text = f"{who}: p50 from 10 s after the burst over that before it, at most {AS_BEFORE:g}"
             note = f"{ratio['min']:g} to {ratio['max']:g} in {len(ratio['each'])} bursts"
             targets.append(Target.at_most(text, ratio["median"], AS_BEFORE, note))
             failed = summary["who"][who][AFTER]["failed"]
-            targets.append(Target.at_most(f"{who}: photos without answer after it", failed, 0))
+            targets.append(Target.at_most(f"{who}: photos without answer after the burst", failed, 0))
         return tuple(targets)
 
     def table(self, summary: Mapping[str, Any]) -> Table:
@@ -202,7 +202,8 @@ class Figure(Experiment):
         axes.legend(loc="upper left")
         per_s = results.metrics["capacity_per_s"]["median"]
         drawing.caption(
-            picture, f"The edge serves {per_s:.0f} photos per second; the burst brings three times that"
+            picture,
+            f"The capacity of the edge is {per_s:.0f} photos per second; the burst is three times as many",
         )
         return picture
 

@@ -86,8 +86,8 @@ class Figure(OnMachines):
         """The full system fails no more than the best simpler configuration, beyond chance."""
         return tuple(
             Target.at_least(
-                f"{visitors} visitors: the full system fails no more than {NAMES[one['best']]}; such a "
-                f"difference by chance has at least the likelihood {CHANCE:g}",
+                f"{visitors} visitors: the full system fails no more than {NAMES[one['best']]}; a "
+                f"difference by chance has a probability of at least {CHANCE:g}",
                 one["p_more"],
                 CHANCE,
                 _in_words(one),
@@ -137,7 +137,7 @@ class Figure(OnMachines):
         panels[0, 0].set_ylabel("without an answer,\nphotos per session")
         panels[1, 0].set_ylabel("p50 of each session [ms]")
         drawing.caption(
-            picture, "numbers: photos without an answer in all sessions; boxes: quartiles, least and most"
+            picture, "numbers: photos without an answer in all sessions; boxes: quartiles and range"
         )
         drawing.legend_below(picture, panels[0, 0], columns=3)
         return picture

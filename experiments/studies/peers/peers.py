@@ -131,15 +131,15 @@ class Figure(Experiment):
                 f"sharing: {name} relative to alone, at most {NOT_WORSE}",
                 sharing[f"{name}_ms"] / alone[f"{name}_ms"],
                 NOT_WORSE,
-                f"crowd by crowd {_spread(summary['ratios'][name])}",
+                f"for each crowd {_spread(summary['ratios'][name])}",
                 digits=4,
             )
             for name in ("p50", "p95")
         ]
         recall = sharing["recall"] - alone["recall"]
         return (
-            Target.at_most("keys that cannot be read, after any death", lost["unreadable"], 0),
-            Target.at_most("counters off by, after any death", lost["miscounted"], 0),
+            Target.at_most("unreadable keys, after any failure", lost["unreadable"], 0),
+            Target.at_most("counters off by, after any failure", lost["miscounted"], 0),
             Target.at_most(
                 f"sharing: bytes of models from the edge, relative to alone, at most {MOST_EDGE_BYTES}",
                 bytes_ratio,
@@ -200,7 +200,7 @@ def _draw_deaths(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]
     miscounted = by_death(MISCOUNTED)
     x = np.array(sorted(noticed))
     first = np.array([noticed[death] for death in x])
-    axes.bar(x, first, color=_NOTICED, label="until all have noticed")
+    axes.bar(x, first, color=_NOTICED, label="until detected by all")
     then = [handed[death] for death in x]
     axes.bar(x, then, bottom=first, color=_HANDED, label="until every key is on two devices again")
     for death, height in zip(x, first + np.array(then), strict=True):
@@ -208,9 +208,9 @@ def _draw_deaths(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]
             axes.text(
                 death, height, f"{lost[death]} lost", color="#b00020", ha="center", va="bottom", fontsize=7
             )
-    axes.set_title(f"{found['deaths']} of {found['nodes']} devices die one after another", fontsize=9)
-    verdict = f"keys that cannot be read: {found['unreadable']}, counters off by {found['miscounted']}"
-    axes.set(xlabel=f"death\n{verdict}", ylabel="time after the death [s]")
+    axes.set_title(f"{found['deaths']} of {found['nodes']} devices fail one after another", fontsize=9)
+    verdict = f"unreadable keys: {found['unreadable']}, counters off by {found['miscounted']}"
+    axes.set(xlabel=f"failure\n{verdict}", ylabel="time after the failure [s]")
     drawing.whole_numbers(axes.xaxis)
     axes.margins(y=0.3)
     axes.legend(loc="upper left", fontsize=8)

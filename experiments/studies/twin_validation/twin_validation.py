@@ -247,7 +247,7 @@ def _targets(where: str, one: Mapping[str, Any], itself: Mapping[str, float]) ->
         if itself:
             same = "two sessions of the testbed with the same photos differ by"
             note += f"{same} {100 * itself[name]:.0f} {unit}, "
-        note += f"runs of the twin scatter by {100 * one['scatter'][name]:.0f} {unit}"
+        note += f"runs of the twin vary by {100 * one['scatter'][name]:.0f} {unit}"
         error = one["errors"][name]
         targets.append(Target(f"{where}: {text}", error, abs(error) <= most, note))
     return targets

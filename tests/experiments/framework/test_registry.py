@@ -37,7 +37,7 @@ def test_every_experiment_in_the_list_can_be_found(name: str) -> None:
 def test_an_experiment_that_does_not_exist_is_answered_with_the_nearest_one() -> None:
     with pytest.raises(NotFound, match=r"no experiment 'fig6\.33'; did you mean 'fig6\.3'\?"):
         find_experiment("fig6.33")
-    with pytest.raises(NotFound, match="; `nearsight experiment list` names all"):
+    with pytest.raises(NotFound, match="; `nearsight experiment list` lists all"):
         find_experiment("moon")
 
 

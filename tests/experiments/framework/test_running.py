@@ -141,7 +141,7 @@ def test_replacing_results_leaves_other_files_alone(tmp_path: Path) -> None:
 
 def test_an_option_that_means_nothing_to_the_experiment_is_refused(tmp_path: Path) -> None:
     (tmp_path / "stays.csv").write_text("")
-    with pytest.raises(InvalidArgument, match="no visits"):
+    with pytest.raises(InvalidArgument, match="does not use visits"):
         run(Squares(), tmp_path / "out", RunOptions(visits=tmp_path / "stays.csv"))
 
 
@@ -191,7 +191,7 @@ def test_rows_of_another_version_are_told_apart_from_a_bug(tmp_path: Path) -> No
     run(Squares(), tmp_path)
     (tmp_path / "rows.csv").write_text("root\n3\n")
     with pytest.raises(
-        CorruptStore, match=r"lacks 'square': it was measured by another version of squares.*fresh"
+        CorruptStore, match=r"lacks 'square'; it is damaged, or from another version of squares.*fresh"
     ):
         conclude(Squares(), tmp_path)
 
@@ -291,7 +291,7 @@ def test_cells_of_other_settings_are_not_used(tmp_path: Path) -> None:
     "options", [replace(FEW, on="testbed"), replace(FEW, costs="paper"), replace(FEW, runs=2)]
 )
 def test_an_experiment_that_runs_in_one_way_refuses_to_be_told_how(options: RunOptions) -> None:
-    with pytest.raises(InvalidArgument, match="one way"):
+    with pytest.raises(InvalidArgument, match="no choice between twin and testbed"):
         check(Squares(), options)
 
 

@@ -102,13 +102,13 @@ def test_an_experiment_without_results_is_listed_with_its_command(tmp_path: Path
     before, found, after = text.partition("Not measured yet1 experiments")
     assert found
     assert "nearsight experiment run other" not in before
-    assert "No results yet. Results are made by nearsight experiment run other" in after
+    assert "No results yet. To measure it, run nearsight experiment run other" in after
 
 
 def test_a_smoke_run_is_shown_as_one_and_not_counted(tmp_path: Path) -> None:
     write_result(tmp_path / "queue-smoke", options={"smoke": True})
     text = page_of(tmp_path).text
-    assert "Only smoke runs are here" in text
+    assert "There are only smoke runs" in text
     assert "smoke run: not judged" in text
     assert not re.search("missed|reached by", text)
 
@@ -118,14 +118,14 @@ def test_damaged_and_unfinished_folders_have_a_line(tmp_path: Path) -> None:
     (tmp_path / "queue").mkdir()
     (tmp_path / "queue/run.json").write_text("{")
     text = page_of(tmp_path).text
-    assert "queue-seed2: begun; no part is finished" in text
-    assert "queuerun.json is missing, damaged" in text
+    assert "queue-seed2: started; no cell is finished" in text
+    assert "queuerun.json is missing or damaged" in text
 
 
 def test_numbers_of_another_version_are_no_traceback(tmp_path: Path) -> None:
     stored = write_result(tmp_path / "queue")
     stored.keep_summary({**stored.summary(), "metrics": {"p99_s": 1}})
-    assert "Its numbers are of another version" in page_of(tmp_path).text
+    assert "The metrics were computed by another version" in page_of(tmp_path).text
 
 
 def test_testbed_and_twin_stand_beside_each_other_with_the_error(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_testbed_stands_alone_beside_a_twin_of_other_machines(tmp_path: Path) 
     write_result(tmp_path / "queue", options={"on": "twin", "costs": "measured"})
     write_result(tmp_path / "queue-testbed", options={"on": "testbed"})
     page = page_of(tmp_path)
-    assert "not compared cell by cell" in page.text
+    assert "are not compared here" in page.text
     assert len(page.sources) == 2
 
 

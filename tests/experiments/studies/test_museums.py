@@ -41,5 +41,5 @@ def test_a_data_set_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_data_set_that_means_nothing_to_the_experiment_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="no data set"):
+    with pytest.raises(InvalidArgument, match="does not use a data set"):
         prepare(find_experiment("fig6.3"), RunOptions(data=tmp_path), tmp_path / "out")

@@ -86,29 +86,29 @@ _CLOUD_TAKES_MS = 5_000.0
 """Smallest p50 of only cloud, on every network [ms]."""
 
 _AS_THE_EDGE = (
-    "a Nexus 7 computes six times as long as the edge, so that the full system leaves nearly all photos to "
-    "the edge, as section 6.7 says it does under low load, and is as fast as the edge is"
+    "a Nexus 7 computes six times as long as the edge. Therefore the full system sends nearly all photos to "
+    "the edge, as under low load in section 6.7, and is as fast as the edge"
 )
 _CHEAP_MISSES = (
-    "with few classes the cloud is fast, misses are cheap, and the edge holds fewer objects on purpose: the "
-    "light end is faster than the dissertation's, the heavy end does not grow out of hand"
+    "with few classes the cloud is fast, misses cost little, and the edge chooses to hold fewer objects: the "
+    "light end is faster than the dissertation's, and the heavy end grows moderately"
 )
-_IDLE_CORES = "our classifier is too fast for that: the edge's cores stay nearly idle"
+_IDLE_CORES = "our classifier is too fast for this effect: the edge's cores stay nearly idle"
 _FEW_VISITORS = (
-    "10 visitors fill neither the link nor the cloud's cores with our classifier; "
-    "on the twin it takes 1.2 times as long with 40, and breaks down with 80"
+    "10 visitors saturate neither the link nor the cloud's cores with our classifier; "
+    "on the twin, latency is 1.2 times as high with 40 visitors, and 80 overload the system"
 )
 _FLAT_LOOKUPS = (
-    "with our classifier lookups hardly take longer among more than a hundred "
-    "objects, as the edge's part shows, and extraction and the way to the edge do not grow at all"
+    "with our classifier the lookup time hardly grows beyond a hundred objects, as the edge's "
+    "part shows, and extraction and the transfer to the edge do not grow at all"
 )
 _MOSTLY_NETWORK = (
-    "with our classifier lookups take no longer among more classes, as the "
-    "cloud's part shows, and most of the time is the network's"
+    "with our classifier the lookup time does not grow with the number of classes, as the "
+    "cloud's part shows, and most of the latency is that of the network"
 )
 _ONE_SECTION = (
-    "with one section the edge is faster than the devices, and they leave the "
-    "photos to it; from two sections on it is flat"
+    "with one section the edge is faster than the devices, which send their photos to it; "
+    "from two sections on the latency is flat"
 )
 
 _REASONS: Mapping[tuple[str, str, str], str] = MappingProxyType(
@@ -116,7 +116,11 @@ _REASONS: Mapping[tuple[str, str, str], str] = MappingProxyType(
         (MEASURED, VISITORS, EDGE): _IDLE_CORES,
         (TESTBED, VISITORS, ONLY_CLOUD): _FEW_VISITORS,
         (TESTBED, VISITORS, EDGE): _IDLE_CORES,
-        (TESTBED, VISITORS, FULL): "all devices share the cores of one machine, and ten hinder each other",
+        (
+            TESTBED,
+            VISITORS,
+            FULL,
+        ): "all devices share the cores of one machine, and ten devices slow each other down",
         (MEASURED, SECTIONS, EDGE): _FLAT_LOOKUPS,
         (MEASURED, SECTIONS, FULL): _AS_THE_EDGE,
         (MEASURED, CLASSES, ONLY_CLOUD): _MOSTLY_NETWORK,
@@ -127,7 +131,7 @@ _REASONS: Mapping[tuple[str, str, str], str] = MappingProxyType(
             PAPER,
             NETWORK,
             EDGE,
-        ): "where misses cost more, the edge holds more objects and searches them longer",
+        ): "where misses cost more, the edge holds more objects, which takes longer to search",
     }
 )
 """Reasons by costs (or the testbed, where daemons are real), variable and configuration."""
@@ -177,7 +181,7 @@ def _shape(variable: str, tiers: str, expected: str, values: Mapping[str, Any], 
         reached = ratio >= GROWS_FROM
     else:
         ratio = spread(tiers, values)
-        text = f"{variable}: {NAMES[tiers]} is flat, largest p50 over the least at most {FLAT_TO:g}"
+        text = f"{variable}: {NAMES[tiers]} is flat, largest p50 over the smallest at most {FLAT_TO:g}"
         reached = ratio <= FLAT_TO
     why = _REASONS.get((world, variable, tiers))
     note = "" if reached else f"{why}. " * bool(why) + _note(variable, tiers, values)
@@ -210,11 +214,9 @@ def _answered(variable: str, tiers: str, values: Mapping[str, Any]) -> Target:
 
 def _slow_everywhere(values: Mapping[str, Any]) -> Target:
     least = min(_medians(ONLY_CLOUD, values))
-    text = f"table 6.4, {NETWORK}: {NAMES[ONLY_CLOUD]}, least p50 at least {_CLOUD_TAKES_MS:g} ms"
+    text = f"table 6.4, {NETWORK}: {NAMES[ONLY_CLOUD]}, smallest p50 at least {_CLOUD_TAKES_MS:g} ms"
     reached = least >= _CLOUD_TAKES_MS
-    why = (
-        "a cloud that is a little too slow for five devices has a full queue only after most of the minute. "
-    )
+    why = "a cloud that is slightly too slow for five devices fills its queue only late in the minute. "
     note = "" if reached else why + _note(NETWORK, ONLY_CLOUD, values)
     return Target(text, round(least, 1), reached, note)
 

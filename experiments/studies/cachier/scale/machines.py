@@ -96,7 +96,7 @@ def machines_of(options: RunOptions) -> Machines:
     hardware = shared if options.costs == AS_TESTBED else HARDWARE
     if options.smoke:
         costs = CostModel.assumed()
-        return Machines(costs, hardware, PhotoKind.of(costs), "built-in: a smoke run measures none")
+        return Machines(costs, hardware, PhotoKind.of(costs), "built-in costs: a smoke run measures none")
     costs = CostModel.load(_costs_path(options))
     return Machines(costs, hardware, PhotoKind.load(_photos_path(options)), costs.fitted_to)
 
@@ -198,7 +198,7 @@ class _Measuring:
 
     @cached_property
     def _dataset(self) -> Dataset:
-        self._say("costs of this machine are measured: a museum of 400 exhibits")
+        self._say("measuring the costs of this machine: a museum of 400 exhibits")
         return dataset_of(self._options, replace(MUSEUM, seed=self._options.seed))
 
     def costs(self, fitted: Path) -> CostModel:
@@ -210,7 +210,7 @@ class _Measuring:
             costs = self._profiled()
         if costs.edge.largest_k >= _AMOUNT.sizes[-1]:
             return costs
-        self._say("costs of this machine are measured: lookups among 1 to 400 objects")
+        self._say("measuring the costs of this machine: lookups among 1 to 400 objects")
         return widened(costs, measure_edge(self._dataset, _AMOUNT, self._options.seed))
 
     def _profiled(self) -> CostModel:
@@ -223,7 +223,7 @@ class _Measuring:
         return CostModel(
             edge=CacheProfile.load(profiles.edge),
             device=DeviceProfile.load(profiles.adaptive),
-            fitted_to="profiles of this machine alone; twin-validation was not run",
+            fitted_to="only profiles of this machine; twin-validation was not run",
         )
 
     def photos(self, costs: CostModel) -> PhotoKind:

@@ -49,7 +49,7 @@ class PhotoKind(VersionedFile):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     file_version = PHOTOS_VERSION
-    file_advice = "run an experiment of chapter 6 on the twin: it measures them"
+    file_advice = "run an experiment of chapter 6 on the twin, which measures them"
 
     version: int = PHOTOS_VERSION
     recall: tuple[tuple[int, float], ...]
@@ -113,7 +113,7 @@ def measure_kind(dataset: Dataset, costs: CostModel, seed: int, say: Callable[[s
     from nearsight.experiments.datasets.training import train_all  # noqa: PLC0415
     from nearsight.experiments.twin.photo_book import measure_photos  # noqa: PLC0415
 
-    say("costs of this machine are measured: which photos are recognised with how many features")
+    say("measuring the costs of this machine: recognition of photos by number of features")
     settings = RecognitionSettings()
     models = {model.object_id: model for model in train_all(dataset.references, settings)}
     shown = {Path(query.path): query.object_id for query in dataset.queries if query.object_id}
@@ -121,7 +121,7 @@ def measure_kind(dataset: Dataset, costs: CostModel, seed: int, say: Callable[[s
     counts = tuple(one.query_features for one in costs.device.profiles)
     seen = measure_photos(shown, models.values(), counts, settings)
 
-    say("costs of this machine are measured: how long looks at some of these photos take")
+    say("measuring the costs of this machine: duration of lookups of some of these photos")
     rng = np.random.default_rng(seed)
     chosen = rng.choice(len(models), min(EDGE_OBJECTS, len(models)), replace=False)
     cached = tuple(list(models)[number] for number in sorted(chosen))

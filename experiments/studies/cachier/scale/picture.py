@@ -107,7 +107,7 @@ def world_in_words(found: Mapping[str, Any]) -> str:
         world = "Twin: a smoke run, with built-in costs"
     else:
         world = f"Twin: {_WORLDS[found['costs'] or MEASURED]}"
-    return f"{world}. Medians, least and most of the runs"
+    return f"{world}. Medians and ranges of the runs"
 
 
 def _quality(worst: Mapping[str, float]) -> str:
@@ -118,7 +118,7 @@ def _quality(worst: Mapping[str, float]) -> str:
             f"link off by at most {worst['link_off_ms']:.2f} ms and {worst['link_off_percent']:.1f} %"
         )
     if worst.get("late_p99_ms", 0.0) > LATE_MS:
-        said.append(f"NOT TO BE TRUSTED: photos sent up to {worst['late_p99_ms']:.0f} ms late")
+        said.append(f"NOT RELIABLE: photos sent up to {worst['late_p99_ms']:.0f} ms late")
     return "".join(f"; {one}" for one in said)
 
 
@@ -150,7 +150,7 @@ def draw_lines(axes: Axes, found: Mapping[str, Any], metric: str) -> None:
         )
     axes.set_xticks(range(len(values)), [_label(found["variable"], value) for value in values])
     if smallest < least:
-        unit = f"{unit}; less is drawn at {least:g}"
+        unit = f"{unit}; smaller values are drawn at {least:g}"
     axes.set(title=title, ylabel=unit, xlabel=_AXES[found["variable"]])
     if metric in _LOGARITHMIC:
         axes.set_yscale("log")
@@ -191,7 +191,7 @@ def _stacked(
 def draw_answers(axes: Axes, found: Mapping[str, Any]) -> None:
     """Draw the shares of the answering tiers at both ends of the variable."""
     _stacked(axes, found, _ANSWERS, 100.0)
-    axes.set(title="Who answers", xlabel="% of photos, medians of the runs; the rest had no answer")
+    axes.set(title="Answered by", xlabel="% of photos, medians of the runs; the rest had no answer")
     axes.set_xlim(0, 104)
     axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=len(_ANSWERS))
 
@@ -199,7 +199,7 @@ def draw_answers(axes: Axes, found: Mapping[str, Any]) -> None:
 def _latency_parts(axes: Axes, found: Mapping[str, Any]) -> None:
     """Draw the parts of the mean latency at both ends of the variable."""
     places, lefts = _stacked(axes, found, _PARTS)
-    axes.set(title="What the mean is made of", xlabel="ms, of answered photos")
+    axes.set(title="Parts of the mean latency", xlabel="ms, of answered photos")
     most = _CLIPPED_FROM * sorted(lefts)[len(lefts) // 2]
     axes.set_xlim(0, min(1.15 * max(lefts), most))
     for place, total in zip(places, lefts, strict=True):

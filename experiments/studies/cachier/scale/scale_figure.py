@@ -145,9 +145,7 @@ def with_machines(options: RunOptions, say: Callable[[str], None]) -> RunOptions
     on = options.on or TWIN
     if on == TESTBED:
         if options.costs:
-            raise InvalidArgument(
-                "the testbed takes the time that it takes", advice="leave out --costs, or take --on twin"
-            )
+            raise InvalidArgument("the testbed has real costs", advice="leave out --costs, or use --on twin")
         measure_machines(replace(options, costs=MEASURED), say)
         return replace(options, on=on, costs="")
     options = replace(options, on=on, costs=options.costs or MEASURED)

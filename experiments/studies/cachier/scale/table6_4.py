@@ -168,18 +168,18 @@ def _why(metric: str, full: Mapping[str, Any], cloud: Mapping[str, Any]) -> str:
         link_ms = cloud["link_ms"]["median"]
         return (
             f"p50 is {ours:.1f} ms, only-cloud's {theirs:.1f} ms (network {link_ms:.1f} ms of its mean); "
-            f"of the full system's mean take [ms]: {parts}"
+            f"parts of the full system's mean [ms]: {parts}"
         )
     found = (
         f"{full['by_cloud']['median']:.1%} of the full system's photos reach the cloud; "
-        f"{1.0 - full['recall']['median']:.1%} of those of exhibits are recognised by nobody, and no cache "
-        "keeps them from it"
+        f"{1.0 - full['recall']['median']:.1%} of those of exhibits are recognised by no tier, so no cache "
+        "can answer them"
     )
     if metric == TRAFFIC:
         models = full["down_kbps"]["median"] / full[TRAFFIC]["median"]
         return f"{found}; {models:.0%} of the bytes come from the cloud, nearly all of them models"
     each = [one["cloud_cpu"]["median"] / max(1e-9, one["by_cloud"]["median"]) for one in (full, cloud)]
-    again = " (it is looked at again, harder)" if each[0] > _DEARER * each[1] else ""
+    again = " (it needs a second look)" if each[0] > _DEARER * each[1] else ""
     return (
         f"{found}; such a photo costs {each[0] / each[1]:.1f} times{again} an average one of only-cloud's, "
         f"of which {cloud['failed'] / cloud['requests']:.0%} get no answer"

@@ -108,5 +108,5 @@ def test_a_real_clip_shows_the_object_that_is_made_of_its_first_frame(tmp_path: 
 
 def test_what_is_no_video_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.mp4").write_bytes(np.zeros(100, np.uint8).tobytes())
-    with pytest.raises(InvalidArgument, match="no video"):
+    with pytest.raises(InvalidArgument, match="not a readable video"):
         next(real(tmp_path / "broken.mp4"))

@@ -138,7 +138,7 @@ def test_nothing_is_claimed_about_a_reading_of_a_few_gets(network_gets: int, cla
     ("measured", "missed"),
     [
         (presence(), ""),
-        (presence(gone_s=17.5), "gone"),
+        (presence(gone_s=17.5), "removed"),
         (presence(seen_s=10.5), "see each other"),
         (presence(beacon_bytes=30 * 300), "beacons of a device"),
     ],

@@ -28,7 +28,7 @@ def test_a_region_is_said_as_a_person_would() -> None:
     assert region.where == "Nexus 7, at most 10 visitors"
     assert (len(region.losses), region.points) == (32, 32)
     assert region.sentence("p50") == (
-        "Nexus 7, at most 10 visitors: 32 of 32 points, by 30 ms (+300 %) in the middle and 30 ms at most; "
+        "Nexus 7, at most 10 visitors: 32 of 32 points, by 30 ms (+300 %) in the median and 30 ms at most; "
         "best there: bounded edge (32)"
     )
     assert (found.accuracy, found.unseen_accuracy) == (1.0, 1.0)

@@ -81,7 +81,7 @@ def test_good_rows_reach_all_targets() -> None:
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        ([*endurance(lost=1), *prefetching()], "cannot be read"),
+        ([*endurance(lost=1), *prefetching()], "unreadable keys"),
         ([*endurance(off=1), *prefetching()], "counters off"),
         ([*endurance(), *prefetching(sharing_bytes=401)], "bytes of models"),
     ],

@@ -56,7 +56,7 @@ def test_how_far_the_testbed_is_from_itself_on_one_trace_stands_beside_all_error
     notes = {target.note for target in figure.targets(found)}
     ours, twins = (
         "two sessions of the testbed with the same photos differ by 10",
-        "runs of the twin scatter by",
+        "runs of the twin vary by",
     )
     assert notes >= {f"{ours} %, {twins} 0 %", f"{ours} points, {twins} 5 points"}
 
