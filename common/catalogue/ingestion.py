@@ -29,7 +29,7 @@ from nearsight.common.recognition.images import read_image_file
 
 BATCH_OBJECTS = 16
 BATCH_BYTES = 8 * 2**20
-"""Limits of a batch; the object that reaches one of them is the last. They bound memory and the work a crash
+"""Limits of a batch; it ends with the object that reaches one. They bound memory and the work a crash
 loses."""
 
 IMAGE_SUFFIXES = frozenset(

@@ -44,8 +44,7 @@ RETIREMENT_S = 5.0
 After this time no request uses it any more, so the builder thread frees it instead of the last request."""
 
 MAX_UNINDEXED = 64
-"""Objects (or a quarter of those in the index, if more) that may wait for the next index before `put`
-blocks."""
+"""Objects, or a quarter of those in the index, that may wait for the next index before `put` blocks."""
 
 V = TypeVar("V")
 

@@ -91,8 +91,7 @@ class PutOutcome:
     added: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
-    """Ids of objects that were new, that replaced an older version, and that were already stored
-    unchanged."""
+    """Ids of objects that were new, that replaced an older version, and that were stored already."""
     revision: int = 0
     """Revision of the catalogue afterwards; 0 if it does not exist."""
     rejected: tuple[Rejection, ...] = ()

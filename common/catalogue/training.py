@@ -30,12 +30,10 @@ MAX_LABEL_CHARACTERS = 1_000
 MAX_METADATA_CHARACTERS = 16_384
 
 TRAINING_GENERATION = 3
-"""Increment when training produces other models for equal settings; objects are then retrained when
-ingested."""
+"""Increment when training gives other models for equal settings; ingestion then trains objects again."""
 
 PHOTOGRAPHED_VIEWS = 4
-"""Number of views per object that are compared `as_photographed`. Several views already differ as photos
-do."""
+"""Views per object that are compared `as_photographed`; several views already differ as photos do."""
 
 _SMALLER, _BLUR_PX = 0.55, 1.6
 _TURNED_DEGREES, _TURNED_SIZE = 18.0, 0.85

@@ -97,8 +97,8 @@ class ExpectedLatency:
     recall: FloatArray
     """(K + 1,) float64: probability that an object in a cache of k objects is recognised."""
     cached_probability: FloatArray
-    """(K + 1,) float64: P_cached(k), probability that a request is for one of the k objects. 0 at k = 0, not
-    decreasing."""
+    """(K + 1,) float64: P_cached(k), probability that a request is for one of the k objects.
+    Not decreasing; 0 at k = 0."""
     miss_ms: float
     """L_miss: round trip to the next tier [ms]."""
 

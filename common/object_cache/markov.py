@@ -47,8 +47,7 @@ class MarkovSettings:
     order: int = 1
     """Length of the history used for predictions, 0 to 3; 1 in the dissertation, 0 is popularity alone."""
     prior: float = 5.0
-    """Sum of alpha per history, in transitions. 5 gives the best predictions for generated and real
-    visitors."""
+    """Sum of alpha per history, in transitions. 5 predicts generated and real visitors best."""
     backoff: bool = True
     """Whether the prior follows the prediction of the next lower order; otherwise it is uniform, and
     histories without counts give no prediction."""
@@ -57,8 +56,8 @@ class MarkovSettings:
     devices_max: int = 10_000
     """Maximum number of devices with a stored history."""
     rows_max: int = 100_000
-    """Maximum number of histories with counts; the least recently used is deleted. Relevant for order 2 and
-    above."""
+    """Maximum number of histories with counts; the least recently used is deleted. Matters from order 2
+    on."""
     pause_s: float = math.inf
     """Silence after which a device starts a new history [s]."""
 

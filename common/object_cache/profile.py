@@ -31,8 +31,7 @@ from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArg
 from nearsight.common.object_cache.expected_latency import FloatArray
 
 LARGEST_RECALL = 1.05
-"""Maximum recall of a cache of one object. A fitted line may start slightly above the data; curves are
-limited to 1."""
+"""Maximum recall of a cache of one object: a fitted line may start above 1; curves are limited to 1."""
 _LARGEST_DIP = 0.2
 _LONGEST_FIT = 20_000
 

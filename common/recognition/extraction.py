@@ -40,8 +40,7 @@ LEVELS, SCALE = 8, 1.2
 _MIN_SIDE_PX = 32
 """Smallest image side [px] with features. ORB's patch is 31 px; OpenCV refuses some smaller images."""
 _BORDER_PX = 27
-"""Border of a level without keypoints [px]. ORB keeps 31 px free; FAST reads 4 px around a corner and its
-neighbours."""
+"""Border of a level without keypoints [px]: ORB keeps 31 px free, FAST reads 4 px around a corner."""
 _SAFETY_FACTOR = 0.5
 """Safety factor of the estimated threshold. Too high a threshold requires a second detection: of one photo in
 twenty with a factor of 0.5, of one in three with 0.7."""

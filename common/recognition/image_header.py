@@ -18,8 +18,7 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _JPEG_EOI = b"\xff\xd9"
 _JPEG_SCAN = 0xDA
 _JPEG_MARKER_IN_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
-"""A marker that ends entropy-coded data. There, 0xFF00 is a data byte, 0xFFD0 to 0xFFD7 are restarts and
-0xFFFF is fill."""
+"""Ends entropy-coded data. Not markers: 0xFF00 (a data byte), 0xFFD0 to 0xFFD7 (restarts), 0xFFFF (fill)."""
 _JPEG_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _JPEG_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
 
@@ -27,8 +26,8 @@ _JPEG_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
 _MAX_PARTS = 50_000
 """Maximum number of JPEG segments or PNG chunks. A 20 MB PNG in chunks of 8 KB has 2500."""
 _MAX_SCANS = 100
-"""Maximum number of JPEG scans. A progressive JPEG has about ten; each costs a pass over all pixels, even if
-empty."""
+"""Maximum number of JPEG scans. Progressive JPEGs have about ten; even empty ones cost a pass over all
+pixels."""
 _MAX_SCANNED_PIXELS = 250_000_000
 """Maximum of scans times pixels of a JPEG: ten scans of 25 megapixels. The decoder cannot be interrupted. It
 takes 0.6 ns per pixel of an empty scan and 1.5 ns in photos, so at most about 0.4 s."""

@@ -41,8 +41,7 @@ class Image:
     """An image of bounded size."""
 
     pixels: NDArray[np.uint8]
-    """(H, W) uint8, grey; or (H, W, 3) uint8: blue, green, red. Longest side at most
-    ``limits.longest_side``."""
+    """(H, W) uint8, grey; or (H, W, 3) uint8: blue, green, red. At most ``limits.longest_side`` a side."""
     source_size: tuple[int, int]
     """Width and height in pixels of the upright source image, before scaling."""
 

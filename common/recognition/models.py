@@ -14,8 +14,7 @@ DESCRIPTOR_BYTES = 32
 """Bytes of one binary descriptor (256 bits), the same for every extractor."""
 
 TWIN = 0
-"""Value in `ObjectModel.rivals` instead of inliers: the same picture under another id. Either id is a correct
-answer."""
+"""In `ObjectModel.rivals`, instead of inliers: the same picture under another id; either id is correct."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,14 +41,12 @@ _PHOTO_FEATURES, _MAX_ALIKE_PHOTO = 400, 4
 _NO_VOTES = np.empty(0, np.int32)
 
 MAX_QUERY_FEATURES = 2_000
-"""Maximum number of query features that are used; clients choose how many they send. Weaker ones do not
-change the answer."""
+"""Maximum number of query features used; clients send any number. Weaker ones do not change the answer."""
 
 _CLIP_LIMIT = 2.0
 _TILES = (8, 8)
 _SECOND_SIDE_PX, _SECOND_FEATURES = 960, 2000
-"""Longest side [px] and number of features of the second look; larger values of the first look take
-precedence."""
+"""Longest side [px] and number of features of the second look, unless the first look has more."""
 
 
 class Resemblance(NamedTuple):

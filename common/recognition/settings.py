@@ -60,7 +60,7 @@ class RecognitionSettings(SettingsGroup):
     max_log10_false_alarms: float = Field(default=-6.0, le=0)
     """Log10 of the accidental agreements expected per verified view."""
     rival_margin: float = Field(default=1.5, ge=0)
-    """An object whose rival is not held needs this factor times the rival's inliers, at least 25; 0 disables
+    """Inliers of an object whose rival is not held, in multiples of the rival's; at least 25. 0 disables
     this."""
     reprojection_px: float = Field(default=5.0, gt=0, le=50)
     """Largest reprojection error of an inlier, pixels."""

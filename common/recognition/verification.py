@@ -40,14 +40,11 @@ from nearsight.common.recognition.settings import RecognitionSettings
 _SEED = 1
 _ITERATIONS = 2000
 _PLACE_PX = 4
-"""Cell size [px] of distinct places. ORB finds one corner on several pyramid levels; inliers in one cell
-count once."""
+"""Cell size of distinct places [px]. ORB finds a corner on several levels; inliers in one cell count once."""
 _MIN_SPREAD_PX = 8.0
-"""Minimum standard deviation of the inliers across their narrow direction: points on a line do not determine
-a homography."""
+"""Minimum standard deviation of the inliers in the narrow direction: a line determines no homography."""
 _MIN_COVERAGE = 0.04
-"""Minimum part of the visible area of the view that the inliers span. Measured on correct answers: 0.05 to
-1."""
+"""Minimum share of the view's visible area that the inliers span. Correct answers have 0.05 to 1."""
 _MAX_DISTANCE_BITS = 80
 CLEAR_INLIERS = 25
 """Number of inliers at which a result is clear: the votes then need no second matching."""

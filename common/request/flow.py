@@ -2,14 +2,14 @@
 
 ::
 
-    WAITING --a worker starts--> LOOKING --found------------------------------> DONE
-                                   |  unknown to every stage
-                                   v
-       MAKING the form to send <--+--> ASKING --answer-----------------------> DONE
-                         ^             |  |  ^
-                         |             |  +--+ failure, and another tier is left
-                         +-------------+ features unknown: the image follows
-                       bad image, cancelled, deadline, closed ... in any phase --> DONE
+    WAITING --a worker starts--> LOOKING --found----------------------------> DONE
+                                    |  unknown to every stage
+                                    v
+       MAKING the form to send <----+----> ASKING --answer------------------> DONE
+          ^                                |  |  ^
+          |                                |  +--+ failure, and another tier is left
+          +--------------------------------+ features unknown: the image follows
+       bad image, cancelled, deadline, closed ... in any phase -------------> DONE
 
 This module has no sockets, threads or clocks. Three drivers carry out the effects: the SDK (threads and
 sockets), the edge daemon (the workers of its server), and the twin (virtual time). A driver serialises the
@@ -21,10 +21,10 @@ with features. So if features are unknown, the image follows. This second trip i
 (`forms.py`) and is implemented only here. If one look is enough, because further photos of the same scene
 follow, the answer to the features is final.
 
-All failures except INVALID_ARGUMENT pass the request to the next tier; the next tier would refuse the same
-image. A wrong key or an unknown catalogue passes as well: keys and catalogues are configured per tier, and a
-mistake in the configuration of the edge should not leave the user without an answer. The error is logged. If
-no tier answers, the application receives this error, because only a person can correct it.
+All failures pass the request to the next tier, except INVALID_ARGUMENT, because the next tier would refuse
+the same image. A wrong key or an unknown catalogue passes as well: keys and catalogues are configured per
+tier, and a mistake in the configuration of the edge should not leave the user without an answer. The error is
+logged. If no tier answers, the application receives this error, because only a person can correct it.
 
 A tier may have a standby, a stage that looks if the next tier fails. With a standby, the next tier gets only
 a part of the remaining time, and is not asked while it cools down. After an error of the caller (such as an

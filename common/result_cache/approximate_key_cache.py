@@ -113,8 +113,7 @@ class ApproximateKeyCache(Generic[X, Y]):
         self._lock = threading.Lock()
         self._running: dict[Hashable, Future[Y]] = {}
         self._changes = 0
-        """Number of corrections and invalidations; inferences that began before the last one are not
-        cached."""
+        """Number of corrections and invalidations; inferences begun before the last one are not cached."""
 
     def lookup(self, x: X) -> Y:
         """The class of this input, from the cache or from the classifier.

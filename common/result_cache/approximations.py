@@ -20,8 +20,7 @@ from nearsight.common.errors import InvalidArgument
 Vector = NDArray[Any]
 
 _SECRET = secrets.randbits(64)
-"""Random seed, so that other parties cannot create inputs with colliding keys. Keys are never stored or
-sent."""
+"""Random, so that other parties cannot create colliding inputs. Keys are never stored or sent."""
 
 
 @dataclass(frozen=True, slots=True)

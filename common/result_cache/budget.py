@@ -18,27 +18,24 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.common.result_cache.result_cache import Entry
 
 MOST_SERVED = 30
-"""Maximum number of lookups served per verification, so that changes of a key are detected and errors can be
-estimated."""
+"""Maximum lookups served per verification, to detect changes of a key and to estimate errors."""
 _STEEPNESS = 8
 """Steepness of the increase of served lookups with a falling probability of conflict; with infinity, keys
 would be either served or refused."""
 _MEMORY = 100
 """Maximum number of inferences in the counts of a key; above it, the counts are halved."""
 _PRIOR_CONFLICTS = 4.0
-"""Pseudo-count of conflicts: with fewer observed conflicts, the statistics of a history have less weight than
-the counts of the key."""
+"""Pseudo-count of conflicts: until so many are observed, the counts of the key weigh more than its
+history."""
 _DECAY = 0.999
 """Factor by which the statistics of a history decay with each inference."""
 _MIN_CHANCE = 1e-3
-"""Threshold of the probability of consecutive conflicts by chance. Below it, the key counts as changed and
-starts anew."""
+"""Below this probability by chance, consecutive conflicts mean that the key has changed; it starts anew."""
 _LOWEST_PRICE = 1e-3
 _RECOVERED_LEVEL = 0.1
 """Level at which an emptied account counts as recovered."""
 WRONG_ANSWERS, INFERENCES = 1_000, 3_000
-"""Capacity of an account, in wrong answers and in inferences. A smaller one makes the price unstable, a
-larger one slow."""
+"""Capacity of an account, in wrong answers and in inferences; smaller: unstable price, larger: slow."""
 
 
 class Budget:
@@ -110,8 +107,7 @@ class Histories:
 
     def __init__(self) -> None:
         self._histories: dict[tuple[int, int], list[float]] = {}
-        """By scaled numbers of agreements and conflicts: observed and expected conflicts of the next
-        inferences."""
+        """By scaled agreements and conflicts: observed and expected conflicts of the next inferences."""
         self._all = [0.0, 0.0]
         """The same sums over all histories, used for new histories."""
 

@@ -29,8 +29,7 @@ Rows = NDArray[Any]
 P = TypeVar("P")
 
 _FLAT_LEVELS = 4.0
-"""Minimum standard deviation of grey levels; images below it (a wall, a finger on the lens) have no
-content."""
+"""Minimum standard deviation of grey levels: a wall or a finger on the lens has no content."""
 _SIDE = 8
 """Cells per side of a layout, as in MPEG-7, and of a thumbnail."""
 THUMBNAIL_BYTES = _SIDE * _SIDE

@@ -19,8 +19,7 @@ from nearsight.common.result_cache.auto_refresh import AutoRefresh
 FloatArray = NDArray[np.float64]
 
 _EXACT = 2.0**53
-"""Largest phi_n at which the floor in equation 6 has an effect in floating point; beyond, the sums have a
-closed form."""
+"""Largest phi_n at which the floor in equation 6 changes a float; beyond, the sums have a closed form."""
 _MOST_TERMS = 5000
 """Maximum number of verifications of one result in the sums; enough for a back-off of 1.01."""
 _AT_ONCE = 4096
@@ -195,8 +194,7 @@ def finite_horizon(classes: ArrayLike, refresh: AutoRefresh, lookups: int) -> Ke
     change = np.divide(p[None, :], 1.0 - p[:, None], out=np.zeros((len(p), len(p))), where=p[:, None] < 1)
     np.fill_diagonal(change, 0.0)
     inferred, wrong, then_inferred, then_wrong = np.zeros((4, lookups + 1, len(p)))
-    """By length of the stream and class: first if the stream begins with this class, then with a conflict of
-    it."""
+    """By length and class: first, the stream begins with this class; then, with a conflict of this class."""
     for length in range(1, lookups + 1):
         n = int(np.searchsorted(phi, length, side="right"))
         served = np.diff(np.append(phi[:n], length + 1)) - 1

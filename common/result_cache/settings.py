@@ -15,8 +15,7 @@ class ResultCacheSettings(SettingsGroup):
     enabled: bool = False
     """Look for an earlier answer first. Lookups are suspended while they cost more than they save."""
     beta: float = Field(default=1.5, ge=1, allow_inf_nan=True)
-    """Back-off of verifications: a smaller value gives fewer wrong answers and more work; inf verifies
-    none."""
+    """Back-off of verifications; smaller: fewer wrong answers, more work. inf verifies none."""
     error: float = Field(default=0.0, ge=0, lt=1)
     """Target share of photos that may be answered wrongly, such as 0.01; it replaces beta. 0: no target."""
     size: int = Field(default=10_000, ge=1, le=10_000_000)

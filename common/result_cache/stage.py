@@ -105,8 +105,7 @@ class Payoff:
     """
 
     WINDOW, WINDOW_S = 50, 20.0
-    """Minimum looks and duration [s] of a window: with many clients, results take time to be confirmed for
-    each."""
+    """Minimum looks and duration [s] of a window: with many clients, confirming their results takes time."""
     PAUSES = (1, 256)
     """First and longest pause, in windows. With the longest, one request in 257 is looked at."""
 
@@ -168,8 +167,7 @@ class ResultCacheState:
     wrong_share_bound: float
     """Estimates of `WrongHits`."""
     alarm: bool
-    """Whether more photos are answered wrongly than `ResultCacheSettings.error` allows; False without a
-    target."""
+    """Whether more photos are answered wrongly than `ResultCacheSettings.error` allows, if it is set."""
     on: bool
     """Whether lookups are currently enabled."""
     cost_ms: float

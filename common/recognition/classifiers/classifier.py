@@ -42,8 +42,7 @@ TABLE_BYTES = DESCRIPTOR_BYTES + 3 * 4
 """Memory of `DescriptorTable` per descriptor [bytes]."""
 
 _SIGNIFICANT_DEVIATIONS = 2.0
-"""Standard deviations (of a Poisson count) by which a candidate must exceed the median of the other
-objects."""
+"""Standard deviations (Poisson) by which a candidate must exceed the median of the other objects."""
 _MIN_OTHERS = 3
 """Minimum number of other objects for a useful median; with fewer, several of them may be in the photo."""
 _MIN_ALIKE = 6
@@ -57,11 +56,9 @@ class VotingRule:
     """Rules for turning neighbours into votes and for stopping early."""
 
     ratio: float = 0.85
-    """A vote counts if its distance is below ``ratio`` times the distance to the best descriptor of another
-    object."""
+    """A vote counts if its distance is below ``ratio`` times that of another object's best descriptor."""
     max_distance_bits: int = 80
-    """Neighbours at a greater distance do not vote; unrelated ORB descriptors differ in about 128 of 256
-    bits."""
+    """Maximum distance of a vote; unrelated ORB descriptors differ in about 128 of 256 bits."""
     voting_features: int = 2000
     """Number of strongest descriptors that vote."""
     chunk: int = 100
@@ -88,8 +85,7 @@ class Candidate:
     """Number of correspondences."""
     query_indices: NDArray[np.int32]
     view_indices: NDArray[np.int32]
-    """(votes,) int32: indices of corresponding features in the query and in the view, the most distinctive
-    first."""
+    """(votes,) int32: corresponding features in the query and in the view, most distinctive first."""
 
 
 class Classifier(ABC):
@@ -184,8 +180,8 @@ class DescriptorTable:
     group_of_row: NDArray[np.int32]
     view_of_row: NDArray[np.int32]
     index_in_view: NDArray[np.int32]
-    """(M,) int32, for each row: group of its object, index into ``views``, and index of its feature within
-    the view."""
+    """(M,) int32, for each row: group of its object, index into ``views``, and index of its feature in the
+    view."""
     unrelated_bits: float
     """`unrelated_distance_bits` for M descriptors."""
 

@@ -20,8 +20,8 @@ from nearsight.common.recognition.models import ObjectModel
 
 _MIN_BITS, _MAX_BITS = 8, 21
 _COPY_BYTES, _NUMBER_BYTES, _BUCKET_BYTES = 32, 8, 85
-"""Memory of the hash tables [bytes]: copy of a descriptor, its number in each table, and a bucket
-(measured)."""
+"""Memory of the hash tables [bytes]: a descriptor's copy, its number in each table, and (measured) a
+bucket."""
 
 _SAMPLE = 4000
 _BLOCK = 4096
