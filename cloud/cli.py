@@ -40,7 +40,7 @@ app = typer.Typer(
     "daemon or without one, or over the network in a running cloud (--cloud).",
 )
 catalogues_app = typer.Typer(
-    invoke_without_command=True, help="List the catalogues; `remove` takes one out with all its objects."
+    invoke_without_command=True, help="List the catalogues; `remove` removes one with all its objects."
 )
 app.add_typer(catalogues_app, name="catalogues")
 objects_app = typer.Typer(no_args_is_help=True, help="List, add and remove the objects of a catalogue.")
@@ -58,7 +58,7 @@ SimilarOption = Annotated[
     bool,
     typer.Option(
         "--allow-similar",
-        help="Take pictures that are there under another id, too; the answer is then one of the two.",
+        help="Accept images that the catalogue has under another id; the answer is then one of the two ids.",
     ),
 ]
 CatalogueOption = Annotated[
@@ -75,7 +75,7 @@ def run_cloud(
     ] = None,
     database: DatabaseOption = None,
     create: Annotated[
-        bool, typer.Option("--create", help="Begin an empty database if there is no such file.")
+        bool, typer.Option("--create", help="Create an empty database if the file does not exist.")
     ] = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
@@ -115,7 +115,7 @@ def ingest(
     threads: Annotated[
         int,
         typer.Option(
-            min=1, max=256, show_default=False, help="Batches in work at a time. Default: one per core."
+            min=1, max=256, show_default=False, help="Batches processed in parallel. Default: one per core."
         ),
     ] = os.cpu_count() or 1,
     allow_similar: SimilarOption = False,
@@ -182,9 +182,9 @@ def remove_catalogue(
 @app.command("log")
 def show_log(
     catalogue: Annotated[
-        str, typer.Option("--catalogue", metavar="NAME", help="Changes of this one. Default: of all.")
+        str, typer.Option("--catalogue", metavar="NAME", help="Changes of this catalogue. Default: of all.")
     ] = "",
-    last: Annotated[int, typer.Option("--last", min=1, help="How many changes.")] = 100,
+    last: Annotated[int, typer.Option("--last", min=1, help="Number of changes.")] = 100,
     database: DatabaseOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -276,7 +276,7 @@ def add_object(
     images: Annotated[list[Path], typer.Argument(help="One image per view of the object.")],
     *,
     object_id: Annotated[str, typer.Option("--id", help="Default: the stem of the first image.")] = "",
-    label: Annotated[str, typer.Option(help="What a person calls the object. Default: its id.")] = "",
+    label: Annotated[str, typer.Option(help="Displayed name of the object. Default: its id.")] = "",
     metadata: Annotated[
         list[str] | None,
         typer.Option("--metadata", metavar="KEY=VALUE", help="Shown with the answer; may be repeated."),
@@ -301,7 +301,7 @@ def add_object(
     with _open(settings, _Place(database, cloud, key, server_key), catalogue, create=True) as access:
         outcome = access.put([item], allow_similar=allow_similar)
         if outcome.rejected:
-            raise InvalidArgument(f"object {object_id!r} did not go in: {outcome.rejected[0].reason}")
+            raise InvalidArgument(f"object {object_id!r} was rejected: {outcome.rejected[0].reason}")
         access.finish()
     for image in outcome.skipped:
         print_line(f"skipped {images[image.image]}: {image.reason}", err=True)
@@ -366,11 +366,11 @@ def _open(
     from nearsight.common.rpc.security import ClientSecurity
 
     if place.cloud and place.database:
-        raise InvalidArgument("both --database and --cloud are given", advice="name the one that is meant")
+        raise InvalidArgument("both --database and --cloud are given", advice="give only one of them")
     if place.cloud:
         if (place.key is None) != (place.server_key is None):
             raise InvalidArgument(
-                "--key and --server-key belong together", advice="see `nearsight keys --help`"
+                "--key and --server-key must be given together", advice="see `nearsight keys --help`"
             )
         security = ClientSecurity(place.key, place.server_key) if place.key and place.server_key else None
         with Channel(place.cloud, client_id=f"shell-{os.getpid()}", security=security) as channel:
@@ -432,7 +432,7 @@ def _print_report(
         listed = ", ".join(f"{count} {name}" for name, count in counts.items())
         print_line(f"{folder} -> {place}: {listed} in {seconds:.1f} s")
     if report.interrupted:
-        print_line("interrupted: run the same command again to go on", err=True)
+        print_line("interrupted: repeat the command to continue", err=True)
         raise typer.Exit(INTERRUPTED)
     if len(report.rejected) == report.total:
         raise InvalidArgument(f"none of the {report.total} objects of {folder} could be used")

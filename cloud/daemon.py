@@ -36,9 +36,9 @@ MAX_NAMED = 10
 _METRICS: Sequence[tuple[str, str, Callable[[IndexState], float]]] = (
     ("objects", "Objects in the catalogue.", lambda state: state.objects),
     ("revision", "Revision of the catalogue.", lambda state: state.revision),
-    ("indexed_revision", "Revision that answers.", lambda state: state.indexed_revision),
+    ("indexed_revision", "Revision of the active index.", lambda state: state.indexed_revision),
     ("damaged", "Objects whose models cannot be read.", lambda state: len(state.damaged)),
-    ("index_build_seconds", "Time that the index took.", lambda state: state.last_build_ms / 1e3),
+    ("index_build_seconds", "Time to build the index.", lambda state: state.last_build_ms / 1e3),
 )
 
 
@@ -99,7 +99,7 @@ class CloudDaemon:
             max_catalogues=settings.max_catalogues,
         )
         if self._store.read_only:
-            self._log.warning("the database is read-only: no changes are taken", why=self._store.read_only)
+            self._log.warning("the database is read-only: changes are rejected", why=self._store.read_only)
         self._catalogues = Catalogues(
             self._store, settings.recognition, poll_interval_s=settings.poll_interval_s, clock=SYSTEM_CLOCK
         )
@@ -158,7 +158,7 @@ class CloudDaemon:
         """Warn about objects that an earlier version trained: they were not compared with each other."""
         for catalogue, objects in self._store.outdated(training).items():
             self._log.warning(
-                "objects were trained by another version or with other settings: caches may mistake them",
+                "objects were trained by another version or with other settings: caches may confuse them",
                 catalogue=catalogue,
                 objects=objects,
                 advice="ingest their images again",

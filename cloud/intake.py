@@ -85,7 +85,7 @@ class ObjectIntake:
         self._catalogues.store.check_writable()
         if not self._room.acquire(blocking=False):
             raise Overloaded(
-                f"{self._max_pending} calls that add objects are in work",
+                f"{self._max_pending} calls that add objects are in progress",
                 advice="send the objects again later",
             )
 
@@ -94,7 +94,7 @@ class ObjectIntake:
                 if self._stopping:
                     raise Unavailable("the cloud is stopping")
                 if expired():
-                    raise DeadlineExceeded("the caller does not wait any more")
+                    raise DeadlineExceeded("the deadline of the call has passed")
                 outcome, live = self._train_and_store(catalogue, objects, by, allow_similar=allow_similar)
             finally:
                 self._room.release()

@@ -55,33 +55,33 @@ def add(
     *,
     name: Annotated[
         str,
-        typer.Option("--name", help="The catalogue that applications name. Default: the file's stem."),
+        typer.Option("--name", help="Name, which applications use as a catalogue. Default: the file's stem."),
     ] = "",
     labels: Annotated[
         Path | None,
-        typer.Option("--labels", metavar="FILE", help="One line per class, in the order of its output."),
+        typer.Option("--labels", metavar="FILE", help="One line per class, in the order of the output."),
     ] = None,
     pixels: Annotated[
         str,
         typer.Option(
             "--pixels",
             metavar="RANGE",
-            help="What it expects of photos: 0..255, 0..1, -1..1, imagenet (mean and spread) or caffe.",
+            help="Range of pixel values: 0..255, 0..1, -1..1, imagenet (mean and spread) or caffe.",
         ),
     ] = "0..1",
     least_confidence: Annotated[
         float,
-        typer.Option("--least-confidence", min=0, max=1, help="A label with less is answered as unknown."),
+        typer.Option("--least-confidence", min=0, max=1, help="Answers below this confidence are unknown."),
     ] = 0.5,
     accuracy: Annotated[
-        float | None, typer.Option("--accuracy", min=0, max=1, help="Of its answers, where it was tested.")
+        float | None, typer.Option("--accuracy", min=0, max=1, help="Accuracy of the network in a test.")
     ] = None,
     stands_in_for: Annotated[
         str,
         typer.Option(
             "--stands-in-for",
             metavar="NAME",
-            help="It may answer for this network while that is loaded, see models.accuracy_loss.",
+            help="Network that this one may replace during its load, see models.accuracy_loss.",
         ),
     ] = "",
     to: Annotated[
@@ -176,7 +176,7 @@ def remove(
 
 @app.command()
 def log(
-    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="Of an edge or a cloud.")],
+    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="Endpoint of an edge or a cloud.")],
     timeout_s: TimeoutOption = 3.0,
     key: KeyOption = None,
     server_key: ServerKeyOption = None,
@@ -205,9 +205,9 @@ def log(
 
 @app.command()
 def profile(
-    network: Annotated[str, typer.Argument(help="A name in the folder, or a file.")],
-    cycles: Annotated[int, typer.Option(min=1, max=1000, help="Loads and unloads.")] = 20,
-    executions: Annotated[int, typer.Option(min=1, max=1000, help="In each of them.")] = 10,
+    network: Annotated[str, typer.Argument(help="Name of a network in the folder, or a file.")],
+    cycles: Annotated[int, typer.Option(min=1, max=1000, help="Number of loads and unloads.")] = 20,
+    executions: Annotated[int, typer.Option(min=1, max=1000, help="Executions in each cycle.")] = 10,
     folder: FolderOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -315,7 +315,7 @@ def _channel(
     from nearsight.common.rpc.security import client_security
 
     if folder is not None:
-        raise InvalidArgument("a folder and a running daemon are given", advice="name the one that is meant")
+        raise InvalidArgument("a folder and a running daemon are given", advice="give only one of them")
     security = client_security(key, server_key)
     with Channel(endpoint, client_id=f"shell-{os.getpid()}", security=security) as channel:
         yield channel

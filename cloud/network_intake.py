@@ -157,7 +157,7 @@ class NetworkIntake(Service):
             if context.blobs:
                 piece = context.blobs[0]
                 if len(piece) > min(MOST_CHUNK_BYTES, wanted.size_bytes - request.offset):
-                    raise InvalidArgument(f"a piece of {len(piece)} bytes at {request.offset} is too long")
+                    raise InvalidArgument(f"a chunk of {len(piece)} bytes at {request.offset} is too long")
                 if request.offset == done_bytes and request.digest == xxhash.xxh3_64_intdigest(piece):
                     with part.open("ab") as file:
                         file.write(piece)
@@ -175,7 +175,9 @@ class NetworkIntake(Service):
         except CorruptStore as error:
             raise InvalidArgument(error.message) from error
         if wanted.name != context.catalogue:
-            raise InvalidArgument(f"a manifest of {wanted.name!r} in a call about {context.catalogue!r}")
+            raise InvalidArgument(
+                f"the manifest is of {wanted.name!r}, the call is about {context.catalogue!r}"
+            )
         if wanted.stands_in_for:  # then it answers requests for that name as well
             context.caller.catalogue_of(Access.CHANGES_CATALOGUE, wanted.stands_in_for)
         self._store.check_writable()
@@ -229,10 +231,12 @@ class NetworkIntake(Service):
             if self._repository.holds(wanted):
                 file = self._repository.checked_path(self._repository.get(wanted.name))
             elif not part.exists() or part.stat().st_size < wanted.size_bytes:
-                raise NotFound(f"the file of {wanted.name!r} is not here yet", advice="send all of it first")
+                raise NotFound(
+                    f"the file of {wanted.name!r} has not arrived yet", advice="send all of it first"
+                )
             elif checksum_of(part) != wanted.checksum:
                 part.unlink()
-                raise Unavailable(f"the file of {wanted.name!r} came damaged", advice="send it again")
+                raise Unavailable(f"the file of {wanted.name!r} arrived damaged", advice="send it again")
             else:
                 file = part
             taken = take(self._repository, self._settings, file, wanted, move=True)
@@ -300,7 +304,7 @@ class RemoteNetworks:
                 try:
                     now_bytes = self._put(wanted, done_bytes, piece)
                     if piece is not None and now_bytes <= done_bytes:
-                        raise Unavailable(f"a piece of {file} does not arrive whole", advice="try again")
+                        raise Unavailable(f"a chunk of {file} does not arrive undamaged", advice="try again")
                 except PeerError:
                     pause_s = next(pauses, None)
                     if pause_s is None:
@@ -339,13 +343,13 @@ def _use_of(path: Path, manifest: Manifest, settings: ModelSettings) -> str:
     if labels:
         if len(inputs) != 1:
             raise InvalidArgument(
-                f"{name} has {len(inputs)} inputs, so it takes no photos", advice="leave out --labels"
+                f"{name} has {len(inputs)} inputs, so it cannot process photos", advice="leave out --labels"
             )
         image_layout(inputs[0])
         classes = outputs[0].shape[-1] if outputs[0].shape else None
         if classes not in (None, len(labels)):
             raise InvalidArgument(
-                f"{name} tells {classes} classes apart, and there are {len(labels)} labels",
+                f"{name} has {classes} classes, but there are {len(labels)} labels",
                 advice="give one line per class",
             )
     takes = ", ".join(f"{one.name!r} {one}" for one in inputs)

@@ -239,7 +239,7 @@ def _image(request: RecognizeRequest, context: CallContext) -> memoryview:
     """The image of a request."""
     sizes = [*map(len, context.blobs)]
     if sizes != [request.image.size_bytes]:
-        raise InvalidMessage(f"blobs of {sizes} bytes came, expected one image of {request.image.size_bytes}")
+        raise InvalidMessage(f"got blobs of {sizes} bytes, expected one image of {request.image.size_bytes}")
     return context.blobs[0]
 
 
@@ -259,7 +259,7 @@ def _new_objects(request: pb.AddObjectsRequest, context: CallContext) -> list[Ne
         raise InvalidArgument(f"{len(request.objects)} objects in one call, the limit is {MAX_NEW_OBJECTS}")
     declared = sum(item.images for item in request.objects)
     if declared != len(context.blobs):
-        raise InvalidMessage(f"{declared} images are declared, {len(context.blobs)} came")
+        raise InvalidMessage(f"{declared} images are declared, {len(context.blobs)} arrived")
     too_many = [item.object_id for item in request.objects if item.images > MAX_IMAGES_PER_OBJECT]
     if too_many:
         raise InvalidArgument(f"{too_many[0]!r} has more than {MAX_IMAGES_PER_OBJECT} images")

@@ -38,8 +38,8 @@ class CloudSettings(RpcDaemonSettings):
     changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType(
         {
             "database": ("cloud.db", "File with all catalogues; `nearsight cloud ingest` fills it."),
-            "create": (True, "Begin an empty database if there is no such file."),
-            "server.listen": (DEFAULT_ENDPOINTS["cloud"], "Where edges ask. Other machines need keys."),
+            "create": (True, "Create an empty database if the file does not exist."),
+            "server.listen": (DEFAULT_ENDPOINTS["cloud"], "Endpoint for edges. Other machines need keys."),
         }
     )
     server: ServerSettings = ServerSettings(listen=DEFAULT_ENDPOINTS["cloud"], workers=_cores())

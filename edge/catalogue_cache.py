@@ -154,7 +154,8 @@ class CatalogueCache:
             has_profile |= self._restore(learnt)
         if not has_profile and self._settings.cache.k_max > 0:
             self._log.warning(
-                "no profile given: measuring a quick one", advice="`nearsight profile` measures a full one"
+                "no profile given: measuring a quick one",
+                advice="`nearsight profile` measures a complete one",
             )
             self._measurement.start()
         if self._settings.prefetch.objects:
@@ -411,7 +412,7 @@ class CatalogueCache:
         self.supply.want_to_prefetch(chosen)
         here = frozenset(name for name in chosen if self.supply.held(name) is not None)
         if here != self.prefetch.prefetched and not self._builder.pause_s():
-            self._build(residents, here, f"{len(here)} objects that present devices may ask for next")
+            self._build(residents, here, f"{len(here)} objects that present devices may request next")
 
     def _list_objects(self) -> Future[Listing]:
         asked = self._services.cloud.list_objects(self.name, self._settings.fetch.timeout_s)

@@ -170,7 +170,7 @@ class CatalogueCaches:
                 evicted = self._caches.pop(next(iter(self._caches)))
             self._caches[catalogue] = cache
         if evicted is not None:
-            self._log.info("cache dropped", catalogue=evicted.name, why="unused for longest")
+            self._log.info("cache dropped", catalogue=evicted.name, why="least recently used")
             self._close(evicted)
         self._log.info("cache created", catalogue=catalogue, revision=cache.listing.revision)
         for waiting in admitted:
@@ -185,7 +185,7 @@ class CatalogueCaches:
         try:
             cache.start(store.load(catalogue) if store is not None else None)
         except CorruptStore as error:
-            self._log.error("a cache begins without what was learnt", catalogue=catalogue, error=str(error))
+            self._log.error("a cache starts without its learnt state", catalogue=catalogue, error=str(error))
             cache.close()
             cache = make()
             cache.start()
@@ -283,7 +283,7 @@ class Journal:
         """Why the last write failed; empty if it succeeded."""
         if self.problem:
             self._log.warning(
-                "this edge serves, but does not remember what it learns until its state can be written",
+                "the learnt state is kept only in memory until the file can be written",
                 error=self.problem,
             )
         # Measurements that the file already has, so that an idle edge does not wear out its disk.
@@ -306,13 +306,13 @@ class Journal:
             for cache in caches:
                 cache.not_written(changes[cache.name])
             if not self.problem:
-                self._log.warning("what was learnt cannot be written", error=str(error))
+                self._log.warning("the learnt state cannot be written", error=str(error))
             self.problem = str(error)
             self._measured = {}
             self._rounds_without_changes = _QUIET_ROUNDS
             return
         if self.problem:
-            self._log.info("what was learnt is written again")
+            self._log.info("the learnt state is written again")
         self.problem = ""
         self._rounds_without_changes = 0
 

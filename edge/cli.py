@@ -23,10 +23,11 @@ def edge(  # noqa: PLR0917  each is a flag
         typer.Option(metavar="FILE", help="Profile of this machine, from `nearsight profile`."),
     ] = None,
     k_max: Annotated[
-        int | None, typer.Option("--k-max", metavar="N", help="Most objects in a cache; 0: no cache.")
+        int | None,
+        typer.Option("--k-max", metavar="N", help="Maximum number of objects in a cache; 0: no cache."),
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keeps what was learnt over restarts: edge.db.")
+        Path | None, typer.Option(metavar="FILE", help="File for the learnt state, such as edge.db.")
     ] = None,
     config: ConfigOption = None,
     assignments: SetOption = None,

@@ -62,7 +62,8 @@ class EdgeDaemon:
         self._settings = settings
         if not settings.cloud:
             raise ConfigurationError(
-                "the edge does not know its cloud", advice="give --cloud tcp://HOST:PORT, or set edge.cloud"
+                "the endpoint of the cloud is not set",
+                advice="give --cloud tcp://HOST:PORT, or set edge.cloud",
             )
         profile = _load_profile(settings)
         SnapshotHolder(settings.recognition)  # reports an invalid backend before anything runs
@@ -170,7 +171,7 @@ class EdgeDaemon:
         """Lines for the status."""
         problem, away_s = self.caches.cloud_problem, self.caches.cloud_away_s
         if away_s is not None:
-            problem = f"away for {format_duration(away_s)}: {problem}"
+            problem = f"unreachable for {format_duration(away_s)}: {problem}"
         facts = [
             ("cloud", f"{self._settings.cloud}, {problem or 'reached'}"),
             ("load", self._load.why()),
@@ -178,7 +179,7 @@ class EdgeDaemon:
         ]
         if self._store is not None:
             written = f"{self._store.path}, {self.caches.journal_problem or 'written'}"
-            begun = f"; begun anew, a damaged one is {self._store.damaged}" if self._store.damaged else ""
+            begun = f"; new, because it was damaged: {self._store.damaged}" if self._store.damaged else ""
             facts.append(("state", written + begun))
         facts += [*self.networks.facts(), *self.memory.facts(), *self.standbys.facts()]
         for cache in self.caches.all():

@@ -124,7 +124,7 @@ class PredictionService(Service):
     ) -> GetNextObjectsResponse:
         """Count a local hit of a device, and predict the next objects; none for a new catalogue."""
         if not request.current_object_id:
-            raise InvalidArgument("the device does not say what it recognised")
+            raise InvalidArgument("the request does not name the recognised object")
         cache = self._caches.get(context.catalogue)
         if cache is None:
             self._caches.admit(context.catalogue)
@@ -133,7 +133,7 @@ class PredictionService(Service):
         if following is None:
             raise NotFound(
                 f"catalogue {context.catalogue!r} has no object {request.current_object_id!r}",
-                advice="forget its model: it was removed, or this edge does not know it yet",
+                advice="delete its model: the object was removed, or this edge does not have it yet",
             )
         return GetNextObjectsResponse(
             next_objects=next_objects_to_proto(following, cache.listing.revision),

@@ -44,7 +44,7 @@ class InterArrivalTime:
 
     def __init__(self, window: int = 100, seed_ms: float = 200.0, longest_ms: float = 10_000.0) -> None:
         if not longest_ms > 0:
-            raise InvalidArgument(f"the longest silence must be above 0, got {longest_ms} ms")
+            raise InvalidArgument(f"the longest interval must be above 0, got {longest_ms} ms")
         self._mean = RollingMean(window, seed_ms)
         self._longest_ms = longest_ms
         self._last_s: float | None = None
@@ -326,7 +326,7 @@ class LoadControl:
             )
             if self._multi_user == "load-balanced":
                 probability = self._balancer.edge_probability
-                return f"{every}; P(edge) = {probability:.2f}, {self._given_away} given away"
+                return f"{every}; P(edge) = {probability:.2f}, {self._given_away} passed on"
             if self._multi_user == "bounded" and self._last_bound is not None:
                 return f"{every}; {self._last_bound.why}"
             return every

@@ -49,7 +49,7 @@ class Part:
     def why(self) -> str:
         """The part in one line, as text for the user."""
         if math.isinf(self.limit_bytes):
-            return f"{self.used_bytes / _MB:.1f} MB; there is memory for all"
+            return f"{self.used_bytes / _MB:.1f} MB; no limit"
         return (
             f"{self.used_bytes / _MB:.1f} of {self.limit_bytes / _MB:.1f} MB, which save {self.saved:.3g} ms "
             f"per second"
@@ -57,9 +57,9 @@ class Part:
 
 
 _METRICS: Sequence[tuple[str, str, Callable[[Part], float]]] = (
-    ("bytes", "Memory that networks and recognition caches take.", lambda part: part.used_bytes),
-    ("limit_bytes", "Memory that they may take; +Inf: what they need.", lambda part: part.limit_bytes),
-    ("saved_ratio", "Time that it saves, in seconds per second.", lambda part: part.saved / 1e3),
+    ("bytes", "Memory of networks and recognition caches.", lambda part: part.used_bytes),
+    ("limit_bytes", "Limit of their memory; +Inf: no limit.", lambda part: part.limit_bytes),
+    ("saved_ratio", "Time that this memory saves, in seconds per second.", lambda part: part.saved / 1e3),
 )
 
 

@@ -37,10 +37,10 @@ class EdgeMetrics:
         self.hits = counter("hits", "Requests answered here.")
         self.misses = counter("misses", "Requests passed on to the cloud.")
         self.device_hits = counter(
-            "device_hits", "Requests that devices answered themselves, as they reported."
+            "device_hits", "Requests that devices answered themselves, from their reports."
         )
         self.recognition_misses = counter("recognition_misses", "Misses of an object that was in the cache.")
-        self.unknown = counter("unknown", "Requests that the cloud does not know either.")
+        self.unknown = counter("unknown", "Requests that the cloud answered as unknown.")
         self.given_away = counter("given_away", "Requests passed on at once, as the edge was busy.")
         self.lookup = Histogram(
             "nearsight_edge_lookup_seconds",
@@ -49,7 +49,7 @@ class EdgeMetrics:
             registry=registry,
             buckets=_SECONDS,
         )
-        self.cached_objects = gauge("cached_objects", "Objects in the snapshot that answers.")
+        self.cached_objects = gauge("cached_objects", "Objects in the active snapshot.")
         self.chosen_size = gauge("chosen_size", "Cache size k that the optimizer chose.")
         self.expected_latency = gauge(
             "expected_latency_seconds", "Expected latency at the chosen size (equation 3.4)."
@@ -61,17 +61,15 @@ class EdgeMetrics:
             "regret_seconds", "Mean latency of the last requests above that of the best fixed size."
         )
         self.prefetched = counter("prefetched", "Objects that were prefetched into the cache.")
-        self.prefetch_useful = counter("prefetch_useful", "Prefetched objects that were asked for.")
-        self.prefetch_wasted = counter(
-            "prefetch_wasted", "Prefetched objects that left without having been asked for."
-        )
+        self.prefetch_useful = counter("prefetch_useful", "Prefetched objects that were requested.")
+        self.prefetch_wasted = counter("prefetch_wasted", "Prefetched objects that left without a request.")
         self.standby_answers = counter("standby_answers", "Requests that the standby answered.")
         self.standby_objects = gauge("standby_objects", "Objects in the index of the standby.")
         self.standby_bytes = gauge("standby_bytes", "Memory of the standby.")
         self.builds = counter("snapshots", "Snapshots built.")
-        self.build_seconds = counter("snapshot_build_seconds", "Time spent on it.")
+        self.build_seconds = counter("snapshot_build_seconds", "Time of building snapshots.")
         self.fetched_models = counter("fetched_models", "Object models fetched.")
-        self.fetched_bytes = counter("fetched_bytes", "Their bytes.")
+        self.fetched_bytes = counter("fetched_bytes", "Size of the fetched object models.")
 
     def forget(self, catalogue: str) -> None:
         """Remove the labels of a catalogue whose cache was removed."""
@@ -83,10 +81,10 @@ class EdgeMetrics:
 def network_metrics(networks: EdgeNetworks) -> Iterator[Metric]:
     """State and counters of an edge's networks."""
     yield from model_metrics(networks.memory.state)
-    text = "Requests by who answered: here, waited for a load here, stood in, forwarded."
+    text = "Requests by answer: here, after a load here, by a similar network, forwarded."
     yield labelled(CounterMetricFamily, "nearsight_edge_network_requests", text, "by", networks.counts())
     if networks.hindsight is not None:
-        text = "Mean time of a request until its network was loaded, and what it could have been."
+        text = "Mean time until the network of a request is loaded, also of two reference policies."
         ways = ("waited", "fixed_set", "clairvoyant")
         waits = {way: getattr(networks.hindsight, f"{way}_ms") / 1e3 for way in ways}
         yield labelled(GaugeMetricFamily, "nearsight_edge_network_wait_seconds", text, "with", waits)

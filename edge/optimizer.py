@@ -140,17 +140,17 @@ class Optimizer:
         """
         decision = self.decision
         if self._settings.policy == "none":
-            return "the settings want no cache: cache.policy is none"
+            return "the settings disable the cache: cache.policy is none"
         if not self._settings.k_max:
-            return "the settings want no cache: cache.k_max is 0"
+            return "the settings disable the cache: cache.k_max is 0"
         if not asked_for:
-            return "nobody has asked for one of its objects yet"
+            return "none of its objects was requested yet"
         if decision is None:
-            return "what it should hold is not decided yet"
+            return "no decision was made yet"
         if decision.k:
             return f"its models are still being fetched (k={decision.k})"
         if not decision.k_max:
-            return "load or memory leave no room for an object"
+            return "load or memory permit no object"
         return why_cache_is_empty("cloud", decision.terms, decision.alternatives.values())
 
     def decide(self, situation: Situation, k_max: int) -> CacheSizeDecision:
@@ -193,7 +193,7 @@ class Optimizer:
         if state.outdated:
             return CacheChange(True, "objects left the catalogue or were replaced")
         if not entering and not leaving:
-            return CacheChange(False, "the cache is as it should be")
+            return CacheChange(False, "the cache has the wanted objects")
         ranking, costs = situation.ranking, situation.costs
         optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
         now_ms = optimizer.latency_of(state.cached, ranking, costs.miss_ms)

@@ -198,7 +198,7 @@ class QueryReader:
             query.thumbnail, query.one_look = thumbnail, request.image.one_look
             return query
         raise InvalidMessage(
-            "the request brings neither features nor an image", advice="send an image as blob 0"
+            "the request has neither features nor an image", advice="send an image as blob 0"
         )
 
     def extract(self, query: EdgeQuery) -> None:

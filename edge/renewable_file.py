@@ -22,7 +22,7 @@ def renewable_format(application_id: int, versions: tuple[str, ...], example: st
         versions=versions,
         example=example,
         begin_advice="check the path",
-        recover_advice="it is set aside, and a new one begun",
+        recover_advice="it is set aside and replaced by an empty file",
         busy_timeout_s=2.0,
         exclusive=True,
         durable=False,
@@ -50,5 +50,5 @@ def open_or_begin_anew(path: Path, opened: Callable[[Path], F]) -> tuple[F, Path
         raise
     except CorruptStore as error:
         damaged = set_aside(path, "damaged")
-        get_logger("state").error("begins anew", error=str(error), damaged=str(damaged))
+        get_logger("state").error("a damaged file was replaced", error=str(error), damaged=str(damaged))
     return opened(path), damaged

@@ -36,7 +36,7 @@ def facts_of(cache: CatalogueCache, standby: int = 0) -> Mapping[str, str]:
 
 def _why_empty(cache: CatalogueCache, asked_for: int, standby: int) -> str:
     objects = "one object" if standby == 1 else f"{standby} objects"
-    answers = f"; the standby of {objects} answers if the cloud goes away" if standby else ""
+    answers = f"; the standby of {objects} answers during an outage of the cloud" if standby else ""
     return cache.optimizer.why_empty(asked_for) + answers
 
 

@@ -125,10 +125,10 @@ class EdgeSettings(RpcDaemonSettings):
 
     changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType(
         {
-            "cloud": (DEFAULT_ENDPOINTS["cloud"], "Where the cloud listens."),
-            "state": ("edge.db", "Keeps what the edge learnt over restarts."),
-            "memory_mb": (2048, "Most MB for recognition caches and networks."),
-            "server.listen": (DEFAULT_ENDPOINTS["edge"], "Where devices ask. Other machines need keys."),
+            "cloud": (DEFAULT_ENDPOINTS["cloud"], "Endpoint of the cloud."),
+            "state": ("edge.db", "File for the learnt state."),
+            "memory_mb": (2048, "Memory for recognition caches and networks, in MB."),
+            "server.listen": (DEFAULT_ENDPOINTS["edge"], "Endpoint for devices. Other machines need keys."),
         }
     )
     server: ServerSettings = ServerSettings(listen=DEFAULT_ENDPOINTS["edge"])

@@ -191,7 +191,7 @@ class StateStore(DatabaseFile):
                 raise self._nonsense(catalogue) from error
 
     def _nonsense(self, catalogue: str) -> CorruptStore:
-        return self.corrupt(f"what it says of {catalogue!r} makes no sense")
+        return self.corrupt(f"its content about {catalogue!r} is invalid")
 
     def write(self, changes: Mapping[str, Changes]) -> None:
         """Write the changes of all catalogues in one transaction.

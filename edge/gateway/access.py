@@ -90,8 +90,8 @@ class Access:
         token = self._tokens.by_digest.get(digest_of(given))
         if token is None:
             raise Unauthenticated(
-                "this token is not, or no longer, allowed",
-                advice="ask who runs this gateway for a new one: nearsight gateway tokens add NAME",
+                "this token is invalid or was revoked",
+                advice="ask the operator of this gateway for a new one: nearsight gateway tokens add NAME",
             )
         return Visitor(token.name, token)
 
@@ -106,7 +106,7 @@ class Access:
         if not visitor.sees(catalogue):
             raise PermissionDenied(
                 f"the token {visitor.name!r} may not use the catalogue {catalogue!r}",
-                advice="ask who runs this gateway for a token of this catalogue",
+                advice="ask the operator of this gateway for a token of this catalogue",
             )
 
     def still_allows(self, visitor: Visitor) -> bool:
@@ -122,7 +122,7 @@ class Access:
         try:
             self._tokens.refresh()
         except ConfigurationError as error:
-            self._log.error("the tokens stay as they were", reason=str(error))
+            self._log.error("the token file cannot be loaded; the tokens are unchanged", reason=str(error))
 
     def charge(self, visitor: Visitor) -> None:
         """Count one photo of a client.
@@ -153,7 +153,7 @@ class Access:
             If all images together exceed the limit.
         """
         if self.held_bytes + size_bytes > self._limits.memory_bytes:
-            raise Overloaded("the gateway holds as many images as it may", advice="try again later")
+            raise Overloaded("the images in the gateway's memory reach its limit", advice="try again later")
         self.held_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
@@ -188,7 +188,7 @@ class Access:
         if not origin or self._origins & {origin, "*"} or origin.partition("://")[2] == headers.get("host"):
             return
         raise PermissionDenied(
-            f"pages of {origin} may not ask this gateway",
+            f"pages of {origin} may not use this gateway",
             advice="add this origin to cors_origins of the gateway, if they should",
         )
 
@@ -209,8 +209,8 @@ def _check_host(host: str) -> None:
         return
     if "." in name and not name.endswith(".localhost"):
         raise PermissionDenied(
-            f"without tokens this gateway is not asked as {name[:100]}",
-            advice="make tokens, with `nearsight gateway tokens add NAME`, or ask it as localhost",
+            f"without tokens this gateway cannot be used as {name[:100]}",
+            advice="create tokens, with `nearsight gateway tokens add NAME`, or use the name localhost",
         )
 
 

@@ -106,7 +106,7 @@ class Api:
                 metrics.answered(name, error.code.name)
                 return error_response(error)
             except asyncio.CancelledError:
-                stopping = Unavailable("the gateway stops", advice="try again in a moment")
+                stopping = Unavailable("the gateway is stopping", advice="try again in a moment")
                 metrics.answered(name, stopping.code.name)
                 return error_response(stopping)
             metrics.answered(name, "OK")
@@ -145,7 +145,7 @@ def build_app(services: GatewayServices, streams: Streams, cors_origins: Sequenc
 async def _no_route(request: Request, error: Exception) -> Response:
     """Convert errors of the router to the format of all errors."""
     if isinstance(error, HTTPException) and error.status_code == 405:
-        response = error_response(InvalidArgument(f"{request.method} is not for this address"))
+        response = error_response(InvalidArgument(f"this address does not support {request.method}"))
         response.status_code = 405
         response.headers.update(error.headers or {})
         return response

@@ -45,14 +45,14 @@ async def image_of(request: Request, limits: LimitSettings, hold: Callable[[int]
     kind = request.headers.get("content-type", IMAGE_TYPES[-1]).partition(";")[0].strip().lower()
     if kind not in (*IMAGE_TYPES, FORM):
         raise InvalidArgument(
-            f"a body of type {kind!r} is no image",
+            f"a body of type {kind!r} is not an image",
             advice=f"send {', '.join(IMAGE_TYPES)}, or {FORM} with a field {FIELD!r}",
         )
     coding = request.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
         raise InvalidArgument(
-            f"a body with Content-Encoding {coding!r} is not read",
-            advice="send the image file as it is: it is compressed already",
+            f"a body with Content-Encoding {coding!r} is not supported",
+            advice="send the image file without it: image files are compressed already",
         )
     declared = request.headers.get("content-length", "0")
     _check_size(int(declared) if declared.isdecimal() else 0, limits)
@@ -65,7 +65,7 @@ async def image_of(request: Request, limits: LimitSettings, hold: Callable[[int]
             f"the request did not arrive within {limits.body_timeout_s:g} s", advice="send a smaller image"
         ) from error
     except ClientDisconnect as error:
-        raise Cancelled("the client went away") from error
+        raise Cancelled("the client disconnected") from error
     if not image:
         raise InvalidImage("the image is empty", advice="send a JPEG, PNG or WebP file")
     return image

@@ -22,11 +22,11 @@ from nearsight.common.errors import MissingDependency
 app = typer.Typer(
     invoke_without_command=True,
     add_completion=False,
-    help="Run the gateway, which lets browsers and HTTP clients ask an edge.\n\n"
+    help="Run the gateway, which lets browsers and HTTP clients use an edge.\n\n"
     "It serves a page for phones and an HTTP interface until Ctrl-C or SIGTERM. Browsers of this machine "
     "need nothing; others need https (--self-signed, or --tls-cert and --tls-key) and tokens (--tokens).",
 )
-tokens_app = typer.Typer(no_args_is_help=True, help="Make, list and revoke the tokens of clients.")
+tokens_app = typer.Typer(no_args_is_help=True, help="Create, list and revoke the tokens of clients.")
 app.add_typer(tokens_app, name="tokens")
 
 TokensOption = Annotated[
@@ -45,7 +45,7 @@ def gateway(  # noqa: PLR0917  each is a flag
     ] = None,
     tokens: TokensOption = None,
     self_signed: Annotated[
-        bool, typer.Option("--self-signed", help="Make a certificate for this machine, and keep it.")
+        bool, typer.Option("--self-signed", help="Create a certificate for this machine, and store it.")
     ] = False,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key, PEM.")] = None,
@@ -83,7 +83,7 @@ def gateway(  # noqa: PLR0917  each is a flag
 
 @tokens_app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Of who or what gets it, such as visitors.")],
+    name: Annotated[str, typer.Argument(help="Name of the holder, such as visitors.")],
     catalogue: Annotated[
         list[str] | None,
         typer.Option("--catalogue", metavar="NAME", help="May use this catalogue alone; may be repeated."),
@@ -94,7 +94,7 @@ def add(
     ] = None,
     page: Annotated[
         str | None,
-        typer.Option("--page", metavar="URL", help="Address of the page: print a link with the token, too."),
+        typer.Option("--page", metavar="URL", help="Address of the page; also print a link with the token."),
     ] = None,
     tokens: TokensOption = None,
     config: ConfigOption = None,
@@ -104,7 +104,7 @@ def add(
 
     secret = add_token(_file(tokens, config), name, catalogue or (), rate_per_s)
     print_line(secret)
-    print_line(f"{name} reads {', '.join(catalogue or ()) or 'all catalogues'}", err=True)
+    print_line(f"{name} may use {', '.join(catalogue or ()) or 'all catalogues'}", err=True)
     if page is not None:
         query = f"?catalogue={catalogue[0]}" if catalogue and len(catalogue) == 1 else ""
         _show([f"{page.rstrip('/')}/{query}#token={secret}"])
@@ -130,7 +130,7 @@ def list_tokens(
 
 @tokens_app.command()
 def revoke(
-    name: Annotated[str, typer.Argument(help="As `nearsight gateway tokens list` shows it.")],
+    name: Annotated[str, typer.Argument(help="Name from `nearsight gateway tokens list`.")],
     tokens: TokensOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -138,7 +138,7 @@ def revoke(
     from nearsight.edge.gateway.tokens import revoke_token
 
     revoke_token(_file(tokens, config), name)
-    print_line(f"{name} has no token any more")
+    print_line(f"the token of {name} is revoked")
 
 
 def _file(tokens: Path | None, config: Path | None) -> Path:

@@ -89,7 +89,7 @@ class HttpConnection(HttpToolsProtocol):
             return
         super().on_headers_complete()
         if len(self.pipeline) > _MOST_PIPELINED:
-            raise Overloaded(f"more than {_MOST_PIPELINED} requests wait for their answer")
+            raise Overloaded(f"more than {_MOST_PIPELINED} requests wait for a response")
 
     def on_message_complete(self) -> None:
         """Process the end of a request."""
@@ -117,9 +117,7 @@ class HttpConnection(HttpToolsProtocol):
         super().handle_websocket_upgrade()
         websocket = self.transport.get_protocol()
         if isinstance(websocket, WebSocketsSansIOProtocol) and not websocket.handshake_initiated:
-            self.send_400_response(
-                "the head of the stream is too long, has too many lines, or announces a body"
-            )
+            self.send_400_response("the headers of the stream are too long or too many, or announce a body")
 
     def send_400_response(self, msg: str) -> None:
         """Respond to invalid HTTP in the format of all errors, and close the connection."""

@@ -57,7 +57,7 @@ class GatewayDaemon:
         tls = _tls_files(settings.tls, self._host)
         if tls is None and not self._local:
             get_logger("gateway").warning(
-                "served without encryption: tokens can be read on the way, and browsers give it no camera",
+                "no encryption: tokens can be intercepted, and browsers do not permit the camera",
                 advice="--self-signed, or tls.cert and tls.key, or a reverse proxy with TLS on this machine",
             )
         tokens = TokenFile(settings.tokens) if settings.tokens is not None else None
@@ -78,11 +78,11 @@ class GatewayDaemon:
 
         app = build_app(services, streams, settings.cors_origins)
         self._server = GatewayServer(settings, app, streams, sweep, tls, counts)
-        counts.watch("streams", "Streams that are open.", lambda: len(streams))
-        counts.watch("waiting_frames", "Frames that wait for their turn.", lambda: len(streams.turns))
-        counts.watch("places", "Frames that may be at the edge.", lambda: streams.turns.places)
-        counts.watch("connections", "Connections that are open.", lambda: len(self._server.connections))
-        counts.watch("held_bytes", "Images of requests that are not answered.", lambda: access.held_bytes)
+        counts.watch("streams", "Open streams.", lambda: len(streams))
+        counts.watch("waiting_frames", "Waiting frames.", lambda: len(streams.turns))
+        counts.watch("places", "Maximum number of frames at the edge.", lambda: streams.turns.places)
+        counts.watch("connections", "Open connections.", lambda: len(self._server.connections))
+        counts.watch("held_bytes", "Size of the images of unanswered requests.", lambda: access.held_bytes)
 
     @property
     def endpoint(self) -> str:
@@ -128,7 +128,7 @@ def _require_tokens(settings: GatewaySettings, *, local: bool) -> None:
     """Require tokens if other machines have access, as other daemons require keys."""
     if settings.tokens is None and not local:
         raise ConfigurationError(
-            f"{settings.listen} can be reached by other machines, which needs tokens",
+            f"other machines can reach {settings.listen}: this needs tokens",
             advice=f"run `nearsight gateway tokens add visitors` and give --tokens {DEFAULT_FILE}, "
             "or listen on 127.0.0.1",
         )

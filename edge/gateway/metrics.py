@@ -27,17 +27,20 @@ class GatewayMetrics:
         )
         self._seconds = Histogram(
             "nearsight_gateway_edge_seconds",
-            "Time from the question to the edge to its answer.",
+            "Time of a request to the edge.",
             ("route",),
             registry=registry,
             buckets=_SECONDS,
         )
         self._closed = Counter(
-            "nearsight_gateway_closed_streams", "Streams that this side closed.", ("code",), registry=registry
+            "nearsight_gateway_closed_streams",
+            "Streams that the gateway closed.",
+            ("code",),
+            registry=registry,
         )
         self._dropped = Counter(
             "nearsight_gateway_dropped_connections",
-            "Connections that this side closed: too many, or too slow.",
+            "Connections that the gateway closed: too many, or too slow.",
             ("reason",),
             registry=registry,
         )

@@ -15,15 +15,15 @@ _NUMBER: Json = {"type": "number"}
 _TEXT_OR_NULL: Json = {"type": ["string", "null"]}
 _CODES = tuple(code.name for code in StatusCode if code is not StatusCode.OK)
 _REFUSALS = {
-    "400": "The request is wrong: no image, or of another type",
-    "401": "A token is needed, or is no longer allowed",
-    "403": "The token may not use this catalogue, or the page of this origin may not ask",
+    "400": "The request has no image, or an unsupported type",
+    "401": "A token is needed, or is invalid",
+    "403": "The token may not use this catalogue, or pages of this origin are not allowed",
     "404": "There is no such catalogue",
     "408": "The request did not arrive in time",
     "413": "The image is too large",
     "429": "The token sends more than its rate allows; see Retry-After",
-    "500": "A bug",
-    "503": "The edge cannot be reached, or is too busy; see Retry-After",
+    "500": "Internal error",
+    "503": "The edge is unreachable or overloaded; see Retry-After",
     "504": "The edge did not answer in time",
 }
 
@@ -42,10 +42,10 @@ def openapi_document() -> Json:
     content[FORM] = {"schema": _object({FIELD: image})}
     recognize: Json = {
         "operationId": "recognize",
-        "summary": "Say what a photo shows",
+        "summary": "Recognise the object on a photo",
         "parameters": [name],
         "requestBody": {"required": True, "content": content},
-        "responses": _responses("What it shows, or unknown", "Recognition", tuple(_REFUSALS)),
+        "responses": _responses("The object, or unknown", "Recognition", tuple(_REFUSALS)),
     }
     catalogues: Json = {
         "operationId": "listCatalogues",

@@ -174,7 +174,7 @@ class GatewayServer:
                 self._sweep()
                 self.connections.sweep(asyncio.get_running_loop().time())
             except Exception:  # noqa: BLE001  revoked tokens and slow clients must be noticed all the same
-                get_logger("gateway").exception("a look after the connections failed")
+                get_logger("gateway").exception("the check of connections failed")
 
 
 def _listen(address: str) -> socket.socket:

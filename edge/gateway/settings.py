@@ -61,8 +61,8 @@ class GatewaySettings(DaemonSettings):
 
     changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType(
         {
-            "edge": (DEFAULT_ENDPOINTS["edge"], "Where the edge listens."),
-            "listen": ("127.0.0.1:8080", "Where browsers ask. Other machines need tokens."),
+            "edge": (DEFAULT_ENDPOINTS["edge"], "Endpoint of the edge."),
+            "listen": ("127.0.0.1:8080", "Address for browsers. Other machines need tokens."),
         }
     )
     listen: str = "127.0.0.1:8080"

@@ -137,7 +137,7 @@ class Stream:
             number = int.from_bytes(frame[:_NUMBER_BYTES])
             self.last_frame_s = services.clock.monotonic()
             if self.leaving:
-                raise Unavailable("the gateway stops", advice="connect again in a moment")
+                raise Unavailable("the gateway is stopping", advice="connect again in a moment")
             if self.unanswered >= services.limits.credits:
                 raise Overloaded(
                     f"{self.unanswered} frames are unanswered",

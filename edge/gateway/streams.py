@@ -115,9 +115,9 @@ class Streams:
                 if now_s > stream.closing_since_s + _CLOSE_TIMEOUT_S:
                     stream.abort()
             elif not services.access.still_allows(stream.visitor):
-                stream.close(REFUSED, "this token is no longer allowed")
+                stream.close(REFUSED, "this token is invalid or was revoked")
             elif now_s > stream.last_frame_s + services.limits.idle_s:
-                stream.close(NORMAL, "no frame came for a long time")
+                stream.close(NORMAL, "no frame arrived for a long time")
 
     async def stop(self, grace_s: float) -> None:
         """Answer the present frames within ``grace_s`` seconds, and close all streams."""
@@ -127,7 +127,7 @@ class Streams:
         while any(stream.unanswered for stream in self._open) and self._services.clock.monotonic() < until_s:
             await asyncio.sleep(_TICK_S)
         for stream in self._open:
-            stream.close(GOING_AWAY, "the gateway stops")
+            stream.close(GOING_AWAY, "the gateway is stopping")
         while self._open and self._services.clock.monotonic() < until_s:
             await asyncio.sleep(_TICK_S)
         for stream in self._open:

@@ -67,7 +67,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         raise ConfigurationError(f"cannot read the tokens in {path}: {error.strerror}") from error
     except ValidationError as error:
         raise ConfigurationError(
-            f"{path} is no file of tokens", advice="move it away, and add the tokens again"
+            f"{path} is not a token file", advice="move it away, and add the tokens again"
         ) from error
 
 
@@ -93,7 +93,7 @@ def add_token(path: Path, name: str, catalogues: Sequence[str] = (), rate_per_s:
     with _changing(path) as tokens:
         if any(token.name == name for token in tokens):
             raise ConfigurationError(
-                f"there is a token called {name} already",
+                f"a token called {name} exists already",
                 advice=f"choose another name, or run `nearsight gateway tokens revoke {name}` first",
             )
         tokens.append(Token(name, digest_of(secret), tuple(catalogues), rate_per_s))

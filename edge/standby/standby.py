@@ -118,12 +118,15 @@ class Standby:
         """State in one line, as text for the user."""
         of = f"{len(self)} of {len(self.cache.listing.versions)} objects"
         stored = f"; not stored: {self.problem}" if self.problem else ""
-        return f"{of}, {self.size_bytes / 1e6:.1f} MB; asked only while the cloud is away{stored}"
+        return f"{of}, {self.size_bytes / 1e6:.1f} MB; used only while the cloud is unreachable{stored}"
 
     def why_away(self, away_s: float) -> str:
         """State during an outage of this duration, as text for the user."""
         of, away = f"{len(self)} of {len(self.cache.listing.versions)} objects", format_duration(away_s)
-        return f"answers for {of}, as the cloud has been away for {away}; answered so far: {self.answered}"
+        return (
+            f"answers for {of}, as the cloud has been unreachable for {away}; "
+            f"answered so far: {self.answered}"
+        )
 
     @property
     def needs_bytes(self) -> float:

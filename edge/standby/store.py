@@ -85,7 +85,9 @@ class StandbyStore(DatabaseFile):
             try:
                 model = object_model_from_bytes(content)
             except CorruptStore as error:
-                get_logger("standby").warning("a model is left out", catalogue=catalogue, error=str(error))
+                get_logger("standby").warning(
+                    "a damaged model is omitted", catalogue=catalogue, error=str(error)
+                )
                 continue
             if digests.get(model.object_id) == model_digest(model):
                 yield model

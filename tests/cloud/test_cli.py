@@ -129,9 +129,9 @@ def one_line_error(capsys: pytest.CaptureFixture[str]) -> str:
         (["ingest", "museum", "--catalogue", "a b"], 2, "is not a valid catalogue name"),
         (["ingest", "museum", "--database", "x.db", "--cloud", "tcp://127.0.0.1:1"], 2, "both"),
         (["objects", "list"], 2, "no database"),
-        (["objects", "list", "--cloud", "tcp://127.0.0.1:1", "--key", "k"], 2, "belong together"),
+        (["objects", "list", "--cloud", "tcp://127.0.0.1:1", "--key", "k"], 2, "must be given together"),
         (["objects", "add", "missing.jpg", "--catalogue", "m"], 2, "no image file 'missing.jpg'"),
-        (["objects", "add", "museum/references/torn.jpg", "--catalogue", "m"], 2, "did not go in"),
+        (["objects", "add", "museum/references/torn.jpg", "--catalogue", "m"], 2, "was rejected"),
         (["objects", "add", "museum/references/0001.jpg", "--metadata", "x"], 2, "KEY=VALUE"),
         (["--database", "x.db", "catalogues"], 2, "put them behind"),
     ],
@@ -176,7 +176,7 @@ def test_an_interrupted_ingestion_says_how_to_go_on(
 
     monkeypatch.setattr(ingestion._Batches, "wait_for_room", interrupt)
     assert main(["cloud", "ingest", str(folder), "--catalogue", "m"]) == 130
-    assert "run the same command again" in capsys.readouterr().err
+    assert "repeat the command to continue" in capsys.readouterr().err
 
 
 def test_the_help_tells_the_daemon_from_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

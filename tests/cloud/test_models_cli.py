@@ -47,7 +47,7 @@ def test_a_network_is_added_listed_replaced_and_removed(
         (["none.onnx"], "there is no file 'none.onnx'"),
         (["text.onnx"], "text cannot be loaded"),
         (["empty.onnx"], "is empty"),
-        (["colours.onnx", "--labels", "two.txt"], "tells 3 classes apart, and there are 2 labels"),
+        (["colours.onnx", "--labels", "two.txt"], "has 3 classes, but there are 2 labels"),
         (["colours.onnx", "--labels", "empty.onnx"], "there is no label in"),
         (["colours.onnx", "--labels", "none.txt"], "cannot read the labels"),
         (["colours.onnx", "--stands-in-for", "birds"], "state an accuracy from 0 to 1"),

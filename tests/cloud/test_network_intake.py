@@ -203,7 +203,7 @@ def test_what_came_damaged_is_sent_again_from_its_beginning_also_if_it_is_too_lo
     wanted, here = manifest_of_file(file, "adder"), cloud.networks.repository
     here.folder.mkdir(exist_ok=True)
     here.path(wanted, "part").write_bytes(file.read_bytes() + b"more")
-    with pytest.raises(Unavailable, match="came damaged; send it again"):
+    with pytest.raises(Unavailable, match="arrived damaged; send it again"):
         remote.add(file, wanted, lambda _: None)
     assert remote.add(file, wanted, lambda _: None).done == "added"
 
@@ -213,7 +213,7 @@ def test_a_cloud_that_stays_away_is_told_after_some_tries(
 ) -> None:
     file = adder_network(place / "adder.onnx")
     pieces.damage_at = [0] * 100
-    with pytest.raises(Unavailable, match="does not arrive whole"):
+    with pytest.raises(Unavailable, match="does not arrive undamaged"):
         remote.add(file, manifest_of_file(file, "adder"), lambda _: None)
 
 
@@ -227,10 +227,10 @@ def test_networks_that_the_cloud_cannot_use_are_refused_and_leave_nothing(
     assert not parts(place)
     file = colour_network(place / "colours.onnx")
     wanted = replace(manifest_of_file(file, "colours"), labels=("one", "two"))
-    with pytest.raises(InvalidArgument, match="3 classes apart, and there are 2 labels"):
+    with pytest.raises(InvalidArgument, match="has 3 classes, but there are 2 labels"):
         remote.add(file, wanted, lambda _: None)
     other = replace(wanted, labels=(), checksum="0" * 64)
-    with pytest.raises(Unavailable, match="came damaged"):
+    with pytest.raises(Unavailable, match="arrived damaged"):
         remote.add(file, other, lambda _: None)
     assert [path.suffix for path in (place / "models").iterdir()] == [".part"], "only the labels were wrong"
 
@@ -270,9 +270,12 @@ def test_a_full_disk_is_told_and_what_came_stays(
 
 def test_what_is_not_here_and_manifests_of_others_are_refused(remote: RemoteNetworks) -> None:
     wanted = Manifest("adder", 1, 10, "0" * 64)
-    for text, says in ((wanted.to_json(), "a manifest of 'adder' in a call about 'trees'"), ("{", "damaged")):
+    for text, says in (
+        (wanted.to_json(), "the manifest is of 'adder', the call is about 'trees'"),
+        ("{", "damaged"),
+    ):
         with pytest.raises(InvalidArgument, match=says):
             remote._stub.add_model(pb.AddModelRequest(manifest=text), timeout_s=20, catalogue="trees")
     missing = Manifest("trees", 1, 10, "0" * 64).to_json()
-    with pytest.raises(NotFound, match="not here yet"):
+    with pytest.raises(NotFound, match="not arrived yet"):
         remote._stub.add_model(pb.AddModelRequest(manifest=missing), timeout_s=20, catalogue="trees")

@@ -64,7 +64,7 @@ def test_balanced_the_edge_keeps_the_share_that_it_can_compute() -> None:
     arrivals(load, clock, 101, 10.0)
     assert "P(edge) = 0.25" in load.why()
     assert arrivals(load, clock, 2000, 10.0) == pytest.approx(500, rel=0.12)
-    assert "given away" in load.why()
+    assert "passed on" in load.why()
 
 
 def test_balanced_runs_with_the_same_seed_give_the_same_requests_away() -> None:
@@ -135,7 +135,7 @@ def test_a_busy_running_edge_passes_requests_on_without_a_lookup(cloud: Scripted
         tiers = [device.ask(photo(0))[1] for _ in range(30)]
         assert tiers.count("cloud") > 20, "although the cache has it"
         check = device.health.check(health_pb2.HealthRequest(), timeout_s=5.0).message
-        assert "given away" in {fact.name: fact.value for fact in check.details}["load"]
+        assert "passed on" in {fact.name: fact.value for fact in check.details}["load"]
 
 
 def test_features_that_an_empty_cache_makes_to_pass_a_photo_on_are_load(serve: Serve) -> None:

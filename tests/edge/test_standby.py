@@ -50,7 +50,7 @@ def test_while_the_cloud_answers_the_standby_is_not_asked(
 ) -> None:
     edge, device = served
     assert [device.ask(photo(number))[1] for number in range(1, 4)] == ["cloud"] * 3
-    assert "asked only while the cloud is away" in facts(edge)[f"{CATALOGUE}: standby"]
+    assert "used only while the cloud is unreachable" in facts(edge)[f"{CATALOGUE}: standby"]
 
 
 def test_when_the_cloud_is_gone_the_edge_answers_for_what_nobody_asked_it_before(
@@ -63,7 +63,7 @@ def test_when_the_cloud_is_gone_the_edge_answers_for_what_nobody_asked_it_before
     ]
     assert device.ask(features_of(photo(3))) == ("03", "edge")
     assert device.ask(photo(77)) == (None, "edge"), "it has all that the cloud has: unknown is an answer"
-    wait_until(lambda: "away for" in facts(edge)["cloud"], what="the cloud known to be away")
+    wait_until(lambda: "unreachable for" in facts(edge)["cloud"], what="the cloud known to be away")
     assert "answers for 6 of 6 objects" in facts(edge)[f"{CATALOGUE}: standby"]
     assert edge.ready()
 
@@ -226,4 +226,4 @@ def test_an_empty_cache_says_why_and_who_answers_if_the_cloud_goes(
 ) -> None:
     edge, _ = served
     why = facts(edge)[f"{CATALOGUE}: why empty"]
-    assert why.endswith("; the standby of 6 objects answers if the cloud goes away")
+    assert why.endswith("; the standby of 6 objects answers during an outage of the cloud")

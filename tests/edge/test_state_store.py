@@ -192,7 +192,9 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_begun(
         aside = store.damaged
     assert aside == path.with_name("edge.db.damaged")
     assert aside.read_bytes() == before
-    assert [(line["event"], line["damaged"]) for line in logs] == [("begins anew", str(aside))]
+    assert [(line["event"], line["damaged"]) for line in logs] == [
+        ("a damaged file was replaced", str(aside))
+    ]
     with StateStore.open_or_begin_anew(path, ManualClock()) as store:
         assert (store.catalogues(), store.damaged) == (("museum",), None)
 
@@ -237,7 +239,7 @@ def test_a_damaged_file_does_not_stop_an_edge_and_its_status_says_so(
             one.name: one.value
             for one in device.health.check(HealthRequest(), timeout_s=10.0).message.details
         }
-        assert "begun anew" in details["state"]
+        assert "because it was damaged" in details["state"]
         assert "edge.db.damaged" in details["state"]
 
 
@@ -290,7 +292,7 @@ def test_an_edge_serves_on_a_disk_that_cannot_be_written_and_remembers_when_it_c
             assert str(path) in edge.caches.journal_problem
             told = [line for line in logs if line["component"] == "journal"]
             assert [line["log_level"] for line in told] == ["warning"]
-            assert "does not remember" in told[0]["event"]
+            assert "only in memory" in told[0]["event"]
             assert ("05" in cache_of(edge).estimator.counts()) == known
             allow_writes(place, disk)
             wait_until(lambda: not edge.caches.journal_problem, what="room")

@@ -16,12 +16,12 @@ export class NearsightError extends Error {
 }
 
 export function unreachable() {
-    return new NearsightError("UNAVAILABLE", "the gateway cannot be reached", "check the network and the address");
+    return new NearsightError("UNAVAILABLE", "the gateway is unreachable", "check the network and the address");
 }
 
 /** @param {string} reason */
 export function refusal(reason) {
-    return new NearsightError("UNAUTHENTICATED", reason || "the gateway refuses the token", "get a new token");
+    return new NearsightError("UNAUTHENTICATED", reason || "the gateway rejects the token", "get a new token");
 }
 
 /** @param {unknown} error */

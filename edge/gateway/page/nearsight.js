@@ -126,7 +126,7 @@ export class Recognizer {
     }
 
     #sendableToken() {
-        if (/[^\w.~+-]/.test(this.#token)) throw refusal("the token has characters that no token has");
+        if (/[^\w.~+-]/.test(this.#token)) throw refusal("the token has invalid characters");
         return this.#token;
     }
 
@@ -158,7 +158,7 @@ export class Recognizer {
         const { code, message, advice } = body?.error ?? {};
         throw new NearsightError(
             code ?? (response.status >= 500 ? "UNAVAILABLE" : "INTERNAL"),
-            message ?? `the address answers ${response.status}, and not as a gateway does`,
+            message ?? `the address answers ${response.status}, but is not a gateway`,
             advice ?? (message ? "" : "check the address of the gateway"),
         );
     }

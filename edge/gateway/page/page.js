@@ -109,7 +109,7 @@ function follower() {
         else if (state === "ended") end("unplugged");
         else if (state === "refused") end("refused");
         else if (inARow < (PATIENCE[state] ?? 1)) return;
-        else if (error) panel.explain(error, "The camera goes on by itself.");
+        else if (error) panel.explain(error, "The camera continues by itself.");
         else panel.say(/** @type {"connecting" | "looking" | "unknown"} */ (state));
     };
 }

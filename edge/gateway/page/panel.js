@@ -2,21 +2,21 @@
 
 /** Headline and sentence of each state without an answer. */
 const SAYINGS = {
-    idle: ["Point the camera at an exhibit", "Pictures go to the museum's server, which says what they show."],
+    idle: ["Point the camera at an exhibit", "Pictures are sent to the museum's server, which recognises the exhibit."],
     starting: ["Starting the camera …", "If the browser asks, allow the camera."],
     connecting: ["Connecting …", "This takes a moment."],
     looking: ["Looking …", "Hold the camera so that the whole exhibit is in the picture."],
-    unknown: ["Nothing known here", "Go nearer, and hold the camera so that the whole exhibit is in the picture."],
+    unknown: ["No known exhibit", "Go nearer, and hold the camera so that the whole exhibit is in the picture."],
     asking: ["Looking at the photo …", "This takes a moment."],
-    unknownPhoto: ["Nothing known in this photo", "Take one from nearer that shows the whole exhibit."],
+    unknownPhoto: ["No known exhibit in this photo", "Take one from nearer that shows the whole exhibit."],
     denied: ["The camera is not allowed", "Allow it for this page in the browser's settings and start it again, or choose a photo."],
     missing: ["No camera was found", "Connect one and start it again, or choose a photo."],
     taken: ["The camera does not start", "Close other applications that use it and start it again, or choose a photo."],
     insecure: ["The camera needs https", "Open this page with https:// before its address, or choose a photo."],
-    unplugged: ["The camera is gone", "Connect it and start it again, or choose a photo."],
+    unplugged: ["The camera was disconnected", "Connect it and start it again, or choose a photo."],
     offline: ["You are offline", "Connect to the museum's network."],
-    away: ["The museum's server is away", "It does not answer at the moment."],
-    busy: ["Many visitors are asking", "Answers take longer at the moment."],
+    away: ["The museum's server is unavailable", "It does not answer at the moment."],
+    busy: ["The museum's server is busy", "Answers take longer at the moment."],
     refused: ["This page has no access", "Scan the museum's QR code to open it again."],
 };
 /** States that change often while a visitor walks: screen readers announce each of them once per start. */

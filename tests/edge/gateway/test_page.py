@@ -89,7 +89,7 @@ def test_what_is_not_known_is_said_after_some_frames_and_one_lost_frame_changes_
     reply(failure("DEADLINE_EXCEEDED"), UNKNOWN, UNKNOWN)
     visit.reads("Night")
     reply(UNKNOWN)
-    visit.reads("Nothing known here")
+    visit.reads("No known exhibit")
 
 
 def test_a_screen_reader_hears_each_label_once_and_ordinary_states_once_per_start(visit: Visit) -> None:
@@ -97,11 +97,11 @@ def test_a_screen_reader_hears_each_label_once_and_ordinary_states_once_per_star
     visit.start(answer())
     for always, headline in [
         (answer(), "Night"),
-        (UNKNOWN, "Nothing known here"),
+        (UNKNOWN, "No known exhibit"),
         (answer(), "Night"),
-        (UNKNOWN, "Nothing known here"),
+        (UNKNOWN, "No known exhibit"),
         (answer("Day", object_id="0043"), "Day"),
-        (failure("UNAVAILABLE"), "The museum's server is away"),
+        (failure("UNAVAILABLE"), "The museum's server is unavailable"),
         (answer("Day", object_id="0043"), "Day"),
     ]:
         visit.gateway.always = always
@@ -111,9 +111,9 @@ def test_a_screen_reader_hears_each_label_once_and_ordinary_states_once_per_star
         "Connecting …",
         "Looking …",
         "Night",
-        "Nothing known here",
+        "No known exhibit",
         "Day",
-        "The museum's server is away",
+        "The museum's server is unavailable",
         "Day",
     ]
     assert visit.page.get_by_role("status").get_attribute("aria-live") in (None, "polite")
@@ -121,7 +121,7 @@ def test_a_screen_reader_hears_each_label_once_and_ordinary_states_once_per_star
 
 def test_a_photo_is_shown_with_its_outline_and_ends_the_camera(visit: Visit) -> None:
     visit.start(UNKNOWN)
-    visit.reads("Nothing known here")
+    visit.reads("No known exhibit")
     visit.gateway.replies = [(200, answer(corners=[[0, 0], [640, 0], [640, 480], [0, 480]]))]
     visit.choose(photo(1200, 900))
     visit.reads("Night")
@@ -140,10 +140,10 @@ def test_a_photo_is_shown_with_its_outline_and_ends_the_camera(visit: Visit) -> 
 @pytest.mark.parametrize(
     ("reply", "headline", "text"),
     [
-        ((200, UNKNOWN), "Nothing known in this photo", "nearer"),
-        ((503, failure("UNAVAILABLE")), "The museum's server is away", "Choose the photo again"),
+        ((200, UNKNOWN), "No known exhibit in this photo", "nearer"),
+        ((503, failure("UNAVAILABLE")), "The museum's server is unavailable", "Choose the photo again"),
         ((401, failure("UNAUTHENTICATED")), "This page has no access", "QR code"),
-        ((429, failure("OVERLOADED")), "Many visitors are asking", "Choose the photo again"),
+        ((429, failure("OVERLOADED")), "The museum's server is busy", "Choose the photo again"),
         ((413, failure("INVALID_ARGUMENT", "too large", "send less")), "No answer", "Too large; send less."),
     ],
 )
@@ -268,7 +268,7 @@ def test_axe_finds_no_accessibility_errors(
     visit.reads("Night")
     check()
     visit.gateway.always = UNKNOWN
-    visit.reads("Nothing known here")
+    visit.reads("No known exhibit")
     visit.gateway.connections[0].route.close(code=1008)
     visit.reads("This page has no access")
     check()

@@ -262,7 +262,7 @@ def test_the_page_survives_that_a_daemon_is_killed_and_comes_back(
     start_camera(page)
     reads(page, museum.label)
     tiers.daemons[tier].kill()
-    reads(page, "The museum's server is away")
+    reads(page, "The museum's server is unavailable")
     assert drawn_corners(page) is None
     tiers.start(tier)
     reads(page, museum.label)
@@ -285,7 +285,7 @@ def test_an_installed_page_opens_without_its_gateway_and_keeps_no_answers(
     tiers.daemons["gateway"].kill()
     page.reload()
     start_camera(page)
-    reads(page, "The museum's server is away")
+    reads(page, "The museum's server is unavailable")
     tiers.start("gateway")
     reads(page, museum.label)
     assert "/v1/" not in str(page.evaluate(kept))

@@ -64,7 +64,7 @@ def test_a_damaged_file_is_refused_at_the_start_and_changes_nothing_later(file: 
     add_token(file, "visitors")
     tokens = TokenFile(file)
     file.write_text(content)
-    with pytest.raises(ConfigurationError, match="no file of tokens"):
+    with pytest.raises(ConfigurationError, match="not a token file"):
         TokenFile(file)
     with pytest.raises(ConfigurationError):
         tokens.refresh()
