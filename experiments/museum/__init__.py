@@ -1,4 +1,4 @@
-"""A procedural museum: distinct exhibits and phone photos of them, everything from a seed.
+"""A procedural museum: synthetic exhibits and phone photos of them, all generated from a seed.
 
 May import `datasets`, `traces` and what these may import.
 """

@@ -1,4 +1,4 @@
-"""``nearsight museum``: generate a museum, visitors' traces and a contact sheet to look at."""
+"""``nearsight museum``: generates a museum, visitors' traces and a contact sheet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def generate(
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each processor.")] = 0,
 ) -> None:
-    """Paint exhibits and photograph them by hand."""
+    """Paint exhibits and simulate handheld photos of them."""
     from nearsight.common.command_line.terminal import progress_bar
     from nearsight.experiments.museum.camera.photograph import DEFAULT_DIFFICULTY
     from nearsight.experiments.museum.generation import generate_museum
@@ -63,7 +63,7 @@ def traces(
     visitors: Annotated[int, typer.Option(min=1, help="Divided equally among the sections.")] = 180,
     seed: Seed = 1,
 ) -> None:
-    """Let visitors walk through a museum: visits.csv, and for each visitor a photo per second."""
+    """Simulate visits to a museum: visits.csv, and for each visitor a file with one photo per second."""
     import numpy as np
 
     from nearsight.experiments.datasets.loading import load_dataset
@@ -116,7 +116,7 @@ def sheet(
         bool, typer.Option("--references", help="The catalogue instead of the photos.")
     ] = False,
 ) -> None:
-    """Put many pictures of a data set on one contact sheet, to look at."""
+    """Put many pictures of a data set on one contact sheet, for visual inspection."""
     from nearsight.experiments.datasets.loading import load_dataset
     from nearsight.experiments.museum.contact_sheet import write_contact_sheet
 

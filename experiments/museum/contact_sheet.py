@@ -1,4 +1,4 @@
-"""A contact sheet: many images of a data set on one picture, to look at before anything is measured."""
+"""A contact sheet: many images of a data set in one picture, for visual inspection before a measurement."""
 
 from __future__ import annotations
 
@@ -17,14 +17,23 @@ _CELL_PX = 200
 
 
 def contact_sheet(images: Sequence[Image], columns: int) -> Image:
-    """Images in rows, each fitted into a square cell.
+    """Arrange images in rows, each fitted into a square cell.
 
     Parameters
     ----------
     images : sequence of ndarray, (H, W, 3) uint8
         At least one.
     columns : int
-        Cells across.
+        Cells per row.
+
+    Returns
+    -------
+    ndarray, (rows * 200, columns * 200, 3) uint8
+
+    Raises
+    ------
+    InvalidArgument
+        If there are no images or no columns.
     """
     if not images or columns < 1:
         raise InvalidArgument(f"a sheet needs images and columns, got {len(images)} and {columns}")
@@ -41,12 +50,12 @@ def contact_sheet(images: Sequence[Image], columns: int) -> Image:
 
 
 def write_contact_sheet(paths: Sequence[Path], out: str | os.PathLike[str], columns: int) -> None:
-    """Read images and write their sheet.
+    """Read images and write their contact sheet.
 
     Raises
     ------
     InvalidArgument
-        If a file is no image, or ``out`` is not of a type that can be written.
+        If a file is not a readable image, or the suffix of ``out`` is not a writable image type.
     """
     images = []
     for path in paths:

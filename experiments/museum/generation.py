@@ -1,7 +1,8 @@
-"""Write a museum to disk: references, photos, labels and catalogue data, in the layout that the loaders read.
+"""Writes a museum to disk: references, photos, labels and catalogue data, in the layout of `load_dataset`.
 
-Each file depends on the settings alone, so the work is shared among processes in any order, and a run that
-was interrupted goes on where it stopped: files are put in place complete, ``museum.json`` last.
+The content of each file depends on the settings only. Therefore the work can be divided among processes in
+any order, and an interrupted run can be resumed. Each file is written atomically, and ``museum.json`` is
+written last.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def object_id(index: int) -> str:
-    """The id of the exhibit at ``index``: 0001 for the first."""
+    """Id of the exhibit at ``index``: 0001 for index 0."""
     return f"{index + 1:04d}"
 
 
 def query_name(index: int, photo: int) -> str:
-    """File name of an exhibit's n-th photo, counted from 0."""
+    """File name of a photo of an exhibit; ``photo`` counts from 0."""
     if index >= UNKNOWN_FROM:
         return f"unknown_{index - UNKNOWN_FROM + 1:04d}.jpg"
     return f"{object_id(index)}_{photo + 1:02d}.jpg"
@@ -51,9 +52,9 @@ def query_name(index: int, photo: int) -> str:
 def render_photos(
     seed: int, index: int, photos: Iterable[int], difficulty: float
 ) -> Iterator[tuple[int, bytes]]:
-    """Just these photos of one exhibit, as JPEG; the exhibit is painted once.
+    """Render the given photos of one exhibit as (photo, JPEG) pairs; the exhibit is painted once.
 
-    Photo n is the same whichever others are asked for.
+    The content of a photo does not depend on which other photos are requested.
     """
     wanted = list(photos)
     if wanted:
@@ -74,24 +75,24 @@ def generate_museum(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> None:
-    """Write a museum to the folder ``out``; files of the same museum that are there already are kept.
+    """Write a museum to the folder ``out``; existing files of the same museum are kept.
 
     Parameters
     ----------
     out : path
-        Created if need be.
+        Created if it does not exist.
     settings : MuseumSettings
     workers : int
-        Processes that paint; the files are the same for any number.
+        Number of processes; the files are the same for any number.
     progress : callable, optional
         Called in this process after each exhibit.
 
     Raises
     ------
     InvalidArgument
-        If there is less than one worker.
+        If ``workers`` is less than 1.
     ConfigurationError
-        If ``out`` holds another museum or something else.
+        If ``out`` holds another museum or other files.
     """
     if workers < 1:
         raise InvalidArgument(f"at least one worker is needed, got {workers}")
@@ -109,7 +110,7 @@ def generate_museum(
 
 
 def each_exhibit(task: Callable[[int], int], indices: list[int], workers: int) -> Iterator[int]:
-    """Carry out a task for exhibits, in ``workers`` processes; yields what it returns as it ends."""
+    """Run a task for each exhibit in ``workers`` processes; yield its results in order of completion."""
     if workers == 1:
         with _one_thread():
             for index in indices:
@@ -132,7 +133,10 @@ def each_exhibit(task: Callable[[int], int], indices: list[int], workers: int) -
 
 
 def _start_worker() -> None:
-    """One thread each; the parent alone decides what Ctrl-C means; they end with it, however it ends."""
+    """Initialise a worker process: one OpenCV thread, SIGINT ignored, killed when its parent ends (Linux).
+
+    The parent alone handles Ctrl-C.
+    """
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -166,7 +170,7 @@ def _write_exhibit(folder: Path, settings: MuseumSettings, index: int) -> int:
 
 
 def _claim(folder: Path, settings: MuseumSettings) -> None:
-    """Make sure that ``folder`` is empty or holds the same museum, and mark it as being written."""
+    """Check that ``folder`` is empty or holds the same museum, and mark it as incomplete."""
     if folder.exists() and not folder.is_dir():
         raise ConfigurationError(f"{folder} is a file", advice="name a folder")
     marks = [folder / "museum.json", folder / "museum.partial.json"]
@@ -232,7 +236,7 @@ def _to_text(settings: MuseumSettings) -> bytes:
 
 
 def put_whole(path: Path, data: bytes) -> None:
-    """Write a file that is either complete or not there."""
+    """Write a file atomically: through a temporary file in the same folder."""
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(data)
     part.replace(path)
@@ -253,7 +257,7 @@ def read_settings(folder: str | os.PathLike[str]) -> MuseumSettings:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         version = values.pop("version")
-        # Every number must be there: a default would describe another museum.
+        # All numbers are required: a default value would describe another museum.
         settings = MuseumSettings(**{field.name: values.pop(field.name) for field in fields(MuseumSettings)})
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise ConfigurationError(f"{path} is damaged: {error}", advice=advice) from error

@@ -76,7 +76,7 @@ _ABSTRACT = (
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """What the plate beside a picture says."""
+    """Text of the label beside a picture."""
 
     title: str
     artist: str
@@ -85,7 +85,7 @@ class CatalogueEntry:
 
 
 def catalogue_entry(seed: int, index: int) -> CatalogueEntry:
-    """Catalogue data of one exhibit, the same whenever asked."""
+    """Catalogue data of one exhibit; deterministic for a seed and index."""
     exhibit = describe_exhibit(seed, index)
     rng = random_stream(seed, index, 3)
     artist = f"{rng.choice(_FIRST)} {rng.choice(_LAST)}"

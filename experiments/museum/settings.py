@@ -1,4 +1,4 @@
-"""What fixes a museum: the numbers from which every one of its files follows."""
+"""Settings of a museum: the numbers that determine all of its files."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.museum.camera.photograph import DEFAULT_DIFFICULTY
 
 VERSION = 1
-"""Grows whenever the same numbers would give other pictures."""
+"""Increased whenever the same settings would produce other pictures."""
 
 UNKNOWN_FROM = 1_000_000
-"""Exhibits from this index on are photographed but never in the catalogue."""
+"""First index of the exhibits that are photographed but not in the catalogue."""
 
 
 @dataclass(frozen=True, slots=True)
 class MuseumSettings:
-    """Size and kind of a museum."""
+    """Size, seed and photo difficulty of a museum."""
 
     objects: int = 500
     """Exhibits in the catalogue."""
     seed: int = 1
-    """Names the museum."""
+    """Seed of all random streams; identifies the museum."""
     photos_per_object: int = 2
     """Photos of each exhibit."""
     unknown_photos: int = 100
-    """Photos of exhibits that are not in the catalogue, each of another one."""
+    """Photos of exhibits that are not in the catalogue, each of a different exhibit."""
     difficulty: float = DEFAULT_DIFFICULTY
-    """Of the photos, in [0, 1]."""
+    """Difficulty of the photos, in [0, 1]."""
 
     def __post_init__(self) -> None:
         for name in ("seed", "photos_per_object", "unknown_photos"):
@@ -39,5 +39,5 @@ class MuseumSettings:
             raise InvalidArgument(f"difficulty must be in [0, 1], got {self.difficulty}")
 
     def to_json(self) -> dict[str, object]:
-        """As stored in ``museum.json``."""
+        """The content of ``museum.json``."""
         return {"version": VERSION, **asdict(self)}

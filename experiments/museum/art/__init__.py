@@ -1,4 +1,4 @@
-"""The pictures themselves: what a generated exhibit shows, and in which manner it is made.
+"""Painters of exhibits: functions that draw a subject, and functions that render a drawing in a style.
 
-May import nothing else of ours but errors.
+May import nothing else of this project but errors.
 """

@@ -1,4 +1,4 @@
-"""Pictures of nothing: planes, grids, circles, drips, waves of black and white, fields of colour."""
+"""Abstract pictures: planes, grids, circles, drips, waves, colour fields, collages and shards."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def planes(c: Canvas) -> None:
 
 
 def grid(c: Canvas) -> None:
-    """Black bars that divide white into unequal fields, some of them coloured."""
+    """Black bars that divide a white ground into unequal fields, some of them coloured."""
     c.image[:] = (228, 236, 238)
     black = c.uniform(0.008, 0.03)
 
@@ -82,7 +82,7 @@ def grid(c: Canvas) -> None:
 
 
 def circles(c: Canvas) -> None:
-    """Discs in discs, in rows or scattered, each in other colours."""
+    """Concentric discs of different colours, in rows or scattered."""
     c.image[:] = c.palette.any(c.rng)
     regular = c.chance(0.5)
     columns = c.count(2, 5)
@@ -104,7 +104,7 @@ def circles(c: Canvas) -> None:
 
 
 def drips(c: Canvas) -> None:
-    """Action painting: paint thrown and dripped in loops and spatters."""
+    """Action painting: thrown and dripped paint in loops and spatters."""
     c.image[:] = c.palette.tone(c.uniform(0.6, 1))
     c.mottle(20, 6)
     for _ in range(c.count(30, 70)):
@@ -144,7 +144,7 @@ def waves(c: Canvas) -> None:
         centre = (c.uniform(0.3, 0.7) * c.width / c.unit, c.uniform(0.3, 0.7) * c.height / c.unit)
         on = np.sin((np.hypot(xs - centre[0], ys - centre[1]) + bend * 0.4) * np.pi * pitch) > 0
     ground = np.array((240.0, 240.0, 240.0) if c.chance(0.4) else c.palette.tone(1.0))
-    # A drawn shape swaps the two colours, and areas of ink change colour: no two places are quite alike.
+    # Shapes that swap the two colours and areas of different ink make each part of the picture distinct.
     for _ in range(c.count(1, 4)):
         swap = np.zeros(shape, dtype=np.uint8)
         outline = c.pixels(
@@ -161,7 +161,7 @@ def waves(c: Canvas) -> None:
 
 
 def fields(c: Canvas) -> None:
-    """Broad soft-edged fields of colour, one above the other, scraped and overpainted."""
+    """Broad fields of colour with soft edges, one above the other, scraped and overpainted."""
     ground = c.palette.any(c.rng)
     c.image[:] = ground
     levels = np.sort(c.rng.uniform(0.05, 0.95, c.count(2, 5)))
@@ -185,7 +185,7 @@ def fields(c: Canvas) -> None:
 
 
 def collage(c: Canvas) -> None:
-    """Torn and cut papers, printed and plain, glued over each other."""
+    """Overlapping pieces of torn and cut paper, printed and plain."""
     c.image[:] = fixed_palette("d8c8a4", "b8ab92", "e6dcc6", "5c5348").any(c.rng)
     c.mottle(20, 8)
     for _ in range(c.count(9, 18)):
@@ -199,7 +199,7 @@ def collage(c: Canvas) -> None:
 
 
 def _print_on(c: Canvas, outline: NDArray[np.float64]) -> None:
-    """Newsprint, stripes or checks on a paper of this outline."""
+    """Print text lines, stripes or checks on the piece of paper with this outline."""
     paper = np.zeros((c.height, c.width), dtype=np.uint8)
     cv2.fillPoly(paper, [c.pixels(outline)], 1, cv2.LINE_8, 4)
     x0, y0, width, height = cv2.boundingRect(paper)
@@ -208,7 +208,7 @@ def _print_on(c: Canvas, outline: NDArray[np.float64]) -> None:
     angle, pitch, kind = c.uniform(0, np.pi), c.count(8, 22), c.count(0, 2)
     u = (xs * np.float32(np.cos(angle)) + ys * np.float32(np.sin(angle))).astype(np.int32)
     v = (ys * np.float32(np.cos(angle)) - xs * np.float32(np.sin(angle))).astype(np.int32)
-    if kind == 0:  # lines of print: words of random length, other ones in each line
+    if kind == 0:  # text lines: words of random length, different in each line
         words, starts = c.rng.random(509) < 0.55, c.rng.integers(0, 509, 256)
         ink = (v % 9 < 4) & words[(np.abs(u) // 5 + starts[np.abs(v) // 9 % 256]) % 509]
     elif kind == 1:
@@ -220,7 +220,7 @@ def _print_on(c: Canvas, outline: NDArray[np.float64]) -> None:
 
 
 def shards(c: Canvas) -> None:
-    """Crystalline colour: cells in cells, graded."""
+    """Crystalline colour: shaded cells within larger cells."""
     shape = (c.height, c.width)
     labels, borders, centres = cells(c.rng, shape, c.count(30, 110))
     fine, fine_borders, _ = cells(c.rng, shape, c.count(200, 500))

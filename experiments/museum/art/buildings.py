@@ -1,4 +1,4 @@
-"""Subjects with walls: rooms in perspective, arcades on a square."""
+"""Architectural subjects: rooms in perspective, arcades on a square."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nearsight.experiments.museum.art.tabletop import vessel
 
 
 def room(c: Canvas) -> None:
-    """A room in perspective: tiled floor, windows, pictures on the wall, someone's chair."""
+    """A room in perspective: tiled floor, windows, pictures on the wall, chairs."""
     left, right, top, low = (
         c.uniform(*span) for span in ((0.15, 0.3), (0.65, 0.85), (0.12, 0.22), (0.55, 0.68))
     )
@@ -51,7 +51,8 @@ def _wallpaper(c: Canvas, wall: tuple[float, float, float, float]) -> None:
 
 
 def _window(c: Canvas, near: float, far: float, heights: tuple[float, float]) -> None:
-    """A window in a side wall that runs from the photo's edge ``near`` to the back wall at ``far``."""
+    """Draw a window in a side wall, which extends from the picture's edge ``near`` to the back wall at
+    ``far``."""
     top, low = heights
     shares = (c.uniform(0.15, 0.35), c.uniform(0.65, 0.9))
     lift, drop = c.uniform(0.06, 0.14), c.uniform(0.1, 0.2)
@@ -80,7 +81,7 @@ def _picture(c: Canvas, corner: tuple[float, float]) -> None:
 
 
 def _tiles(c: Canvas, back: tuple[float, float, float]) -> None:
-    """A floor of tiles towards the back wall, some of them inlaid."""
+    """Draw a tiled floor that extends to the back wall; some tiles are inlaid."""
     left, right, low = back
     columns, rows = c.count(4, 10), c.count(4, 9)
     pair = (c.palette.tone(c.uniform(0.1, 0.4)), c.palette.tone(c.uniform(0.6, 0.95)))
@@ -114,7 +115,7 @@ def _chair(c: Canvas, x: float, y: float, size: float) -> None:
 
 
 def arcade(c: Canvas) -> None:
-    """Arches one behind the other, of worn masonry, with jars and long shadows."""
+    """A row of arches of worn masonry in perspective, with jars and long shadows."""
     floor = c.uniform(0.62, 0.78)
     c.gradient(c.palette.tone(0.75), c.palette.tone(0.95), 0, floor)
     c.mottle(c.uniform(10, 30), c.count(3, 7), 0, floor)
@@ -171,6 +172,6 @@ def _arch(
     if c.chance(0.4):  # light from the far side
         foot, half = middle + c.uniform(-0.4, 0.4) * inner, inner * 0.4
         c.polygon([(foot - half, low), (foot, spring), (foot + half, low)], c.palette.tone(0.85))
-    if c.chance(0.35):  # somebody stands there
+    if c.chance(0.35):  # a person
         c.ellipse((middle, low - 0.1), (across * 0.3, 0.09), c.palette.any(c.rng))
         c.circle((middle, low - 0.21), across * 0.18, c.palette.any(c.rng))

@@ -1,6 +1,6 @@
-"""Palettes: the few colours that belong together in one picture.
+"""Palettes: the colours of one picture, and operations on colours.
 
-Colours are blue, green, red in [0, 255], OpenCV's order.
+Colours are blue, green, red in [0, 255], the order of OpenCV.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Colour = tuple[float, float, float]
 
 _LUMINANCE = np.array([0.114, 0.587, 0.299], dtype=np.float32)
 
-# Pigments of whole schools of painting, dark to light.
+# Palettes of schools of painting, each from dark to light, as rrggbb.
 _SCHOOLS = (
     "1a120b 3c2415 6b3e1d a0622d c99a4b e8d09a",  # umber and ochre
     "0d1b2a 1b3a4b 3f6c7a 84a59d d9c7a0 f4ead5",  # northern sea
@@ -65,7 +65,7 @@ class Palette:
     """(N, 3) float32: blue, green, red in [0, 255]."""
 
     def tone(self, lightness: float) -> Colour:
-        """The colour at ``lightness`` in [0, 1] between the darkest and the lightest, interpolated."""
+        """The colour at ``lightness``: 0 is the darkest, 1 the lightest, interpolated between neighbours."""
         position = float(np.clip(lightness, 0, 1)) * (len(self.colours) - 1)
         low = min(int(position), len(self.colours) - 2)
         return mix(_triple(self.colours[low]), _triple(self.colours[low + 1]), position - low)
@@ -75,7 +75,7 @@ class Palette:
         return vary(_triple(self.colours[int(rng.integers(len(self.colours)))]), rng, 10)
 
     def ramp(self, steps: int = 256) -> NDArray[np.uint8]:
-        """Colours by lightness, (steps, 3): a lookup table for grey images."""
+        """Colours by lightness, (steps, 3) uint8: a lookup table for grey images."""
         positions = np.linspace(0, len(self.colours) - 1, steps)
         knots = np.arange(len(self.colours))
         ramp = [np.interp(positions, knots, self.colours[:, channel]) for channel in range(3)]
@@ -83,7 +83,7 @@ class Palette:
 
 
 def draw_palette(rng: np.random.Generator, size: int = 7) -> Palette:
-    """A palette of some school of painting, or of hues in harmony."""
+    """A random palette: of a school of painting, or of hues in a colour harmony."""
     if rng.random() < _SCHOOL_SHARE:
         school = fixed_palette(*_SCHOOLS[int(rng.integers(len(_SCHOOLS)))].split())
         return _sorted(np.clip(school.colours + rng.normal(0, 9, school.colours.shape), 0, 255))
@@ -100,25 +100,25 @@ def _sorted(colours: ArrayLike) -> Palette:
 
 
 def fixed_palette(*colours: str) -> Palette:
-    """A palette of given colours, written ``rrggbb``."""
+    """A palette of the given colours, each written ``rrggbb``."""
     return _sorted([[int(text[i : i + 2], 16) for i in (4, 2, 0)] for text in colours])
 
 
 def mix(first: Colour, second: Colour, share: float) -> Colour:
-    """``share`` of the second colour in the first."""
+    """Mix two colours; ``share`` in [0, 1] is the share of the second."""
     b, g, r = (a + (b - a) * share for a, b in zip(first, second, strict=True))
     return b, g, r
 
 
 def vary(colour: Colour, rng: np.random.Generator, spread: float) -> Colour:
-    """The colour, a little lighter, darker or shifted: standard deviation ``spread``."""
+    """Vary a colour at random in brightness and hue: standard deviation ``spread`` [grey levels]."""
     shift = rng.normal(0, spread) + rng.normal(0, spread / 2, 3)
     b, g, r = np.clip(np.asarray(colour) + shift, 0, 255)
     return float(b), float(g), float(r)
 
 
 def shade(colour: Colour, factor: float) -> Colour:
-    """The colour in another light: below 1 darker, above 1 lighter."""
+    """Multiply a colour by ``factor``: below 1 darker, above 1 lighter."""
     b, g, r = (min(255.0, channel * factor) for channel in colour)
     return b, g, r
 

@@ -1,6 +1,6 @@
-"""Set in stone, in glass, or woven.
+"""Styles of crafts: mosaic, stained glass, tapestry.
 
-Each function takes a canvas with a drawn subject and returns its picture, (H, W, 3) uint8, in another manner.
+Each function takes a canvas with a drawn subject and returns its picture in a style, (H, W, 3) uint8.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nearsight.experiments.museum.art.textures import (
 
 
 def mosaic(c: Canvas) -> Image:
-    """Tesserae: one colour a stone, grout between them."""
+    """Mosaic: stones of one colour each, with grout between them."""
     image, rng = c.image, c.rng
     shape = (image.shape[0], image.shape[1])
     labels, borders, centres = cells(
@@ -42,7 +42,7 @@ def mosaic(c: Canvas) -> Image:
 
 
 def stained_glass(c: Canvas) -> Image:
-    """Glowing panes in lead."""
+    """Stained glass: bright panes with lead between them."""
     image, rng = c.image, c.rng
     shape = (image.shape[0], image.shape[1])
     labels, borders, centres = cells(
@@ -64,7 +64,7 @@ def stained_glass(c: Canvas) -> Image:
 
 
 def tapestry(c: Canvas) -> Image:
-    """Woven picture: coarse stitches in few colours, with a border."""
+    """Tapestry: coarse stitches in few colours, with a border."""
     image, rng = c.image, c.rng
     height, width = image.shape[:2]
     stitch = int(rng.integers(4, 8))

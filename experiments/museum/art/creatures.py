@@ -1,4 +1,4 @@
-"""Groups of people, horses, birds."""
+"""Subjects with people, horses or birds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""From (seed, index) to an exhibit: what it shows, in which manner, who made it, and the picture itself.
+"""Generates an exhibit from (seed, index): subject, style, size and picture.
 
-An exhibit depends on nothing but the two numbers: a museum grows without a change to what hangs there.
+An exhibit depends only on these two numbers, so that a museum can grow without a change to its existing
+exhibits.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Subject = Callable[[Canvas], None]
 Style = Callable[[Canvas], NDArray[np.uint8]]
 
 LONGEST_SIDE = 640
-"""Pixels of the longer side of a reference image."""
+"""Length of the longer side of a reference image [px]."""
 
 SUBJECTS: dict[str, Subject] = {
     "hills": nature.hills,
@@ -53,7 +54,7 @@ SUBJECTS: dict[str, Subject] = {
     "room": buildings.room,
     "arcade": buildings.arcade,
 }
-"""What can be shown in any of the `STYLES`."""
+"""Subjects that can be rendered in each of the `STYLES`."""
 
 STYLES: dict[str, Style] = {
     "oil on canvas": painting.oil,
@@ -71,7 +72,7 @@ STYLES: dict[str, Style] = {
     "charcoal and chalk": painting.charcoal,
     "toned photograph": prints.photograph_print,
 }
-"""Manners in which a subject is made."""
+"""Styles in which a subject can be rendered."""
 
 PLAIN: dict[str, tuple[Subject, str]] = {
     "planes": (abstraction.planes, "oil on canvas"),
@@ -95,7 +96,7 @@ PLAIN: dict[str, tuple[Subject, str]] = {
     "mandala": (ornament.mandala, "pigment on cloth"),
     "mask": (ornament.mask, "painted wood"),
 }
-"""What comes in one manner only, with its technique."""
+"""Subjects that have only one style, each with its technique."""
 
 _ASPECTS = (0.7, 0.75, 0.8, 0.8, 1.0, 1.25, 1.25, 1.33, 1.33, 1.5, 1.6)
 _PLAIN_SHARE = 0.4
@@ -103,11 +104,11 @@ _PLAIN_SHARE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """What hangs at one place of the museum, before it is painted."""
+    """Description of an exhibit, before it is painted."""
 
     seed: int
     index: int
-    """The museum and the place; they fix all the rest."""
+    """Seed and index determine the other fields."""
     subject: str
     """A key of `SUBJECTS` or `PLAIN`."""
     style: str
@@ -117,7 +118,7 @@ class Exhibit:
 
 
 def random_stream(seed: int, index: int, *purpose: int) -> np.random.Generator:
-    """Independent randomness for each purpose of each exhibit, the same on every machine.
+    """A random stream for one purpose of one exhibit: independent of the others, the same on every machine.
 
     Raises
     ------
@@ -130,7 +131,7 @@ def random_stream(seed: int, index: int, *purpose: int) -> np.random.Generator:
 
 
 def describe_exhibit(seed: int, index: int) -> Exhibit:
-    """What the exhibit is; costs nothing, paints nothing."""
+    """Describe an exhibit without painting it."""
     rng = random_stream(seed, index, 0)
     if rng.random() < _PLAIN_SHARE:
         subject = str(rng.choice(list(PLAIN)))
@@ -143,14 +144,14 @@ def describe_exhibit(seed: int, index: int) -> Exhibit:
 
 
 def render_reference(seed: int, index: int) -> NDArray[np.uint8]:
-    """The exhibit's picture without frame.
+    """Paint the picture of an exhibit, without frame.
 
     Parameters
     ----------
     seed : int
-        Names the museum; not negative.
+        Seed of the museum; not negative.
     index : int
-        The place in it; not negative.
+        Index of the exhibit in the museum; not negative.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Subjects out of doors: hills, mountains, sea, forest, desert."""
+"""Landscape subjects: hills, mountains, sea, forest, desert."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _ship(c: Canvas, x: float, y: float, size: float) -> None:
 
 
 def forest(c: Canvas) -> None:
-    """Trunks one behind the other, foliage and light between them."""
+    """Rows of tree trunks at several distances, with foliage and light between them."""
     c.gradient(c.palette.tone(0.9), c.palette.tone(0.55))
     c.mottle(30, c.count(4, 9))
     ground = c.uniform(0.7, 0.85)
@@ -155,7 +155,7 @@ def forest(c: Canvas) -> None:
 
 
 def desert(c: Canvas) -> None:
-    """Dunes with sharp crests, a big sun or moon and a caravan."""
+    """Dunes with sharp crests, a large sun or moon and a caravan."""
     sky(c, 0.7)
     c.circle(
         (c.uniform(0.2, 0.8), c.uniform(0.12, 0.4)), c.uniform(0.06, 0.2), c.palette.tone(c.uniform(0.9, 1.0))

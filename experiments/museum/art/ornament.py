@@ -1,4 +1,4 @@
-"""Ornament: carpets, glazed tiles, mandalas, embroidery, masks. Regular, and still each one different."""
+"""Ornament: carpets, glazed tiles, mandalas, masks. All are regular, and each exhibit is different."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nearsight.experiments.museum.art.textures import Image, grain, noise, shift
 
 
 def carpet(c: Canvas) -> None:
-    """A knotted carpet: nested borders, a medallion, a field of small motifs, mirrored both ways."""
+    """A knotted carpet: nested borders, a medallion and small motifs, mirrored in both directions."""
     knot = c.count(3, 5)
     height, width = c.height // knot // 2 + 1, c.width // knot // 2 + 1
     quarter = Canvas(np.zeros((height, width, 3), dtype=np.uint8), c.rng, c.palette)
@@ -81,7 +81,7 @@ def _border(c: Canvas, edge: float, band: float) -> None:
 
 
 def tiles(c: Canvas) -> None:
-    """A panel of glazed tiles: one pattern turned four ways, some tiles exchanged or chipped."""
+    """A panel of glazed tiles: patterns in four rotations, some tiles exchanged or chipped."""
     columns = c.count(3, 5)
     side = c.width // columns + 1
     patterns = [_tile(c, side) for _ in range(c.count(1, 3))]
@@ -160,7 +160,7 @@ def mandala(c: Canvas) -> None:
 
 
 def mask(c: Canvas) -> None:
-    """A carved and painted mask, mirrored left to right."""
+    """A carved and painted mask, symmetric about its vertical axis."""
     c.gradient(c.palette.tone(c.uniform(0, 0.9)), c.palette.tone(c.uniform(0, 0.6)))
     c.mottle(24, c.count(3, 8))
     wood = c.palette.any(c.rng)
@@ -169,7 +169,7 @@ def mask(c: Canvas) -> None:
     c.polygon(
         np.concatenate([np.stack([0.5 - half, levels], 1), np.stack([0.5 + half, levels], 1)[::-1]]), wood
     )
-    for _ in range(c.count(9, 22)):  # painted bands, both sides alike
+    for _ in range(c.count(9, 22)):  # painted bands, the same on both sides
         y = c.uniform(0.12, 0.9)
         reach = float(np.interp(y, levels, half)) * c.uniform(0.2, 0.95)
         bend, width, colour = c.uniform(-0.08, 0.08), c.uniform(0.006, 0.025), c.palette.any(c.rng)

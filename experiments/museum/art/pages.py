@@ -1,4 +1,4 @@
-"""Written and printed sheets: manuscripts, calligraphy, scores, posters."""
+"""Written and printed pages: manuscripts, calligraphy, scores, posters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nearsight.experiments.museum.art.writing import alphabet, lay_paper, mix_in
 
 
 def manuscript(c: Canvas) -> None:
-    """Lines of writing around a large painted initial, ornaments in the margin."""
+    """Lines of writing around a large painted initial, with ornaments in the margin."""
     lay_paper(c)
     letters, ink = alphabet(c.rng), mix_ink(c)
     columns = c.count(1, 2)

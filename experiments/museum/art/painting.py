@@ -1,6 +1,6 @@
-"""Painters' manners: oil, dabs, dots, facets, watercolour, fresco, chalk.
+"""Styles of painting: oil, dabs, dots, facets, watercolour, fresco, chalk.
 
-Each function takes a canvas with a drawn subject and returns its picture, (H, W, 3) uint8, in another manner.
+Each function takes a canvas with a drawn subject and returns its picture in a style, (H, W, 3) uint8.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def dots(c: Canvas) -> Image:
 
 
 def facets(c: Canvas) -> Image:
-    """Cubism: the view broken into shifted, shaded facets."""
+    """Cubism: the picture divided into shifted and shaded facets."""
     image, rng = c.image, c.rng
     height, width = image.shape[:2]
     labels, borders, centres = cells(rng, (height, width), int(rng.integers(25, 90)))
@@ -109,7 +109,7 @@ def facets(c: Canvas) -> Image:
 
 
 def watercolour(c: Canvas) -> Image:
-    """Thin washes with dark rims that leave the paper's edge white."""
+    """Watercolour: thin washes with dark rims; the edge of the paper stays white."""
     image, rng = c.image, c.rng
     shape = (image.shape[0], image.shape[1])
     soft = cv2.bilateralFilter(
@@ -129,7 +129,7 @@ def watercolour(c: Canvas) -> Image:
 
 
 def fresco(c: Canvas) -> Image:
-    """Faded wall painting: plaster stains, cracks, patches fallen off."""
+    """Fresco: faded colours, plaster stains, cracks, missing patches."""
     image, rng = c.image, c.rng
     shape = (image.shape[0], image.shape[1])
     faded = image.astype(np.float32) * 0.65 + np.array([150, 175, 190]) * 0.35

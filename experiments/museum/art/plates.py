@@ -1,4 +1,4 @@
-"""Plates of an atlas: maps, plants, machines, the sky."""
+"""Plates of an atlas: maps, plants, machines, star charts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _compass(c: Canvas, centre: tuple[float, float], size: float, ink: Colour) -
 
 
 def botanical(c: Canvas) -> None:
-    """A plant with root, leaves and blossoms, seeds beside it, a caption below."""
+    """A plant with root, leaves and blossoms, its seeds and a caption."""
     lay_paper(c)
     ink, green = mix_ink(c), vary(fixed_palette("4d6b34", "6b7d3a", "37553f", "7c8a4f").any(c.rng), c.rng, 8)
     for _ in range(c.count(1, 3)):
@@ -119,7 +119,7 @@ def botanical(c: Canvas) -> None:
 
 
 def machine(c: Canvas) -> None:
-    """A drawing of wheels, rods and levers with measures; ink on paper or white on blue."""
+    """A drawing of wheels, rods and levers with dimensions; ink on paper or white on blue."""
     blue = c.chance(0.45)
     if blue:
         c.image[:] = fixed_palette("1d3f73", "24507a", "163058").any(c.rng)
@@ -168,7 +168,7 @@ def _wheel(c: Canvas, centre: tuple[float, float], radius: float, ink: Colour) -
 
 
 def stars(c: Canvas) -> None:
-    """A chart of the sky: circles, stars of all sizes, figures of constellations."""
+    """A star chart: circles, stars of several sizes, figures of constellations."""
     night = c.chance(0.6)
     if night:
         c.image[:] = fixed_palette("101a3a", "0c0f1e", "1b1030", "0e2430").any(c.rng)

@@ -1,6 +1,6 @@
-"""Printers' manners: woodcut, etching, screen print, photograph.
+"""Styles of prints: woodcut, etching, screen print, photograph.
 
-Each function takes a canvas with a drawn subject and returns its picture, (H, W, 3) uint8, in another manner.
+Each function takes a canvas with a drawn subject and returns its picture in a style, (H, W, 3) uint8.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nearsight.experiments.museum.art.tone import stripes, tone_of
 
 
 def woodcut(c: Canvas) -> Image:
-    """Bold cut lines that swell with the shadow, dark ink on paper, sometimes a second block of colour."""
+    """Woodcut: bold lines that are wider in shadow, dark ink on paper, sometimes a second colour."""
     image, rng = c.image, c.rng
     shape = (image.shape[0], image.shape[1])
     tone = tone_of(image)
@@ -31,7 +31,7 @@ def woodcut(c: Canvas) -> Image:
 
 
 def etching(c: Canvas) -> Image:
-    """Fine cross-hatching that follows the shadow."""
+    """Etching: fine cross-hatching, denser in shadow."""
     image, rng = c.image, c.rng
     shape = (image.shape[0], image.shape[1])
     tone = tone_of(image)
@@ -53,7 +53,7 @@ def etching(c: Canvas) -> Image:
 
 
 def _margin(image: Image, rng: np.random.Generator, paper: tuple[float, float, float]) -> Image:
-    """Leave the sheet's border unprinted."""
+    """Leave the border of the sheet unprinted."""
     height, width = image.shape[:2]
     edge = round(min(height, width) * rng.uniform(0.03, 0.08))
     low = edge + round(height * rng.uniform(0, 0.05))
@@ -66,7 +66,7 @@ def _margin(image: Image, rng: np.random.Generator, paper: tuple[float, float, f
 
 
 def pop(c: Canvas) -> Image:
-    """Pop art: flat loud colours and halftone dots, one picture or a grid of them."""
+    """Pop art: flat bright colours and halftone dots, one picture or a grid of variants."""
     image, rng = c.image, c.rng
     height, width = image.shape[:2]
     panels = int(rng.choice([1, 1, 2]))

@@ -1,4 +1,4 @@
-"""What every view out of doors may have: sky, trees, a house."""
+"""Elements of landscapes: sky, trees, a house."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nearsight.experiments.museum.art.colours import Colour, mix, shade, vary
 
 
 def sky(c: Canvas, horizon: float) -> None:
-    """A sky down to the horizon: light, clouds, sun or moon."""
+    """Draw a sky down to the horizon: light, clouds, sun or moon."""
     top, bottom = c.palette.tone(c.uniform(0.5, 0.9)), c.palette.tone(c.uniform(0.75, 1.0))
     c.gradient(top, bottom, 0, horizon)
     if c.chance(0.6):
@@ -25,7 +25,7 @@ def sky(c: Canvas, horizon: float) -> None:
 
 
 def tree(c: Canvas, x: float, ground: float, height: float, colour: Colour) -> None:
-    """A broad-leaved tree or a conifer that stands at (x, ground)."""
+    """Draw a broad-leaved tree or a conifer whose foot is at (x, ground)."""
     trunk = shade(c.palette.tone(0.1), 0.8)
     c.line([(x, ground), (x + c.uniform(-0.01, 0.01), ground - height * 0.6)], trunk, height * 0.05)
     if c.chance(0.3):  # a conifer
@@ -42,7 +42,7 @@ def tree(c: Canvas, x: float, ground: float, height: float, colour: Colour) -> N
 
 
 def house(c: Canvas, x: float, y: float, size: float) -> None:
-    """A house with a gable, windows and a chimney; (x, y) is its lower left corner."""
+    """Draw a house with a gable, windows and a chimney; (x, y) is its lower left corner."""
     width, height = size * c.uniform(0.8, 1.6), size * c.uniform(0.6, 1.0)
     wall, roof = vary(c.palette.tone(0.85), c.rng, 10), c.palette.any(c.rng)
     c.polygon([(x, y), (x, y - height), (x + width, y - height), (x + width, y)], wall)

@@ -45,7 +45,7 @@ def _cloth(c: Canvas, edge: float) -> None:
 
 
 def vessel(c: Canvas, x: float, y: float, height: float) -> None:
-    """A bottle, jug or vase that stands at (x, y)."""
+    """Draw a bottle, jug or vase whose foot is at (x, y)."""
     glass = c.palette.any(c.rng)
     unit = height * c.unit / c.width
     levels = np.linspace(0, 1, 9)
@@ -77,7 +77,7 @@ def _bowl(c: Canvas, x: float, y: float, size: float) -> None:
 
 
 def fruit(c: Canvas, x: float, y: float, radius: float) -> None:
-    """An apple, lemon or bunch of grapes at (x, y)."""
+    """Draw an apple, a lemon or a bunch of grapes at (x, y)."""
     skin = c.palette.any(c.rng)
     unit = radius * c.unit / c.width
     c.ellipse((x + unit * 0.4, y + radius * 0.85), (radius * 1.1, radius * 0.3), shade(skin, 0.25))
@@ -125,7 +125,7 @@ def flowers(c: Canvas) -> None:
 
 
 def leaf(c: Canvas, place: tuple[float, float], size: float, angle: float, colour: Colour) -> None:
-    """A pointed leaf with a midrib."""
+    """Draw a pointed leaf with a midrib; ``angle`` in degrees."""
     t = np.linspace(0, 1, 10)
     half = 0.28 * np.sin(np.pi * t) * (1 - 0.4 * t)
     outline = np.concatenate([np.stack([t, half], 1), np.stack([t, -half], 1)[::-1]]) * size * c.unit
@@ -137,7 +137,7 @@ def leaf(c: Canvas, place: tuple[float, float], size: float, angle: float, colou
 
 
 def blossom(c: Canvas, place: tuple[float, float], size: float, colour: Colour) -> None:
-    """A flower seen from the front: petals in rings around an eye."""
+    """Draw a flower seen from the front: rings of petals around a centre."""
     petals, turn = c.count(5, 13), c.uniform(0, 360)
     for ring in range(c.count(1, 3)):
         reach = size * (1 - 0.3 * ring)

@@ -1,4 +1,4 @@
-"""Noise and surfaces: canvas weave, paper, craquelure, varnish, cells."""
+"""Noise and surface textures: canvas weave, paper, craquelure, varnish, cells."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Field = NDArray[np.float32]
 
 
 def as_image(pixels: ArrayLike) -> Image:
-    """Pixels as 8 bits; they must be in range already."""
+    """Pixels as uint8; the values must already be in [0, 255]."""
     return np.asarray(pixels, dtype=np.uint8)
 
 
 def as_field(values: ArrayLike) -> Field:
-    """Values as 32-bit floats."""
+    """Values as float32."""
     return np.asarray(values, dtype=np.float32)
 
 
 def clipped(pixels: ArrayLike) -> Image:
-    """Pixels cut to [0, 255], as 8 bits."""
+    """Pixels clipped to [0, 255], as uint8."""
     return np.clip(pixels, 0, 255).astype(np.uint8)
 
 
@@ -38,7 +38,7 @@ def noise(
     cells : float
         Bumps along the longer side in the coarsest octave.
     octaves : int
-        Each further octave is twice as fine and half as strong.
+        Number of octaves; each has twice the frequency and half the amplitude of the one before.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def noise(
     """
     height, width = shape
     finest_px = max(height, width) / (cells * 2 ** (octaves - 1))
-    # A field whose finest bumps are wide is computed at half the resolution: a quarter of the time.
+    # Fields without fine bumps are computed at half the resolution, in a quarter of the time.
     halves = 2 if finest_px > 8 and min(height, width) > 8 else 1
     size = (-(-width // halves), -(-height // halves))
     total = np.zeros(size[::-1], dtype=np.float32)
@@ -65,7 +65,7 @@ def noise(
 def cells(
     rng: np.random.Generator, shape: tuple[int, int], count: int, *, regular: float = 0.0
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """Voronoi cells.
+    """Voronoi cells of random or regular centres.
 
     Parameters
     ----------
@@ -73,18 +73,18 @@ def cells(
     shape : (int, int)
         H, W.
     count : int
-        Number of cells, about.
+        Approximate number of cells.
     regular : float
-        0 for random centres, towards 1 for a grid.
+        Regularity of the centres in [0, 1]: 0 for random centres, 1 for a grid.
 
     Returns
     -------
     labels : ndarray, (H, W) int32
-        Index of the cell.
+        Index of the cell of each pixel.
     borders : ndarray, (H, W) float32
         1 on the borders between cells, else 0.
     centres : ndarray, (N, 2) int32
-        x, y of the cell of each index.
+        x, y of the centre of the cell with each index.
     """
     height, width = shape
     columns = max(1, round((count * width / height) ** 0.5))
@@ -111,7 +111,7 @@ def shift_brightness(image: NDArray[np.uint8], field: NDArray[np.float32]) -> No
 
 
 def weave(rng: np.random.Generator, image: NDArray[np.uint8], strength: float) -> None:
-    """Threads of a canvas, in place; ``strength`` in grey levels."""
+    """Add the threads of a canvas, in place; ``strength`` in grey levels."""
     height, width = image.shape[:2]
     pitch = rng.uniform(3.0, 5.0)
     x = np.sin(np.arange(width) * (2 * np.pi / pitch)) * rng.uniform(0.5, 1, width)
@@ -120,7 +120,7 @@ def weave(rng: np.random.Generator, image: NDArray[np.uint8], strength: float) -
 
 
 def grain(rng: np.random.Generator, image: NDArray[np.uint8], strength: float, cells_across: int = 5) -> None:
-    """Stains and fine grain of paper or plaster, in place; ``strength`` in grey levels."""
+    """Add stains and fine grain of paper or plaster, in place; ``strength`` in grey levels."""
     shape = image.shape[:2]
     field = (noise(rng, shape, cells_across, 4) - 0.5) * (2 * strength)
     field += rng.standard_normal(shape, dtype=np.float32) * np.float32(strength * 0.25)
@@ -128,7 +128,7 @@ def grain(rng: np.random.Generator, image: NDArray[np.uint8], strength: float, c
 
 
 def craquelure(rng: np.random.Generator, image: NDArray[np.uint8], strength: float) -> None:
-    """The net of fine cracks of old paint, in place; denser in some places than in others."""
+    """Add the fine cracks of old paint, in place; their density varies over the image."""
     shape = (image.shape[0], image.shape[1])
     _, borders, _ = cells(rng, shape, int(rng.integers(300, 900)))
     where = np.clip(noise(rng, shape, 3) * 2 - 0.6, 0, 1)
@@ -136,7 +136,7 @@ def craquelure(rng: np.random.Generator, image: NDArray[np.uint8], strength: flo
 
 
 def age(rng: np.random.Generator, image: NDArray[np.uint8], amount: float) -> None:
-    """Yellowed varnish and darker corners, in place; ``amount`` in [0, 1]."""
+    """Add yellowed varnish and darker corners, in place; ``amount`` in [0, 1]."""
     height, width = image.shape[:2]
     x = np.linspace(-1, 1, width, dtype=np.float32)
     y = np.linspace(-1, 1, height, dtype=np.float32)

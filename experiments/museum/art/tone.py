@@ -1,4 +1,4 @@
-"""From a drawn picture to light and shade, and the lines that render them."""
+"""Tone of a picture and line patterns, for the styles that render a picture in light and shade."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nearsight.experiments.museum.art.textures import Field, Image, as_field, no
 
 
 def stripes(shape: tuple[int, int], rng: np.random.Generator, spacing: float, angle: float) -> Field:
-    """Wavering parallel lines: 0 in the middle of a line, 1 between two lines."""
+    """Wavy parallel lines, (H, W): 0 in the middle of a line, 1 between two lines; ``spacing`` in pixels."""
     height, width = shape
     ys, xs = np.mgrid[0:height, 0:width].astype(np.float32)
     along = (
@@ -21,6 +21,6 @@ def stripes(shape: tuple[int, int], rng: np.random.Generator, spacing: float, an
 
 
 def tone_of(image: Image) -> Field:
-    """Lightness in [0, 1], (H, W), spread over the whole range and slightly blurred."""
+    """Lightness in [0, 1], (H, W), with equalised histogram and slightly blurred."""
     grey = cv2.equalizeHist(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
     return as_field(cv2.GaussianBlur(grey, (0, 0), 1.2)) / np.float32(255)

@@ -56,7 +56,7 @@ def _windows(c: Canvas, box: tuple[float, float, float, float], wall: Colour) ->
 
 
 def village(c: Canvas) -> None:
-    """Houses crowded up a slope, a tower above them."""
+    """Rows of houses on a slope, with a tower above them."""
     sky(c, 0.5)
     c.below(c.ridge(0.45, 0.05, 3), c.palette.tone(0.45))
     tower_x = c.uniform(0.2, 0.7)

@@ -1,4 +1,4 @@
-"""An invented script, and the sheets that it is written on."""
+"""An invented script, paper and ink."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def lay_paper(c: Canvas) -> None:
 
 
 def mix_ink(c: Canvas) -> Colour:
-    """An ink, mostly brown or black."""
+    """A random ink, mostly brown or black."""
     return fixed_palette(*_INKS).any(c.rng)
 
 
 def alphabet(rng: np.random.Generator, letters: int = 22) -> list[list[NDArray[np.float64]]]:
-    """Invented letters: each a few strokes in a box of 1 by 1."""
+    """Invented letters: each has 1 to 3 strokes, (N, 2) in the unit square."""
     curved = rng.random() < 0.5
     result = []
     for _ in range(letters):

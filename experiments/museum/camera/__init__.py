@@ -1,4 +1,4 @@
-"""A phone's photo of a picture: the wall that it hangs on, the hand that holds the phone, the camera.
+"""Simulates a phone's photo of a picture: the wall, the standpoint, and the camera.
 
 May import `museum.art`.
 """

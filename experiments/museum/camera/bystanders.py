@@ -1,4 +1,4 @@
-"""Other visitors who stand in the way: heads and shoulders at the lower edge, out of focus."""
+"""Visitors who hide a part of the picture: heads and shoulders at the lower edge, out of focus."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def add_head(view: View, rng: np.random.Generator, reach: float, place: float | 
     ----------
     view : ndarray, (H, W, 3) float32
     rng : Generator
-        Chooses how the visitor looks.
+        Determines the visitor's appearance.
     reach : float
-        How far up the photo the head comes, in [0, 1].
+        Height of the head above the lower edge, as a share of the photo's height, in [0, 1].
     place : float, optional
-        Where across the photo it is; 0 and 1 are its edges. By default anywhere.
+        Horizontal position as a share of the photo's width; 0 and 1 are its edges. Random by default.
     """
     height, width = view.shape[:2]
     small = (width // 2, height // 2)

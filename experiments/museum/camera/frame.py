@@ -1,4 +1,4 @@
-"""Frames: none, a moulding, a gilded one, or a white mat. A picture keeps its frame in every photo."""
+"""Picture frames: none, a moulding, a gilded moulding, or a white mat. All photos show the same frame."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def add_frame(picture: Image, rng: np.random.Generator) -> tuple[Image, int]:
     ----------
     picture : ndarray, (H, W, 3) uint8
     rng : Generator
-        Chooses the frame.
+        Selects the frame.
 
     Returns
     -------
     framed : ndarray, (H + 2 m, W + 2 m, 3) uint8
     margin : int
-        m, the frame's width in pixels.
+        m, the width of the frame in pixels.
     """
     unit = min(picture.shape[:2])
     kind = rng.choice(["none", "thin", "gilt", "wood", "mat"], p=[0.12, 0.22, 0.26, 0.2, 0.2])
@@ -56,7 +56,7 @@ def _surround(picture: Image, margin: int, colour: Colour) -> Image:
 
 
 def _moulding(picture: Image, width: int, colour: Colour, rng: np.random.Generator, carving: float) -> Image:
-    """A frame with a profile: its faces catch the light from above differently."""
+    """Add a frame with a profile; its four sides reflect the light from above differently."""
     framed = _surround(picture, width, colour)
     height, wide = framed.shape[:2]
     steps = np.linspace(0, 1, width)

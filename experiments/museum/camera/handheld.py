@@ -1,8 +1,9 @@
-"""What a phone films while its owner walks from exhibit to exhibit and stands before each.
+"""Simulates the video of a phone whose owner walks from exhibit to exhibit and stops before each.
 
-The hand wanders slowly and trembles fast, visitors step about, people pass, lamps flicker and clouds move.
-All of it grows with one number, the liveliness. It follows from a seed and from the time, not from the frame
-rate: at 5 frames per second a clip has every sixth frame of the same clip at 30, but for the sensor noise.
+The hand has a slow drift and a fast tremor, visitors move and pass by, lamps flicker, and the light changes.
+One number, the liveliness, scales all of these. They are functions of the seed and of the time, not of the
+frame rate: a clip at 5 frames per second has every sixth frame of the clip at 30, except for the sensor
+noise.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from nearsight.experiments.museum.camera.viewpoint import project, rotation, wal
 from nearsight.experiments.museum.camera.wall import Scene
 
 _TURN_S = 0.8
-"""The phone turns to an exhibit, and away from it, in this time."""
+"""Duration of the phone's turn to an exhibit, and of the turn away from it."""
 _TURN = 1.3
-"""And so far, as a share of the frame's width."""
+"""Displacement of the picture during a turn, as a share of the frame's width."""
 _SHOWN = 0.3
-"""An exhibit is what a frame shows if the frame holds this share of its picture."""
+"""A frame shows an exhibit if it contains at least this share of the picture's area."""
 _SHUTTER_S = 1 / 50
 _DRIFT_HZ, _TREMOR_HZ = (0.03, 0.4), (0.8, 4.0)
 _WAVES = 6
 _FLICKER_HZ = 100.0
-"""Of lamps on mains of 50 Hz; a camera sees what is left of it between two frames."""
+"""Of lamps on 50 Hz mains. The camera records the aliased flicker between frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,16 @@ class Filming:
     """
 
     liveliness: float = 0.5
-    """In [0, 1]: 0 a phone on a stand in an empty room; 0.5 is held before the exhibit, as real clips are; 1
-    is walked about with in a crowd."""
+    """Amount of movement, in [0, 1].
+
+    0 is a phone on a stand in an empty room. 0.5 is a phone held before the exhibit, as in real clips. 1 is a
+    phone that is carried about in a crowd.
+    """
     frames_per_s: float = 30.0
     size: tuple[int, int] = (PHOTO_LONG_SIDE, PHOTO_SHORT_SIDE)
     """Width and height of a frame."""
     difficulty: float = DEFAULT_DIFFICULTY
-    """Of viewpoint, light and sensor, as of single photos, in [0, 1]."""
+    """Difficulty of viewpoint, light and sensor, in [0, 1], as for single photos."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.liveliness <= 1 and 0 <= self.difficulty <= 1):
@@ -80,7 +84,7 @@ class Stay:
     """A visitor stands before an exhibit."""
 
     object_id: str | None
-    """None if the catalogue does not know it."""
+    """None if the exhibit is not in the catalogue."""
     picture: NDArray[np.uint8]
     """(H, W, 3) uint8, blue-green-red."""
     dwell_s: float
@@ -88,24 +92,27 @@ class Stay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """One picture of a clip."""
+    """One frame of a clip, with its ground truth."""
 
     at_s: float
-    """Since the clip began."""
+    """Time since the start of the clip."""
     image: NDArray[np.uint8]
     """(H, W, 3) uint8, blue-green-red."""
     object_id: str | None
-    """What it shows; None for a wall, or for what the catalogue does not know."""
+    """The exhibit in the frame; None for a wall or for an exhibit that is not in the catalogue."""
     corners: NDArray[np.float64] | None = None
-    """(4, 2) float64: of the picture, shown or not: top left, top right, bottom right, bottom left; x and y
-    in pixels of the frame, or beyond it. None if they are not known."""
+    """Corners of the picture, (4, 2) float64, also if it is outside the frame.
+
+    Order: top left, top right, bottom right, bottom left; x and y in pixels of the frame. None if they are
+    not known.
+    """
 
 
 def film(stays: Sequence[Stay], how: Filming, seed: int) -> Iterator[Frame]:
-    """Walk from stay to stay and film all the time; frames come as they are asked for.
+    """Film a sequence of stays; frames are generated on demand.
 
-    Each stay begins and ends with a turn of the phone, to the exhibit and away from it. Between two stays the
-    clip is cut.
+    Each stay begins with a turn of the phone to the exhibit and ends with a turn away from it. The clip has a
+    cut between two stays.
 
     Raises
     ------
@@ -126,13 +133,13 @@ def film(stays: Sequence[Stay], how: Filming, seed: int) -> Iterator[Frame]:
 
 
 class _Hand:
-    """How the phone moves; amplitudes are those of real clips at a liveliness of 0.5 (decision 040)."""
+    """Movement of the phone; at a liveliness of 0.5 the amplitudes are those of real clips (decision 040)."""
 
     def __init__(self, rng: np.random.Generator, liveliness: float) -> None:
         self._drift = _waves(rng, 6, _DRIFT_HZ)
         self._tremor = _waves(rng, 3, _TREMOR_HZ)
         steps = liveliness**2
-        """Steps to the side or to the picture are rare for those who stand."""
+        """Quadratic: steps sideways or towards the picture are rare while a visitor stands."""
         self._drifts = np.array([0.024, 0.024, 0.026, 0.3, 0.15, 0.16]) * [*[liveliness] * 3, *[steps] * 3]
         self._tremors = np.array([0.006, 0.006, 0.0035]) * liveliness
 
@@ -150,7 +157,7 @@ class _Hand:
 
 
 class _Shot:
-    """One stay before the camera."""
+    """One stay as seen by the camera."""
 
     def __init__(
         self, stay: Stay, how: Filming, hand: _Hand, span_s: tuple[float, float], seed: Sequence[int]
@@ -165,7 +172,7 @@ class _Shot:
         self._people = _passers(rng, how.liveliness, span_s)
 
     def frame(self, at_s: float, grain: np.random.Generator) -> Frame:
-        """What the phone sees at a moment of the stay."""
+        """Render the frame at a time of the stay."""
         size, liveliness = self._how.size, self._how.liveliness
         view = self._view(at_s)
         homography = view @ to_middle(self._scene)
@@ -181,14 +188,15 @@ class _Shot:
         corners = project(homography, self._scene.corners)
         movement = project(self._view(at_s + _SHUTTER_S), _MIDDLE)[0] - project(view, _MIDDLE)[0]
         moved = float(np.hypot(*movement)), float(np.arctan2(movement[1], movement[0]))
-        # The same randomness for all frames of a stay: glare, colours and those who stand about stay.
+        # All frames of a stay use the same random stream, so that glare, colours and standing visitors stay
+        # the same.
         constant = np.random.default_rng([*self._seed, 1])
         image = develop(seen, constant, self._how.difficulty, corners, moved=moved, grain=grain)
         object_id = self._stay.object_id if _shown(corners, size) >= _SHOWN else None
         return Frame(at_s, image, object_id, corners)
 
     def _view(self, at_s: float) -> NDArray[np.float64]:
-        """It slides in from the right, stays, and slides out to the left."""
+        """Homography at a time: the picture slides in from the right, stays, and slides out to the left."""
         arriving, leaving = (at_s - self._start_s) / _TURN_S, (self._end_s - at_s) / _TURN_S
         turned = _TURN * (_eased(1 - arriving) - _eased(1 - leaving))
         return self._hand.moved(self._stand, at_s, turned)
@@ -206,16 +214,16 @@ _MIDDLE = np.zeros((1, 2))
 
 @dataclass(frozen=True, slots=True)
 class _Passer:
-    """Somebody walks past between phone and picture."""
+    """A visitor who walks past between phone and picture."""
 
     looks: int
     reach: float
     start_s: float
     crossing_s: float
-    """Negative: from right to left."""
+    """Time to cross the frame; negative from right to left."""
 
     def pass_by(self, view: View, at_s: float) -> None:
-        """Draw the head, in place, if it is there at this moment."""
+        """Draw the visitor in place if they are in the frame at this time."""
         way = (at_s - self.start_s) / abs(self.crossing_s)
         if 0 <= way <= 1:
             place = -0.3 + 1.6 * (way if self.crossing_s > 0 else 1 - way)
@@ -223,7 +231,7 @@ class _Passer:
 
 
 def _passers(rng: np.random.Generator, liveliness: float, span_s: tuple[float, float]) -> tuple[_Passer, ...]:
-    """At a liveliness of 0.5 three in a minute, at 1 twelve."""
+    """Draw the visitors who pass: on average 3 per minute at a liveliness of 0.5, 12 per minute at 1."""
     count = rng.poisson(0.2 * liveliness**2 * (span_s[1] - span_s[0]))
     return tuple(
         _Passer(
@@ -239,7 +247,7 @@ def _passers(rng: np.random.Generator, liveliness: float, span_s: tuple[float, f
 def _waves(
     rng: np.random.Generator, channels: int, band_hz: tuple[float, float]
 ) -> Callable[[float], NDArray[np.float64]]:
-    """Smooth random movement, (channels,), of variance 1: waves of random frequency and phase."""
+    """Smooth random function of time, (channels,), of variance 1: cosines of random frequency and phase."""
     low, high = np.log(band_hz)
     frequencies = np.exp(rng.uniform(low, high, (channels, _WAVES)))
     phases = rng.uniform(0, 2 * np.pi, (channels, _WAVES))
@@ -250,13 +258,13 @@ def _waves(
 
 
 def _eased(part: float) -> float:
-    """From 0 to 1 with a soft start and end."""
+    """Map [0, 1] to [0, 1] with a smooth start and end; the argument is clipped."""
     part = min(1.0, max(0.0, part))
     return part * part * (3 - 2 * part)
 
 
 def _shown(corners: NDArray[np.float64], size: tuple[int, int]) -> float:
-    """Share of a picture that lies within the frame."""
+    """Share of a picture's area that lies within the frame."""
     frame = np.array([(0, 0), (size[0], 0), size, (0, size[1])], dtype=np.float32)
     picture = corners.astype(np.float32)
     inside, _ = cv2.intersectConvexConvex(picture, frame)

@@ -1,8 +1,8 @@
-"""Another light and air in front of the camera: the same for all photos taken while it lasts.
+"""Changes the light of finished photos: the common conditions of all photos of a period.
 
-Photos differ by chance in viewpoint, blur and exposure (`photograph`). This is what they have in common:
-lamps instead of daylight, dusk, a misted glass. It is laid over finished photos, so that a photo can be
-compared with itself in another light.
+Viewpoint, blur and exposure vary from photo to photo (`photograph`). This module models the conditions that
+all photos of a period share: lamps instead of daylight, dusk, a misted glass. It is applied to finished
+photos, so that a photo can be compared with itself in another light.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from nearsight.common.errors import InvalidImage
 from nearsight.experiments.museum.camera import optics
 
 _GAMMA = 2.2
-"""Of the display for which cameras encode; light adds up and is absorbed in linear values only."""
+"""Gamma of the display for which cameras encode. Light adds up and is absorbed only in linear values."""
 _QUALITY = 88
 
 
 @dataclass(frozen=True, slots=True)
 class Light:
-    """What lies between a photo as it was taken and the same photo in another light."""
+    """Difference between a photo as taken and the same photo in another light."""
 
     gains: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    """Of blue, green and red, in linear light."""
+    """Gains of blue, green and red, in linear light."""
     exposure: float = 1.0
-    """Light that arrives, as part of what arrived."""
+    """Light that arrives, as a share of the light in the original photo."""
     blur_px: float = 0.0
-    """Standard deviation of a Gaussian."""
+    """Standard deviation of a Gaussian blur."""
     veil: float = 0.0
-    """Part of the light that is scattered evenly over the photo, as by mist on a glass."""
+    """Share of the light that is scattered evenly over the photo, as by mist on a glass."""
     noise_levels: float = 0.0
-    """Standard deviation of the sensor's noise in grey levels; it does not get less with the light."""
+    """Standard deviation of the sensor noise in grey levels; it does not decrease with the light."""
 
 
 DAYLIGHT = Light()
-"""Photos as they are."""
+"""Leaves photos unchanged."""
 
 
 def relit(jpeg: bytes, light: Light, rng: np.random.Generator) -> bytes:
-    """A photo in another light, as JPEG; in daylight the same bytes.
+    """Render a photo in another light, as JPEG; daylight returns the same bytes.
 
     Raises
     ------
     InvalidImage
-        If the bytes are no image.
+        If the bytes are not an image.
     """
     if light == DAYLIGHT:
         return jpeg

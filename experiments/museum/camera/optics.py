@@ -1,6 +1,6 @@
-"""What camera and light do to a view: blur, glare, exposure, white balance, vignette, sensor noise.
+"""Effects of camera and light on a view: blur, glare, exposure, white balance, vignette, sensor noise.
 
-Images are (H, W, 3) float32 in [0, 255], blue-green-red, until the sensor rounds them.
+Images are (H, W, 3) float32 in [0, 255], blue-green-red. `sense` rounds them to uint8.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ View = Field
 
 
 def defocus(view: View, sigma_px: float) -> View:
-    """Out of focus: a Gaussian of the given standard deviation."""
+    """Defocus: a Gaussian blur of the given standard deviation."""
     return as_field(cv2.GaussianBlur(view, (0, 0), sigma_px)) if sigma_px > 0.25 else view
 
 
 def motion_blur(view: View, length_px: float, angle: float) -> View:
-    """A hand that moved while the shutter was open."""
+    """Motion blur: the camera moved by ``length_px`` in direction ``angle`` [rad] during the exposure."""
     if length_px < 1.5:
         return view
     size = int(np.ceil(length_px)) | 1
@@ -35,7 +35,7 @@ def motion_blur(view: View, length_px: float, angle: float) -> View:
 
 
 def spot_light(shape: tuple[int, int], centre: tuple[float, float], radius: float) -> NDArray[np.float32]:
-    """A round highlight, 1 in its middle; centre and radius relative to the view's width."""
+    """A round highlight, (H, W), 1 in its middle; centre and radius relative to the view's width."""
     height, width = shape
     xs = (np.arange(width, dtype=np.float32) / width - centre[0]) / radius
     ys = (np.arange(height, dtype=np.float32) / width - centre[1]) / radius
@@ -43,14 +43,14 @@ def spot_light(shape: tuple[int, int], centre: tuple[float, float], radius: floa
 
 
 def glare(view: View, centre: tuple[float, float], radius: float, strength: float) -> None:
-    """Light reflected by varnish or glass, in place: a veil around a blown-out core."""
+    """Add light reflected by varnish or glass, in place: a veil around an overexposed core."""
     height, width = view.shape[:2]
     core = spot_light((height, width), centre, radius)
     view += (core * (255 * strength))[:, :, None]
 
 
 def reflection(view: View, rng: np.random.Generator, strength: float) -> None:
-    """A window mirrored faintly in the glass, in place."""
+    """Add the faint reflection of a window in the glass, in place."""
     height, width = view.shape[:2]
     small = np.zeros((height // 4, width // 4), dtype=np.float32)
     x, y = rng.uniform(0.1, 0.7) * width / 4, rng.uniform(0.1, 0.6) * height / 4
@@ -73,25 +73,25 @@ def reflection(view: View, rng: np.random.Generator, strength: float) -> None:
 
 
 def vignette(shape: tuple[int, ...], strength: float) -> Field:
-    """Light that arrives, (H, W): less towards the corners."""
+    """Relative illumination, (H, W): decreases towards the corners."""
     ys, xs = (np.linspace(-1, 1, count, dtype=np.float32) for count in shape[:2])
     return as_field(1 - np.float32(strength / 2) * (xs[None] ** 2 + ys[:, None] ** 2))
 
 
 def expose(view: View, gains: NDArray[np.float32], contrast: float, light: Field) -> None:
-    """Exposure by channel, contrast around mid-grey and the lens's fall-off of light, in place."""
+    """Apply exposure per channel, contrast around mid-grey and vignette, in place."""
     view *= light[:, :, None] * (gains * np.float32(contrast))
     view += np.float32(118 * (1 - contrast))
 
 
 @cache
 def _grain_plane() -> Field:
-    """Gaussian noise to cut pieces from: drawing as much for every photo would take a third of its time."""
+    """Gaussian noise, of which photos use random pieces: new noise would take a third of a photo's time."""
     return np.random.default_rng(0).standard_normal((1536, 1536), dtype=np.float32)
 
 
 def sense(view: View, rng: np.random.Generator, noise_levels: float) -> NDArray[np.uint8]:
-    """Sensor noise, luminance fine and colour coarse; then 8 bits."""
+    """Add sensor noise (fine in luminance, coarse in colour) and round to uint8."""
     height, width = view.shape[:2]
     plane = _grain_plane()
 

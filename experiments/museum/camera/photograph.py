@@ -1,7 +1,7 @@
-"""A photo of a picture on a wall, taken by hand with a phone.
+"""Simulates a photo of a picture on a wall, taken by hand with a phone.
 
-Difficulty is one number in [0, 1]; every disturbance grows with it. At 0 the picture fills the photo,
-straight and sharp; at 1 it is small, oblique, blurred, badly lit and partly hidden.
+Difficulty is one number in [0, 1]; it scales every disturbance. At 0 the picture fills the photo, straight
+and sharp; at 1 it is small, oblique, blurred, badly lit and partly hidden.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from nearsight.experiments.museum.camera.wall import Scene, hang
 
 PHOTO_LONG_SIDE, PHOTO_SHORT_SIDE = 640, 480
 DEFAULT_DIFFICULTY = 0.78
-"""With 500 objects and the default pipeline, recall is then about 0.94 and precision above 0.99."""
+"""Recall is then about 0.94 and precision above 0.99, with 500 objects and the default pipeline."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Photo:
-    """A phone's photo and where the picture is in it."""
+    """A photo and the position of the picture in it."""
 
     jpeg: bytes
-    """As the phone stores it."""
+    """The photo as the phone stores it."""
     corners: NDArray[np.float64]
-    """(4, 2) float64: the picture without frame: top left, top right, bottom right, bottom left; x
-    and y in pixels."""
+    """Corners of the picture without frame, (4, 2) float64.
+
+    Order: top left, top right, bottom right, bottom left; x and y in pixels.
+    """
 
     @property
     def image(self) -> NDArray[np.uint8]:
-        """Decoded, (H, W, 3) uint8, blue-green-red."""
+        """The decoded photo, (H, W, 3) uint8, blue-green-red."""
         return np.asarray(cv2.imdecode(np.frombuffer(self.jpeg, np.uint8), cv2.IMREAD_COLOR), dtype=np.uint8)
 
 
@@ -56,21 +58,21 @@ def photograph(
 def take_photo(
     reference: NDArray[np.uint8], rng: np.random.Generator, difficulty: float = DEFAULT_DIFFICULTY
 ) -> Photo:
-    """Hang the picture, step before it, press the button.
+    """Hang the picture on a wall, choose a standpoint and take a photo.
 
     Parameters
     ----------
     reference : ndarray, (H, W, 3) uint8
-        The picture. Frame, wall and label follow from its pixels: they are the same in all its photos.
+        The picture. Frame, wall and label are derived from its pixels: they are the same in all its photos.
     rng : Generator
-        Everything that differs from photo to photo.
+        Determines everything that differs from photo to photo.
     difficulty : float
         In [0, 1].
 
     Raises
     ------
     InvalidArgument
-        If the difficulty is out of range or the reference no colour image.
+        If the difficulty is out of range or the reference is not a colour image.
     """
     if not 0 <= difficulty <= 1:
         raise InvalidArgument(f"difficulty must be in [0, 1], got {difficulty}")
@@ -92,7 +94,7 @@ def take_photo(
 
 @dataclass(frozen=True, slots=True)
 class Standpoint:
-    """Where a visitor stands before a picture, and how the phone is held."""
+    """Position of a visitor before a picture, and orientation of the phone."""
 
     size: tuple[int, int]
     """Width and height of the photo."""
@@ -101,7 +103,7 @@ class Standpoint:
     angles: tuple[float, float, float]
     """Yaw, pitch and roll of the wall as the phone sees it, in radians."""
     aim: tuple[float, float]
-    """Where the picture's middle lies, as a share of the photo's width and height."""
+    """Position of the picture's middle, as a share of the photo's width and height."""
 
     def view(self) -> NDArray[np.float64]:
         """Homography from the wall, in pixels from the picture's middle, to the photo."""
@@ -111,7 +113,10 @@ class Standpoint:
 def step_before(
     shape: tuple[int, ...], rng: np.random.Generator, difficulty: float, size: tuple[int, int] | None = None
 ) -> Standpoint:
-    """Choose a standpoint before a picture (H, W, 3); without a ``size`` the phone is mostly held to fit."""
+    """Choose a standpoint before a picture (H, W, 3).
+
+    Without a ``size``, the orientation of the phone mostly matches the picture: 640 x 480 or 480 x 640.
+    """
     height, width = shape[:2]
     if size is None:
         upright = height > width if rng.random() < 0.85 else width > height
@@ -129,19 +134,19 @@ def step_before(
 
 
 def hang_for(reference: NDArray[np.uint8], stand: Standpoint, reach: tuple[float, float]) -> Scene:
-    """Hang the picture as large as it is seen, on a wall that reaches so far from its middle."""
+    """Hang the picture at the size of its image in the photo; ``reach`` is the half size of the wall."""
     belongs = np.random.default_rng(xxhash.xxh64_intdigest(reference.tobytes()))
     return hang(reference, belongs, stand.picture_size[0], reach)
 
 
 def to_middle(scene: Scene) -> NDArray[np.float64]:
-    """From pixels of a scene to pixels from the picture's middle, (3, 3)."""
+    """Translation from pixels of a scene to pixels from the picture's middle, (3, 3)."""
     middle = scene.corners.mean(axis=0)
     return np.array([[1, 0, -middle[0]], [0, 1, -middle[1]], [0, 0, 1]])
 
 
 def visible(view: NDArray[np.float64], size: tuple[int, int], limit: float) -> tuple[float, float]:
-    """How far from the picture's middle the photo sees the wall: to the sides, and up and down."""
+    """Half width and half height of the visible wall around the picture's middle, at most ``limit`` [px]."""
     edges = np.array([(0, 0), (size[0], 0), size, (0, size[1])], dtype=np.float64)
     seen = np.minimum(
         np.abs(project(np.asarray(np.linalg.inv(view), dtype=np.float64), edges)).max(axis=0) + 8, limit
@@ -158,22 +163,26 @@ def develop(
     moved: tuple[float, float] | None = None,
     grain: np.random.Generator | None = None,
 ) -> NDArray[np.uint8]:
-    """What people, light, lens and sensor make of a view.
+    """Apply the effects of bystanders, light, lens and sensor to a view.
 
     Parameters
     ----------
     view : ndarray, (H, W, 3) float32
-        Is changed.
+        Is modified.
     rng : Generator
-        Chooses all of them; in the same state it chooses the same.
+        Determines all effects; the same state produces the same effects.
     difficulty : float
         In [0, 1].
     corners : ndarray, (4, 2)
-        Of the picture.
+        Corners of the picture.
     moved : (float, float), optional
-        How far [px] and in which direction [rad] the view moved while the shutter was open; else by chance.
+        Distance [px] and direction [rad] of the view's movement during the exposure; random by default.
     grain : Generator, optional
-        Of the sensor's noise, where it is not to repeat with ``rng``.
+        Random stream of the sensor noise, if the noise must not repeat with ``rng``.
+
+    Returns
+    -------
+    ndarray, (H, W, 3) uint8
     """
     width = view.shape[1]
     if rng.random() < 0.35 * difficulty:
@@ -194,7 +203,9 @@ def develop(
     by_chance = float(rng.gamma(1.3, 0.4 + 4.0 * difficulty)), float(rng.uniform(0, np.pi))
     view = optics.motion_blur(view, *(moved or by_chance))
     balance = np.exp(rng.normal(0, 0.02 + 0.1 * difficulty, 3)).astype(np.float32)
-    metered = (115 / max(float(view.mean()), 20)) ** 0.6  # the phone's automatic exposure, halfway right
+    metered = (
+        115 / max(float(view.mean()), 20)
+    ) ** 0.6  # automatic exposure of the phone, which corrects a part of the difference
     gain = metered * float(np.exp(rng.normal(-0.05, 0.06 + 0.3 * difficulty)))
     contrast, falloff = rng.uniform(1 - 0.4 * difficulty, 1.05), rng.uniform(0.05, 0.15 + 0.35 * difficulty)
     optics.expose(

@@ -1,4 +1,4 @@
-"""Where the phone is held: the homography from a wall, seen straight on, to the photo."""
+"""Geometry of the phone's viewpoint: the homography from a wall, seen straight on, to the photo."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FOCAL_LENGTH = 0.85
-"""Of the camera, relative to the photo's longer side: the wide lens of a phone."""
+"""Focal length relative to the photo's longer side: the wide lens of a phone."""
 
 
 def rotation(yaw: float, pitch: float, roll: float) -> NDArray[np.float64]:
@@ -25,20 +25,20 @@ def wall_to_photo(
     photo_size: tuple[int, int],
     aim: tuple[float, float],
 ) -> NDArray[np.float64]:
-    """The homography of a pinhole camera before a plane.
+    """Homography of a pinhole camera before a plane.
 
     Parameters
     ----------
     centre : (float, float)
-        Point of the wall, in its pixels, that the camera turns around.
+        Centre of rotation: a point of the wall, in its pixels.
     turn : ndarray, (3, 3)
-        Rotation of the wall as the camera sees it.
+        Rotation of the wall relative to the camera.
     magnification : float
-        Pixels of the photo for one pixel of the wall at ``centre``.
+        Pixels of the photo per pixel of the wall at ``centre``.
     photo_size : (int, int)
         Width and height.
     aim : (float, float)
-        Where ``centre`` comes to lie, as a share of width and height.
+        Position of ``centre`` in the photo, as a share of width and height.
 
     Returns
     -------
@@ -53,6 +53,6 @@ def wall_to_photo(
 
 
 def project(homography: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points, (N, 2), through a homography."""
+    """Transform points, (N, 2), by a homography."""
     lifted = np.column_stack([points, np.ones(len(points))]) @ homography.T
     return np.asarray(lifted[:, :2] / lifted[:, 2:])

@@ -31,13 +31,15 @@ _PAINTS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """A piece of wall with the picture on it, seen straight on."""
+    """A part of the wall with the picture, seen straight on."""
 
     image: Image
     """(H, W, 3) uint8."""
     corners: NDArray[np.float64]
-    """(4, 2) float64: of the picture without frame: top left, top right, bottom right, bottom left,
-    x and y in pixels."""
+    """Corners of the picture without frame, (4, 2) float64.
+
+    Order: top left, top right, bottom right, bottom left; x and y in pixels.
+    """
 
 
 def hang(
@@ -49,11 +51,11 @@ def hang(
     ----------
     reference : ndarray, (H, W, 3) uint8
     rng : Generator
-        Chooses wall, frame, neighbours and label: what belongs to the picture, not to one photo.
+        Determines wall, frame, neighbours and label: properties of the picture, not of one photo.
     picture_width : float
-        Pixels across the picture in the scene.
+        Width of the picture in the scene, in pixels.
     half_size : (float, float)
-        How far the wall reaches from the picture's middle, in pixels to the sides and up and down.
+        Half width and half height of the wall around the picture's middle, in pixels.
     """
     for_frame, for_paint, for_neighbours, for_label = rng.spawn(4)
     scale = picture_width / reference.shape[1]
@@ -75,7 +77,7 @@ def hang(
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """Pixels of the wall that the frame covers; ``right`` and ``low`` are the first ones outside."""
+    """Pixels of the wall that the frame covers; ``right`` and ``low`` are exclusive."""
 
     left: int
     top: int
@@ -84,7 +86,7 @@ class _Box:
 
 
 def _paint(rng: np.random.Generator, shape: tuple[int, int], box: _Box) -> Image:
-    """Paint, the pool of light, and the frame's shadow."""
+    """Paint the wall with the light of a lamp and the frame's shadow."""
     height, width = shape
     colour = fixed_palette(*_PAINTS).any(rng)
     coarse = (height // 2, width // 2)
@@ -104,7 +106,7 @@ def _paint(rng: np.random.Generator, shape: tuple[int, int], box: _Box) -> Image
 
 
 def _shadow(rng: np.random.Generator, coarse: tuple[int, int], box: _Box) -> Field:
-    """Light that the frame leaves to the wall, at half the wall's resolution."""
+    """Share of the light that reaches the wall beside the frame, at half the wall's resolution."""
     unit = max(box.right - box.left, box.low - box.top)
     dx, dy = unit * rng.uniform(-0.03, 0.03), unit * rng.uniform(0.015, 0.05)
     light = np.ones(coarse, dtype=np.float32)
@@ -116,7 +118,7 @@ def _shadow(rng: np.random.Generator, coarse: tuple[int, int], box: _Box) -> Fie
 
 
 def _neighbours(wall: Image, rng: np.random.Generator, box: _Box, unit: int) -> None:
-    """Other pictures beside this one, mostly cut off by the edge of the photo."""
+    """Draw other pictures beside this one, mostly cut off by the edge of the photo."""
     for side in (-1, 1):
         if rng.random() < 0.45:
             continue
@@ -129,7 +131,7 @@ def _neighbours(wall: Image, rng: np.random.Generator, box: _Box, unit: int) -> 
 
 
 def _sketch(rng: np.random.Generator, shape: tuple[int, int]) -> Image:
-    """A picture painted quickly, for the corner of the eye."""
+    """Paint a simple picture, for the neighbours."""
     c = Canvas(np.zeros((*shape, 3), dtype=np.uint8), rng, draw_palette(rng))
     c.gradient(c.palette.tone(c.uniform(0.4, 1)), c.palette.tone(c.uniform(0.2, 0.8)))
     for _ in range(c.count(4, 14)):
@@ -151,7 +153,7 @@ def _paste(wall: Image, picture: Image, x: int, y: int) -> None:
 
 
 def _label(wall: Image, rng: np.random.Generator, box: _Box, unit: int) -> None:
-    """The plate with title and artist, right of the picture or below it."""
+    """Draw the label with title and artist, right of the picture or below it."""
     width, height = round(unit * 0.15), round(unit * 0.09)
     x, y = (
         (box.right + round(unit * 0.07), box.low - height)
