@@ -51,8 +51,7 @@ def _wallpaper(c: Canvas, wall: tuple[float, float, float, float]) -> None:
 
 
 def _window(c: Canvas, near: float, far: float, heights: tuple[float, float]) -> None:
-    """Draw a window in a side wall, which extends from the picture's edge ``near`` to the back wall at
-    ``far``."""
+    """Draw a window in a side wall that extends from the image's edge ``near`` to the back wall ``far``."""
     top, low = heights
     shares = (c.uniform(0.15, 0.35), c.uniform(0.65, 0.9))
     lift, drop = c.uniform(0.06, 0.14), c.uniform(0.1, 0.2)

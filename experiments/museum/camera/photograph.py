@@ -203,9 +203,8 @@ def develop(
     by_chance = float(rng.gamma(1.3, 0.4 + 4.0 * difficulty)), float(rng.uniform(0, np.pi))
     view = optics.motion_blur(view, *(moved or by_chance))
     balance = np.exp(rng.normal(0, 0.02 + 0.1 * difficulty, 3)).astype(np.float32)
-    metered = (
-        115 / max(float(view.mean()), 20)
-    ) ** 0.6  # automatic exposure of the phone, which corrects a part of the difference
+    # The automatic exposure of the phone corrects a part of the difference.
+    metered = (115 / max(float(view.mean()), 20)) ** 0.6
     gain = metered * float(np.exp(rng.normal(-0.05, 0.06 + 0.3 * difficulty)))
     contrast, falloff = rng.uniform(1 - 0.4 * difficulty, 1.05), rng.uniform(0.05, 0.15 + 0.35 * difficulty)
     optics.expose(
