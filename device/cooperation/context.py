@@ -16,7 +16,7 @@ from nearsight.device.peers.presence.identity import NodeId
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CooperationContext:
-    """Objects that all parts of the cooperation of one device use."""
+    """The store, the peers, the background thread and the state that these parts share."""
 
     catalogue: str
     """The catalogue of the objects."""

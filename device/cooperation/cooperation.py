@@ -5,8 +5,8 @@
     prefetching ─models?──> CooperativeModelSource ──> KVStore: holders ──> a peer ──> else edge, cloud
         │  ▲                        ▲ digests that edge or cloud listed
         │  └──next objects?── PeerForecasts ──> KVStore: counters
-        ├──followed──> StepCounts ─────────> KVStore: counters
-        └──held, gone──> ModelSharing ─────> KVStore: holders;      peers ──> PeerModelService ──> HeldModels
+        ├──followed──────> StepCounts ────> KVStore: counters
+        └──added, dropped──> ModelSharing ──> KVStore: holders;     peers ──> PeerModelService ──> HeldModels
 
 Everything runs in a background thread of its own: recognition and prefetching never wait for a peer.
 """
@@ -96,7 +96,7 @@ class Cooperation:
             clock=clock,
             rng=rng,
             services=services,
-            held=lambda: len(held) if services else 0,
+            model_count=lambda: len(held) if services else 0,
             traffic=traffic,
         )
         """The node of this device in the peer network."""
@@ -165,16 +165,16 @@ class Cooperation:
 
     # Implementation of `HeldModelsObserver`
 
-    def held(self, model: ObjectModel) -> None:
+    def added(self, model: ObjectModel) -> None:
         """The device has a new model."""
         if self._sharing is not None:
-            self._sharing.held(model)
+            self._sharing.added(model)
         self._background.submit(lambda: self._ask_for_views(model))
 
-    def gone(self, model: ObjectModel) -> None:
+    def dropped(self, model: ObjectModel) -> None:
         """The device dropped a model."""
         if self._sharing is not None:
-            self._sharing.gone(model)
+            self._sharing.dropped(model)
         if self.adapter is not None:
             adapter = self.adapter
             self._background.submit(lambda: adapter.forget([model.object_id]))

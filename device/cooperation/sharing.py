@@ -75,11 +75,11 @@ class ModelSharing:
         """Start to renew items before they expire."""
         self._background.submit(self._renew, name="renew", after_s=RENEW_S)
 
-    def held(self, model: ObjectModel) -> None:
+    def added(self, model: ObjectModel) -> None:
         """This device has a new model."""
         self._background.submit(lambda: self._add(model))
 
-    def gone(self, model: ObjectModel) -> None:
+    def dropped(self, model: ObjectModel) -> None:
         """This device dropped a model."""
         self._background.submit(lambda: self._remove(model))
 

@@ -66,7 +66,7 @@ class PeerNode:
         For the node id without keys, the incarnation and jitter; by default seeded by the system.
     services : sequence of Service
         Further services for peers, e.g. models.
-    held : callable or None
+    model_count : callable or None
         Returns the number of models that this device can provide.
     traffic : TrafficByPeer or None
         Bytes by peer, to which ``services`` add theirs.
@@ -85,13 +85,13 @@ class PeerNode:
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
         services: Sequence[Service] = (),
-        held: Callable[[], int] | None = None,
+        model_count: Callable[[], int] | None = None,
         traffic: TrafficByPeer | None = None,
     ) -> None:
         self.settings = settings
         self.device_id = device_id
         self._clock = clock
-        self._held = held
+        self._model_count = model_count
         rng = rng or random.SystemRandom()
         self.identity = own = Identity.of(settings, rng)
         self.node_id = own.node_id
@@ -254,7 +254,7 @@ class PeerNode:
             device_id=self.device_id,
             keys=len(self._shared.entries),
             store_bytes=self._shared.entries.size_bytes,
-            models=self._held() if self._held is not None else 0,
+            models=self._model_count() if self._model_count is not None else 0,
         )
 
     def _ping(self, node: NodeId | None, endpoint: str) -> Future[PingReply]:

@@ -29,10 +29,10 @@ class PrefetchAccount:
 class HeldModelsObserver(Protocol):
     """Receives added and dropped models, in the background thread."""
 
-    def held(self, model: ObjectModel) -> None:
+    def added(self, model: ObjectModel) -> None:
         """This model was added."""
 
-    def gone(self, model: ObjectModel) -> None:
+    def dropped(self, model: ObjectModel) -> None:
         """This model was dropped."""
 
 
@@ -135,7 +135,7 @@ class HeldModels:
             stays = name in self._held
         self._notify_dropped(left)
         if stays and self._observer is not None:
-            self._observer.held(model)
+            self._observer.added(model)
         gone = {old.object_id for old in left} - {name}
         return frozenset(gone if stays else gone | {name})
 
@@ -158,4 +158,4 @@ class HeldModels:
     def _notify_dropped(self, left: Collection[ObjectModel]) -> None:
         if self._observer is not None:
             for model in left:
-                self._observer.gone(model)
+                self._observer.dropped(model)

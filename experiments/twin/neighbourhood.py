@@ -176,13 +176,13 @@ class TwinPeer:
     def serving(self, models: Sequence[ObjectModel]) -> None:
         """Ignored in the twin."""
 
-    def held(self, model: ObjectModel) -> None:
+    def added(self, model: ObjectModel) -> None:
         """Receive the event that the device stored a model."""
-        self._sharing.held(model)
+        self._sharing.added(model)
 
-    def gone(self, model: ObjectModel) -> None:
+    def dropped(self, model: ObjectModel) -> None:
         """Receive the event that the device evicted a model."""
-        self._sharing.gone(model)
+        self._sharing.dropped(model)
 
     # The store
 

@@ -272,6 +272,7 @@ class Membership:
         return actions
 
     def _advance(self, now_s: float) -> None:
+        """Record the time of an event. A gap above the departure time means that the device was suspended."""
         gap_s = now_s - (now_s if self._last_s is None else self._last_s)
         self._last_s = now_s
         if gap_s <= self._settings.departure_s:

@@ -104,7 +104,7 @@ class Claims:
         """End the claim on a key, because the key was written."""
         self._claims.pop(key, None)
 
-    def gone(self, claimant: NodeId) -> None:
+    def remove_claimant(self, claimant: NodeId) -> None:
         """End the claims of a node that left, so that another device can claim these keys."""
         for key in [key for key, (holder, _) in self._claims.items() if holder == claimant]:
             del self._claims[key]
@@ -196,7 +196,7 @@ class SharedStore:
     def claimant_gone(self, node: NodeId) -> None:
         """End the claims of a node that left."""
         with self.lock:
-            self._claims.gone(node)
+            self._claims.remove_claimant(node)
 
     def keys(self) -> tuple[str, ...]:
         """All keys, including deleted ones."""

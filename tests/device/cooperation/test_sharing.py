@@ -97,8 +97,8 @@ def test_a_new_version_takes_the_place_of_the_old_one(scene: Scene) -> None:
 
 def test_an_old_version_that_is_told_to_be_gone_late_does_not_end_the_new_one(scene: Scene) -> None:
     scene.sharing.start()
-    scene.sharing.held(replace(MODEL, version=2))
-    scene.sharing.gone(MODEL)
+    scene.sharing.added(replace(MODEL, version=2))
+    scene.sharing.dropped(MODEL)
     scene.background.advance(RENEW_S)
     assert scene.written[-1] == ("append", model_key("museum", "a", 2), holder_item(OWN))
     assert len(scene.written) == 3

@@ -128,7 +128,7 @@ def test_the_claims_of_a_node_end_when_it_goes() -> None:
     claims = Claims(lease_s=5.0)
     claims.claim("model", A, 0.0)
     claims.claim("other", B, 0.0)
-    claims.gone(A)
+    claims.remove_claimant(A)
     assert claims.claim("model", C, 1.0) == 0
     assert claims.claim("other", C, 1.0) == 4.0
 
