@@ -1,4 +1,4 @@
-"""Data sets: loaders for every layout, training of their objects, `nearsight evaluate`.
+"""Data sets: loaders for several layouts, training of their objects, `nearsight evaluate`.
 
 May import `framework` and `common`.
 """

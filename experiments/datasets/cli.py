@@ -36,12 +36,13 @@ def evaluate(
     failures: Annotated[bool, typer.Option("--failures", help="List missed and wrong photos too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
-    """Learn the references, ask the queries: recall, precision, wrong answers and times.
+    """Train the references, recognise the queries: recall, precision, wrong answers and times.
 
     All folders share one catalogue. Only recognition is measured, without network and cache; times are
-    medians. A photo of something that is not in the catalogue should be answered "unknown".
+    medians. A photo of an object that is not in the catalogue should be answered "unknown".
 
-    Set for high recall, with twice the features learnt per picture; --serving measures what the cloud does.
+    By default, twice as many features are trained per picture as in a daemon, for a high recall; --serving
+    measures with the settings of the cloud.
     """
     from nearsight.common.recognition.object_recognizer import ObjectRecognizer
     from nearsight.common.recognition.settings import RecognitionSettings
@@ -57,7 +58,8 @@ def evaluate(
     settings = (
         RecognitionSettings(backend=backend) if serving else RecognitionSettings.thorough(backend=backend)
     )
-    ObjectRecognizer.build((), settings)  # a backend that is not there fails now, not after the training
+    # Fails here if the backend is not installed, not after the training.
+    ObjectRecognizer.build((), settings)
     if query_features is not None:
         settings = settings.model_copy(update={"query_features": query_features})
     with progress_bar("recognising", steps(datasets)) as advance:

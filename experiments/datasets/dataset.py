@@ -1,6 +1,6 @@
-"""What a recognition data set is: pictures to learn, photos to recognise, and the right answers.
+"""Recognition data sets: pictures to train, photos to recognise, and the ground truth.
 
-Loaders of every layout produce these values; nothing downstream knows how a data set lies on disk.
+The loaders of all layouts produce these values; the code that uses them does not depend on the layout.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nearsight.common.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A photo, and the object that it shows; None if that object is not in the catalogue."""
+    """A photo and the object in it; None if that object is not in the catalogue."""
 
     path: Path
     object_id: str | None
@@ -24,19 +24,19 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """References and queries that belong together.
+    """References, and queries about them.
 
     Raises
     ------
     InvalidArgument
-        If an object id occurs twice, or a query names an object that has no reference.
+        If an object id is not unique, or a query names an object that has no reference.
     """
 
     name: str
     references: tuple[Reference, ...]
     queries: tuple[Query, ...]
     remark: str = ""
-    """What a person should know about the labels, in one line; empty if somebody wrote them down."""
+    """How the labels were derived, in one line for the user; empty if they come from a labels file."""
 
     def __post_init__(self) -> None:
         counts = Counter(reference.object_id for reference in self.references)
@@ -59,7 +59,7 @@ class Dataset:
         return frozenset(reference.object_id for reference in self.references)
 
     def with_prefix(self, prefix: str) -> Dataset:
-        """The same data set with ``prefix/`` before every object id, so that several fit in one catalogue."""
+        """The data set with ``prefix/`` before every object id, to combine data sets in one catalogue."""
         return replace(
             self,
             references=tuple(replace(ref, object_id=f"{prefix}/{ref.object_id}") for ref in self.references),
@@ -71,7 +71,7 @@ class Dataset:
 
 
 def merge_datasets(datasets: Iterable[Dataset], name: str) -> Dataset:
-    """One data set that holds the references and queries of all; ids must already be unique."""
+    """Merge the references and queries of several data sets; their ids must already be unique."""
     parts = tuple(datasets)
     return Dataset(
         name,
@@ -81,7 +81,7 @@ def merge_datasets(datasets: Iterable[Dataset], name: str) -> Dataset:
 
 
 def listed(names: Iterable[object], limit: int = 5) -> str:
-    """The first few names and how many more there are, for messages."""
+    """The first ``limit`` names and the number of the others, for messages."""
     every = [str(name) for name in names]
     shown = ", ".join(every[:limit])
     return shown if len(every) <= limit else f"{shown} and {len(every) - limit} more"

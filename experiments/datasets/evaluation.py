@@ -1,7 +1,8 @@
-"""Evaluate recognition on data sets: learn the references, ask the queries, count what is right and wrong.
+"""Evaluates recognition on data sets: trains the references, recognises the queries, counts the answers.
 
-Several data sets share one catalogue, as an application's objects do, and get a report each: what looks like
-another collection's picture counts against both. Only the pipeline is measured, without network or cache.
+Several data sets share one catalogue, as the objects of an application do, and each has its own report. An
+answer that names an object of another data set counts as wrong. Only the pipeline is measured, without
+network or cache.
 
     recall     = right answers / photos of objects in the catalogue
     precision  = right answers / answers
@@ -25,7 +26,7 @@ from nearsight.experiments.datasets.loading import load_datasets
 from nearsight.experiments.datasets.training import train_references
 
 Progress = Callable[[int], None]
-"""Called with the number of references or queries done since the last call."""
+"""Called with the number of references or queries processed since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,13 @@ class Outcome:
     path: Path
     expected: str | None
     answered: str | None
-    """Object id; None: not in the catalogue, or unknown."""
+    """Object ids; None: not in the catalogue, or answered as unknown."""
     inliers: int
-    """Of the answer; 0 for unknown."""
+    """Inliers of the answer; 0 for unknown."""
     extract_ms: float
     match_ms: float
     verify_ms: float
-    """Feature extraction (without decoding the file), classifier, verification; sums over the looks taken."""
+    """Times of feature extraction (without decoding), classifier and verification; sums over all attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +51,30 @@ class EvaluationReport:
 
     dataset: str
     objects: int
-    """Objects in the catalogue."""
+    """Objects in the catalogue, of all data sets."""
     outcomes: tuple[Outcome, ...]
     unreadable: tuple[str, ...] = ()
-    """Why images were left out, one line each. Queries for a reference left out count as missed."""
+    """Images that could not be used, with reasons. Queries for a missing reference count as missed."""
 
     @property
     def right(self) -> int:
-        """Answers that name the object that the photo shows."""
+        """Number of answers that name the object in the photo."""
         return sum(one.answered is not None and one.answered == one.expected for one in self.outcomes)
 
     @property
     def wrong(self) -> int:
-        """Answers that name an object that the photo does not show."""
+        """Number of answers that name another object than the one in the photo."""
         return sum(one.answered is not None and one.answered != one.expected for one in self.outcomes)
 
     @property
     def recall(self) -> float | None:
-        """Right answers among the photos of objects in the catalogue; None if there are no such photos."""
+        """Right answers divided by photos of objects in the catalogue; None if there are no such photos."""
         relevant = sum(one.expected is not None for one in self.outcomes)
         return self.right / relevant if relevant else None
 
     @property
     def precision(self) -> float | None:
-        """Right answers among the answers; None if every answer was unknown."""
+        """Right answers divided by answers; None if every answer was unknown."""
         answered = self.right + self.wrong
         return self.right / answered if answered else None
 
@@ -95,7 +96,7 @@ def evaluate_together(
     settings: RecognitionSettings,
     progress: Progress = lambda _done: None,
 ) -> tuple[EvaluationReport, ...]:
-    """Evaluate data sets with all their references in one catalogue; a report each, in the same order.
+    """Evaluate data sets with all their references in one catalogue; one report each, in the same order.
 
     Raises
     ------
@@ -108,9 +109,9 @@ def evaluate_together(
 
 
 def datasets_in(folders: Sequence[Path]) -> tuple[Dataset, ...]:
-    """The data sets in these folders, with ids that are unique across all of them.
+    """Load the data sets in these folders, with object ids that are unique across all of them.
 
-    A folder may itself hold several data sets (``smvs/``); each is one of the result.
+    A folder may hold several data sets (``smvs/``); the result contains each of them.
 
     Raises
     ------
@@ -137,7 +138,7 @@ def steps(datasets: Sequence[Dataset]) -> int:
 
 
 def total(reports: Sequence[EvaluationReport]) -> EvaluationReport:
-    """All reports as one."""
+    """Merge all reports into one."""
     return EvaluationReport(
         "total",
         max((report.objects for report in reports), default=0),
@@ -147,14 +148,14 @@ def total(reports: Sequence[EvaluationReport]) -> EvaluationReport:
 
 
 def reports_to_json(reports: Sequence[EvaluationReport]) -> dict[str, object]:
-    """One data set: its figures. Several: the total's figures, and each set's under ``datasets``."""
+    """The figures of one data set; of several, the total's figures and each data set's in ``datasets``."""
     if len(reports) == 1:
         return dict(reports[0].to_json())
     return {**total(reports).to_json(), "datasets": {report.dataset: report.to_json() for report in reports}}
 
 
 def table_of(reports: Sequence[EvaluationReport]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Columns and rows of a table: a row per data set, and the total."""
+    """Columns and rows of a table: one row per data set, and the total."""
     times = ("extract_ms", "match_ms", "verify_ms")
     columns = ("data set", "objects", "photos", "recall", "precision", "wrong", "extract + match + verify ms")
     rows = []
@@ -177,7 +178,7 @@ def table_of(reports: Sequence[EvaluationReport]) -> tuple[tuple[str, ...], list
 def _learn(
     references: Iterable[Reference], settings: RecognitionSettings, tell: Progress
 ) -> tuple[ObjectRecognizer, tuple[str, ...]]:
-    """The catalogue's recognizer, and a line for each reference that cannot be learnt."""
+    """Train the catalogue's recognizer; return it and a line for each reference that cannot be trained."""
     pin_threads()
     models, failures = train_references(references, settings, tell)
     unreadable = tuple(f"reference {object_id}: {error}" for object_id, error in failures.items())

@@ -1,6 +1,6 @@
-"""Reads data sets from disk: `load_dataset` for one, `load_datasets` also for a folder of several.
+"""Reads data sets from disk: `load_dataset` reads one, `load_datasets` also a folder of several.
 
-The plain layout, which `nearsight museum` writes, too::
+The plain layout, which `nearsight museum` also writes::
 
     DIR/references/0001.jpg         one image per object, the file's stem is its id
     DIR/references/0001__2.jpg      a second view of the same object
@@ -8,16 +8,17 @@ The plain layout, which `nearsight museum` writes, too::
     DIR/labels.csv                  columns query,object_id; an empty id: not in the catalogue
     DIR/objects.csv                 optional: object_id,label and any further columns
 
-Without ``labels.csv`` the names say what photos show: ``0001.jpg``, ``0001_02.jpg`` or ``0001/any.jpg`` shows
-0001, and ``unknown_01.jpg`` what is not in the catalogue. Without photos, or in a folder of pictures, the
-references themselves are asked.
+Without ``labels.csv``, file names label the photos: ``0001.jpg``, ``0001_02.jpg`` and ``0001/any.jpg`` show
+object 0001, and ``unknown_01.jpg`` an object that is not in the catalogue. Without photos, and in a folder of
+pictures only, the references are also used as queries.
 
-The layout of Stanford Mobile Visual Search (Chandrasekhar et al., MMSys 2011) is one folder per category.
+The layout of Stanford Mobile Visual Search (Chandrasekhar et al., MMSys 2011) has one folder per category.
 ``Reference/`` holds the clean images; every other sub-folder holds photos of one camera (``Query/``,
-``E63/``, ``Canon/``, …). The same file number means the same object. A photo whose number has no reference
-shows an object that is not in the catalogue, and so does every photo of a category without ``Reference/``.
+``E63/``, ``Canon/``, …). Files with the same number show the same object. A photo whose number has no
+reference shows an object that is not in the catalogue; so does every photo of a category without
+``Reference/``.
 
-Names of folders and files count without regard to case.
+Names of folders and files are compared without regard to case.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def load_dataset(folder: str | os.PathLike[str]) -> Dataset:
     Raises
     ------
     NotFound, InvalidArgument
-        Says what is missing or malformed and what was expected.
+        If files are missing or malformed. The message describes the expected layout.
     """
     path = Path(folder)
     _require_folder(path)
@@ -70,9 +71,9 @@ def load_dataset(folder: str | os.PathLike[str]) -> Dataset:
 
 
 def load_datasets(folder: str | os.PathLike[str]) -> tuple[Dataset, ...]:
-    """Read the data set in ``folder``, or all those in its sub-folders.
+    """Read the data set in ``folder``, or all data sets in its sub-folders.
 
-    Object ids of several data sets get the sub-folder's name before them (``book_covers/001``), so that all
+    Object ids of several data sets are prefixed by the sub-folder's name (``book_covers/001``), so that all
     fit in one catalogue.
 
     Raises
@@ -93,7 +94,7 @@ def _members(folder: Path) -> tuple[Path, ...]:
 
 
 def _is_plain(folder: Path) -> bool:
-    """Whether ``folder`` seems meant to have this layout, complete or not."""
+    """Whether ``folder`` has a part of the plain layout, complete or not."""
     return any(_child(folder, name) is not None for name in ("labels.csv", "references"))
 
 
@@ -119,12 +120,12 @@ def _load_plain(folder: Path) -> Dataset:
 
 
 def _named_queries(folder: Path, object_ids: Set[str]) -> tuple[tuple[Query, ...], str]:
-    """Photos whose names say what they show, and a remark about them.
+    """Queries from photos that are named after objects, and a remark about them.
 
     Raises
     ------
     InvalidArgument
-        If no name says it.
+        If no photo is named after an object.
     """
     subfolders = [sub for sub in _subfolders(folder) if sub.name in object_ids]
     found = [Query(path, sub.name) for sub in subfolders for path in _images(sub)]
@@ -144,7 +145,7 @@ def _named_queries(folder: Path, object_ids: Set[str]) -> tuple[tuple[Query, ...
 
 
 def _named_object(stem: str, object_ids: Set[str]) -> str | None:
-    """The object that a photo is named after: the longest id that the name is, or begins with."""
+    """The object after which a photo is named: the longest id that equals or starts its name."""
     ends = [len(stem), *(place for place, letter in enumerate(stem) if letter in _SEPARATORS)]
     return next((stem[:end] for end in sorted(ends, reverse=True) if stem[:end] in object_ids), None)
 
@@ -228,7 +229,7 @@ def _require_folder(folder: Path) -> None:
 
 
 def _child(folder: Path, name: str) -> Path | None:
-    """The entry called ``name`` in any mix of upper and lower case, or None."""
+    """The entry called ``name``, compared without regard to case, or None."""
     return next((entry for entry in sorted(folder.iterdir()) if entry.name.lower() == name), None)
 
 
@@ -240,7 +241,7 @@ def _subfolders(folder: Path) -> tuple[Path, ...]:
 
 
 def _images(folder: Path) -> tuple[Path, ...]:
-    """Image files directly in ``folder``, sorted by name; anything else there is ignored."""
+    """Image files directly in ``folder``, sorted by name; other files are ignored."""
     return tuple(
         sorted(
             entry

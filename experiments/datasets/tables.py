@@ -1,4 +1,4 @@
-"""Reading CSV tables that people bring along: complaints name the file, the line and what was expected."""
+"""Reads CSV tables of users; error messages name the file, the line and the expected content."""
 
 from __future__ import annotations
 
@@ -14,21 +14,33 @@ from nearsight.common.errors import InvalidArgument, NotFound
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One data row: its values by column, and where it stands."""
+    """One data row: its values by column, its file and its line."""
 
     path: Path
     line: int
     values: Mapping[str, str]
 
     def text(self, column: str) -> str:
-        """A value that must not be empty."""
+        """The value of a column as text.
+
+        Raises
+        ------
+        InvalidArgument
+            If it is empty.
+        """
         value = self.values[column]
         if not value.strip():
             raise self.error(f"{column} is empty", "a name")
         return value
 
     def number(self, column: str) -> float:
-        """A finite number."""
+        """The value of a column as a finite number.
+
+        Raises
+        ------
+        InvalidArgument
+            If it is not a finite number.
+        """
         value = self.values[column]
         try:
             number = float(value)
@@ -39,7 +51,13 @@ class Row:
         return number
 
     def integer(self, column: str) -> int:
-        """A whole number."""
+        """The value of a column as an integer.
+
+        Raises
+        ------
+        InvalidArgument
+            If it is not an integer.
+        """
         value = self.values[column]
         try:
             return int(value)
@@ -47,19 +65,20 @@ class Row:
             raise self.error(f"{column} is {value!r}", "a whole number") from None
 
     def error(self, problem: str, expected: str) -> InvalidArgument:
-        """The error to raise about this row."""
+        """Create an error about this row."""
         return InvalidArgument(f"{self.path}, line {self.line}: {problem}", advice=f"expected {expected}")
 
 
 def read_rows(path: str | os.PathLike[str], layouts: tuple[tuple[str, ...], ...]) -> Iterator[Row]:
-    """Rows of a table whose header has all the columns of one of ``layouts``; further columns are allowed.
+    """Read the rows of a table whose header has all columns of one of ``layouts``; others are allowed.
 
     Raises
     ------
     NotFound
-        If there is no such file.
+        If the file does not exist.
     InvalidArgument
-        If it is not a table of UTF-8 text, or a row has too few or too many fields.
+        If it is not a CSV table in UTF-8, the header matches no layout, or a row has too few or too many
+        fields.
     """
     path = Path(path)
     expected = "expected the columns " + " or ".join(",".join(layout) for layout in layouts)
@@ -88,7 +107,8 @@ def write_rows(
     """Write a table that `read_rows` reads back unchanged."""
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        # Where lines end in "\n" alone the writer leaves "\r" bare, and a reader takes that for an end.
+        # With "\n" as line terminator the writer does not quote "\r", which a reader takes for the end of a
+        # line.
         quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
         writer.writerow(header)
         for row in rows:

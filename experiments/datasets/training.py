@@ -1,4 +1,4 @@
-"""Object models of the references of a data set."""
+"""Trains object models of the references of a data set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nearsight.common.recognition.settings import RecognitionSettings
 def train_references(
     references: Iterable[Reference], settings: RecognitionSettings, progress: Callable[[int], None]
 ) -> tuple[tuple[ObjectModel, ...], dict[str, InvalidArgument]]:
-    """Learn all objects that can be learnt.
+    """Train all objects that can be trained.
 
     Parameters
     ----------
@@ -27,8 +27,10 @@ def train_references(
 
     Returns
     -------
-    models, failures
-        In the order of the references; and by object id, why others cannot be learnt.
+    models : tuple of ObjectModel
+        In the order of the references.
+    failures : dict of str to InvalidArgument
+        The error of each object that cannot be trained, by object id.
     """
     extractor = OrbExtractor(settings.fast_threshold)
     models: list[ObjectModel] = []
@@ -43,12 +45,12 @@ def train_references(
 
 
 def train_all(references: Iterable[Reference], settings: RecognitionSettings) -> tuple[ObjectModel, ...]:
-    """Learn objects all of which are needed, in the order of the references.
+    """Train objects, all of which are needed; the models are in the order of the references.
 
     Raises
     ------
     InvalidArgument
-        Of the first one that cannot be learnt.
+        The first error, if an object cannot be trained.
     """
     models, failures = train_references(references, settings, lambda _one: None)
     for error in failures.values():

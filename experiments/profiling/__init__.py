@@ -1,4 +1,4 @@
-"""`nearsight profile`: f(k) and recall(k) of this machine, for edges and devices.
+"""`nearsight profile`: measures f(k) and recall(k) of this machine, for edges and devices.
 
 May import `datasets` and the tiers.
 """

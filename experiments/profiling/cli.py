@@ -1,6 +1,6 @@
 """The command ``nearsight profile``."""
 
-# ruff: noqa: PLR0917  heavy imports wait for the command; its parameters are its options
+# ruff: noqa: PLR0917  heavy imports are in the command's body; its parameters are its options
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def profile(
 ) -> None:
     """Measure this machine: f(k), recall(k) and precision(k) of a recognition cache of k objects.
 
-    Run it on the machine that will serve, and give the file to `nearsight edge --profile FILE`, or with
+    Run it on the machine of the daemon, and give the file to `nearsight edge --profile FILE`, or with
     --device to `nearsight device --profile FILE`.
     """
     require_experiments("profile", ("matplotlib", "sklearn"))
@@ -89,7 +89,7 @@ def profile(
 def _profile_edge(
     dataset: Dataset, plan: ProfilingPlan, backend: str, query_features: int
 ) -> tuple[CacheProfile, tuple[str, ...]]:
-    """Of an edge (3.3.1), and what was skipped; a plan without sizes gets those of the data set."""
+    """Profile of an edge (3.3.1), and the skipped images; default sizes depend on the data set."""
     from nearsight.common.recognition.settings import RecognitionSettings
     from nearsight.experiments.profiling.measuring import default_sizes, fit_profile, measure, prepare
 
@@ -105,7 +105,10 @@ def _profile_edge(
 def _profile_device(
     dataset: Dataset, plan: ProfilingPlan, backend: str, counts: Sequence[int]
 ) -> tuple[DeviceProfile, tuple[str, ...]]:
-    """Of a device that looks with so many features (4.5.2); a plan without sizes gets those of devices."""
+    """Profile of a device with each number of features (4.5.2), and the skipped images.
+
+    Default sizes are those of devices.
+    """
     from contextlib import ExitStack
 
     from nearsight.common.recognition.settings import RecognitionSettings
@@ -156,7 +159,7 @@ def _print_measurements(profile: DeviceProfile | CacheProfile, plan: ProfilingPl
 
 
 def _draw(profile: DeviceProfile | CacheProfile, figure: Path | None, out: Path) -> None:
-    """Figure 3.4, or 4.4 for a device."""
+    """Draw figure 3.4, or figure 4.4 for a device."""
     from nearsight.common.object_cache.profile import CacheProfile
     from nearsight.experiments.profiling.picture import draw_profiles
 

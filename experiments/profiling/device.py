@@ -1,6 +1,6 @@
 """Offline analysis of a device (dissertation, 4.4.1 and 4.5.2): table 4.1 and figure 4.4 on this machine.
 
-The same subsets and photos for every number of features, so that nothing but that number differs.
+The subsets and photos are the same for every number of features, so that only this number differs.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from nearsight.experiments.profiling.measuring import (
 )
 
 FEATURE_COUNTS = (200, 400, 600, 800)
-"""Of table 4.1."""
+"""Numbers of features in table 4.1."""
 
 _SIZES = (1, 2, 5, 10, 20, 40, 80)
 
 StageProgress = Callable[[str, int], Progress]
-"""Called with the name and the number of steps of a stage that begins; returns what counts them."""
+"""Called with the name and the number of steps of a stage at its start; returns its progress callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceAnalysis:
-    """What was measured, and the profile that was fitted to it."""
+    """Measurements of a device, and the profile that was fitted to them."""
 
     profile: DeviceProfile
     """One `CacheProfile` per number of features."""
     rows: dict[int, tuple[SubsetRow, ...]]
-    """The measurements behind it, by number of features."""
+    """The measurements, by number of features."""
     skipped: tuple[str, ...]
     """Images that could not be used, and why."""
 
 
 def device_sizes(objects: int) -> tuple[int, ...]:
-    """Cache sizes for a device: few objects, as it holds what may come next."""
+    """Cache sizes for a device: small, because its cache holds only the likely next objects."""
     return (*(size for size in _SIZES if size < objects), min(objects, 2 * _SIZES[-1]))
 
 
 def quick_pipeline(settings: RecognitionSettings, features: int) -> RecognitionSettings:
-    """How a device reads a photo when it looks with so many features."""
+    """Pipeline of a device that uses this number of features per photo."""
     limits = replace(settings.limits, longest_side=side_px_for(features, settings))
     return settings.model_copy(update={"query_features": features, "limits": limits})
 
@@ -73,16 +73,16 @@ def analyse_device(
     counts : sequence of int
         Numbers of features.
     plan_of : callable
-        What to measure, given the number of objects that could be trained.
+        Returns the plan for a number of trained objects.
     wall_s : float
         The date, in seconds since the epoch.
     progress : callable
-        Called when a stage begins.
+        Called at the start of each stage.
 
     Raises
     ------
     InvalidArgument
-        If a number of features cannot be, or the data make no profile.
+        If a number of features is out of range, or no profile can be fitted to the measurements.
     """
     chosen = sorted(set(counts))
     if not chosen or not all(50 <= count <= 10_000 for count in chosen):

@@ -1,16 +1,16 @@
 """Offline analysis (Cachier dissertation, section 3.3.1): f(k), recall(k) and precision(k) of a backend.
 
-Per cache size, random subsets of the objects are cached and asked with photos of cached objects (relevant)
-and of others (noise). Polynomials are fitted to the measurements by regression; their degree is chosen by
-cross-validation.
+For each cache size, random subsets of the objects are cached. Queries are photos of cached objects (relevant)
+and of other objects (noise). Polynomials are fitted to the measurements by regression; their degree is chosen
+by cross-validation.
 
-Recall = correct / relevant. Precision = correct / answered, an answer to noise being a wrong one. f(k) is the
-mean time of match and verification, relevant and noise queries having half of the weight each: their times
-differ, and the dissertation does not say how it mixed them.
+Recall = correct / relevant. Precision = correct / answered; an answer to a noise query is wrong. f(k) is the
+mean time of match and verification. Relevant and noise queries have half of the weight each, because their
+times differ and the dissertation does not define how it combined them.
 
-Times are CPU times of the one thread that works: what a lookup takes on this machine when it has nothing else
-to do. A machine that is busy while it is measured must not look slow for ever; what load adds at run time is
-followed by `LookupCorrection`.
+Times are CPU times of the one thread that works: the time of a lookup on this machine without other load.
+Load during the measurement must not have a permanent effect on the profile; `LookupCorrection` accounts for
+load at run time.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.datasets.training import train_references
 
 Progress = Callable[[int], None]
-"""Called with the number of steps just done."""
+"""Called with the number of steps processed since the last call."""
 
 _DEGREES = (1, 2, 3)
 _FOLDS = 8
 _LEAST_FOLDS = 3
-"""Below, cross-validation says nothing, and the lowest degree is taken."""
+"""Minimum of folds for cross-validation; with fewer, the lowest degree is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilingPlan:
-    """How much to measure."""
+    """Amount of measurements."""
 
     sizes: tuple[int, ...]
     """Cache sizes k."""
@@ -60,17 +60,17 @@ class ProfilingPlan:
     """Random subsets per size; 8 in the dissertation."""
     relevant: int = 20
     noise: int = 100
-    """Queries per subset, of objects that it holds and of others, as far as there are that many photos."""
+    """Queries per subset, of objects in the subset and of others; fewer if the data set has fewer photos."""
     seed: int = 1
-    """Of the random choices."""
+    """Seed of the random choices."""
 
     @property
     def steps(self) -> int:
-        """Subsets to measure."""
+        """Number of subsets to measure."""
         return len(self.sizes) * self.subsets
 
     def shortened(self) -> ProfilingPlan:
-        """Seconds instead of minutes, for a first look."""
+        """A plan that takes seconds instead of minutes."""
         return replace(
             self,
             subsets=min(self.subsets, 2),
@@ -81,7 +81,7 @@ class ProfilingPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedQuery:
-    """The features of a photo and the object that it shows; None if that is not in the data set."""
+    """The features of a photo and the object in it; None if that is not in the data set."""
 
     features: Features
     object_id: str | None
@@ -89,23 +89,23 @@ class PreparedQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedData:
-    """A data set after training and extraction, ready to be measured."""
+    """A data set after training and extraction."""
 
     name: str
-    """Of the data set."""
+    """Name of the data set."""
     models: tuple[ObjectModel, ...]
-    """One per object that could be trained."""
+    """Models of the objects that could be trained."""
     queries: tuple[PreparedQuery, ...]
     """Photos."""
     extraction_ms: float
-    """Mean time of decoding one photo and extracting its features."""
+    """Mean time to decode one photo and extract its features."""
     skipped: tuple[str, ...] = ()
     """Images that could not be used, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubsetRow:
-    """One random subset at one size; recall and precision are NaN where nothing was asked or answered."""
+    """Result of one random subset of one size; recall and precision are NaN if they are undefined."""
 
     k: int
     subset: int
@@ -118,7 +118,7 @@ class SubsetRow:
 
 
 def default_sizes(objects: int) -> tuple[int, ...]:
-    """Sizes that span a data set: 1, then parts of it up to all of it."""
+    """Sizes that cover a data set: 1, and fractions of its objects up to all of them."""
     parts = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
     return tuple(sorted({1, *(max(1, round(objects * part)) for part in parts)}))
 
@@ -129,15 +129,14 @@ def prepare(
     progress: Progress,
     models: tuple[ObjectModel, ...] | None = None,
 ) -> PreparedData:
-    """Train all objects and extract the features of all photos; unusable images are skipped and named.
+    """Train all objects and extract the features of all photos; unusable images are skipped and listed.
 
-    ``models`` were trained before: photos are read again with another number of features (dissertation,
-    4.5.2).
+    If ``models`` are given, only photos are read, with another number of features (dissertation, 4.5.2).
 
     Raises
     ------
     InvalidArgument
-        If no object or no photo is left.
+        If no object or no photo is usable.
     """
     problems: list[str] = []
     if models is None:
@@ -165,10 +164,10 @@ def prepare(
 
 
 def extraction_time(paths: Sequence[Path], settings: RecognitionSettings) -> float:
-    """Mean CPU time in ms to decode a photo and extract its features; broken ones are passed over.
+    """Mean CPU time in ms to decode a photo and extract its features; unusable photos are skipped.
 
-    `PreparedData` has the same of all photos. This measures some of them again: to compare settings, measure
-    all of them at the same time, as a machine's speed changes with its load.
+    `PreparedData` has this time for all photos. This function measures a part of them again. To compare
+    settings, measure all of them at the same time, because the speed of a machine changes with its load.
     """
     extractor = OrbExtractor(settings.fast_threshold)
     times_s = []
@@ -200,7 +199,7 @@ def measure(
         )
     rng = np.random.default_rng(plan.seed)
     rows = []
-    # All sizes in every round, so that a machine that is busy for a while slows all of them alike.
+    # Every round contains all sizes, so that temporary load on the machine affects all of them equally.
     for subset in range(plan.subsets):
         for k in plan.sizes:
             chosen = rng.choice(len(data.models), size=k, replace=False)
@@ -211,7 +210,7 @@ def measure(
 
 @dataclass(slots=True)
 class _Tally:
-    """Answers and times of one group of queries."""
+    """Counts and times of the answers to one group of queries."""
 
     asked: int = 0
     answered: int = 0
@@ -232,7 +231,7 @@ def _measure_subset(
     held = recognizer.object_ids
     relevant = [query for query in data.queries if query.object_id in held]
     noise = [query for query in data.queries if query.object_id not in held]
-    recognizer.recognize(data.queries[0].features)  # the first call pays for what is set up lazily
+    recognizer.recognize(data.queries[0].features)  # the first call includes lazy initialisation
     on_relevant = _ask(recognizer, _draw(relevant, plan.relevant, rng))
     on_noise = _ask(recognizer, _draw(noise, plan.noise, rng))
     answered = on_relevant.answered + on_noise.answered
@@ -287,15 +286,16 @@ def _mean_and_std(values: Sequence[float]) -> tuple[float, float]:
 def fit_profile(
     rows: Sequence[SubsetRow], data: PreparedData, settings: RecognitionSettings, wall_s: float
 ) -> CacheProfile:
-    """Fit the polynomials; f and recall get the highest degree, not above the chosen one, that makes sense.
+    """Fit the polynomials of a profile.
 
-    Errors of f are counted relative to the time: large caches take long and their times scatter most, but it
-    is among small ones that a slow classifier must choose.
+    f and recall have the highest valid degree that is not above the degree of the cross-validation. Errors of
+    f are relative to the time: large caches have long times with a large spread, but the optimizer of a slow
+    classifier chooses among small caches.
 
     Raises
     ------
     InvalidArgument
-        If the measurements allow no valid profile at all, such as a recall of 0.
+        If no valid profile can be fitted, for example if the recall is 0.
     """
     recall = _fit_recall(rows)
     precision = fit_polynomial(rows, "precision")
@@ -325,7 +325,10 @@ def fit_profile(
 
 
 def _fit_recall(rows: Sequence[SubsetRow]) -> tuple[float, ...]:
-    """Of the highest degree whose curve starts as a probability: few sizes let a line point anywhere."""
+    """Fit recall(k) with the highest degree whose value at k = 1 is a probability.
+
+    With few sizes, the slope of a line is not reliable.
+    """
     best = len(fit_polynomial(rows, "recall")) - 1
     for degree in range(best, 0, -1):
         coefficients = fit_polynomial(rows, "recall", (degree,))
@@ -337,11 +340,16 @@ def _fit_recall(rows: Sequence[SubsetRow]) -> tuple[float, ...]:
 def fit_polynomial(
     rows: Sequence[SubsetRow], name: str, degrees: Sequence[int] = _DEGREES, *, relative: bool = False
 ) -> tuple[float, ...]:
-    """Coefficients in k, constant term first, of the degree that cross-validation finds.
+    """Fit a polynomial in k of the degree that cross-validation selects.
 
     Folds leave out whole subsets. Of all degrees whose error is within one standard error of the best, the
-    lowest is taken: a higher one would fit the noise. A recall of two photos weighs less than one of twenty.
-    ``relative``: an error of so many per cent counts the same for every value.
+    lowest is used, because a higher degree would fit the noise. The weight of a recall is its number of
+    photos. With ``relative``, errors are relative to the values.
+
+    Returns
+    -------
+    tuple of float
+        Coefficients, constant term first.
     """
     known = [row for row in rows if not np.isnan(getattr(row, name))]
     if not known:

@@ -1,4 +1,4 @@
-"""Figure 3.4 of one's own machine: what `nearsight profile` measured, and the curves for the daemons."""
+"""Draws figure 3.4 for this machine: the measurements of `nearsight profile`, and the fitted curves."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extracti
     profiles : sequence of CacheProfile
         One of an edge, or several of a device with different numbers of features.
     path : Path
-        The picture; its suffix says the format.
+        The picture; its suffix determines the format.
     with_extraction : bool
-        Whether the time to get features out of a photo is part of the time, as on a device.
+        Whether the time includes feature extraction, as on a device.
 
     Raises
     ------

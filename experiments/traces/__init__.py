@@ -1,4 +1,1 @@
-"""Traces: walks of visitors and the photos of their replay; requests for models. Generated, and as tables.
-
-May import `datasets` and what that may import.
-"""
+"""Traces: visits, the photos that a replay sends, and requests for models; generated and as tables."""

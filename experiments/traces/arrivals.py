@@ -1,11 +1,11 @@
-"""Generated calls of functions: the papers' distribution of rates, and four processes of arrival.
+"""Generates function calls: the papers' distribution of mean rates, and four arrival processes.
 
-The Azure trace is not shipped. What both papers say of its rates is enough to draw others like them
-(CremeBrulee, III-B; mCache, 3.1). How calls follow each other they do not say, so there are four processes.
-Their parameters were fixed before any policy was judged on them.
+The Azure trace is not included. Both papers describe its rates in enough detail to generate similar ones
+(CremeBrulee, III-B; mCache, 3.1). They do not describe the arrival process; therefore four processes are
+available. Their parameters were fixed before any policy was evaluated on them.
 
-Each process says, for every function, at what rate calls arrive in which segment of time. Within a segment
-they are a Poisson process, and a policy may be told the true rates.
+Each process returns, for every function, the rate of its calls in each segment of time. Within a segment the
+calls are a Poisson process. A policy may receive the true rates.
 """
 
 from __future__ import annotations
@@ -24,27 +24,31 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Marginals:
-    """Distribution of the mean rates of functions: straight lines between points, on logarithmic scales.
+    """Distribution of the mean rates of functions: linear between points, on logarithmic scales.
 
-    From the lowest rate to the highest, ``shares`` of the functions are called more often than ``rates_hz``.
+    From the lowest rate to the highest, ``shares[i]`` is the share of functions with a rate above
+    ``rates_hz[i]``.
     """
 
     rates_hz: tuple[float, ...]
     shares: tuple[float, ...]
 
     def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Rates [1/s] of so many functions, shape (F,), in no order."""
+        """Draw the rates [1/s] of ``count`` functions, shape (F,), in random order."""
         depth = np.minimum(-np.log1p(-rng.random(count)), -math.log(self.shares[-1]))
         return np.exp(np.interp(depth, -np.log(self.shares), np.log(self.rates_hz)))
 
 
 _ONCE_A_DAY_HZ, _HIGHEST_HZ, _HIGHEST_SHARE = 1.0 / _DAY_S, 967.0, 5e-6
-"""mCache's 1.15e-5 to 967 calls per second. The share is a free parameter: with it, 200 functions of all
-quantiles get about as many calls as in both papers' figure 2 (below 15 and 20 per second)."""
+"""mCache's 1.15e-5 to 967 calls per second.
+
+The share is a free parameter. With this value, 200 functions of all quantiles have about as many calls as in
+figure 2 of both papers (below 15 and 20 per second).
+"""
 CREMEBRULEE = Marginals(
     (_ONCE_A_DAY_HZ, 1.0 / 60.0, 0.1, 1.0, _HIGHEST_HZ), (1.0, 0.1, 0.0235, 0.0063, _HIGHEST_SHARE)
 )
-"""0.63 % of functions above 1/s, 2.35 % above 0.1/s; the 90th percentile is once a minute."""
+"""0.63 % of functions above 1/s, 2.35 % above 0.1/s; the 90th percentile is one call per minute."""
 MCACHE = Marginals((_ONCE_A_DAY_HZ, 1.0 / 60.0, 1.0, _HIGHEST_HZ), (1.0, 0.1, 0.0117, _HIGHEST_SHARE))
 """1.17 % of functions above 1/s."""
 
@@ -52,13 +56,25 @@ MCACHE = Marginals((_ONCE_A_DAY_HZ, 1.0 / 60.0, 1.0, _HIGHEST_HZ), (1.0, 0.1, 0.
 def rarely_called(
     rates_hz: NDArray[np.float64], quantile: float = 0.9, calls: float = 2.0
 ) -> NDArray[np.float64]:
-    """Rates (F,) that both papers keep: neither above the quantile of all, nor below so many calls a day."""
+    """Select the rates that both papers keep, (G,).
+
+    Parameters
+    ----------
+    rates_hz : ndarray, shape (F,)
+    quantile : float
+        Rates above this quantile of all rates are left out.
+    calls : float
+        Rates below this number of calls per day are left out.
+    """
     return rates_hz[(rates_hz <= np.quantile(rates_hz, quantile)) & (rates_hz * _DAY_S >= calls)]
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """True rates: where no segment of a function is, it is not called. All arrays are (S,)."""
+    """True rates of functions by segment of time, all arrays (S,).
+
+    A function has a rate of 0 outside its segments.
+    """
 
     functions: NDArray[np.int32]
     starts_s: NDArray[np.float64]
@@ -66,7 +82,7 @@ class Segments:
     rates_hz: NDArray[np.float64]
 
     def events(self, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-        """Draw calls: their times [s] in order, and their functions, both (M,)."""
+        """Draw calls: their times [s] in ascending order, and their functions, both (M,)."""
         counts = rng.poisson(self.rates_hz * self.lengths_s)
         times_s = np.repeat(self.starts_s, counts) + rng.random(counts.sum()) * np.repeat(
             self.lengths_s, counts
@@ -75,13 +91,13 @@ class Segments:
         return times_s[order], np.repeat(self.functions, counts)[order]
 
     def relabelled(self, labels: NDArray[np.int32]) -> Segments:
-        """The same of models: ``labels`` (F,) is the model of each function, negative for none."""
+        """The segments by model: ``labels`` (F,) is the model of each function, negative for none."""
         models = labels[self.functions]
         kept = models >= 0
         return Segments(models[kept], self.starts_s[kept], self.lengths_s[kept], self.rates_hz[kept])
 
     def rates_at(self, time_s: float, count: int) -> NDArray[np.float64]:
-        """(count,): the momentary rate [1/s] of each function or model."""
+        """Rate [1/s] of each function or model at a time, (count,)."""
         now = (self.starts_s <= time_s) & (time_s < self.starts_s + self.lengths_s)
         rates: NDArray[np.float64] = np.zeros(count)
         np.add.at(rates, self.functions[now], self.rates_hz[now])
@@ -89,7 +105,7 @@ class Segments:
 
 
 class ArrivalProcess(Protocol):
-    """How calls follow each other."""
+    """An arrival process: how the rates of calls change over time."""
 
     def segments(
         self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator
@@ -99,24 +115,24 @@ class ArrivalProcess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Poisson:
-    """Constant rates: the best guess of the next call is 1 / rate, whatever came before."""
+    """Constant rates: the best prediction of the time to the next call is always 1 / rate."""
 
     def segments(
         self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator
     ) -> Segments:
-        """One per function."""
+        """One segment per function."""
         del rng
         return _regular(rates_hz[:, None], duration_s, duration_s)
 
 
 @dataclass(frozen=True, slots=True)
 class OnOff:
-    """Bursts: a function is on for ``on_s`` on average (exponential), a share ``duty`` of the trace.
+    """Bursts: a function is on for ``on_s`` on average (exponential), and for a share ``duty`` of the trace.
 
     Raises
     ------
     InvalidArgument
-        If the time is not positive or the share is not within 0 to 1.
+        If the duration is not positive or the share is not between 0 and 1, exclusive.
     """
 
     on_s: float = 300.0
@@ -129,7 +145,7 @@ class OnOff:
     def segments(
         self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator
     ) -> Segments:
-        """One per burst; the rate in it is ``1 / duty`` times the mean."""
+        """One segment per burst; its rate is ``1 / duty`` times the mean."""
         functions = len(rates_hz)
         off_s = self.on_s * (1.0 / self.duty - 1.0)
         cycles = 2 + math.ceil(2.0 * duration_s / (self.on_s + off_s))
@@ -151,21 +167,21 @@ class OnOff:
 
 @dataclass(frozen=True, slots=True)
 class Diurnal:
-    """Days: the rate of each function rises and falls as a sine, each at its own hour.
+    """Days: the rate of each function follows a sine with a random phase.
 
-    The default day is 20 minutes long, so that a trace of an hour has three.
+    The default day is 20 minutes long, so that a trace of one hour has three days.
 
     Raises
     ------
     InvalidArgument
-        If the day is not longer than 0, or the amplitude is not within 0 to 1.
+        If the day is not positive or the amplitude is not in [0, 1].
     """
 
     day_s: float = 1_200.0
     amplitude: float = 0.95
 
     _STEPS = 48
-    """Segments of a day."""
+    """Segments per day."""
 
     def __post_init__(self) -> None:
         if self.day_s <= 0 or not 0.0 <= self.amplitude <= 1.0:
@@ -176,7 +192,7 @@ class Diurnal:
     def segments(
         self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator
     ) -> Segments:
-        """48 per function and day."""
+        """48 segments per function and day."""
         step_s = self.day_s / self._STEPS
         middles = (np.arange(math.ceil(duration_s / step_s)) + 0.5) / self._STEPS
         hour = rng.random(len(rates_hz))
@@ -186,22 +202,22 @@ class Diurnal:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Drifting popularity: the logarithm of each rate wanders around its mean (Ornstein-Uhlenbeck).
+    """Drifting popularity: the logarithm of each rate is an Ornstein-Uhlenbeck process around its mean.
 
-    ``spread`` is its standard deviation (natural logarithm). After ``memory_s`` its correlation with what it
-    was is 1/e. Mean rates stay as they are.
+    ``spread`` is its standard deviation (natural logarithm). Its autocorrelation falls to 1/e after
+    ``memory_s``. The mean rates do not change.
 
     Raises
     ------
     InvalidArgument
-        If the spread is negative or the time is not positive.
+        If the spread is negative or ``memory_s`` is not positive.
     """
 
     spread: float = 1.5
     memory_s: float = 900.0
 
     _STEPS = 30
-    """Segments in ``memory_s``."""
+    """Segments per ``memory_s``."""
 
     def __post_init__(self) -> None:
         if self.spread < 0 or self.memory_s <= 0:
@@ -210,7 +226,7 @@ class Drift:
     def segments(
         self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator
     ) -> Segments:
-        """30 per function and ``memory_s``."""
+        """30 segments per function and ``memory_s``."""
         step_s = self.memory_s / self._STEPS
         steps = math.ceil(duration_s / step_s)
         kept = math.exp(-1.0 / self._STEPS)
@@ -226,11 +242,11 @@ FIXED: dict[str, ArrivalProcess] = {
     "diurnal": Diurnal(),
     "drift": Drift(),
 }
-"""The four on which policies are judged."""
+"""The arrival processes on which policies are evaluated."""
 
 
 def _regular(rates_hz: NDArray[np.float64], step_s: float, duration_s: float) -> Segments:
-    """Segments of rates (F, T), each for ``step_s``; the last ones end with the trace."""
+    """Segments from rates (F, T), each of length ``step_s``; the last segments end with the trace."""
     functions, steps = rates_hz.shape
     starts = np.arange(steps) * step_s
     lengths = np.minimum(duration_s - starts, step_s)

@@ -1,8 +1,9 @@
-"""The Azure Functions trace of 2019 in its own schema, and the papers' way from its counts to calls.
+"""Reads the Azure Functions trace of 2019 in its own schema, and converts its counts to calls.
 
-A day is three files: calls per minute of each function, their durations, and the memory of each application
-(https://github.com/Azure/AzurePublicDataset). It is not shipped. Columns are found by their names, in any
-order; further ones are ignored, but for minutes that a day does not have.
+A day has three files: calls per minute of each function, their durations, and the memory of each application
+(https://github.com/Azure/AzurePublicDataset). The trace is not included. Columns are found by name, in any
+order. Other columns are ignored, except minutes that a day does not have. The conversion is that of the
+papers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _EXPECTED = "expected HashOwner,HashApp,HashFunction,Trigger,1,2, … 1440"
 
 
 class Function(NamedTuple):
-    """A function of an application of an owner; all are hashes."""
+    """A function of an application of an owner; all three are hashes."""
 
     owner: str
     application: str
@@ -42,34 +43,34 @@ class Invocations:
     """Calls of functions in each minute of a day."""
 
     functions: tuple[Function, ...]
-    """F of them, in the order of the file."""
+    """The F functions, in the order of the file."""
     counts: NDArray[np.int32]
     """(F, 1440)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """How long a function runs [ms], without its cold starts."""
+    """Run time of a function [ms], without its cold starts."""
 
     average_ms: float
     minimum_ms: float
     maximum_ms: float
     count: int
-    """Number of calls in the average; not quite the sum of `Invocations`."""
+    """Number of calls in the average; differs slightly from the sum of `Invocations`."""
     percentiles_ms: Mapping[int, float]
-    """0, 1, 25, 50, 75, 99 and 100, of averages over 30 seconds."""
+    """Percentiles 0, 1, 25, 50, 75, 99 and 100, of averages over 30 seconds."""
 
 
 def read_invocations(path: str | os.PathLike[str], trigger: str = "http") -> Invocations:
-    """Functions with this trigger; an empty one means all. Several rows of one function are added.
+    """Read the functions with this trigger (empty: all triggers); rows of the same function are added.
 
     Raises
     ------
     NotFound
-        If there is no such file.
+        If the file does not exist.
     InvalidArgument
-        If the header lacks a column or a minute, or has one that a day does not have; or if a row has other
-        than one number of calls for each minute: names the file and the line.
+        If the header lacks a column or a minute, or has a minute that a day does not have; or if a row does
+        not have a number of calls for each minute. The message names the file and the line.
     """
     path = Path(path)
     if not path.is_file():
@@ -97,7 +98,7 @@ def read_invocations(path: str | os.PathLike[str], trigger: str = "http") -> Inv
 
 
 def read_durations(path: str | os.PathLike[str]) -> dict[Function, Duration]:
-    """Durations by function; the columns of percentiles may be missing.
+    """Read the durations by function; the percentile columns are optional.
 
     Raises
     ------
@@ -117,7 +118,7 @@ def read_durations(path: str | os.PathLike[str]) -> dict[Function, Duration]:
 
 
 def read_memory(path: str | os.PathLike[str]) -> dict[tuple[str, str], float]:
-    """Memory [MB] that an application has allocated on average, by its owner and itself.
+    """Read the average allocated memory [MB] of applications, by owner and application.
 
     Raises
     ------
@@ -131,18 +132,21 @@ def read_memory(path: str | os.PathLike[str]) -> dict[tuple[str, str], float]:
 
 
 def rarely_called(counts: NDArray[np.int32], quantile: float = 0.9) -> NDArray[np.intp]:
-    """Functions that both papers keep: not above the quantile of calls a day, and called more than once.
+    """Select the functions that both papers keep: called more than once, and not among the most called.
 
-    CremeBrulee's text has the 90th percentile, of all functions that are called; its scripts the 95th.
+    The text of CremeBrulee uses the 90th percentile of all functions that are called; its scripts use the
+    95th.
 
     Parameters
     ----------
     counts : ndarray, shape (F, 1440)
+    quantile : float
+        Functions with more calls a day than this quantile are left out.
 
     Returns
     -------
     ndarray, shape (G,)
-        Their indices.
+        Indices of the functions.
     """
     calls = counts.sum(axis=1, dtype=np.int64)
     if not calls.any():
@@ -154,17 +158,17 @@ def rarely_called(counts: NDArray[np.int32], quantile: float = 0.9) -> NDArray[n
 def events(
     counts: NDArray[np.int32], rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Calls from counts per minute: evenly spaced over each minute, in random order (CremeBrulee, VI-A).
+    """Generate calls from counts per minute: evenly spaced, in random order (CremeBrulee, VI-A).
 
     Parameters
     ----------
     counts : ndarray, shape (F, T)
-        Of T minutes.
+        Calls of F functions in T minutes.
 
     Returns
     -------
     times_s, functions : ndarray, shapes (M,)
-        In order; the clock begins with the first minute.
+        In ascending order of time; the clock starts with the first minute.
     """
     functions = np.arange(len(counts), dtype=np.int32)
     times: list[NDArray[np.float64]] = [np.empty(0)]
@@ -179,7 +183,7 @@ def events(
 def counts_per_minute(
     times_s: NDArray[np.float64], functions: NDArray[np.int32], count: int, minutes: int = MINUTES
 ) -> NDArray[np.int32]:
-    """(count, minutes): generated calls as a file of the trace has them; calls after its end are left out."""
+    """Count generated calls per minute, (count, minutes), as in a file of the trace; omits later calls."""
     minute = (times_s // _MINUTE_S).astype(np.int64)
     kept = minute < minutes
     places = functions[kept].astype(np.int64) * minutes + minute[kept]
@@ -187,7 +191,7 @@ def counts_per_minute(
 
 
 def _columns(path: Path, header: list[str]) -> tuple[list[int], int, list[int]]:
-    """Places of the function's hashes, of its trigger and of the minutes."""
+    """Positions of the columns: hashes of the function, trigger and minutes."""
     places = {column: place for place, column in enumerate(header)}
     wanted = (*_FUNCTION, "Trigger", *map(str, range(1, MINUTES + 1)))
     missing = [column for column in wanted if column not in places]

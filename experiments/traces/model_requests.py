@@ -1,8 +1,8 @@
-"""Requests for models: when, and for which; how functions become models; event lines in and out.
+"""Requests for models: times and models, the association of functions with models, and event files.
 
-Both papers on model caching make such a trace from calls of serverless functions (CremeBrulee, VI-A;
+Both papers on model caching derive such a trace from calls of serverless functions (CremeBrulee, VI-A;
 mCache, 6.1): each function is associated with a real model, then requests are dropped at random. Times and
-models are numpy arrays, so that millions of requests are cheap.
+models are numpy arrays, so that millions of requests need little time and memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LAYOUT = "a line `id time model`: three words, the time in seconds"
 
 @dataclass(frozen=True, slots=True)
 class ModelRequests:
-    """Requests in the order of their times.
+    """Requests in ascending order of time.
 
     Raises
     ------
@@ -32,11 +32,11 @@ class ModelRequests:
     """
 
     times_s: NDArray[np.float64]
-    """(M,): on a clock that begins with the trace."""
+    """(M,): on a clock that starts with the trace."""
     models: NDArray[np.int32]
     """(M,): index into ``names``."""
     names: tuple[str, ...]
-    """(N,): of all models, also of those that are never asked for."""
+    """(N,): names of all models, including models without requests."""
 
     def __post_init__(self) -> None:
         if self.times_s.shape != self.models.shape or self.times_s.ndim != 1:
@@ -53,7 +53,7 @@ class ModelRequests:
         return len(self.times_s)
 
     def downsampled(self, share: float, rng: np.random.Generator) -> ModelRequests:
-        """Each request stays with probability ``share``, whatever happens to the others.
+        """Keep each request with probability ``share``, independently of the others.
 
         Raises
         ------
@@ -66,12 +66,12 @@ class ModelRequests:
         return ModelRequests(self.times_s[kept], self.models[kept], self.names)
 
     def counts(self) -> NDArray[np.int64]:
-        """(N,): number of requests for each model."""
+        """Number of requests for each model, (N,)."""
         return np.bincount(self.models, minlength=len(self.names))
 
 
 class Association(StrEnum):
-    """How functions get their real models: four ways in the order of popularity.
+    """Association of functions with real models: random, or by the order of popularity and load time.
 
     ``quantiles`` of both papers and ``quantiles-r`` of CremeBrulee's simulation (VI-C): popular-and-costly.
     ``quantiles-r`` of mCache and of CremeBrulee's testbed (VI-B): popular-and-cheap.
@@ -80,27 +80,27 @@ class Association(StrEnum):
     UNIFORM = "uniform"
     """A random model for each function (mCache: "random")."""
     ROUND_ROBIN = "round-robin"
-    """Functions from the most popular one on take turns through the models, from the longest load on."""
+    """Functions in descending order of popularity take models in turn, in descending order of load time."""
     POPULAR_AND_COSTLY = "popular-and-costly"
-    """The more popular a function, the longer its model takes to load: equally many functions for each."""
+    """More popular functions have models with longer load times; each model has equally many functions."""
     POPULAR_AND_CHEAP = "popular-and-cheap"
-    """The more popular a function, the less its model takes to load."""
+    """More popular functions have models with shorter load times; each model has equally many functions."""
 
 
 def associate(
     popularity: NDArray[np.float64], load_s: NDArray[np.float64], how: Association, rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """The real model of each function.
+    """Assign a real model to each function.
 
     Parameters
     ----------
     popularity : ndarray, shape (F,)
-        Rates or counts of calls; among equals the first function is more popular.
+        Rates or counts of calls; of equally popular functions, the first counts as more popular.
     load_s : ndarray, shape (K,)
         Load times of the real models.
     how : Association
     rng : numpy.random.Generator
-        For `Association.UNIFORM` alone.
+        Used by `Association.UNIFORM` only.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def associate(
     if how is Association.UNIFORM:
         return rng.integers(models, size=functions, dtype=np.int32)
     ranks = np.empty(functions, dtype=np.int64)
-    ranks[np.argsort(-popularity, kind="stable")] = np.arange(functions)  # 0: the most popular one
+    ranks[np.argsort(-popularity, kind="stable")] = np.arange(functions)  # 0: the most popular
     costly_first = np.argsort(-load_s, kind="stable").astype(np.int32)
     if how is Association.ROUND_ROBIN:
         return costly_first[ranks % models]
@@ -125,9 +125,9 @@ def own_models(
     chosen: NDArray[np.int32],
     names: tuple[str, ...],
 ) -> tuple[ModelRequests, NDArray[np.int32]]:
-    """Requests where each function that is called has a model of its own, such as "VGG16-17".
+    """Requests if each called function has its own instance of a model, such as "VGG16-17".
 
-    With the models' real names they are ``ModelRequests(times_s, chosen[functions], names)``.
+    The requests for the real models are ``ModelRequests(times_s, chosen[functions], names)``.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def own_models(
     chosen : ndarray, shape (F,)
         Real model of each function.
     names : tuple of str, length K
-        Of the real models.
+        Names of the real models.
 
     Returns
     -------
@@ -151,12 +151,12 @@ def own_models(
 
 
 def write_events(path: str | os.PathLike[str], requests: ModelRequests) -> None:
-    """Write a line `id time model` for each request; ids count from 0, times are exact.
+    """Write a line `id time model` for each request; ids count from 0, times are written exactly.
 
     Raises
     ------
     InvalidArgument
-        If the name of a model has blanks: such a line could not be read back.
+        If the name of a model contains blanks: such a line could not be read.
     """
     for name in requests.names:
         if len(name.split()) != 1:
@@ -169,14 +169,16 @@ def write_events(path: str | os.PathLike[str], requests: ModelRequests) -> None:
 
 
 def read_events(path: str | os.PathLike[str]) -> ModelRequests:
-    """Requests of a file of event lines; models are numbered as they first appear, blank lines are skipped.
+    """Read requests from a file of event lines.
+
+    Models are numbered in the order of their first request. Blank lines are skipped.
 
     Raises
     ------
     NotFound
-        If there is no such file.
+        If the file does not exist.
     InvalidArgument
-        If a line is malformed, or earlier than the one before it: names the file and the line.
+        If a line is malformed, or earlier than the line before it. The message names the file and the line.
     """
     path = Path(path)
     if not path.is_file():

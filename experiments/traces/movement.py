@@ -1,9 +1,9 @@
-"""Visitors who walk through the museum: generated traces with the properties of the dissertation's real ones.
+"""Simulates visitors in a museum; the traces have the properties of the dissertation's real traces.
 
-From an exhibit a visitor goes on to one that is near, attractive and not yet seen. What comes next depends on
-where the visitor stands: a first-order Markov model predicts it best (Cachier dissertation, figure 6.3). The
-dissertation's section has 44 exhibits in one room (figure 6.1) and is repeated to get more objects: the same
-layout, other exhibits (6.2.5.1).
+A visitor goes from an exhibit to another that is near, attractive and not yet seen. The next exhibit depends
+on the current one: a first-order Markov model predicts it best (Cachier dissertation, figure 6.3). The
+dissertation's section has 44 exhibits in one room (figure 6.1). It is repeated to get more objects: the same
+layout with other exhibits (6.2.5.1).
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.traces.visits import Visit
 
 _ZIPF_EXPONENT = 0.8
-"""The r-th most popular exhibit attracts in proportion to r ** -0.8."""
+"""The attractiveness of the r-th most popular exhibit is proportional to r ** -0.8."""
 _SPACING_M = 1.6
-"""Between two exhibits that hang side by side."""
+"""Distance between neighbouring exhibits on a wall."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FloorPlan:
-    """One section."""
+    """Floor plan of one section."""
 
     positions_m: NDArray[np.float64]
-    """Where a visitor stands to look at each exhibit, (N, 2) float64; x and y in metres."""
+    """Position of a visitor who looks at each exhibit, (N, 2) float64; x and y in metres."""
     attractiveness: NDArray[np.float64]
-    """Relative, (N,) float64; sums to 1."""
+    """Relative attractiveness, (N,) float64; sums to 1."""
 
     def __len__(self) -> int:
         return len(self.positions_m)
 
     @property
     def distances_m(self) -> NDArray[np.float64]:
-        """Between every two exhibits, (N, N)."""
+        """Distances between exhibits, (N, N)."""
         apart = self.positions_m[:, None] - self.positions_m[None]
         return np.asarray(np.hypot(apart[..., 0], apart[..., 1]))
 
 
 def draw_floor_plan(exhibits: int, rng: np.random.Generator) -> FloorPlan:
-    """Walls and aisles with exhibits along them, popular ones anywhere.
+    """Generate a floor plan: rows of exhibits along walls, with popular exhibits at random places.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def draw_floor_plan(exhibits: int, rng: np.random.Generator) -> FloorPlan:
     per_row = max(1, round(np.sqrt(exhibits * 2)))
     rows = np.arange(exhibits) // per_row
     columns = np.arange(exhibits) % per_row
-    # Every other row runs back: its start is next to the end of the one before, as on a walk past walls.
+    # Every second row runs in the opposite direction: it starts next to the end of the row before.
     columns = np.where(rows % 2 == 0, columns, per_row - 1 - columns)
     grid = np.stack([columns * _SPACING_M, rows * _SPACING_M * 2.2], axis=1)
     ranks = rng.permutation(exhibits) + 1.0
@@ -72,24 +72,24 @@ def draw_floor_plan(exhibits: int, rng: np.random.Generator) -> FloorPlan:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How visitors move and look."""
+    """Parameters of how visitors move and look."""
 
     reach_m: float = 1.3
-    """Distance over which the wish to walk to an exhibit falls to 1/e."""
+    """Distance over which the attraction of an exhibit falls to 1/e."""
     seen_factor: float = 0.25
-    """An exhibit that was seen already attracts this much of what it did."""
+    """Factor of the attraction of an exhibit after it was seen."""
     onward: float = 1.0
-    """How much more the exhibits further along the tour attract than those behind; 0: not at all."""
+    """Preference for exhibits further along the tour over those behind; 0: no preference."""
     stops_median: float = 34.0
     stops_sigma: float = 0.45
-    """Number of exhibits that a visitor stops at: log-normal."""
+    """Number of exhibits at which a visitor stops: log-normal."""
     dwell_median_s: float = 14.0
     dwell_sigma: float = 0.9
     """Time before one exhibit: log-normal."""
     walk_m_per_s: float = 0.9
-    """Speed between exhibits."""
+    """Walking speed between exhibits."""
     open_s: float = 8 * 3600.0
-    """Visitors arrive at any moment of this time."""
+    """Arrivals of visitors are uniformly distributed over this time."""
 
 
 def generate_visits(
@@ -101,23 +101,23 @@ def generate_visits(
     exhibits: Sequence[str] | None = None,
     behaviour: Behaviour | None = None,
 ) -> tuple[Visit, ...]:
-    """Visits of everybody, by visitor and time.
+    """Generate the visits of all visitors, in the order of visitors and times.
 
     Parameters
     ----------
     rng : Generator
     sections : int
-        Rooms of one layout, each with its own exhibits; visitors are divided equally among them.
+        Rooms with the same layout, each with its own exhibits; visitors are divided equally among them.
     exhibits_per_section : int
     visitors : int
     exhibits : sequence of str, optional
-        Names, section by section. Without them the ids of a generated museum's first objects: 0001, 0002, …
+        Names, section by section. Default: the ids of a generated museum's first objects, 0001, 0002, …
     behaviour : Behaviour, optional
 
     Raises
     ------
     InvalidArgument
-        If a number is below 1, or names are missing or double.
+        If a number is below 1, or names are missing or not unique.
     """
     if min(sections, exhibits_per_section, visitors) < 1:
         raise InvalidArgument("traces need at least one section, exhibit and visitor")
@@ -141,7 +141,7 @@ def generate_visits(
 
 
 def _pull(plan: FloorPlan, how: Behaviour) -> NDArray[np.float64]:
-    """How strongly each exhibit (column) draws a visitor who stands before another (row), (N, N)."""
+    """Attraction of each exhibit (column) for a visitor before another exhibit (row), (N, N)."""
     order = np.arange(len(plan))
     ahead = np.tanh((order[None] - order[:, None]) / 2)
     pull = plan.attractiveness**0.7 * np.exp(-plan.distances_m / how.reach_m + how.onward * ahead)

@@ -1,7 +1,7 @@
-"""The photos that a replay sends for one visitor, with their times; built from traces of either form.
+"""The photos that a replay sends for one visitor, with their times; built from traces of two formats.
 
 Visits (``visitor,exhibit,start_s,end_s``) become one photo per second of stay, drawn from the photos of a
-data set; the dissertation's form (``objectID,imagePath,time_ms``) names the photos itself.
+data set. The dissertation's format (``objectID,imagePath,time_ms``) names the photos.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class PlannedPhoto:
     """One photo to send."""
 
     at_s: float
-    """When, from the start of the replay [s]."""
+    """Time from the start of the replay [s]."""
     object_id: str
-    """What it shows; empty if that is not in the catalogue."""
+    """The object in the photo; empty if it is not in the catalogue."""
     path: Path
     """The image file."""
 
@@ -46,7 +46,7 @@ def is_request_trace(path: str | os.PathLike[str]) -> bool:
     Raises
     ------
     NotFound
-        If there is no such file.
+        If the file does not exist.
     """
     if not Path(path).is_file():
         raise NotFound(f"there is no trace {str(path)!r}", advice="check the path")
@@ -57,7 +57,7 @@ def is_request_trace(path: str | os.PathLike[str]) -> bool:
 def plan_from_requests(
     path: str | os.PathLike[str], folder: Path, seconds: float | None = None
 ) -> tuple[PlannedPhoto, ...]:
-    """Photos of a trace in the dissertation's form; paths start from ``folder``."""
+    """Photos of a trace in the dissertation's format; paths are relative to ``folder``."""
     return _planned(read_requests_csv(path), folder, seconds)
 
 
@@ -77,15 +77,16 @@ def plan_from_visits(
     path : path
         Visits of any number of visitors.
     dataset : Dataset
-        Its queries are the photos. Exhibits whose names are no object ids get the objects in order.
+        Its queries are the photos. If some names of exhibits are not object ids, objects are assigned in
+        order.
     rng : Generator
         Draws the photos.
     visitor : str, optional
-        Whose visits; may be left out if there is only one visitor.
+        The visitor; optional if the trace has only one visitor.
     seconds : float, optional
-        Stop after this time.
+        Duration of the plan.
     unknown_share : float
-        Share of the photos that show objects outside of the catalogue, in [0, 1).
+        Share of the photos that show objects outside the catalogue, in [0, 1).
 
     Raises
     ------
@@ -106,12 +107,12 @@ def plan_from_visits(
 
 
 def choose_visitor(visits: Sequence[Visit], visitor: str | None, *, source: str) -> str:
-    """The visitor that was asked for, or the only one.
+    """The requested visitor, or the only visitor of the trace.
 
     Raises
     ------
     InvalidArgument
-        If there is no such visitor, or none was asked for and there are several.
+        If the visitor is not in the trace, or none was requested and there are several.
     """
     visitors = list(dict.fromkeys(visit.visitor for visit in visits))
     if not visitors:
@@ -128,7 +129,7 @@ def choose_visitor(visits: Sequence[Visit], visitor: str | None, *, source: str)
 
 
 def objects_on_show(visits: Iterable[Visit], photos: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Which object each exhibit is: the one of its name, or if any has none, the objects in order.
+    """Object of each exhibit: the object with its name; if any has none, objects are assigned in order.
 
     Raises
     ------
@@ -141,7 +142,7 @@ def objects_on_show(visits: Iterable[Visit], photos: Mapping[str, Sequence[str]]
 
 
 def photos_by_object(dataset: Dataset) -> dict[str, list[str]]:
-    """Paths of the photos of each object that has any."""
+    """Paths of the photos by object; objects without photos are left out."""
     photos: dict[str, list[str]] = {}
     for query in dataset.queries:
         if query.object_id is not None:
@@ -161,9 +162,9 @@ def mix_in_unknown(
     unknown : sequence of str
         Paths of photos of unknown objects.
     share : float
-        How many to replace, in [0, 1).
+        Expected share of replaced requests, in [0, 1).
     rng : Generator
-        Chooses which.
+        Selects the requests and the photos.
 
     Raises
     ------
@@ -188,12 +189,12 @@ def mix_in_unknown(
 
 
 def load_photos(plan: Iterable[PlannedPhoto]) -> Mapping[Path, bytes]:
-    """The image files of a plan, read before it starts.
+    """Read the image files of a plan before the replay starts.
 
     Raises
     ------
     NotFound
-        If one is missing.
+        If a file cannot be read.
     """
     photos: dict[Path, bytes] = {}
     for photo in plan:
@@ -211,7 +212,7 @@ def load_photos(plan: Iterable[PlannedPhoto]) -> Mapping[Path, bytes]:
 def _planned(
     requests: Sequence[PhotoRequest], folder: Path, seconds: float | None
 ) -> tuple[PlannedPhoto, ...]:
-    """Requests in the order of time, the first at 0."""
+    """Photos in ascending order of time; the first is at 0 s."""
     ordered = sorted(requests, key=lambda request: request.time_ms)
     if not ordered:
         raise InvalidArgument("the trace holds no requests")
@@ -224,5 +225,5 @@ def _planned(
 
 
 def delayed(plan: Sequence[PlannedPhoto], by_s: float) -> tuple[PlannedPhoto, ...]:
-    """The same plan, later, so that devices do not send at the same moment."""
+    """The plan delayed by ``by_s``, so that devices do not send at the same time."""
     return tuple(replace(photo, at_s=photo.at_s + by_s) for photo in plan)

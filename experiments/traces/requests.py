@@ -1,4 +1,4 @@
-"""Photo requests: a visitor's stays turned into one photo per second, in the dissertation's trace format.
+"""Photo requests: one photo per second of a visitor's stays, in the dissertation's trace format.
 
 The table has the columns ``objectID,imagePath,time_ms``, one file per visitor (Cachier dissertation, 6.2.5).
 """
@@ -21,14 +21,14 @@ COLUMNS = ("objectID", "imagePath", "time_ms")
 
 @dataclass(frozen=True, slots=True)
 class PhotoRequest:
-    """One photo that a visitor asks about."""
+    """One photo that a visitor sends."""
 
     object_id: str
-    """What it shows; empty if the object is not in the catalogue."""
+    """The object in the photo; empty if it is not in the catalogue."""
     image_path: str
-    """The photo, relative to the data set's folder or absolute."""
+    """Path of the photo, relative to the data set's folder or absolute."""
     time_ms: int
-    """When it is asked, on the clock of the visits."""
+    """Time of the request, on the clock of the visits."""
 
     def __post_init__(self) -> None:
         if not self.image_path.strip():
@@ -42,7 +42,7 @@ def photo_requests(
     *,
     objects: Mapping[str, str] | None = None,
 ) -> dict[str, tuple[PhotoRequest, ...]]:
-    """One photo per second while a visitor looks at an exhibit (Cachier dissertation, 6.2.5).
+    """Generate one photo per second while a visitor looks at an exhibit (Cachier dissertation, 6.2.5).
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ def photo_requests(
     rng : Generator
         Draws the photos.
     objects : mapping of str to str, optional
-        Object id of each exhibit; without it an exhibit's name is its object id.
+        Object id of each exhibit. By default, an exhibit's name is its object id.
 
     Returns
     -------
     dict of str to tuple of PhotoRequest
-        By visitor, in the order of time; the first photo of a stay is taken as it begins.
+        By visitor, in ascending order of time; the first photo of a stay is taken at its start.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def photo_requests(
 
 
 def assign_objects(exhibits: Iterable[str], object_ids: Sequence[str]) -> dict[str, str]:
-    """Put the n-th object on the n-th exhibit's place.
+    """Assign the n-th object to the n-th exhibit.
 
     Raises
     ------
@@ -99,14 +99,14 @@ def assign_objects(exhibits: Iterable[str], object_ids: Sequence[str]) -> dict[s
 
 
 def read_requests_csv(path: str | os.PathLike[str]) -> tuple[PhotoRequest, ...]:
-    """Photo requests in the order of the file.
+    """Read photo requests, in the order of the file.
 
     Raises
     ------
     NotFound
-        If there is no such file.
+        If the file does not exist.
     InvalidArgument
-        If a row is malformed: names the file, the line and what was expected.
+        If a row is malformed. The message names the file, the line and the expected content.
     """
     return tuple(
         PhotoRequest(row.values["objectID"], row.text("imagePath"), row.integer("time_ms"))
@@ -115,6 +115,6 @@ def read_requests_csv(path: str | os.PathLike[str]) -> tuple[PhotoRequest, ...]:
 
 
 def write_requests_csv(path: str | os.PathLike[str], requests: Iterable[PhotoRequest]) -> None:
-    """Write requests so that reading gives the same values back."""
+    """Write requests to a table that `read_requests_csv` reads back unchanged."""
     rows = ((request.object_id, request.image_path, request.time_ms) for request in requests)
     write_rows(path, COLUMNS, rows)

@@ -1,7 +1,7 @@
-"""Visits: who stood before which exhibit, from when to when; generated or logged, in memory and as CSV.
+"""Visits: visitor, exhibit, start and end of each stay; generated or logged, in memory and as CSV.
 
-The table has the columns ``visitor,exhibit,start_s,end_s``. Logs that call the exhibit ``poi`` (point of
-interest) are read as well; further columns are ignored.
+The table has the columns ``visitor,exhibit,start_s,end_s``. Logs whose exhibit column is called ``poi``
+(point of interest) can be read as well. Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ class Visit:
 
     @property
     def duration_s(self) -> float:
-        """How long the visitor stays."""
+        """Duration of the stay."""
         return self.end_s - self.start_s
 
 
 def read_visits_csv(path: str | os.PathLike[str]) -> tuple[Visit, ...]:
-    """Visits in the order of the file.
+    """Read visits, in the order of the file.
 
     Raises
     ------
     NotFound
-        If there is no such file.
+        If the file does not exist.
     InvalidArgument
-        If a row is malformed: names the file, the line and what was expected.
+        If a row is malformed. The message names the file, the line and the expected content.
     """
     visits = []
     for row in read_rows(path, (COLUMNS, LOG_COLUMNS)):
@@ -68,20 +68,20 @@ def read_visits_csv(path: str | os.PathLike[str]) -> tuple[Visit, ...]:
         start_s, end_s = row.number("start_s"), row.number("end_s")
         if end_s < start_s:
             raise row.error(f"end_s {end_s:g} is before start_s {start_s:g}", "end_s >= start_s")
-        if end_s - start_s > _LONGEST_STAY_S:  # a photo for each second would fill the memory
+        if end_s - start_s > _LONGEST_STAY_S:  # one photo per second would exhaust the memory
             raise row.error(f"a stay of {end_s - start_s:g} s", "times in seconds, and stays of days at most")
         visits.append(Visit(row.text("visitor"), exhibit, start_s, end_s))
     return tuple(visits)
 
 
 def write_visits_csv(path: str | os.PathLike[str], visits: Iterable[Visit]) -> None:
-    """Write visits so that reading gives the same values back."""
+    """Write visits to a table that `read_visits_csv` reads back unchanged."""
     rows = ((visit.visitor, visit.exhibit, visit.start_s, visit.end_s) for visit in visits)
     write_rows(path, COLUMNS, rows)
 
 
 def sequences(visits: Iterable[Visit]) -> dict[str, tuple[str, ...]]:
-    """Exhibits in the order in which each visitor saw them; consecutive duplicates collapsed (6.2.5.2)."""
+    """Exhibits of each visitor in the order of the visits, without consecutive duplicates (6.2.5.2)."""
     seen: dict[str, list[str]] = {}
     for visit in sorted(visits, key=lambda visit: (visit.visitor, visit.start_s)):
         exhibits = seen.setdefault(visit.visitor, [])
