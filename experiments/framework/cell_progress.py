@@ -19,7 +19,7 @@ from rich.text import Text
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 
-_NOTHING_S = 0.5
+_SHORTEST_SHOWN_S = 0.5
 
 
 class CellProgress:
@@ -94,7 +94,7 @@ class CellProgress:
             return
         # Cells that run in other processes are reported only when they are finished, so their durations are
         # unknown.
-        what = self._key if took_s < _NOTHING_S else f"{self._key} took {in_words(took_s)}"
+        what = self._key if took_s < _SHORTEST_SHOWN_S else f"{self._key} took {in_words(took_s)}"
         parts = (f"{self._done}/{self._total}", what, self.left())
         self._console.print(f"{self._name}: {', '.join(filter(None, parts))}", highlight=False, markup=False)
 

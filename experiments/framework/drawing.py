@@ -57,7 +57,7 @@ def legend_below(picture: Any, axes: Axes, columns: int = 0, **more: Any) -> Non
     picture.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels))
 
 
-def middles(found: Sequence[Mapping[str, float]], middle: str = "mean") -> tuple[Any, Any]:
+def error_bars(found: Sequence[Mapping[str, float]], middle: str = "mean") -> tuple[Any, Any]:
     """Error bars of repeated measurements: middles (N,), and distances to minimum and maximum (2, N).
 
     ``found`` are summaries such as those of `numbers.mean_and_spread`; ``middle`` is the key of the middle.

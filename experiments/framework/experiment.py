@@ -23,7 +23,7 @@ from nearsight.common.errors import InvalidArgument, NotFound
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-_OF_SOME = ("on", "costs", "costs_mark", "runs", "clients")
+_OPTIONAL = ("on", "costs", "costs_mark", "runs", "clients")
 """Options that only some experiments accept."""
 
 Row = Mapping[str, str | int | float]
@@ -82,7 +82,7 @@ class RunOptions:
             "smoke": self.smoke,
             "visits": _fingerprint(self.visits),
             "data": _fingerprint_of_folder(self.data),
-            **{name: value for name in _OF_SOME if (value := getattr(self, name))},
+            **{name: value for name in _OPTIONAL if (value := getattr(self, name))},
         }
 
     def rng(self, *parts: str | int) -> np.random.Generator:

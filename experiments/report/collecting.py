@@ -169,11 +169,11 @@ def reached_in_words(results: Iterable[Result]) -> str:
 def _read(folder: Path, entries: Mapping[str, Entry]) -> Result | Unusable:
     stored = ResultFolder(folder)
     if not stored.summary_path.exists():
-        return _without_result(stored, entries, damaged=False)
+        return _unusable(stored, entries, damaged=False)
     try:
         result = Result.model_validate({**stored.summary(), "folder": folder})
     except (CorruptStore, ValidationError, TypeError, OSError):
-        return _without_result(stored, entries, damaged=True)
+        return _unusable(stored, entries, damaged=True)
     if result.experiment not in entries:
         return Unusable(folder, "", f"this version has no experiment {result.experiment!r}")
     if result.smoke:  # earlier versions also judged smoke runs
@@ -196,7 +196,7 @@ def _with_picture(result: Result) -> Result:
     return result.model_copy(update={"picture": picture, "problems": tuple(problems)})
 
 
-def _without_result(stored: ResultFolder, entries: Mapping[str, Entry], *, damaged: bool) -> Unusable:
+def _unusable(stored: ResultFolder, entries: Mapping[str, Entry], *, damaged: bool) -> Unusable:
     """Describe a folder whose summary is damaged or missing; run.json may name the experiment."""
     try:
         run = _Run.model_validate(stored.run_information())

@@ -53,7 +53,7 @@ CONFIGURATIONS: Mapping[str, Mapping[str, str]] = {
 UNTAUGHT = frozenset({PRIOR, BOUNDED_PRIOR})
 _RANDOM = "guests"
 """Former name of the experiment; it is kept so that random numbers equal those of earlier runs."""
-_TOGETHER = "+"
+_SEPARATOR = "+"
 """Separator of configurations that are played at the same time, as in a smoke run."""
 _ALL, _FIRST = "#1f6f8b", "#e0a33a"
 _FATES = {"useful": "#7a9e3b", "wasted": "#c2571a", "in the cache at the end": "#bbbbbb"}
@@ -109,7 +109,7 @@ class Figure(Experiment):
             for number in range(plan.repetitions)
             for backend, configurations in plan.backends.items()
             for place, part in enumerate(
-                [_TOGETHER.join(configurations)] if options.smoke else configurations
+                [_SEPARATOR.join(configurations)] if options.smoke else configurations
             )
         )
 
@@ -122,7 +122,7 @@ class Figure(Experiment):
             museum.testbed(self.name), plan.walks.visits(rng), plan.following, TABLE_6_3[NETWORK], rng
         )
         settings = self._profiles.settings(museum, f"{self.name}-{backend}", backend, plan.profile)
-        names = cell.parameters["part"].split(_TOGETHER)
+        names = cell.parameters["part"].split(_SEPARATOR)
         played = session.play({name: _tiers(settings, name) for name in names})
         return [
             {"backend": backend, "tiers": name, "repetition": number, **row}
@@ -243,7 +243,7 @@ def _draw_latency(axes: Axes, configurations: Mapping[str, Any]) -> None:
             [one["first_photos"]["mean_ms"] for one in configurations.values()],
         ),
     ):
-        means, reach = drawing.middles(values)
+        means, reach = drawing.error_bars(values)
         axes.barh(places + offset, means, height=0.34, color=colour, label=label)
         axes.errorbar(means, places + offset, xerr=reach, fmt="none", ecolor="#555555", capsize=2)
         for place, mean, most in zip(places, means, reach[1], strict=True):

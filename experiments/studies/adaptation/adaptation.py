@@ -191,7 +191,7 @@ def _draw(axes: Axes, conditions: Mapping[str, Any], name: str) -> None:
     for number, way in enumerate(WAYS):
         found = [ways[way][name] for ways in conditions.values()]
         places = [index + (number - (len(WAYS) - 1) / 2) * width for index in range(len(found))]
-        means, spread = drawing.middles(found)
+        means, spread = drawing.error_bars(found)
         if name == "lookup_ms":
             lines = {"elinewidth": 0.8, "ecolor": "#555555"}
             axes.bar(places, means, width * 0.94, yerr=spread, error_kw=lines, color=_COLOURS[way])

@@ -47,8 +47,8 @@ class Photos:
 
     models: Mapping[str, ObjectModel]
     """Vouched models by object id."""
-    first: tuple[PreparedQuery, ...]
-    then: tuple[PreparedQuery, ...]
+    training: tuple[PreparedQuery, ...]
+    test: tuple[PreparedQuery, ...]
     """Photos for learning, and photos for testing."""
 
 
@@ -62,8 +62,8 @@ def photographed(
     """
     extractor = OrbExtractor(settings.fast_threshold)
     models = {one.object_id: one for one in train_all(dataset.references, settings)}
-    first: list[PreparedQuery] = []
-    then: list[PreparedQuery] = []
+    training: list[PreparedQuery] = []
+    test: list[PreparedQuery] = []
     counts: Counter[str] = Counter()
     of_object = {name: sum(query.object_id == name for query in dataset.queries) for name in models}
     for query in sorted(dataset.queries, key=lambda one: one.path.name):
@@ -72,8 +72,8 @@ def photographed(
         name = query.object_id or ""
         counts[name] += 1
         teaches = bool(name) and counts[name] <= of_object[name] // 2
-        (first if teaches else then).append(PreparedQuery(features, query.object_id))
-    return Photos(models, tuple(first), tuple(then))
+        (training if teaches else test).append(PreparedQuery(features, query.object_id))
+    return Photos(models, tuple(training), tuple(test))
 
 
 def rows_of(
@@ -86,7 +86,7 @@ def rows_of(
         looks = _looks(photos, held, vouched, settings, options)
         if forged:
             looks |= _forged_looks(photos, held, settings, options)
-        for way, row in _asked(photos.then, vouched, looks).items():
+        for way, row in _tested(photos.test, vouched, looks).items():
             yield {"part": part, "held": len(held), "way": way, **row}
 
 
@@ -97,10 +97,10 @@ def _looks(
     settings: RecognitionSettings,
     options: RunOptions,
 ) -> dict[str, SecondLook]:
-    """Build the second look of devices that learned from the first photos, by origin of the views."""
+    """Build the second look of devices that learned from the training photos, by origin of the views."""
     models = {model.object_id: model for model in held}
     taught: dict[str, list[AdaptedView]] = {name: [] for name in models}
-    for photo in photos.first:
+    for photo in photos.training:
         found = vouched.recognize(photo.features).found if photo.object_id in models else None
         if found is not None:
             view = learn(photo.features, found, models[found.object_id], _RULES)
@@ -147,7 +147,7 @@ def _look(
     return SecondLook(held, own, shared, settings, rules)
 
 
-def _asked(
+def _tested(
     photos: Iterable[PreparedQuery], vouched: ObjectRecognizer, looks: Mapping[str, SecondLook]
 ) -> dict[str, Row]:
     """Recognise every photo once in each way; an answer of the vouched models is the same in all."""

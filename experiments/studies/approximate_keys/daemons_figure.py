@@ -62,7 +62,7 @@ _LIVELINESS, _PHOTOS_PER_S = 0.5, 5.0
 _VISITORS, _STAYS, _ROUNDS = 6, 3, 3
 _CROWD = 60
 """Number of all visitors; those without a device teach the edge."""
-_TOGETHER = "+"
+_SEPARATOR = "+"
 """Separator of configurations that are played at the same time, as in a smoke run."""
 _COLOURS = dict(zip(CONFIGURATIONS, ("#8a8a8a", "#1f6f8b", "#e0a33a"), strict=True))
 
@@ -76,7 +76,7 @@ class Figure(Experiment):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One cell per round and configuration; each round begins with another configuration."""
         if options.smoke:
-            return (Cell("0", {"round": 0, "tiers": _TOGETHER.join((OFF, ON))}),)
+            return (Cell("0", {"round": 0, "tiers": _SEPARATOR.join((OFF, ON))}),)
         names = tuple(CONFIGURATIONS)
         return tuple(
             Cell(f"{number}-{place}", {"round": number, "tiers": names[(number + place) % len(names)]})
@@ -87,7 +87,7 @@ class Figure(Experiment):
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """Play a session; one row per photo."""
         session = _session(options, self.name)
-        names = cell.parameters["tiers"].split(_TOGETHER)
+        names = cell.parameters["tiers"].split(_SEPARATOR)
         played = session.play({name: Tiers(CONFIGURATIONS[name], _DEVICE) for name in names})
         return [
             {

@@ -42,7 +42,7 @@ Neighbours = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class ComparedCache:
     """A cache of K results, filled before the measurement."""
 
     lookup: Callable[[Any], int | None]
@@ -58,7 +58,7 @@ class Rival:
 
 def keys(
     approx: Approximation, refresh: AutoRefresh, history: NDArray[Any], labels: Sequence[int], size: int
-) -> Rival:
+) -> ComparedCache:
     """The cache of this project; it takes raw flows.
 
     With ``identity`` and without verification it is an exact cache.
@@ -85,7 +85,7 @@ def keys(
         entry = cache.find(approx(x), 0.0)
         return None if entry is None else entry.value
 
-    return Rival(
+    return ComparedCache(
         lookup,
         lambda x, label: cache.correct(approx(x), label, 0.0),
         lambda x, label: cache.learn(approx(x), label, 0.0),
@@ -99,7 +99,7 @@ def vote(neighbours: Neighbours, epsilon: float) -> int | None:
     return int(np.bincount(near).argmax()) if len(near) else None
 
 
-def ball_tree(inputs: Inputs, labels: Labels) -> Rival:
+def ball_tree(inputs: Inputs, labels: Labels) -> ComparedCache:
     """Ball tree of scikit-learn; it is immutable, so an insertion builds a new tree."""
     tree = BallTree(inputs)
 
@@ -110,7 +110,7 @@ def ball_tree(inputs: Inputs, labels: Labels) -> Rival:
     return _voting(neighbours, _built_again(ball_tree, inputs, labels))
 
 
-def lshash(inputs: Inputs, labels: Labels) -> Rival:
+def lshash(inputs: Inputs, labels: Labels) -> ComparedCache:
     """Locality-sensitive hashing of lshashpy3, as in the paper: one table, Euclidean distance."""
     from lshashpy3 import LSHash  # noqa: PLC0415 optional
 
@@ -129,7 +129,7 @@ def lshash(inputs: Inputs, labels: Labels) -> Rival:
     return _voting(neighbours, insert)
 
 
-def falconn(inputs: Inputs, labels: Labels) -> Rival:
+def falconn(inputs: Inputs, labels: Labels) -> ComparedCache:
     """FALCONN: multi-probe LSH of centred inputs; immutable as well."""
     import falconn as library  # noqa: PLC0415 optional
 
@@ -151,7 +151,7 @@ def falconn(inputs: Inputs, labels: Labels) -> Rival:
     return _voting(neighbours, _built_again(falconn, inputs, labels))
 
 
-def gptcache(inputs: Inputs, labels: Labels, folder: Path) -> Rival:
+def gptcache(inputs: Inputs, labels: Labels, folder: Path) -> ComparedCache:
     """The package gptcache with SQLite and FAISS: the nearest input answers, without a vote.
 
     Its questions are texts. Here a text has the numbers of the input, which the embedding parses.
@@ -189,12 +189,12 @@ def gptcache(inputs: Inputs, labels: Labels, folder: Path) -> Rival:
         answer = api.get(_prompt(x), cache_obj=cache)
         return None if answer is None else int(answer)
 
-    return Rival(
+    return ComparedCache(
         lookup, lambda x, label: api.put(_prompt(x), str(label), cache_obj=cache), close=manager.close
     )
 
 
-def similarity_caches(folder: Path) -> dict[str, tuple[Callable[[Inputs, Labels], Rival], str]]:
+def similarity_caches(folder: Path) -> dict[str, tuple[Callable[[Inputs, Labels], ComparedCache], str]]:
     """Builders of the similarity caches by name, each with the command that installs its library.
 
     ``folder`` is for the files that they write.
@@ -208,13 +208,15 @@ def similarity_caches(folder: Path) -> dict[str, tuple[Callable[[Inputs, Labels]
     }
 
 
-def _voting(neighbours: Callable[[Input], Neighbours], insert: Callable[[Input, int], object]) -> Rival:
-    return Rival(lambda x: vote(neighbours(x), EPSILON), insert, neighbours=neighbours)
+def _voting(
+    neighbours: Callable[[Input], Neighbours], insert: Callable[[Input, int], object]
+) -> ComparedCache:
+    return ComparedCache(lambda x: vote(neighbours(x), EPSILON), insert, neighbours=neighbours)
 
 
 def _built_again(
-    build: Callable[[Inputs, Labels], Rival], inputs: Inputs, labels: Labels
-) -> Callable[[Input, int], Rival]:
+    build: Callable[[Inputs, Labels], ComparedCache], inputs: Inputs, labels: Labels
+) -> Callable[[Input, int], ComparedCache]:
     return lambda x, label: build(np.vstack([inputs, x]), np.append(labels, label))
 
 

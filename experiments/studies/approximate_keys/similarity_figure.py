@@ -35,7 +35,12 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
 )
 from nearsight.experiments.framework.numbers import grouped, median_and_range, median_in_words, nested, values
-from nearsight.experiments.studies.approximate_keys.similarity import Rival, keys, similarity_caches, vote
+from nearsight.experiments.studies.approximate_keys.similarity import (
+    ComparedCache,
+    keys,
+    similarity_caches,
+    vote,
+)
 from nearsight.experiments.studies.approximate_keys.traffic import flows
 
 LOOKUPS = {1_000: 2_000, 10_000: 1_000, 100_000: 400}
@@ -80,7 +85,7 @@ class Figure(Experiment):
         known = labels[:history].tolist()
         with TemporaryDirectory(prefix="nearsight-similarity-") as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings of the imported libraries
-            rivals = {
+            compared = {
                 EXACT: _timed_us(keys, identity(), AutoRefresh(math.inf), before, known, size),
                 OURS: _timed_us(keys, prefix(10), AutoRefresh(_BETA), before, known, size),
             }
@@ -88,14 +93,14 @@ class Figure(Experiment):
                 try:
                     build(inputs[:_BLOCK], labels[popular[:_BLOCK]]).close()  # exclude the time of imports
                 except ImportError as error:
-                    rows.append({**_NOTHING, "size": size, "cache": name, "note": f"{error}; {command}"})
+                    rows.append({**_EMPTY, "size": size, "cache": name, "note": f"{error}; {command}"})
                 else:
-                    rivals[name] = _timed_us(build, inputs, labels[popular])
-            found = _asked(rivals, asked, labels[history:].tolist())
-            for name, (rival, build_us) in rivals.items():
+                    compared[name] = _timed_us(build, inputs, labels[popular])
+            found = _measured(compared, asked, labels[history:].tolist())
+            for name, (cache, build_us) in compared.items():
                 raw = before[popular[:_INSERTIONS]]
                 inserted = [
-                    _timed_us(rival.insert, x, 0)[1]
+                    _timed_us(cache.insert, x, 0)[1]
                     for x in (raw if name in (EXACT, OURS) else inputs[:_INSERTIONS])
                 ]
                 whole: Row = {
@@ -104,10 +109,8 @@ class Figure(Experiment):
                     "build_ms": build_us / 1e3,
                     "insert_us": float(np.median(inserted)),
                 }
-                rival.close()
-                rows += [
-                    {**_NOTHING, **whole, "block": place, **one} for place, one in enumerate(found[name])
-                ]
+                cache.close()
+                rows += [{**_EMPTY, **whole, "block": place, **one} for place, one in enumerate(found[name])]
         return rows
 
     def metrics(self, rows: Sequence[StoredRow]) -> dict[str, Any]:
@@ -165,7 +168,7 @@ class Figure(Experiment):
         for place, (name, colour) in enumerate(_COLOURS.items()):
             found = [(at, caches[name]) for at, caches in enumerate(sizes.values()) if name in caches]
             where = [at + (place - (len(_COLOURS) - 1) / 2) * width for at, _ in found]
-            middle, reach = drawing.middles([one["lookup_us"] for _, one in found], "median")
+            middle, reach = drawing.error_bars([one["lookup_us"] for _, one in found], "median")
             lookup.bar(
                 where, middle, width, yerr=reach, color=colour, label=name, error_kw={"linewidth": 0.8}
             )
@@ -193,7 +196,7 @@ class Figure(Experiment):
         return picture
 
 
-_NOTHING: Row = {
+_EMPTY: Row = {
     "size": 0, "cache": "", "block": 0, "lookups": 0, "answered": 0, "wrong": 0, "lookup_us": 0.0,
     **{f"{count}_at_{epsilon:g}": 0 for epsilon in _SMALLER for count in ("answered", "wrong")},
     "build_ms": 0.0, "insert_us": 0.0, "note": "",
@@ -214,27 +217,27 @@ def _timed_us(operation: Callable[..., Any], *arguments: object) -> tuple[Any, f
     return found, (time.perf_counter_ns() - started_ns) / 1e3
 
 
-def _asked(
-    rivals: Mapping[str, tuple[Rival, float]], flows: NDArray[np.int16], truths: Sequence[int]
+def _measured(
+    compared: Mapping[str, tuple[ComparedCache, float]], flows: NDArray[np.int16], truths: Sequence[int]
 ) -> dict[str, list[dict[str, float]]]:
     """Results of each cache in each block; the order of the caches rotates between blocks."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in rivals}
-    names = list(rivals)
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in compared}
+    names = list(compared)
     inputs = flows / _LARGEST_PACKET
     for start in range(0, len(flows), _BLOCK):
         shift = start // _BLOCK % len(names)
         for name in names[shift:] + names[:shift]:
-            rival, queries = rivals[name][0], flows if name in (EXACT, OURS) else inputs
+            cache, queries = compared[name][0], flows if name in (EXACT, OURS) else inputs
             block: Counter[str] = Counter()
             times = []
             for place in range(start, min(start + _BLOCK, len(flows))):
-                answer, time_us = _timed_us(rival.lookup, queries[place])
+                answer, time_us = _timed_us(cache.lookup, queries[place])
                 times.append(time_us)
                 _count(block, "", answer, truths[place])
                 if answer is None:
-                    rival.learn(queries[place], truths[place])
-                if name == PEER and rival.neighbours is not None:
-                    neighbours = rival.neighbours(queries[place])
+                    cache.learn(queries[place], truths[place])
+                if name == PEER and cache.neighbours is not None:
+                    neighbours = cache.neighbours(queries[place])
                     for epsilon in _SMALLER:
                         _count(block, f"_at_{epsilon:g}", vote(neighbours, epsilon), truths[place])
             found[name].append({**block, "lookups": len(times), "lookup_us": float(np.median(times))})
@@ -267,7 +270,7 @@ def _ratios(caches: Mapping[str, Sequence[StoredRow]]) -> list[float]:
 
 def _summary(rows: Sequence[StoredRow]) -> dict[str, Any]:
     lookups = sum(values(rows, "lookups"))
-    shares = ("answered", "wrong", *(one for one in _NOTHING if "_at_" in one and rows[0]["cache"] == PEER))
+    shares = ("answered", "wrong", *(one for one in _EMPTY if "_at_" in one and rows[0]["cache"] == PEER))
     return {
         "lookups": int(lookups),
         **{name: round(sum(values(rows, name)) / lookups, 4) for name in shares},

@@ -154,11 +154,11 @@ class _Edge:
         self._player = Player(AutoRefresh())
         self._times: dict[str, float] = {}
         self._of_pixels = {
-            "hash": _same(perceptual_hash()),
-            "one grid": _same(layout_keys(grids=1)),
-            LAYOUT: _same(layout_keys()),
+            "hash": _seeded(perceptual_hash()),
+            "one grid": _seeded(layout_keys(grids=1)),
+            LAYOUT: _seeded(layout_keys()),
         }
-        self._of_features = {FEATURES: _same(feature_keys()), "min-hash": _same(min_hash())}
+        self._of_features = {FEATURES: _seeded(feature_keys()), "min-hash": _seeded(min_hash())}
 
     def photo(self, image: Pixels) -> Row:
         _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
@@ -193,7 +193,7 @@ class _Edge:
         return result
 
 
-def _same(keys: PhotoKeys[T]) -> PhotoKeys[T]:
+def _seeded(keys: PhotoKeys[T]) -> PhotoKeys[T]:
     """Use a fixed seed, so that the keys in the rows are the same in every process."""
     return replace(keys, approximation=replace(keys.approximation, seed=1))
 
@@ -209,7 +209,7 @@ class Photo:
     keys: tuple[Hashable, ...]
     visitor: str = ""
     """Identifies who shares results."""
-    together: bool = True
+    views_share_results: bool = True
     """Whether all views of an object share one result."""
 
 
@@ -260,7 +260,7 @@ class Player:
         if entry is not None:
             return entry.value
         if key is not None and photo.answered:
-            shown = ObjectKey(photo.visitor, photo.answered) if photo.together else None
+            shown = ObjectKey(photo.visitor, photo.answered) if photo.views_share_results else None
             self._cache.learn(photo.keys, key, shown, photo.answered, 0.0)
         elif key is not None:
             self._cache.contradict(key)

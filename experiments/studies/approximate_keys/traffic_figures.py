@@ -122,7 +122,7 @@ class Figure(Experiment):
             caches.append((PRINTED, ideal))
         rows: list[Row] = []
         for cache, hits in caches:
-            model = _alike(popularity, classes, hits)
+            model = _merged(popularity, classes, hits)
             for beta in BETAS[:-1] if cache == PRINTED else BETAS:
                 refresh = AutoRefresh(beta, as_printed=cache == PRINTED)
                 rows.append(
@@ -132,7 +132,7 @@ class Figure(Experiment):
                         "cache": cache,
                         "beta": beta,
                         **_played(stream, refresh, size, ideal=cache != LRU),
-                        **_said(predict(*model, refresh if math.isfinite(beta) else None)),
+                        **_predicted(predict(*model, refresh if math.isfinite(beta) else None)),
                     }
                 )
         return rows
@@ -217,18 +217,18 @@ def _distributions(keys: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, l
     return counts / counts.sum(), np.split(shares, np.searchsorted(of, np.arange(1, len(counts))))
 
 
-def _alike(
+def _merged(
     popularity: np.ndarray, classes: Sequence[np.ndarray], hits: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
     """Merge keys with equal classes and hits: popularity, classes and hits; the model is a sum over keys."""
     places: dict[tuple[float, bytes], int] = {}
-    together: Counter[tuple[float, bytes]] = Counter()
+    merged: Counter[tuple[float, bytes]] = Counter()
     for place, (share, hit) in enumerate(zip(popularity.tolist(), hits.tolist(), strict=True)):
         kind = (hit, classes[place].tobytes())
         places.setdefault(kind, place)
-        together[kind] += share
+        merged[kind] += share
     kept = list(places.values())
-    return np.array([together[kind] for kind in places]), [classes[place] for place in kept], hits[kept]
+    return np.array([merged[kind] for kind in places]), [classes[place] for place in kept], hits[kept]
 
 
 def _played(
@@ -253,7 +253,7 @@ def _played(
     }
 
 
-def _said(prediction: Prediction) -> dict[str, float]:
+def _predicted(prediction: Prediction) -> dict[str, float]:
     return {"said_inferences": prediction.inferences, "said_errors": prediction.errors}
 
 
@@ -358,8 +358,8 @@ def _draw_costs(axes: Axes, found: Mapping[str, Any]) -> None:
     colours = {"misses": "#c9c9c9", "verified": "#24415c", "wrong": "#c2571a"}
     drawing.stacked_bars(axes, list(found), shares, colours)
     for place, parts in enumerate(zip(*shares.values(), strict=True)):
-        told = f"{100 * parts[-1]:.1f} %"
-        axes.annotate(told, (sum(parts), place), xytext=(3, -3), textcoords="offset points")
+        label = f"{100 * parts[-1]:.1f} %"
+        axes.annotate(label, (sum(parts), place), xytext=(3, -3), textcoords="offset points")
     axes.grid(visible=False, axis="y")
     axes.set(title="Back-off 1.5 (figure 5)", xlabel="share of the lookups", xlim=(0, 1.18))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3)

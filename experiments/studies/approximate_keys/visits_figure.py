@@ -255,7 +255,7 @@ def _draw(axes: Axes, found: Mapping[str, Any], tail: str) -> None:
     for shift, (tiers, where) in enumerate(PLAYED):
         by_count, (colour, line) = found[tiers][where], _LOOKS[tiers, where]
         places = np.array([float(count) for count in by_count]) + 0.08 * (shift - 2)
-        middles, reach = drawing.middles([one[tail] for one in by_count.values()], "median")
+        middles, reach = drawing.error_bars([one[tail] for one in by_count.values()], "median")
         cache = "no result cache" if where == OFF else f"result cache at the {where}"
         axes.errorbar(
             places,

@@ -47,12 +47,12 @@ WITHIN = 0.05
 """Tolerance of the adaptive edge's latency over that of the best static size."""
 _COLOURS = {LSH: "#c2571a", OURS: "#1f6f8b"}
 _HITS = "#8a8a8a"
-_TICKS = frozenset({5, 20, 80})
-_FEW_TICKS = frozenset({5, 20, 30, 80, 120})
+_UNLABELLED_LARGE = frozenset({5, 20, 80})
+_UNLABELLED = frozenset({5, 20, 30, 80, 120})
 """Sizes without a label, for lack of space."""
-_IN_A_ROW = 4
+_BATCH = 4
 """Number of photos to one edge before the next edge is asked."""
-_SPREAD = 3
+_ROTATION = 3
 """Rotation of the order of edges between rounds, so that no edge is always measured after the same one."""
 
 
@@ -205,8 +205,8 @@ class Figure(Experiment):
 
 
 def _measure(bench: CacheBench, asks: Sequence[Ask]) -> list[Row]:
-    turns = [asks[start : start + _IN_A_ROW] for start in range(0, len(asks), _IN_A_ROW)]
-    measured = [pair for turn, some in enumerate(turns) for pair in bench.ask_all(some, _SPREAD * turn)]
+    turns = [asks[start : start + _BATCH] for start in range(0, len(asks), _BATCH)]
+    measured = [pair for turn, some in enumerate(turns) for pair in bench.ask_all(some, _ROTATION * turn)]
     cached = bench.cached()
     return [_row(ask, answer, cached[answer.size]) for ask, answer in measured]
 
@@ -295,7 +295,7 @@ def _draw_network(axes: Axes, found: Mapping[str, Any], network: str) -> None:
 
 
 def _draw_paper(axes: Axes, curve: Mapping[str, Any], backend: str) -> None:
-    _draw_curve(axes, curve, _COLOURS[backend], "static size", _TICKS)
+    _draw_curve(axes, curve, _COLOURS[backend], "static size", _UNLABELLED_LARGE)
     axes.set(xlabel="objects in the cache", ylabel="mean latency [ms]", ylim=(0, None))
     axes.set_title(f"{drawing.capital(BACKEND_NAMES[backend])}; {in_words(NETWORKS[PAPER])}", pad=17)
     hits = axes.twinx()
@@ -321,15 +321,15 @@ def _draw_paper(axes: Axes, curve: Mapping[str, Any], backend: str) -> None:
 
 
 def _draw_curve(
-    axes: Axes, curve: Mapping[str, Any], colour: str, name: str, unlabelled: frozenset[int] = _FEW_TICKS
+    axes: Axes, curve: Mapping[str, Any], colour: str, name: str, unlabelled: frozenset[int] = _UNLABELLED
 ) -> None:
     sizes = np.array([int(size) for size in curve["static"]])
-    middle, spread = drawing.middles([one["latency_ms"] for one in curve["static"].values()], "median")
+    middle, spread = drawing.error_bars([one["latency_ms"] for one in curve["static"].values()], "median")
     axes.errorbar(
         sizes, middle, spread, fmt="o-", color=colour, markersize=4, capsize=2, elinewidth=1, label=name
     )
     adaptive = curve[ADAPTIVE]
-    (at,), adaptive_spread = drawing.middles([adaptive["latency_ms"]], "median")
+    (at,), adaptive_spread = drawing.error_bars([adaptive["latency_ms"]], "median")
     axes.axhline(at, color=colour, linewidth=1, linestyle="--", zorder=1)
     axes.errorbar(
         [adaptive["cached"]],

@@ -231,7 +231,7 @@ def _draw(axes: Axes, priors: Mapping[str, Any], tops: Sequence[int]) -> None:
         colour = drawing.SEQUENCE[TOPS.index(top)]
         x = np.array(orders) + (place - (len(tops) - 1) / 2) * width
         bare = [priors[BARE][f"order {order}"][f"top {top}"] for order in orders]
-        means, spread = drawing.middles(bare)
+        means, spread = drawing.error_bars(bare)
         axes.bar(x, means, 0.92 * width, color=colour, label=f"m = {top}")
         axes.errorbar(x, means, spread, fmt="none", ecolor="#8a8a8a", elinewidth=1.0, capsize=2)
         backoff = [priors[BACKOFF][f"order {order}"][f"top {top}"]["mean"] for order in orders]

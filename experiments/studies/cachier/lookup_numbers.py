@@ -52,14 +52,14 @@ def _of(rows: Iterable[StoredRow], kind: str) -> list[StoredRow]:
     return [row for row in rows if row["kind"] == kind]
 
 
-def _read(rows: Iterable[StoredRow], reading: str = ALL_GETS) -> list[StoredRow]:
+def _gets_of(rows: Iterable[StoredRow], reading: str = ALL_GETS) -> list[StoredRow]:
     return [row for row in _of(rows, GET) if reading == ALL_GETS or row["local"] == "0"]
 
 
 def _ratios(rows: Sequence[StoredRow], reading: str) -> list[dict[str, float]]:
     """Our latencies over Kademlia's, for each repetition in which both have some."""
     found = []
-    for one in numbers.nested(_read(rows, reading), ("repetition", "system"), _latencies).values():
+    for one in numbers.nested(_gets_of(rows, reading), ("repetition", "system"), _latencies).values():
         if all(name in one for name in SYSTEMS):
             ours, theirs = (one[name] for name in SYSTEMS)
             found.append({name: round(ours[name] / theirs[name], 4) for name in ("p50_ms", "p99_ms")})
@@ -67,7 +67,7 @@ def _ratios(rows: Sequence[StoredRow], reading: str) -> list[dict[str, float]]:
 
 
 def _system(rows: Sequence[StoredRow]) -> dict[str, Any]:
-    gets, puts, network = _read(rows), _of(rows, PUT), _read(rows, OVER_NETWORK)
+    gets, puts, network = _gets_of(rows), _of(rows, PUT), _gets_of(rows, OVER_NETWORK)
     means = [mean for mean, _, _ in mean_per_node(gets).values()]
     return {
         "gets": len(gets),

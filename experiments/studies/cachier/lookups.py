@@ -28,9 +28,9 @@ SEES_ALL, GONE, IDLE, BEACONS = "sees all", "gone", "idle", "beacons"
 PUT_PHASE, GET_PHASE, CHANNEL = "put phase", "get phase", "channel"
 _START_MARGIN_S = 0.5
 _PRESENCE_TIMEOUT_PERIODS = 12.0
-_AT_ONCE = 20
+_STARTED_AT_ONCE = 20
 """Number of nodes that are started at the same time; more would compete for the cores of one machine."""
-_AT_ONCE_ON_RADIO = 5
+_STARTED_AT_ONCE_ON_RADIO = 5
 """Fewer on the radio channel, which all pairs of nodes share while they connect to each other."""
 _TRACE_MARGIN_S = 120.0
 _COLUMNS: Mapping[str, str | int | float] = {
@@ -122,12 +122,12 @@ def make_traces(
         chances = np.where(own, 0.0, weights)
         asked = [names[one] for one in rng.choice(plan.keys, plan.requests, p=chances / chances.sum())]
         stored = names[node::nodes] if others_keys else list(dict.fromkeys(asked))
-        puts.append(_spread(stored, nodes / plan.put_rate, rng))
-        gets.append(_spread(asked, nodes / plan.get_rate, rng))
+        puts.append(_at_intervals(stored, nodes / plan.put_rate, rng))
+        gets.append(_at_intervals(asked, nodes / plan.get_rate, rng))
     return puts, gets
 
 
-def _spread(keys: Sequence[str], gap_s: float, rng: np.random.Generator) -> Trace:
+def _at_intervals(keys: Sequence[str], gap_s: float, rng: np.random.Generator) -> Trace:
     """One key per gap, at a random phase that is fixed for the device."""
     phase_s = float(rng.random()) * gap_s
     return [(round(phase_s + number * gap_s, 4), key) for number, key in enumerate(keys)]
@@ -178,7 +178,7 @@ class LookupMeasurement:
         with PeerGroup(self._folder / system, group_plan) as group:
             self._place = group.place
             early = group.nodes[: setting.nodes - setting.late]
-            step = _AT_ONCE_ON_RADIO if setting.radio is not None else _AT_ONCE
+            step = _STARTED_AT_ONCE_ON_RADIO if setting.radio is not None else _STARTED_AT_ONCE
             for start in range(0, len(early), step):
                 self._discover(system, group, early[start : start + step], early[: start + step])
             if presence:
@@ -195,7 +195,7 @@ class LookupMeasurement:
             if group.radio is not None:
                 carried = group.radio.report()
                 packets, late_ms = int(carried["sent"]), carried["late_p99_ms"]
-                self._note(system=system, kind=CHANNEL, packets=packets, late_ms=late_ms)
+                self._add_row(system=system, kind=CHANNEL, packets=packets, late_ms=late_ms)
             if presence:
                 self._kill(group)
 
@@ -217,13 +217,13 @@ class LookupMeasurement:
         return stored
 
     def _discover(
-        self, system: str, group: PeerGroup, new: Sequence[PeerHandle], everybody: Sequence[PeerHandle]
+        self, system: str, group: PeerGroup, new: Sequence[PeerHandle], nodes: Sequence[PeerHandle]
     ) -> None:
         began_s = group.start(new)
         timeout_s = _PRESENCE_TIMEOUT_PERIODS * self._plan.period_s
-        seen = group.wait_all_see_all(everybody, timeout_s)
-        for node, at_s in zip(everybody, seen, strict=True):
-            self._note(system=system, kind=SEES_ALL, node=node.name, ms=round(1000 * (at_s - began_s), 3))
+        seen = group.wait_all_see_all(nodes, timeout_s)
+        for node, at_s in zip(nodes, seen, strict=True):
+            self._add_row(system=system, kind=SEES_ALL, node=node.name, ms=round(1000 * (at_s - began_s), 3))
 
     def _idle(self, group: PeerGroup) -> None:
         """Measure the traffic of presence alone."""
@@ -232,9 +232,12 @@ class LookupMeasurement:
         after = ask_all(group.nodes, {"do": "counters"})
         for node, one, two in zip(group.nodes, before, after, strict=True):
             seconds = round(two["at_s"] - one["at_s"], 4)
-            for kind, counted in ((IDLE, _grown(one, two, "wire")), (BEACONS, _grown(one, two, "beacons"))):
+            for kind, counted in (
+                (IDLE, _increase(one, two, "wire")),
+                (BEACONS, _increase(one, two, "beacons")),
+            ):
                 packets = "_packets" if kind == IDLE else ""
-                self._note(
+                self._add_row(
                     kind=kind,
                     node=node.name,
                     seconds=seconds,
@@ -263,9 +266,11 @@ class LookupMeasurement:
         for node, answer, one, two in zip(nodes, answers, before, after, strict=True):
             for row in answer["rows"]:
                 done = dict(zip(("key", "late_ms", "ms", "outcome", "local"), row, strict=True))
-                self._note(system=system, kind=kind, node=node.name, **done | {"local": int(done["local"])})
-            wire = _grown(one, two, "wire")
-            self._note(
+                self._add_row(
+                    system=system, kind=kind, node=node.name, **done | {"local": int(done["local"])}
+                )
+            wire = _increase(one, two, "wire")
+            self._add_row(
                 system=system,
                 kind=PUT_PHASE if kind == PUT else GET_PHASE,
                 node=node.name,
@@ -279,12 +284,12 @@ class LookupMeasurement:
         at_s = group.kill(victim)
         timeout_s = self._plan.departure_s + _PRESENCE_TIMEOUT_PERIODS * self._plan.period_s
         for node, gone_s in zip(group.nodes, group.wait_gone(victim.node_id, at_s, timeout_s), strict=True):
-            self._note(kind=GONE, node=node.name, ms=round(1000 * (gone_s - at_s), 3))
+            self._add_row(kind=GONE, node=node.name, ms=round(1000 * (gone_s - at_s), 3))
 
-    def _note(self, **values: str | int | float) -> None:
+    def _add_row(self, **values: str | int | float) -> None:
         self._rows.append({"place": self._place, **_COLUMNS, **values})
 
 
-def _grown(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> dict[str, int]:
+def _increase(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> dict[str, int]:
     """Increase of the counters."""
     return {counter: after[name][counter] - count for counter, count in before[name].items()}

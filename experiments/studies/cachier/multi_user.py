@@ -265,7 +265,7 @@ def _ratio(methods: Mapping[str, Any], method: str, rate: str, percentile: str) 
 def _draw_latency(axes: Axes, method: str, streams: Mapping[str, Any]) -> None:
     rates = [float(rate) for rate in streams]
     for percentile, line in (("p50_ms", "o-"), ("p95_ms", "^--")):
-        medians, reach = drawing.middles([one[percentile] for one in streams.values()], "median")
+        medians, reach = drawing.error_bars([one[percentile] for one in streams.values()], "median")
         label = _NAMES[method] if percentile == "p50_ms" else None
         axes.plot(rates, medians, line, color=_COLOURS[method], label=label, markersize=4)
         axes.vlines(rates, medians - reach[0], medians + reach[1], color=_COLOURS[method], alpha=0.4)

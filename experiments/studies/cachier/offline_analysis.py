@@ -50,7 +50,7 @@ line."""
 
 
 _TINY = 1e-9
-_APART = 0.006
+_SHIFT = 0.006
 """Horizontal distance between curves of recall and precision, in panel widths; several often coincide."""
 _LOWEST = 0.5
 
@@ -230,7 +230,7 @@ def _draw(axes: Axes, series: Sequence[Series], quantity: str) -> None:
     widest = max(point["k"] for one in series for point in one.points)
     for place, one in enumerate(series):
         is_share = quantity in {"recall", "precision"}
-        beside = (place - (len(series) - 1) / 2) * _APART * widest * is_share
+        beside = (place - (len(series) - 1) / 2) * _SHIFT * widest * is_share
         means = [point[quantity] for point in one.points]
         spread = [point[f"{quantity}_std"] for point in one.points]
         above = [min(std, 1 - mean) for mean, std in zip(means, spread, strict=True)] if is_share else spread

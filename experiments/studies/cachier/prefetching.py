@@ -66,7 +66,7 @@ NETWORK = "Medium"
 FIXED_FEATURES = 600
 ON_DEVICE = 0.6
 TENTH = 0.1
-TOGETHER = "+"
+SEPARATOR = "+"
 """Separator of configurations that are played at the same time, as in a smoke run."""
 _REAL_EXHIBITS = 60
 """Number of exhibits, sufficient for a smoke run with the museums whose visitors were logged."""
@@ -143,7 +143,7 @@ class Figure(Experiment):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One cell per repetition, kind of visitors and configuration."""
         traces = [GENERATED] if options.visits is None else [GENERATED, REAL]
-        together = [TOGETHER.join(CONFIGURATIONS)]
+        together = [SEPARATOR.join(CONFIGURATIONS)]
         return tuple(
             Cell(
                 f"{trace}-{number}-{'all' if options.smoke else configurations}",
@@ -163,7 +163,7 @@ class Figure(Experiment):
         rng = options.rng(self.name, trace, number)  # the same for all configurations
         visits = _visits(trace, plan, options, rng)
         session = museum.session(museum.testbed(self.name), visits, plan.following, TABLE_6_3[NETWORK], rng)
-        names = cell.parameters["configurations"].split(TOGETHER)
+        names = cell.parameters["configurations"].split(SEPARATOR)
         return [
             {"trace": trace, "tiers": name, "repetition": number, **photo_row(row)}
             for name, one in session.play({name: _tiers(name, profiles) for name in names}).items()

@@ -124,7 +124,7 @@ class Edge:
         """End of the current load [s], and its network."""
         self._wanted: dict[str, None] = {}
         """Queue of the networks to be loaded; an ordered set."""
-        self._worth_it: frozenset[str] = frozenset()
+        self._worth_loading: frozenset[str] = frozenset()
         self._next_s = 0.0
 
     def serve(self, now_s: float, catalogue: str, name: str) -> float:
@@ -143,7 +143,7 @@ class Edge:
             return (_RECALL * _CLOUD_MS if name in cached else 0.0) - float(_LOOKUP_MS[len(cached)])
         costs = _COSTS[name]
         room = costs.size_bytes <= self._networks.free_bytes or name in self._networks.resident
-        if not (room or self._way.loads_all or name in self._worth_it):
+        if not (room or self._way.loads_all or name in self._worth_loading):
             return 0.0
         decision = self._networks.request(name, costs, now_s)
         if isinstance(decision, Load):
@@ -177,7 +177,7 @@ class Edge:
         divided = self._partitioner.divide(uses if shared else [], claims)
         chosen = divided if shared else self._for_networks.divide(uses, {})
         left = self._partitioner.budget_bytes - divided.size_bytes
-        self._worth_it = chosen.networks
+        self._worth_loading = chosen.networks
         self._networks.resize(int(divided.networks_bytes + left if shared else self._fixed_bytes), now_s)
         for one, size_bytes in divided.caches_bytes.items():
             k = min(rankings[one].seen, int(size_bytes / _OBJECT_BYTES + 1e-6))
@@ -255,7 +255,7 @@ class Division(Experiment):
         picture = drawing.new_picture(9.6, 3.8)
         panels = picture.subplots(1, len(results.metrics), sharey=True, squeeze=False)[0]
         for axes, (mb, ways) in zip(panels, results.metrics.items(), strict=True):
-            at, reach = drawing.middles([one["shared_over_it"] for one in ways.values()], "median")
+            at, reach = drawing.error_bars([one["shared_over_it"] for one in ways.values()], "median")
             axes.errorbar(at, range(len(ways)), xerr=reach, fmt="o", markersize=4, capsize=2)
             axes.axvline(1.0, color="#8a8a8a", linestyle=":", linewidth=1)
             axes.set(title=f"{mb} MB", xlabel="time saved: shared over this way", yticks=range(len(ways)))

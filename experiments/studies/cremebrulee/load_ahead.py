@@ -17,7 +17,7 @@ from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.policies.forecast import Forecast
 from nearsight.common.model_cache.policy import ModelCosts
 
-_STAYS_S = 60.0
+_PERSISTENCE_S = 60.0
 """Expected duration of a difference of losses [s]. Ten times as long gave worse results (decision 045)."""
 _MARGIN = 1.2
 _CANDIDATES = 3
@@ -44,7 +44,7 @@ class LoadAhead(Forecast):
         """Count misses: each of them may have to wait for a load ahead."""
         super().requested(model, now_s)
         if not self._resident[self._row(model)]:
-            self._miss_hz = self._fading(now_s) + 1 / _MEMORY_S
+            self._miss_hz = self._miss_rate_hz(now_s) + 1 / _MEMORY_S
             self._missed_s = now_s
 
     def __call__(self, cache: ModelCache, now_s: float) -> str | None:
@@ -65,11 +65,11 @@ class LoadAhead(Forecast):
                 continue
             victims = self.victims(resident, needed_bytes, now_s) if needed_bytes > 0 else ()
             saved = losses[place] - _MARGIN * sum(lost[victim.model] for victim in victims)
-            delay_ms = self._fading(now_s) * costs.load_ms * costs.load_ms / 2e3
-            gain = saved * _STAYS_S - delay_ms
+            delay_ms = self._miss_rate_hz(now_s) * costs.load_ms * costs.load_ms / 2e3
+            gain = saved * _PERSISTENCE_S - delay_ms
             if gain > best:
                 best, found = gain, names[place]
         return found
 
-    def _fading(self, now_s: float) -> float:
+    def _miss_rate_hz(self, now_s: float) -> float:
         return self._miss_hz * math.exp((self._missed_s - now_s) / _MEMORY_S)

@@ -130,7 +130,7 @@ class Memory(Experiment):
             axes.set(title=f"5: {association}", xlabel="memory [GB]", ylabel="mean time [s]")
         axes = picture.add_subplot(grid[:, 2])
         for (association, by_size), colour in zip(found.items(), drawing.SEQUENCE, strict=True):
-            at, reach = drawing.middles([one["latency_s"] for one in by_size.values()])
+            at, reach = drawing.error_bars([one["latency_s"] for one in by_size.values()])
             sizes = [float(size_gb) for size_gb in by_size]
             axes.errorbar(sizes, at, reach, color=colour, marker="o", markersize=3, label=association)
         axes.set(title="6: latency", xlabel="memory [GB]", ylabel="mean latency [s]", ylim=(0, None))

@@ -212,7 +212,7 @@ class SimulationPolicies(_Policies):
             gains = results.metrics["gains"][association]
             for pair, look in (("cremebrulee/popularity", "o-"), ("cremebrulee-oracle/belady-min", "s-")):
                 better = pair.partition("/")[0]
-                at, reach = drawing.middles([one[pair] for one in gains.values()])
+                at, reach = drawing.error_bars([one[pair] for one in gains.values()])
                 sizes = [float(size) for size in gains]
                 below.errorbar(
                     sizes, 100 * at, 100 * reach, fmt=look, color=COLOURS[better], markersize=3, label=pair
@@ -256,5 +256,5 @@ def _ratio(one: Mapping[str, Any], better: str, worse: str) -> float:
 def _draw_lines(axes: Any, by_size: Mapping[str, Any], policies: Sequence[str]) -> None:
     sizes = [float(size) for size in by_size]
     for policy in policies:
-        at, reach = drawing.middles([one[policy]["load_s"] for one in by_size.values()])
+        at, reach = drawing.error_bars([one[policy]["load_s"] for one in by_size.values()])
         axes.errorbar(sizes, at, reach, color=COLOURS[policy], marker="o", markersize=3, label=policy)

@@ -88,7 +88,7 @@ class Figure(Profiles):
         some, every = picture.subplots(1, 2, width_ratios=[1, 1.15])
         shown = [name for name in _SHOWN if name in found] or [*found]
         for place, (part, column) in enumerate(zip(_COLOURS, _TIMES, strict=True)):
-            at, reach = drawing.middles([found[name][column] for name in shown], "median")
+            at, reach = drawing.error_bars([found[name][column] for name in shown], "median")
             places = [row + 0.27 * (place - 1) for row in range(len(shown))]
             some.barh(places, at, 0.25, xerr=reach, color=_COLOURS[part], label=part, error_kw={"lw": 0.8})
         some.set_yticks(range(len(shown)), shown)
@@ -98,7 +98,7 @@ class Figure(Profiles):
         names = sorted(found, key=lambda name: _PAPER[name].load_ms if name in _PAPER else 0.0)
         known = [(name, row) for row, name in enumerate(names) if name in _PAPER]
         for part, column in (("load", "load_ms"), ("later execution", "execution_ms")):
-            at, reach = drawing.middles([found[name][column] for name in names], "median")
+            at, reach = drawing.error_bars([found[name][column] for name in names], "median")
             dots = {"markersize": 4, "color": _COLOURS[part], "capsize": 2}
             every.errorbar(at / 1e3, range(len(names)), xerr=reach / 1e3, fmt="o", **dots)
             said = [getattr(_PAPER[name], column) / 1e3 for name, _ in known]

@@ -148,7 +148,7 @@ class Table2(Experiment):
         for shift, (scale, found) in zip((-0.2, 0.2), results.metrics["workloads"].items(), strict=True):
             colour = drawing.SEQUENCE[2 if scale == TESTBED else 0]
             for axes, what in zip(panels, ("correlation", "most_popular"), strict=True):
-                at, reach = drawing.middles([found[one][what] for one in Association])
+                at, reach = drawing.error_bars([found[one][what] for one in Association])
                 axes.bar(places + shift, at, 0.38, yerr=reach, color=colour, label=scale)
         for axes, title in zip(
             panels,

@@ -291,7 +291,7 @@ def _draw_effort(axes: Axes, stays: Mapping[str, Any]) -> None:
     hours = [float(stay.removesuffix(" h")) for stay in stays]
     for estimate, colour in _COLOURS.items():
         mine = [estimates[estimate] for estimates in stays.values()]
-        means, reach = drawing.middles([one["requests"] for one in mine])
+        means, reach = drawing.error_bars([one["requests"] for one in mine])
         axes.errorbar(hours, means, reach, color=colour, linewidth=1.5, elinewidth=0.8, capsize=2)
         for at_h, one in zip(hours, mine, strict=True):
             inside = "white" if one["never"] else colour

@@ -20,7 +20,7 @@ from nearsight.experiments.twin.session import BOUNDED, LOAD_BALANCED, ONLY_CLOU
 SIMPLER = (ONLY_CLOUD, LOAD_BALANCED, BOUNDED, PREFETCHING)
 """Configurations that are simpler than the full system (6.2.3)."""
 _WITH_EDGE = tuple(name for name in SIMPLER if name != ONLY_CLOUD)
-_BEYOND = 2.0
+_SIGNIFICANT = 2.0
 """Number of standard errors beyond which a difference counts."""
 _THREE_DIGITS = 100.0
 
@@ -34,7 +34,7 @@ class Metric:
     title: str
     unit: str
     """Title and unit in tables and pictures."""
-    noticed: float
+    noticeable: float
     """Smallest difference that counts as noticeable, in the unit."""
     factor: float = 1.0
     """Factor from the rows' unit to this unit."""
@@ -132,7 +132,7 @@ def _compared(
     """Compare with the rival that is best on average over all runs; a choice per run would favour chance."""
     means = {name: float(np.mean(list(found[name].values()))) for name in rivals}
     rival = min(means, key=lambda name: means[name])
-    least = metric.noticed / 10  # avoids a ratio of zeros
+    least = metric.noticeable / 10  # avoids a ratio of zeros
     ratios = [
         math.log(max(least, value) / max(least, found[rival][run])) for run, value in found[full].items()
     ]
@@ -163,7 +163,7 @@ def _pooled(variances: Sequence[tuple[int, float]]) -> float:
 
 def _loss(place: Place, one: _Compared, spread: float, metric: Metric) -> Loss:
     logarithm, chance = float(np.mean(one.logarithms)), spread / math.sqrt(len(one.logarithms))
-    noticed = abs(one.full - one.best) >= metric.noticed
-    lost = noticed and logarithm > _BEYOND * chance
-    won = noticed and logarithm < -_BEYOND * chance
+    noticeable = abs(one.full - one.best) >= metric.noticeable
+    lost = noticeable and logarithm > _SIGNIFICANT * chance
+    won = noticeable and logarithm < -_SIGNIFICANT * chance
     return Loss(place, one.full, one.best, one.rival, math.exp(logarithm), chance, lost, won)

@@ -131,7 +131,7 @@ class Figure(Experiment):
                 "worst point at most 1.1",
                 mean["worst"]["ratio"],
                 _MOST_REGRET,
-                _told(mean["worst"], METRICS["mean"]),
+                _point_in_words(mean["worst"], METRICS["mean"]),
             ),
         )
 
@@ -141,7 +141,7 @@ class Figure(Experiment):
         for full, metrics in summary["systems"].items():
             for name, one in metrics.items():
                 metric = METRICS[name]
-                worst = _told(one["worst"], metric) if one["worst"]["lost"] else "-"
+                worst = _point_in_words(one["worst"], metric) if one["worst"]["lost"] else "-"
                 where = one["regions"][0]["where"] if one["regions"] else "-"
                 counts = (one["lost"], one["level"], one["won"])
                 rows.append((NAMES[full], metric.title, *counts, worst, where))
@@ -219,7 +219,7 @@ def _against(rows: Sequence[StoredRow], full: str, name: str, rival: str) -> dic
     }
 
 
-def _told(worst: Mapping[str, Any], metric: Metric) -> str:
+def _point_in_words(worst: Mapping[str, Any], metric: Metric) -> str:
     place = worst["place"]
     # Over several runs the ratio is the geometric mean of their ratios, which may differ from the ratio of
     # the two means.
@@ -255,8 +255,8 @@ def _draw_map(axes: Axes, losses: Sequence[Loss]) -> None:
         shade = tiles[line, column] = float(np.clip(np.log2(one.ratio), -1, 1))
         if one.lost:
             colour = "white" if shade > _DARK else "#40200c"
-            told = f"+{one.difference:.2g}" if one.difference < 100 else f"+{one.difference:.0f}"
-            axes.text(column, line, told, ha="center", va="center", fontsize=6, color=colour)
+            label = f"+{one.difference:.2g}" if one.difference < 100 else f"+{one.difference:.0f}"
+            axes.text(column, line, label, ha="center", va="center", fontsize=6, color=colour)
     axes.imshow(tiles, cmap=_COLOURS, norm=_NORM, origin="lower", aspect="auto", interpolation="none")
     axes.set_xticks(range(tiles.shape[1]), [str(count) for _ in networks for count in visitors], fontsize=7)
     axes.set_yticks(range(len(sizes)), [f"{44 * one} of {classes}" for one, classes in sizes], fontsize=6.5)

@@ -91,7 +91,7 @@ class Figure(Profiles):
         shares.set(title="A request that loads its network (figure 3)", xlabel="share of the latency [%]")
         drawing.legend_below(picture, shares)
         files = [one["file_mb"] for one in results.metrics.values()]
-        middle, ends = drawing.middles([one["load_ms"] for one in results.metrics.values()], "median")
+        middle, ends = drawing.error_bars([one["load_ms"] for one in results.metrics.values()], "median")
         sizes.errorbar(files, middle, ends, fmt="o", color="#c2571a", markersize=4, capsize=2, label="here")
         for name, x, y in zip(names, files, middle, strict=True):
             if name in TABLE_2 or TABLE_2.keys().isdisjoint(names):

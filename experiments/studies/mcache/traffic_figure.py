@@ -110,7 +110,7 @@ class Figure(Experiment):
             _draw_rates(rates, paper, kinds["bucket"])
             calls = kinds["memory"]
             x = [int(at) for at in calls]
-            means, ends = drawing.middles([*calls.values()])
+            means, ends = drawing.error_bars([*calls.values()])
             memory.errorbar(
                 x, means, ends, color=_COLOURS[paper], marker="o", markersize=3, label=paper, capsize=2
             )

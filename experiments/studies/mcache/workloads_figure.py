@@ -154,7 +154,7 @@ class Figure(Experiment):
         ):
             for name, by_memory in results.metrics.items():
                 x = [100 * float(memory) for memory in by_memory]
-                middle, ends = drawing.middles([one[number] for one in by_memory.values()], "median")
+                middle, ends = drawing.error_bars([one[number] for one in by_memory.values()], "median")
                 axes.plot(x, middle, "o-", color=_COLOURS[Association(name)], markersize=3.5, label=name)
                 low, high = middle - ends[0], middle + ends[1]
                 axes.fill_between(x, low, high, color=_COLOURS[Association(name)], alpha=0.08, linewidth=0)

@@ -52,7 +52,7 @@ FULL, PLAIN, CROWD = "full system", "asks for every photo", "crowd"
 STEADY = (PLAIN, FULL)
 BEFORE, DURING, AFTER, BETWEEN = "before", "during", "after", ""
 TIMES_CAPACITY = 3.0
-AS_BEFORE = 1.2
+RECOVERED = 1.2
 """Largest ratio of the latency after the burst to that before it which counts as recovered."""
 NETWORK = LinkShape(rtt_ms=80.0)
 _EDGE = "one"
@@ -165,9 +165,9 @@ class Figure(Experiment):
         targets = []
         for who in STEADY:
             ratio = summary["as_before"][who]
-            text = f"{who}: p50 from 10 s after the burst over that before it, at most {AS_BEFORE:g}"
+            text = f"{who}: p50 from 10 s after the burst over that before it, at most {RECOVERED:g}"
             note = f"{ratio['min']:g} to {ratio['max']:g} in {len(ratio['each'])} bursts"
-            targets.append(Target.at_most(text, ratio["median"], AS_BEFORE, note))
+            targets.append(Target.at_most(text, ratio["median"], RECOVERED, note))
             failed = summary["who"][who][AFTER]["failed"]
             targets.append(Target.at_most(f"{who}: photos without answer after the burst", failed, 0))
         return tuple(targets)
@@ -235,7 +235,9 @@ def _measure(
             (
                 who,
                 name,
-                _joined(shown, plan, per_s / plan.crowd, rng) if who == CROWD else _steady(shown, plan, rng),
+                _crowd_photos(shown, plan, per_s / plan.crowd, rng)
+                if who == CROWD
+                else _steady_photos(shown, plan, rng),
             )
             for who, name in names
         ]
@@ -278,7 +280,9 @@ def _capacity(device: Recognizer, photos: Sequence[bytes], seconds: float) -> fl
         )
 
 
-def _steady(shown: Sequence[tuple[str, Path]], plan: Plan, rng: np.random.Generator) -> list[PlannedPhoto]:
+def _steady_photos(
+    shown: Sequence[tuple[str, Path]], plan: Plan, rng: np.random.Generator
+) -> list[PlannedPhoto]:
     """Photos of a device that sends all the time: one per second, at least four per round.
 
     Every round has the same photos; each of two objects is shown during half of it.
@@ -293,7 +297,7 @@ def _steady(shown: Sequence[tuple[str, Path]], plan: Plan, rng: np.random.Genera
     ]
 
 
-def _joined(
+def _crowd_photos(
     shown: Sequence[tuple[str, Path]], plan: Plan, share_per_s: float, rng: np.random.Generator
 ) -> list[PlannedPhoto]:
     """Photos of one device of the burst: random photos at uniformly random times."""

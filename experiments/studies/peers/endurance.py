@@ -32,7 +32,7 @@ _VALUE_BYTES = 128
 _COUNTER_KEY = "popularity/museum"
 _POLL_S = 0.25
 _ATTEMPTS = 3
-_LONG_S = 300.0
+_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +83,17 @@ class Endurance:
         plan, rows = self._plan, []
         with self._group as group:
             group.start()
-            group.wait_all_see_all(group.nodes, _LONG_S)
-            if failed := self._repeated("fill", self._on_parts("fill", 0)):
+            group.wait_all_see_all(group.nodes, _TIMEOUT_S)
+            if failed := self._retried("fill", self._on_parts("fill", 0)):
                 raise Unavailable(f"{len(failed)} of {plan.keys} puts failed, the first with {failed[0][1]}")
-            rows += self._after(0, self._merge_all())
+            rows += self._measure_after(0, self._merge_all())
             for death in range(1, plan.nodes - plan.survivors + 1):
                 victim = group.nodes[int(self._rng.integers(len(group.nodes)))]
                 at_s = group.kill(victim)
                 postponed = self._merge_all()
-                gone = group.wait_gone(victim.node_id, at_s, _LONG_S)
+                gone = group.wait_gone(victim.node_id, at_s, _TIMEOUT_S)
                 rows.append(self._row(death, GONE, max(gone) - at_s))
-                rows += self._after(death, postponed)
+                rows += self._measure_after(death, postponed)
             return [{"place": group.place, **row} for row in rows]
 
     def _on_parts(self, what: str, shift: int) -> list[tuple[str, str]]:
@@ -110,14 +110,14 @@ class Endurance:
             span = {"first": bounds[part], "last": bounds[part + 1]}
             return {"do": what, "value_bytes": _VALUE_BYTES, **span}
 
-        return _failed(ask_all(nodes, command, _LONG_S))
+        return _failed(ask_all(nodes, command, _TIMEOUT_S))
 
-    def _repeated(self, what: str, failed: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    def _retried(self, what: str, failed: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Let the first device retry failed operations a few times; return those that still fail."""
         for _ in range(_ATTEMPTS):
             if failed:
                 again = {"do": what, "value_bytes": _VALUE_BYTES, "keys": [key for key, _ in failed]}
-                failed = _failed([self._group.nodes[0].ask(again, _LONG_S)])
+                failed = _failed([self._group.nodes[0].ask(again, _TIMEOUT_S)])
         return failed
 
     def _merge_all(self) -> int:
@@ -127,13 +127,13 @@ class Endurance:
             counts = {"all": 1, f"object/{number % 7}": number + 1}
             return {"do": "merge", "key": _COUNTER_KEY, "counts": counts, "times": self._plan.merges}
 
-        answers = ask_all(self._group.nodes, command, _LONG_S)
+        answers = ask_all(self._group.nodes, command, _TIMEOUT_S)
         for number in range(len(answers)):
             self._expected["all"] += self._plan.merges
             self._expected[f"object/{number % 7}"] += (number + 1) * self._plan.merges
         return sum(int(answer["postponed"]) for answer in answers)
 
-    def _after(self, death: int, postponed: int) -> list[Row]:
+    def _measure_after(self, death: int, postponed: int) -> list[Row]:
         """Wait for the hand-over, then read back keys and counters."""
         handed_over_s = self._wait_complete()
         repeated, unreadable = self._read_back()
@@ -155,13 +155,13 @@ class Endurance:
         began_s = time.monotonic()
         while True:
             held: Counter[str] = Counter()
-            for answer in ask_all(self._group.nodes, {"do": "held"}, _LONG_S):
+            for answer in ask_all(self._group.nodes, {"do": "held"}, _TIMEOUT_S):
                 held.update(key for key in answer["keys"] if key.startswith("key/"))
             lacking = self._plan.keys - sum(count >= copies for count in held.values())
             waited_s = time.monotonic() - began_s
             if not lacking:
                 return waited_s
-            if waited_s > _LONG_S:
+            if waited_s > _TIMEOUT_S:
                 raise Unavailable(f"{lacking} keys are on fewer than {copies} devices after {waited_s:.0f} s")
             time.sleep(_POLL_S)
 
@@ -177,7 +177,7 @@ class Endurance:
         )  # usually another device than the one that stored the key
         failed = self._on_parts("check", shift)
         busy = [(key, outcome) for key, outcome in failed if outcome not in {MISSING, WRONG}]
-        return len(busy), len(failed) - len(busy) + len(self._repeated("check", busy))
+        return len(busy), len(failed) - len(busy) + len(self._retried("check", busy))
 
     def _miscounted(self) -> int:
         """Largest deviation of the counters from their expected values, over all devices."""

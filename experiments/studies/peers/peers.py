@@ -52,7 +52,7 @@ NOT_WORSE = 1.05
 """Tolerance for latencies: two runs of the same configuration differ by a few per cent."""
 
 _COLOURS = {ALONE: "#c2571a", SHARING: "#1f6f8b"}
-_NOTICED, _HANDED = "#e0a33a", "#1f6f8b"
+_DETECTED, _HANDED = "#e0a33a", "#1f6f8b"
 
 FULL = EndurancePlan(nodes=20, survivors=2, keys=10_000, merges=5, period_s=1.0, departure_s=3.0)
 SMOKE = EndurancePlan(nodes=4, survivors=2, keys=200, merges=3, period_s=0.3, departure_s=0.6)
@@ -82,11 +82,11 @@ class Figure(Experiment):
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """The group with failures; then one session per crowd and configuration."""
-        together = f"{ALONE}+{SHARING}"
+        both = f"{ALONE}+{SHARING}"
         prefetching = [
             (number, configurations)
             for number in range(1 if options.smoke else REPETITIONS)
-            for configurations in ([together] if options.smoke else _order(number))
+            for configurations in ([both] if options.smoke else _order(number))
         ]
         return (
             Cell("nothing-lost", {"part": ENDURANCE}),
@@ -195,12 +195,12 @@ def _draw_deaths(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]
     def by_death(kind: str) -> dict[int, float]:
         return {int(row["death"]): float(row["value"]) for row in rows if row["kind"] == kind}
 
-    noticed, handed = by_death(GONE), by_death(HANDED_OVER)
+    detected, handed = by_death(GONE), by_death(HANDED_OVER)
     lost = {death: int(count) for death, count in by_death(UNREADABLE).items()}
     miscounted = by_death(MISCOUNTED)
-    x = np.array(sorted(noticed))
-    first = np.array([noticed[death] for death in x])
-    axes.bar(x, first, color=_NOTICED, label="until detected by all")
+    x = np.array(sorted(detected))
+    first = np.array([detected[death] for death in x])
+    axes.bar(x, first, color=_DETECTED, label="until detected by all")
     then = [handed[death] for death in x]
     axes.bar(x, then, bottom=first, color=_HANDED, label="until every key is on two devices again")
     for death, height in zip(x, first + np.array(then), strict=True):

@@ -85,7 +85,7 @@ _BUILDS, _NO_INDEX = 3, 4
 """Number of builds per size; number of models up to which no index is built."""
 _EDGE_SIZES = (1, 8, 33, 66, 132, 264, 400)
 """Numbers of objects for which lookups are timed."""
-_TOGETHER = 1.3
+_CONCURRENCY_FACTOR = 1.3
 """Factor on a tier's time for a photo while it computes another one. Measured at an edge with two photos at
 the same time, in two threads of one interpreter: 12.6 ms each instead of 9.7, medians over 20 photos."""
 _LATEST_MS = 30.0
@@ -198,7 +198,7 @@ class Bench:
             edge=CacheProfile.load(self._profiles.edge),
             device=DeviceProfile.load(self._profiles.adaptive),
             model_features=round(float(features)),
-            together=_TOGETHER,
+            together=_CONCURRENCY_FACTOR,
             build_ms=((_NO_INDEX, 0.0), *_build_ms(list(models.values()))),
         )
 
@@ -206,12 +206,12 @@ class Bench:
         """The configurations on the testbed, with the same settings as those of the twin."""
         return {name: built_in_tiers(name, self._profiles) for name in CONFIGURATIONS_COMPARED}
 
-    def together(self, session: Session) -> list[Played]:
+    def play_all(self, session: Session) -> list[Played]:
         """Play all configurations at the same time, for a smoke run without verdicts."""
         played = session.play(self.tiers())
         return [Played(name, 1, 1, one.rows, _NO_MACHINE) for name, one in played.items()]
 
-    def one_by_one(self, point: str, sessions: Mapping[int, Session]) -> list[Played]:
+    def play_each_alone(self, point: str, sessions: Mapping[int, Session]) -> list[Played]:
         """Play every configuration alone on the machine: each trace once, but that of the fit several times.
 
         Parameters

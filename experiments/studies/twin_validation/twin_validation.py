@@ -81,7 +81,7 @@ class Figure(Experiment):
         bench = Bench(options)
         both = {trace: bench.sessions(name, POINTS[name], trace) for trace in bench.traces(name)}
         sessions = {trace: session for trace, (session, _) in both.items()}
-        played = bench.together(sessions[1]) if options.smoke else bench.one_by_one(name, sessions)
+        played = bench.play_all(sessions[1]) if options.smoke else bench.play_each_alone(name, sessions)
         if name == FIT:
             bench.fit(both[1][1], played)
         costs = bench.costs()
@@ -165,7 +165,7 @@ def _compared(rows: Sequence[StoredRow]) -> dict[str, Any]:
     return {
         **both,
         "errors": _errors(both),
-        "itself": _from_itself(sources[TESTBED]),
+        "itself": _repeatability(sources[TESTBED]),
         "scatter": _scatter(sources[TWIN]),
         "traces": _errors_of_traces(sources[TESTBED], sources[TWIN]),
     }
@@ -188,7 +188,7 @@ def _value(found: Mapping[str, Any], name: str) -> float:
     return float(found[f"{name}_ms"] if name in _LATENCIES else found[name])
 
 
-def _off(name: str, value: float, other: float) -> float:
+def _error(name: str, value: float, other: float) -> float:
     """Error of a value: for latencies the ratio minus 1 (0 if the other is 0), for shares the difference."""
     if name in _SHARES:
         return round(value - other, 4)
@@ -196,7 +196,7 @@ def _off(name: str, value: float, other: float) -> float:
 
 
 def _errors(both: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    return {name: _off(name, _value(both[TWIN], name), _value(both[TESTBED], name)) for name in _COMPARED}
+    return {name: _error(name, _value(both[TWIN], name), _value(both[TESTBED], name)) for name in _COMPARED}
 
 
 def _errors_of_traces(testbed: Sequence[StoredRow], twin: Sequence[StoredRow]) -> dict[str, list[float]]:
@@ -215,11 +215,11 @@ def _of_repetitions(rows: Sequence[StoredRow]) -> dict[str, list[float]]:
     return {name: [_value(one, name) for one in sessions] for name in _COMPARED}
 
 
-def _from_itself(rows: Sequence[StoredRow]) -> dict[str, float]:
+def _repeatability(rows: Sequence[StoredRow]) -> dict[str, float]:
     """Difference between repetitions of one trace; empty without repetitions or with several traces."""
     if len(numbers.grouped(rows, "repetition")) < 2 or len(numbers.grouped(rows, "trace")) > 1:
         return {}
-    return {name: _off(name, max(some), min(some)) for name, some in _of_repetitions(rows).items()}
+    return {name: _error(name, max(some), min(some)) for name, some in _of_repetitions(rows).items()}
 
 
 def _scatter(rows: Sequence[StoredRow]) -> dict[str, float]:

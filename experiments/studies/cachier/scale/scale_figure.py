@@ -178,13 +178,13 @@ def world_of(rows: Sequence[StoredRow]) -> dict[str, Any]:
     ``worst`` is given for the testbed only: the largest errors of the link, and the largest delay of photos.
     """
     configuration = json.loads(rows[0].get("configuration") or "{}")
-    told = {name: configuration.get(name, "") for name in ("on", "costs")}
+    chosen = {name: configuration.get(name, "") for name in ("on", "costs")}
     checked = [name for name in ("link_off_ms", "link_off_percent", "late_p99_ms") if name in rows[0]]
     worst = {name: max(float(row[name] or 0.0) for row in rows) for name in checked}
     return {
-        **told,
+        **chosen,
         "smoke": bool(configuration.get("smoke")),
-        **({"worst": worst} if told["on"] == TESTBED else {}),
+        **({"worst": worst} if chosen["on"] == TESTBED else {}),
     }
 
 

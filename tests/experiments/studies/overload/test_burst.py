@@ -47,14 +47,16 @@ def rows(after_ms: float, failed: bool = False) -> list[dict[str, str]]:
 
 def test_the_crowd_sends_three_times_the_capacity_for_twenty_seconds() -> None:
     rng = np.random.default_rng(1)
-    sent = [burst._joined(SHOWN, FULL_PLAN, 30.0 / FULL_PLAN.crowd, rng) for _ in range(FULL_PLAN.crowd)]
+    sent = [
+        burst._crowd_photos(SHOWN, FULL_PLAN, 30.0 / FULL_PLAN.crowd, rng) for _ in range(FULL_PLAN.crowd)
+    ]
     times = [photo.at_s for one in sent for photo in one]
     assert len(times) == pytest.approx(3 * 30 * 20, rel=0.02)
     assert (min(times), max(times)) == (pytest.approx(30.0, abs=0.5), pytest.approx(50.0, abs=0.5))
 
 
 def test_steady_visitors_show_the_same_photos_before_and_after() -> None:
-    sent = burst._steady(SHOWN, FULL_PLAN, np.random.default_rng(1))
+    sent = burst._steady_photos(SHOWN, FULL_PLAN, np.random.default_rng(1))
     before = [(photo.at_s - 10, photo.path) for photo in sent if 10 <= photo.at_s < 30]
     after = [(photo.at_s - 60, photo.path) for photo in sent if photo.at_s >= 60]
     assert [path for _, path in before] == [path for _, path in after]
