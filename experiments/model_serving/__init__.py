@@ -1,4 +1,4 @@
-"""Serving models without an edge: the papers' models, a simulator of the real cache and policies, a planner.
+"""Model serving without an edge: the papers' models, a simulator of the real cache and policies, a planner.
 
-May import: `framework`, `datasets`, `traces`, `common`. Both studies of model caching stand on it.
+May import: `framework`, `datasets`, `traces`, `common`. Both studies of model caching use it.
 """

@@ -1,6 +1,6 @@
 """The command ``nearsight plan``."""
 
-# ruff: noqa: PLR0917  heavy imports wait for the command; its parameters are its options
+# ruff: noqa: PLR0917  heavy imports are in the command's body; its parameters are its options
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def plan(
     figure: Annotated[Path, typer.Option(metavar="FILE.png", help="Picture.")] = Path("plan.png"),
     as_json: Annotated[bool, typer.Option("--json", help="Print all policies and budgets as JSON.")] = False,
 ) -> None:
-    """Say how much memory an edge needs for its networks, and which eviction policy, from a log of requests.
+    """Plan the memory and the eviction policy of an edge for its networks, from a log of requests.
 
-    The log is played on a virtual clock: one loader, executions that do not slow each other down. The first
-    tenth of the requests is not counted. "Fixed set" is the best choice of models that stay for good;
-    "clairvoyant" knows the log.
+    The log is replayed on a virtual clock: one loader, executions that do not slow each other down. The first
+    tenth of the requests is warm-up and not counted. "Fixed set" is the best set of models that are always
+    resident; "clairvoyant" knows the future requests.
     """
     require_experiments("plan", ("matplotlib",))
     from nearsight.experiments.model_serving import planning

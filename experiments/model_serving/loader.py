@@ -1,9 +1,9 @@
-"""Requests for models as an edge serves them: one loader beside the executions, which do not wait for it.
+"""Serves requests for models as an edge does: one loader in parallel with the executions.
 
-Requests of resident models are executed at once. The others wait for the loader, which loads one model after
-the other, in the order of their first requests. A model that cannot be loaded yet, since others that execute
-hold the memory, is tried again after each of these. Loads and executions share the cores equally. While the
-loader is idle it may load ahead, if it is told what.
+Requests for resident models are executed at once. The others wait for the loader, which loads one model at a
+time, in the order of their first requests. If a model cannot be loaded because models in use hold the memory,
+the loader retries after each execution. Loads and executions share the cores equally. While the loader is
+idle, it may prefetch a model that a callback selects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nearsight.experiments.model_serving.simulation import Served
 from nearsight.experiments.traces.model_requests import ModelRequests
 
 Ahead = Callable[[ModelCache, float], str | None]
-"""Which model an idle loader should load now, if any."""
+"""Selects the model that an idle loader prefetches at a time [s]; None for no model."""
 
 
 def serve_beside_loader(
@@ -40,24 +40,24 @@ def serve_beside_loader(
     ----------
     requests : ModelRequests
     costs : mapping of str to ModelCosts
-        Of every model that is requested.
+        Costs of every requested model.
     cache : ModelCache
-        Any state; it is used up.
+        In any state; it is modified.
     ahead : Ahead, optional
-        Loads ahead.
+        Selects models to prefetch.
     cores : float
-        For the loader and all executions; with as many as there are, nothing slows anything down.
+        Cores for the loader and all executions; with ``inf``, jobs do not slow each other down.
     others : float
-        Jobs of other processes on the same cores, on average; each gets as much of them as one of ours.
+        Average number of jobs of other processes on the same cores; each has the same share as one of ours.
     clients : int
-        So many ask, each as soon as it is answered, in the order of the trace. 0: requests come at their
-        times.
+        Number of clients in a closed loop: each sends the next request of the trace when its last one is
+        answered. With 0, requests arrive at their times.
 
     Returns
     -------
     Served
-        ``load_ms`` is the time until the model is there, the loads before it included; ``queue_ms`` what an
-        execution takes longer because of others.
+        ``load_ms`` is the time until the model is resident, including earlier loads. ``queue_ms`` is the
+        slow-down of an execution by other jobs.
     """
     edge = _Edge(requests, costs, cache, ahead, _Cores(cores, others))
     if clients:
@@ -79,7 +79,10 @@ def serve_beside_loader(
 
 
 class _Cores:
-    """Jobs that get equal shares of the cores, none more than one: a heap on a clock of the work per job."""
+    """Processor sharing: jobs have equal shares of the cores, at most one core each.
+
+    The heap is ordered by the end of each job on a clock of the work per job.
+    """
 
     def __init__(self, cores: float, others: float) -> None:
         self._cores, self._others = cores, others
@@ -89,18 +92,18 @@ class _Cores:
 
     @property
     def next_end_s(self) -> float:
-        """When the next job ends if none is added; ``inf`` without jobs."""
+        """End of the next job if no job is added; ``inf`` without jobs."""
         if not self._jobs:
             return math.inf
         return self._now_s + max(0.0, self._jobs[0][0] - self._done_s) / self._speed
 
     def start(self, work_ms: float, ended: Callable[[float], None], now_s: float) -> None:
-        """Begin a job, which takes ``work_ms`` on a core of its own."""
+        """Start a job, which takes ``work_ms`` on a core of its own."""
         self._reach(now_s)
         heapq.heappush(self._jobs, (self._done_s + 1e-3 * work_ms, next(self._numbers), ended))
 
     def end_next(self) -> None:
-        """End the next job."""
+        """Complete the next job and call its callback."""
         end_s = self.next_end_s
         self._reach(end_s)
         heapq.heappop(self._jobs)[2](end_s)
@@ -115,7 +118,7 @@ class _Cores:
 
 
 class _Edge:
-    """Loader, executions, and who waits for them."""
+    """The loader, the executions, and the requests that wait for a model."""
 
     def __init__(
         self,
@@ -130,7 +133,7 @@ class _Edge:
         self._cores = cores
         self._loading = False
         self._waiting: dict[str, list[int]] = {}
-        """Places of requests, by the model that is or will be loaded for them."""
+        """Indices of waiting requests, by the model that is or will be loaded for them."""
         count = len(requests)
         self._since_s = np.zeros(count)
         self.served = Served(
@@ -139,7 +142,7 @@ class _Edge:
         self.answered: Callable[[float], None] = lambda _now_s: None
 
     def request(self, place: int, now_s: float) -> None:
-        """A request comes."""
+        """Process the arrival of a request."""
         name, self._since_s[place] = self._names[place], now_s
         decision = self._cache.request(name, self._costs[name], now_s)
         self.served.missed[place] = not isinstance(decision, Run)
@@ -155,7 +158,7 @@ class _Edge:
         self._load_ahead(now_s)
 
     def advance(self, now_s: float) -> None:
-        """Finish what ends until then."""
+        """Complete all jobs that end until ``now_s``."""
         while self._cores.next_end_s <= now_s and self._cores.next_end_s < math.inf:
             self._cores.end_next()
 
@@ -192,7 +195,7 @@ class _Edge:
                 return
 
     def _load_ahead(self, now_s: float) -> None:
-        """Let an idle loader load what a request is expected for."""
+        """Prefetch a model if the loader is idle."""
         if self._ahead is None or self._loading:
             return
         model = self._ahead(self._cache, now_s)

@@ -1,4 +1,4 @@
-"""What `nearsight plan` found: latency over memory, for every policy and both bounds."""
+"""Draws the result of `nearsight plan`: latency over memory, for every policy and both bounds."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from nearsight.experiments.framework.drawing import (
 from nearsight.experiments.model_serving.planning import CLAIRVOYANT, FIXED_SET, Plan
 
 _BOUNDS = {FIXED_SET: ":", CLAIRVOYANT: "--"}
-"""Their lines."""
+"""Line styles of the bounds."""
 _BEST = "best policy"
 
 
 def draw_plan(plan: Plan, path: Path, text: str) -> None:
-    """Draw 95th percentile and mean.
+    """Draw the 95th percentile and the mean of the latency.
 
     Raises
     ------

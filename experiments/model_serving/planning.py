@@ -1,8 +1,8 @@
-"""How much memory an edge needs for its networks, and which policy: from a log of requests and models' costs.
+"""Plans the memory and the eviction policy of an edge's networks, from a log of requests and costs of models.
 
-The log is played through the real cache and policies, with memory from the largest model to all of them. Two
-bounds stand beside the policies. *Fixed set*: an operator chooses once which models stay, and they are loaded
-before the log begins; the others are loaded for each request, in room of their own and without a queue.
+The log is replayed with the real cache and policies, with budgets from the largest model to all models. The
+result has two bounds besides the policies. *Fixed set*: a set of models is selected once and loaded before
+the log starts. The other models are loaded for each request, in separate memory and without a queue.
 *Clairvoyant*: the better of two policies that know the log.
 """
 
@@ -29,18 +29,18 @@ from nearsight.experiments.traces.model_requests import ModelRequests
 
 FIXED_SET, CLAIRVOYANT = "fixed set", "clairvoyant"
 COLUMNS = ("model", "memory_mb", "load_ms", "execution_ms")
-"""Of a table of costs."""
+"""Columns of a table of costs."""
 _WARM_UP = 0.1
-"""Share of the requests that come first and are not counted: the cache begins empty."""
+"""Share of the requests at the start that are not counted, because the cache is empty at first."""
 _QUANTILE = 0.95
 _MB = 1e6
 _FEW = 5
-"""Names in an error."""
+"""Maximum number of names in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a policy, or a bound, does with so much memory."""
+    """Result of a policy, or of a bound, with one budget."""
 
     policy: str
     budget_bytes: int
@@ -52,18 +52,18 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the log takes."""
+    """Results of all policies and bounds with all budgets."""
 
     outcomes: tuple[Outcome, ...]
-    """Of each budget, in their order: policies, then the bounds."""
+    """For each budget in ascending order: policies, then bounds."""
 
     @property
     def budgets_bytes(self) -> tuple[int, ...]:
-        """From small to large."""
+        """The budgets in ascending order."""
         return tuple(dict.fromkeys(one.budget_bytes for one in self.outcomes))
 
     def at(self, budget_bytes: int) -> dict[str, Outcome]:
-        """Policies and bounds with so much memory, by name."""
+        """Results of policies and bounds with one budget, by name."""
         return {one.policy: one for one in self.outcomes if one.budget_bytes == budget_bytes}
 
     def best(self, budget_bytes: int) -> Outcome:
@@ -74,18 +74,18 @@ class Plan:
         return min(policies, key=lambda one: (one.p95_ms, one.mean_ms))
 
     def least_memory(self, p95_ms: float) -> Outcome | None:
-        """The best policy with the smallest budget that keeps the percentile; None if none does."""
+        """The best policy with the smallest budget that meets the 95th percentile; None if there is none."""
         found = (self.best(budget) for budget in self.budgets_bytes)
         return next((one for one in found if one.p95_ms <= p95_ms), None)
 
 
 def default_policies() -> tuple[str, ...]:
-    """All that can serve, but for random eviction."""
+    """All policies that are not clairvoyant, except random eviction."""
     return tuple(name for name in policy_names(clairvoyant=False) if name != "random")
 
 
 def default_budgets(costs: Iterable[ModelCosts], steps: int) -> tuple[int, ...]:
-    """Evenly spaced budgets [bytes], from the largest model to all models."""
+    """Evenly spaced budgets [bytes], from the size of the largest model to the size of all models."""
     sizes = [one.size_bytes for one in costs]
     return tuple(sorted({int(budget) for budget in np.linspace(max(sizes), sum(sizes), steps)}))
 
@@ -97,20 +97,20 @@ def plan(
     budgets_bytes: Sequence[int],
     advance: Callable[[int], None] = lambda _steps: None,
 ) -> Plan:
-    """Play the log with each budget and policy.
+    """Replay the log with each budget and policy.
 
     Parameters
     ----------
     requests : ModelRequests
         At least one.
     costs : mapping of str to ModelCosts
-        Of every model that is requested.
+        Costs of every requested model.
     policies : sequence of str
         Names as in `default_policies`.
     budgets_bytes : sequence of int
         Each at least as large as the largest model.
     advance : callable
-        Called after each play, with 1.
+        Called with 1 after each replay.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def plan(
 
 
 def costs_of_repository(folder: Path) -> dict[str, ModelCosts]:
-    """What the networks in a folder of `nearsight models` cost; without those that were never measured."""
+    """Costs of the networks in a folder of `nearsight models`, without those that were not measured."""
     return {
         name: ModelCosts(
             manifest.measured.memory_bytes, manifest.measured.load_ms, manifest.measured.execution_ms
@@ -150,14 +150,14 @@ def costs_of_repository(folder: Path) -> dict[str, ModelCosts]:
 
 
 def read_costs(path: str | os.PathLike[str]) -> dict[str, ModelCosts]:
-    """A table with the columns ``model,memory_mb,load_ms,execution_ms``.
+    """Read a table with the columns ``model,memory_mb,load_ms,execution_ms``.
 
     Raises
     ------
     NotFound
-        If there is no such file.
+        If the file does not exist.
     InvalidArgument
-        If a row is malformed, or a model stands there twice: names the file and the line.
+        If a row is malformed, or a model has two rows. The message names the file and the line.
     """
     costs: dict[str, ModelCosts] = {}
     for row in read_rows(path, (COLUMNS,)):
@@ -212,7 +212,7 @@ def _outcome(policy: str, budget_bytes: int, latency_ms: NDArray[np.float64], hi
 def _fixed_set(requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_bytes: int) -> Outcome:
     """The best fixed set for the percentile, and the best for the mean, without any queue.
 
-    Both are chosen greedily by what a byte brings.
+    Both are selected greedily by benefit per byte.
     """
     counted = requests.models[int(_WARM_UP * len(requests)) :]
     counts = np.bincount(counted, minlength=len(requests.names))
@@ -225,7 +225,7 @@ def _fixed_set(requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_
     means = execution_ms + np.where(kept, 0.0, load_ms)
 
     def percentile(most_ms: float) -> float:
-        """With the set that keeps as many requests as it can below a latency, if they are loaded elsewise."""
+        """Percentile with a set that first holds models which would exceed ``most_ms`` with their load."""
         late = load_ms + execution_ms > most_ms
         resident = best_fixed_set(np.where(late, counts, 0), sizes, budget_bytes)
         resident |= best_fixed_set(

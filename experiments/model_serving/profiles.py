@@ -1,7 +1,8 @@
-"""What networks take to load, to execute and in memory: cycles of load, executions and unload, on one thread.
+"""Measures costs of networks: load time, execution time and memory, in cycles of load, execute and unload.
 
-Both papers measure so: CremeBrulee 50 cycles (section III-C), mCache 20 (3.2), of 10 executions each. A cell
-is a few cycles of one network in a process of its own, so that a run that takes an hour can be interrupted.
+Both papers use this procedure: CremeBrulee with 50 cycles (section III-C), mCache with 20 (3.2), of 10
+executions each. Networks run on one thread. A cell is a few cycles of one network in a process of its own, so
+that a run of an hour can be interrupted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COLUMNS = (
     *("load_ms", "first_ms", "execution_ms"),
     *("memory_mb", "loaded_mb", "executed_mb", "unloaded_mb"),
 )
-"""Of a cycle; the execution is the median of the later ones."""
+"""Columns of a cycle; ``execution_ms`` is the median of the executions after the first."""
 _CYCLES_PER_CELL, _EXECUTIONS = 5, 10
 _SMALL_MB = {"small-1": 1, "small-4": 4, "small-16": 16}
 _WITHIN_S = 900.0
@@ -40,20 +41,20 @@ _WITHIN_S = 900.0
 class Profiles(Experiment):
     """Times and memory of loading and executing networks.
 
-    `RunOptions.data` is a folder of networks, such as `nearsight models build` fills; without it small ones
-    are made.
+    `RunOptions.data` is a folder of networks, such as one that `nearsight models build` fills. Without it,
+    small networks are generated.
     """
 
     takes_data: ClassVar[bool] = True
     cycles: ClassVar[int]
-    """Of loads and unloads per network."""
+    """Number of loads and unloads per network."""
 
     def wanted(self, names: Sequence[str]) -> Sequence[str]:
-        """Which networks of a folder to measure."""
+        """Select the networks of a folder to measure."""
         return names
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
-        """One per some cycles of a network; all networks come once before one comes again."""
+        """One cell per network and part of its cycles; the first parts of all networks come first."""
         if options.data is None:
             names: Sequence[str] = [*_SMALL_MB]
         else:
@@ -62,11 +63,11 @@ class Profiles(Experiment):
         return cells_of("{network}-{part}", part=range(parts), network=names[: 2 if options.smoke else None])
 
     def cell_of(self, row: StoredRow) -> str:
-        """By network and number of the cycle."""
+        """Cell of a row: its network and the part of its cycle."""
         return f"{row['network']}-{int(row['cycle']) // _CYCLES_PER_CELL}"
 
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
-        """A row per cycle of loading, executing and unloading, all in a process of its own."""
+        """Measure some cycles in a process of its own: one row per load, executions and unload."""
         name, part = cell.parameters["network"], cell.parameters["part"]
         cycles, executions = (2, 3) if options.smoke else (_CYCLES_PER_CELL, _EXECUTIONS)
         with TemporaryDirectory() as folder:
@@ -87,7 +88,7 @@ class Profiles(Experiment):
 
 
 def medians(summary: Mapping[str, Any], column: str) -> list[float]:
-    """Of all networks, in the order of the summary."""
+    """Medians of a column for all networks, in the order of the summary."""
     return [float(one[column]["median"]) for one in summary.values()]
 
 
@@ -109,7 +110,7 @@ def _of_network(rows: Sequence[StoredRow]) -> dict[str, Any]:
 
 
 def small_network(path: Path, megabytes: int) -> Path:
-    """A network of one product with a matrix of random weights."""
+    """Write a network that consists of one product with a matrix of random weights."""
     try:
         import onnx  # noqa: PLC0415  optional
     except ImportError as error:

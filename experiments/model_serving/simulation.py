@@ -1,8 +1,9 @@
-"""Requests for models on a virtual clock, with the cache and policy objects that an edge runs.
+"""Serves requests for models on a virtual clock, with the cache and policy objects of an edge.
 
-`replay` lets no time pass: a request finds its model or loads it. This is how CremeBrulee counts the load
-delay of thousands of models. `serve_in_turn` is its testbed: one thread takes requests from one queue, and
-loads and executes each before the next; so requests that arrive while a model loads wait, and count as hits.
+In `replay`, loads and executions take no time: a request hits or loads its model. CremeBrulee counts the load
+delay of thousands of models in this way. `serve_in_turn` models its testbed: one thread takes requests from
+one queue, and loads and executes each before the next. Requests that arrive while a model is loaded wait, and
+count as hits.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from nearsight.experiments.traces.model_requests import ModelRequests
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What became of M requests, in their order. All arrays are (M,)."""
+    """Results of M requests, in their order. All arrays are (M,)."""
 
     load_ms: NDArray[np.float64]
-    """Of the model, on the way of the request itself; 0 for hits."""
+    """Load time of the model as a part of this request's latency; 0 for hits."""
     missed: NDArray[np.bool_]
     """Whether the model was loaded for this request."""
     refused: NDArray[np.bool_]
-    """Whether it could not be."""
+    """Whether the model could not be loaded."""
     queue_ms: NDArray[np.float64]
-    """Behind other requests, their loads included."""
+    """Time in the queue behind other requests, including their loads."""
     execution_ms: NDArray[np.float64]
 
     @property
     def hit_ratio(self) -> float:
-        """Share of requests that found their model."""
+        """Share of requests whose model was resident."""
         return 1.0 - float((self.missed | self.refused).mean())
 
     @property
@@ -46,17 +47,17 @@ class Served:
 
     @property
     def load_ms_per_miss(self) -> float:
-        """Mean load time of those that missed; 0 if none did."""
+        """Mean load time of the misses; 0 without misses."""
         return float(self.load_ms[self.missed].mean()) if self.missed.any() else 0.0
 
     @property
     def latency_ms(self) -> NDArray[np.float64]:
-        """From arrival to answer."""
+        """Time from arrival to answer."""
         return self.load_ms + self.queue_ms + self.execution_ms
 
 
 def knowledge_of(requests: ModelRequests, seed: int = 1, window_s: float = Knowledge.window_s) -> Knowledge:
-    """What clairvoyant policies are told about a trace: its requests, and mean rates [1/s] of its models."""
+    """Inputs of clairvoyant policies for a trace: its requests, and the mean rates [1/s] of its models."""
     length_s = float(requests.times_s[-1]) if len(requests) and requests.times_s[-1] > 0 else 1.0
     rates = (requests.counts() / length_s).tolist()
     called = [requests.names[model] for model in requests.models.tolist()]
@@ -64,7 +65,7 @@ def knowledge_of(requests: ModelRequests, seed: int = 1, window_s: float = Knowl
 
 
 def preload(cache: ModelCache, costs: Mapping[str, ModelCosts], rng: np.random.Generator) -> None:
-    """Fill a cache at time 0 in random order, as CremeBrulee does; a model that does not fit is left out."""
+    """Fill a cache at time 0 in random order, as CremeBrulee does; skip models that do not fit."""
     names = [*costs]
     for place in rng.permutation(len(names)).tolist():
         name = names[place]
@@ -74,15 +75,15 @@ def preload(cache: ModelCache, costs: Mapping[str, ModelCosts], rng: np.random.G
 
 
 def replay(requests: ModelRequests, costs: Mapping[str, ModelCosts], cache: ModelCache) -> Served:
-    """Let each request find or load its model, in no time.
+    """Replay requests in no time: each one hits or loads its model.
 
     Parameters
     ----------
     requests : ModelRequests
     costs : mapping of str to ModelCosts
-        Of every model that is requested.
+        Costs of every requested model.
     cache : ModelCache
-        Any state; it is used up.
+        In any state; it is modified.
     """
     count = len(requests)
     load_ms, missed, refused = np.zeros(count), np.zeros(count, bool), np.zeros(count, bool)
@@ -93,7 +94,7 @@ def replay(requests: ModelRequests, costs: Mapping[str, ModelCosts], cache: Mode
         zip(requests.times_s.tolist(), requests.models.tolist(), strict=True)
     ):
         decision = request(names[model], costs_of[model], now_s)
-        if type(decision) is Run:  # by far the most frequent
+        if type(decision) is Run:  # by far the most frequent decision
             continue
         if isinstance(decision, Load):
             loaded(names[model], now_s)
@@ -107,7 +108,7 @@ def replay(requests: ModelRequests, costs: Mapping[str, ModelCosts], cache: Mode
 def serve_in_turn(requests: ModelRequests, costs: Mapping[str, ModelCosts], cache: ModelCache) -> Served:
     """Serve with one thread and one queue; the parameters are those of `replay`.
 
-    A request for a model that cannot be loaded is turned away at once.
+    A request for a model that cannot be loaded is refused at once.
     """
     count = len(requests)
     load_ms, missed, refused = np.zeros(count), np.zeros(count, bool), np.zeros(count, bool)
@@ -136,7 +137,7 @@ Serve = Callable[[ModelRequests, Mapping[str, ModelCosts], ModelCache], Served]
 
 
 def simulate(workload: Workload, policy: str, budget_bytes: int, seed: int, serve: Serve = replay) -> Served:
-    """Serve a workload with a policy from a cache that was filled at random, both by the seed."""
+    """Serve a workload with a policy; the cache is filled at random at first. ``seed`` determines both."""
     cache = ModelCache(budget_bytes, make_policy(policy, knowledge_of(workload.requests, seed)))
     preload(cache, workload.costs, np.random.default_rng(seed))
     return serve(workload.requests, workload.costs, cache)

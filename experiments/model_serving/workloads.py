@@ -1,7 +1,8 @@
-"""Requests for the papers' models, made the papers' way: functions, their rates, their models, their calls.
+"""Generates requests for the papers' models by the papers' method: functions, rates, models and calls.
 
 Functions are drawn with the papers' rates, without those that the papers leave out. Rates are scaled to the
-number of requests that is wanted, which is what downsampling does to them. Then each function gets a model.
+requested number of requests, which has the same effect as downsampling. Then each function is associated with
+a model.
 """
 
 from __future__ import annotations
@@ -24,44 +25,44 @@ from nearsight.experiments.traces.model_requests import Association, ModelReques
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests for N models, and what is true of them."""
+    """Requests for N models, with their costs and true rates."""
 
     requests: ModelRequests
     costs: dict[str, ModelCosts]
-    """Of each model."""
+    """Costs of each model."""
     segments: Segments
     """True rates, by the index of the model."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all models together."""
+        """Size of all models together."""
         return sum(one.size_bytes for one in self.costs.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How requests come about; the defaults are mCache's hour."""
+    """Parameters of a workload; the defaults are those of mCache's trace of one hour."""
 
     process: ArrivalProcess
     association: Association = Association.UNIFORM
     functions: int = 300
-    """Behind the requests; the paper does not say how many."""
+    """Number of functions; the paper does not give it."""
     requests: int = 2_389
-    """Expected number."""
+    """Expected number of requests."""
     duration_s: float = 3_600.0
     marginals: Marginals = MCACHE
     quantile: float = 0.9
-    """Functions that are called more often than this share of all are left out."""
+    """Functions with a rate above this quantile are left out."""
     own_names: bool = False
-    """Whether each function has its own model, with the costs of a real one: CremeBrulee's simulation."""
+    """Whether each function has its own model with the costs of a real one (CremeBrulee's simulation)."""
 
     def draw(self, models: Mapping[str, ModelCosts], rng: np.random.Generator) -> Workload:
-        """Requests for these real models.
+        """Generate requests for these real models.
 
         Parameters
         ----------
         models : mapping of str to ModelCosts
-            By their names.
+            Costs by name.
         rng : numpy.random.Generator
         """
         names = tuple(models)

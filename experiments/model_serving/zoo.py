@@ -1,9 +1,10 @@
-"""The models of the papers: what they take to load, to execute and in memory.
+"""The models of the papers: load time, execution time and memory.
 
-CremeBrulee measured 26 CNNs of Keras under TensorFlow Serving on an m5.large. Its published memory sizes are
-all zero. It says that all 26 take 21.7 GB; here these are shared out in proportion to the weight files.
+CremeBrulee measured 26 CNNs of Keras with TensorFlow Serving on an m5.large. Its published memory sizes are
+all zero. The paper states that all 26 models need 21.7 GB; this module distributes them in proportion to the
+weight files.
 
-mCache served seven models from a GPU and published none of their costs, but measured nine others (table 2).
+mCache served seven models from a GPU. It did not publish their costs, but the costs of nine others (table 2).
 """
 
 from __future__ import annotations
@@ -52,21 +53,27 @@ _MCACHE_WEIGHTS_MB = {
     "GPT-2": 548,
     "T5": 892,
 }
-"""Of the basic versions in the Hugging Face hub."""
+"""Sizes of the basic versions in the Hugging Face hub."""
 _MCACHE_START_S, _MCACHE_MB_PER_S = 0.08, 60.0
-"""Load times are a start and a transfer, as in table 2, where the disk gives 98 MB/s. These come from a disk
-over a network: with 60 MB/s they take 98 % of the time of `quantiles` at 20 % of the memory (figure 7)."""
+"""Load times are a start and a transfer, as in table 2, where the disk has 98 MB/s.
+
+These models come from a disk over a network. With 60 MB/s, the load times are 98 % of those of `quantiles` at
+20 % of the memory (figure 7).
+"""
 _MCACHE_EXECUTION_S = 0.26
-"""With the way to the client: table 3's load times and figure 10's throughput at 80 % of the memory agree."""
+"""Execution time including the transfer to the client.
+
+It is consistent with the load times of table 3 and the throughput of figure 10 at 80 % of the memory.
+"""
 MCACHE_FIXED_MB = 500
-"""What each of mCache's models takes apart from its weights: graph and workspace."""
+"""Memory of each of mCache's models besides its weights: graph and workspace."""
 
 
 def mcache_models(fixed_mb: float = MCACHE_FIXED_MB) -> dict[str, ModelCosts]:
-    """The seven models of mCache's section 6 by name; each takes its weights and a fixed part of memory.
+    """The seven models of mCache's section 6 by name; the size of each is its weights and a fixed part.
 
     The fixed part is not published. Without it, penalties would be proportional to sizes, and equation 1
-    would know no more than the rates.
+    would contain no information besides the rates.
     """
     return {
         name: ModelCosts(
@@ -79,7 +86,7 @@ def mcache_models(fixed_mb: float = MCACHE_FIXED_MB) -> dict[str, ModelCosts]:
 
 
 def cremebrulee_models() -> dict[str, ModelCosts]:
-    """The 26 models of CremeBrulee by name; together they take 21.7 GB."""
+    """The 26 models of CremeBrulee by name; together they need 21.7 GB."""
     all_mb = sum(weights_mb for _, _, weights_mb in _MEASURED.values())
     return {
         name: ModelCosts(_CREMEBRULEE_BYTES * weights_mb // all_mb, 1e3 * load_s, 1e3 * execution_s)

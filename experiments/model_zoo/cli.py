@@ -1,4 +1,4 @@
-"""``nearsight models build``: the papers' architectures; with it the commands of `models` are complete."""
+"""``nearsight models build``: builds the papers' architectures; added to the other commands of `models`."""
 
 from __future__ import annotations
 
@@ -40,13 +40,17 @@ SETS: Mapping[str, Sequence[str]] = MappingProxyType(
         "deepcache": (*_VIDEO, "MuseumCNN"),
     }
 )
-"""The 26 CNNs of CremeBrulee, the seven models of mCache, widths of MobileNetV1, DeepCache."""
+"""Sets of names: CremeBrulee's 26 CNNs, mCache's seven models, widths of MobileNetV1, DeepCache's networks.
+"""
 
 _BY_HAND = frozenset({"SSD", "BERT", "RoBERTa", "XLNet", "GPT-2", "T5"})
 _PIXELS: Mapping[str, Pixels] = MappingProxyType(
     {"DenseNet": "imagenet", "EfficientNet": "0..255", "VGG": "caffe", "SSD": "caffe"}
 )
-"""What Keras gives families of them of a photo; ResNet50, 101 and 152 take caffe, all others -1..1."""
+"""Value ranges of pixels by family, as Keras defines them.
+
+ResNet50, 101 and 152 use caffe, all other families -1..1.
+"""
 
 
 def _pixels(name: str) -> Pixels:
@@ -65,13 +69,13 @@ def build(
     ] = 2,
     config: ConfigOption = None,
 ) -> None:
-    """Make the papers' architectures with random weights, to fill a cloud for tests and experiments.
+    """Build the papers' architectures with random weights, to fill a cloud for tests and experiments.
 
-    They cost what trained ones cost, and their answers mean nothing. What is in the folder already stays.
-    Only MuseumCNN is trained, on 30 exhibits of the generated museum, in about five minutes. Keras has the
-    CNNs; those of DeepCache are made layer by layer, which needs onnx alone. SSD is built from its paper.
-    BERT, RoBERTa, XLNet, GPT-2 and T5 are replaced by transformers of their proportions, with plain
-    attention and learnt positions, half as wide by default.
+    They have the costs of trained networks, but their answers have no meaning. Networks that are already in
+    the folder are kept. Only MuseumCNN is trained, on 30 exhibits of the generated museum, in about five
+    minutes. The CNNs come from Keras; those of DeepCache are built layer by layer, which needs onnx only. SSD
+    is built from its paper. BERT, RoBERTa, XLNet, GPT-2 and T5 are replaced by transformers of the same
+    proportions, with plain attention and learnt positions, half as wide by default.
     """
     chosen = list(dict.fromkeys(one for name in names for one in SETS.get(name, (name,))))
     known = {one for members in SETS.values() for one in members}
@@ -107,7 +111,7 @@ def _build_one(name: str, count: str, place: Path, settings: ModelSettings, seed
 
 
 def _make(name: str, path: Path, seed: int, shrink: int) -> None:
-    """Run a builder in a process of its own: Keras and PyTorch keep memory, and print what they like."""
+    """Run a builder in its own process, because Keras and PyTorch keep memory and print to the terminal."""
     module = _module(name)
     options = f"seed={seed}, shrink={shrink}" if name in _BY_HAND else f"seed={seed}"
     code = (
@@ -136,7 +140,7 @@ _NEEDS: Mapping[str, Sequence[str]] = MappingProxyType(
         "keras_networks": ("keras", "torch", "onnx", "onnxscript"),
     }
 )
-"""Libraries of each module."""
+"""Libraries that each module needs."""
 
 
 def _require_zoo(names: Sequence[str]) -> None:

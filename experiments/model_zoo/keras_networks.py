@@ -1,4 +1,4 @@
-"""The architectures that Keras has. Imported only to build: it needs Keras, with PyTorch behind it."""
+"""The architectures of Keras. Imported only to build: needs Keras with PyTorch as its backend."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ os.environ["KERAS_BACKEND"] = "torch"
 import keras
 import keras.src.applications.nasnet as keras_nasnet
 
-# Keras refuses to make NASNet with PyTorch "due to an outstanding bug". Making and exporting it work.
+# Keras refuses to build NASNet with PyTorch "due to an outstanding bug". Building and exporting it works.
 _NOT_TORCH = SimpleNamespace(**{**vars(keras_nasnet.backend), "backend": lambda: ""})
 
 
 class _Wrapped(nn.Module):
-    """A network of Keras as one of PyTorch with one input."""
+    """A network of Keras as a PyTorch module with one input."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
         self._network = network
 
     def forward(self, photo: Tensor) -> Tensor:
-        """What it makes of photos."""
+        """Execute the network on a batch of photos."""
         found: Tensor = self._network(photo)
         return found
 
@@ -44,8 +44,8 @@ def build(name: str, path: Path, *, seed: int) -> None:
         keras_nasnet.backend = _NOT_TORCH
     network = getattr(keras.applications, architecture)(weights=None, **options)
     shape = network.input_shape[1:]
-    network(np.zeros((1, *shape), np.float32))  # the export wants one call before it
-    if architecture == "Xception":  # its pools cannot be exported by Keras
+    network(np.zeros((1, *shape), np.float32))  # the export requires one call before
+    if architecture == "Xception":  # Keras cannot export its pooling layers
         with torch.no_grad():
             torch_networks.export(_Wrapped(network), torch.zeros(2, *shape), "photo", path)
     else:

@@ -1,7 +1,7 @@
-"""A small network that is really trained: it names 30 exhibits of the generated museum.
+"""A small trained network that classifies 30 exhibits of the generated museum.
 
-Everything follows from the seed: frames of handheld clips, their changes in training, and the weights.
-Imported only to build: it needs PyTorch. Training takes about five minutes of one core.
+The seed determines everything: the frames of handheld clips, their augmentation, and the weights. Imported
+only to build: needs PyTorch. Training takes about five minutes on one core.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from nearsight.experiments.museum.camera.handheld import Filming, Stay, film
 from nearsight.experiments.museum.generation import object_id
 
 EXHIBITS, MUSEUM_SEED = 30, 1
-"""The first so many of the museum of this seed."""
+"""Number of exhibits, and seed of the museum whose first exhibits they are."""
 SIDE_PX = 224
 _CLIPS, _CLIP_S, _FRAMES_PER_S = 6, 6.0, 2.0
-"""Of each exhibit, for training."""
+"""Clips per exhibit for training, their duration and frame rate."""
 _SIDES_PX = (160,) * 8 + (SIDE_PX,) * 3
-"""Of the pictures in each epoch: most of the training is done on small ones."""
+"""Side length of the pictures in each epoch: most of the training uses small pictures."""
 _BATCH, _RATE = 32, 2e-3
 _STORED_PX = 256
 
@@ -35,7 +35,7 @@ Pictures = NDArray[np.uint8]
 
 
 def build(name: str, path: Path, *, seed: int) -> None:
-    """Train the network and write it as ONNX, and its labels into a text file beside it."""
+    """Train the network and write it as ONNX, and its labels to a text file beside it."""
     del name
     torch.manual_seed(seed)
     torch.set_num_threads(1)
@@ -47,7 +47,7 @@ def build(name: str, path: Path, *, seed: int) -> None:
 
 
 def _network() -> nn.Module:
-    """Five convolutions with batch normalisation, the mean of all places, one fully connected layer."""
+    """Five convolutions with batch normalisation, global average pooling, one fully connected layer."""
     layers: list[nn.Module] = []
     channels = 3
     sizes = ((24, 5, 2, 1), (48, 3, 1, 1), (96, 3, 1, 1), (160, 3, 1, 0), (192, 3, 1, 0))
@@ -59,13 +59,13 @@ def _network() -> nn.Module:
 
 
 def _training_set(seed: int) -> tuple[Pictures, NDArray[np.int64]]:
-    """Frames that show an exhibit, (N, 256, 256, 3), and its index."""
+    """Frames that show an exhibit, (N, 256, 256, 3), and its index, (N,)."""
     pictures, labels = [], []
     for index in range(EXHIBITS):
         stay = Stay(object_id(index), render_reference(MUSEUM_SEED, index), _CLIP_S)
         for clip in range(_CLIPS):
             how = Filming(liveliness=(clip + 1) / _CLIPS, frames_per_s=_FRAMES_PER_S)
-            # Clips of studies have small seeds.
+            # Seeds that differ from those of the studies' clips, which are small.
             for frame in film([stay], how, 1_000_000 * (seed + 1) + _CLIPS * index + clip):
                 if frame.object_id is not None:
                     pictures.append(cv2.resize(frame.image, [_STORED_PX] * 2, interpolation=cv2.INTER_AREA))
@@ -98,7 +98,7 @@ def _batches(count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]
 
 
 def _changed(picture: Pictures, side_px: int, rng: np.random.Generator) -> Pictures:
-    """Another crop, other light, perhaps blurred or with a part hidden: (side_px, side_px, 3)."""
+    """Augment a picture by crop, light, blur and occlusion: (side_px, side_px, 3)."""
     side = int(rng.integers(int(0.7 * _STORED_PX), _STORED_PX + 1))
     top, left = rng.integers(0, _STORED_PX - side + 1, 2)
     crop: Any = cv2.resize(picture[top : top + side, left : left + side], (side_px, side_px))
@@ -116,6 +116,6 @@ def _changed(picture: Pictures, side_px: int, rng: np.random.Generator) -> Pictu
 
 
 def _tensor(pictures: Pictures) -> Tensor:
-    """(N, H, W, 3) blue, green, red → (N, 3, H, W) red first, -1 to 1."""
+    """(N, H, W, 3) uint8, blue-green-red → (N, 3, H, W) float32, red-green-blue, -1 to 1."""
     red_first = torch.from_numpy(np.ascontiguousarray(pictures[..., ::-1])).permute(0, 3, 1, 2)
     return red_first.float() / 127.5 - 1

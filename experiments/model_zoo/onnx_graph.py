@@ -1,8 +1,8 @@
 """Writes a convolutional network as ONNX, layer by layer, with random weights that keep it sensitive.
 
-Plain random weights make the activations of deep networks vanish, and every photo gets the same answer. Here
-each layer is executed on sample photos while the graph is written, and its weights are scaled so that its
-outputs have a mean of 0.5 and variance 1 there. Batch normalisation does the like in training.
+With plain random weights the activations of deep networks vanish, and every photo has the same answer.
+Therefore each layer is executed on sample photos while the graph is written, and its weights are scaled so
+that its outputs have mean 0.5 and variance 1 on them. Batch normalisation has a similar effect in training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nearsight.experiments.museum.generation import render_photos
 
 _OPSET, _IR = 17, 8
 _MEAN = 0.5
-"""Of activations before ReLU. With 0 deep networks answer noise as they answer another photo."""
+"""Mean of activations before ReLU. With 0, the answers of deep networks to noise resemble those to photos."""
 _SAMPLES = 8
 _MUSEUM = 4_242
 """Seed of the museum of the sample photos."""
@@ -33,14 +33,14 @@ Window = int | tuple[int, int]
 
 
 class Graph:
-    """A network that takes photos ``(N, 3, H, W)`` of -1 to 1. Methods add layers and return their outputs.
+    """A network on photos ``(N, 3, H, W)`` of -1 to 1; its methods add layers and return their outputs.
 
     Parameters
     ----------
     height, width : int
-        Of the photos, in pixels.
+        Size of the photos in pixels.
     seed : int
-        Of the weights.
+        Seed of the weights.
     """
 
     input = "photo"
@@ -62,7 +62,7 @@ class Graph:
         pad: int | None = None,
         groups: int = 1,
     ) -> str:
-        """Convolution with bias; ``pad`` pixels at each side, by default half of the kernel."""
+        """Add a convolution with bias; ``pad`` pixels at each side, by default half of the kernel."""
         sides = (kernel, kernel) if isinstance(kernel, int) else kernel
         pads = [side // 2 if pad is None else pad for side in sides] * 2
         weights = _smooth(self._random((channels, self._values[x].shape[1] // groups, *sides)))
@@ -73,54 +73,54 @@ class Graph:
         return self._weighted("Conv", x, weights * scale[:, None, None, None], shift, **options)
 
     def dense(self, x: str, units: int) -> str:
-        """Fully connected; a map is flattened first."""
+        """Add a fully connected layer; a map is flattened first."""
         if self._values[x].ndim > 2:
             x = self.node("Flatten", x)
         values = self._values[x]
         weights = self._random((units, values.shape[1]))
-        # So few samples say nothing of one unit: all have the same scale.
+        # All units have the same scale, because there are too few samples to estimate one per unit.
         outputs = values @ weights.T
         scale = np.float32(1 / (outputs - outputs.mean(axis=0)).std())
         return self._weighted("Gemm", x, weights * scale, -outputs.mean(axis=0) * scale, transB=1)
 
     def relu(self, x: str) -> str:
-        """``max(x, 0)``."""
+        """Add ``max(x, 0)``."""
         return self.node("Relu", x)
 
     def silu(self, x: str) -> str:
-        """``x · sigmoid(x)``."""
+        """Add ``x · sigmoid(x)``."""
         return self.node("Mul", x, self.node("Sigmoid", x))
 
     def max_pool(self, x: str, kernel: int, stride: int, *, pad: int = 0, ceil: bool = False) -> str:
-        """Largest of each window; ``ceil``: the last window may reach beyond the map."""
+        """Add a maximum pooling layer; with ``ceil``, the last window may extend beyond the map."""
         sides = [kernel] * 2
         options = {"kernel_shape": sides, "strides": [stride] * 2, "pads": [pad] * 4, "ceil_mode": int(ceil)}
         return self.node("MaxPool", x, **options)
 
     def lrn(self, x: str, *, bias: float = 1.0) -> str:
-        """Local response normalisation across five channels (Krizhevsky et al., 2012, section 3.3)."""
+        """Add local response normalisation across five channels (Krizhevsky et al., 2012, section 3.3)."""
         return self.node("LRN", x, size=5, alpha=1e-4, beta=0.75, bias=bias)
 
     def concat(self, *maps: str, axis: int = 1) -> str:
-        """One behind the other, along the channels by default."""
+        """Concatenate maps, along the channels by default."""
         return self.node("Concat", *maps, axis=axis)
 
     def channels(self, x: str) -> int:
-        """How many a map has."""
+        """Number of channels of a map."""
         return int(self._values[x].shape[1])
 
     def constant(self, value: NDArray[Any]) -> str:
-        """A number or tensor that never changes."""
+        """Add a constant number or tensor."""
         name = f"w{len(self._weights)}"
         self._weights[name] = numpy_helper.from_array(value, name)
         return name
 
     def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Any operator with one output."""
+        """Add any operator with one output."""
         return self.nodes(operator, 1, *inputs, **attributes)[0]
 
     def nodes(self, operator: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
-        """Any operator."""
+        """Add any operator; return the names of its outputs."""
         names = [f"{operator.lower()}{len(self._nodes)}_{number}" for number in range(outputs)]
         node = helper.make_node(operator, list(inputs), names, **attributes)
         self._nodes.append(node)
@@ -131,7 +131,7 @@ class Graph:
         return names
 
     def save(self, path: Path, output: str) -> None:
-        """Write the file; the first axis of input and output may have any size."""
+        """Write the file; the first axis of input and output has variable size."""
         ends = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *shape])
             for name, shape in ((self.input, self._shape), (output, self._values[output].shape[1:]))
@@ -166,7 +166,7 @@ def _photos() -> tuple[Any, ...]:
 
 
 def _smooth(kernels: Values) -> Values:
-    """Blurred, as those of trained networks: noise of the sensor affects them little. (C, C', h, w)."""
+    """Blur kernels (C, C', h, w), so that sensor noise has little effect, as in trained networks."""
     blurs = []
     for side in kernels.shape[2:]:
         apart = np.subtract.outer(np.arange(side), np.arange(side)) / (side / 4)
@@ -175,13 +175,13 @@ def _smooth(kernels: Values) -> Values:
 
 
 def _normalising(outputs: Values, axes: Sequence[int]) -> tuple[Values, Values]:
-    """By channel: the factor and the bias that give this mean and variance 1."""
+    """Factor and bias for each channel, for the target mean and variance 1."""
     scale = 1 / np.maximum(outputs.std(axis=tuple(axes)), 1e-6)
     return scale, _MEAN - outputs.mean(axis=tuple(axes)) * scale
 
 
 def _execute(node: onnx.NodeProto, inputs: dict[str, Values]) -> Any:
-    """The output of one operator, or the list of its outputs."""
+    """Execute one operator: its output, or the list of its outputs."""
 
     def anything(name: str, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, kind, None)
@@ -190,11 +190,11 @@ def _execute(node: onnx.NodeProto, inputs: dict[str, Values]) -> Any:
     graph = helper.make_graph([node], "one", given, [anything(name) for name in node.output])
     opsets = [helper.make_opsetid("", _OPSET)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
-    Runtime().close()  # imports the library without its reports to Microsoft
+    Runtime().close()  # imports the library with telemetry to Microsoft disabled
     import onnxruntime  # noqa: PLC0415
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # the same sums in the same order everywhere
+    options.intra_op_num_threads = 1  # the same order of summation on every machine
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     found = session.run(None, inputs)
     return found if len(found) > 1 else found[0]

@@ -1,6 +1,6 @@
-"""What Keras lacks, by hand from its paper: SSD, and language models of the proportions of known ones.
+"""Architectures that Keras does not have: SSD, and language models of the proportions of known ones.
 
-Imported only to build: it needs PyTorch.
+They are built from their papers. Imported only to build: needs PyTorch.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 WORDS = 20
-"""Of a query (mCache, section 6.1)."""
+"""Words per query (mCache, section 6.1)."""
 
 
 class Proportions(NamedTuple):
-    """A language model: heads have 64 numbers each."""
+    """Proportions of a language model; each attention head has 64 channels."""
 
     encoder_layers: int
     decoder_layers: int
@@ -37,12 +37,15 @@ LANGUAGE_MODELS: Mapping[str, Proportions] = MappingProxyType(
         "T5": Proportions(12, 12, 768, 3072, 32_128),
     }
 )
-"""Basic versions. All have the attention of "Attention is all you need": XLNet's second stream, which only
-training has, and the relative positions of XLNet and T5 are replaced by learnt positions."""
+"""Basic versions, all with the attention of "Attention is all you need".
+
+XLNet's second stream, which exists only in training, is left out. The relative positions of XLNet and T5 are
+replaced by learnt positions.
+"""
 
 
 class _Attention(nn.Module):
-    """Of each word to the words of a memory; ``causal``: to those before it."""
+    """Multi-head attention of words to a memory; ``causal``: only to earlier positions."""
 
     def __init__(self, width: int, *, causal: bool) -> None:
         super().__init__()
@@ -61,7 +64,7 @@ class _Attention(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Attention to itself, to an encoder where there is one, and a feed-forward network."""
+    """Self-attention, cross-attention to the encoder if there is one, and a feed-forward network."""
 
     def __init__(self, width: int, feed_forward: int, *, causal: bool, crosses: bool) -> None:
         super().__init__()
@@ -86,9 +89,9 @@ class LanguageModel(nn.Module):
     Parameters
     ----------
     like : Proportions
-        Of the known model.
+        Proportions of the known model.
     shrink : int
-        Width, feed-forward network and vocabulary are divided by it, and so parameters by its square.
+        Divisor of width, feed-forward width and vocabulary; parameters are divided by its square.
     """
 
     def __init__(self, like: Proportions, shrink: int) -> None:
@@ -105,7 +108,7 @@ class LanguageModel(nn.Module):
         )
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The scores."""
+        """Compute the scores."""
         start = found = self._words(ids) + self._places[: ids.shape[1]]
         for layer in self._encoder:
             found = layer(found, found)
@@ -177,7 +180,7 @@ class SSD300(nn.Module):
         self._classes = classes
 
     def forward(self, photos: Tensor) -> tuple[Tensor, Tensor]:
-        """Boxes and scores."""
+        """Compute boxes and scores."""
         maps = [self._base(photos)]
         maps.append(self._deeper(maps[0]))
         for layer in self._extra:
@@ -190,7 +193,7 @@ class SSD300(nn.Module):
 
 
 def export(network: nn.Module, sample: Tensor, input_name: str, path: Path) -> None:
-    """Write a network to one ONNX file; the first axis of its input may have any size."""
+    """Write a network to one ONNX file; the first axis of its input has variable size."""
     torch.onnx.export(
         network.eval(),
         (sample,),

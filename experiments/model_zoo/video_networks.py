@@ -1,6 +1,7 @@
-"""The networks of DeepCache (tables 1 and 3, figure 18) and a detector of today, by hand from their papers.
+"""The networks of DeepCache (tables 1 and 3, figure 18) and a current detector, built from their papers.
 
-Imported only to build: it needs onnx and onnxruntime. All take photos ``(N, 3, H, W)`` of -1 to 1.
+Imported only to build: needs onnx and onnxruntime. The input of all networks are photos ``(N, 3, H, W)`` of
+-1 to 1.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from nearsight.experiments.model_zoo.onnx_graph import Graph
 
 
 def alexnet(graph: Graph) -> str:
-    """Krizhevsky et al., 2012: LRN before the pools, two groups in convolutions 2, 4 and 5."""
+    """Krizhevsky et al., 2012: LRN before the pooling layers, two groups in convolutions 2, 4 and 5."""
     x = graph.input
     for channels, kernel, stride, pad, groups in ((96, 11, 4, 0, 1), (256, 5, 1, 2, 2)):
         x = graph.relu(graph.conv(x, channels, kernel, stride, pad=pad, groups=groups))
@@ -77,7 +78,7 @@ def resnet_50(graph: Graph) -> str:
 
 
 def yolo(graph: Graph) -> str:
-    """Redmon et al., 2016, its small version of eight convolutions and two fully connected layers."""
+    """Redmon et al., 2016: the small version, with eight convolutions and two fully connected layers."""
     leaky = partial(graph.node, "LeakyRelu", alpha=0.1)
     x = graph.input
     for channels in (16, 32, 64, 128, 256, 512):
@@ -111,7 +112,7 @@ def yolov8n(graph: Graph) -> str:
 
 
 def dave_orig(graph: Graph) -> str:
-    """Bojarski et al., 2016, as in Autopilot-TensorFlow: the angle of the wheel is ``2 · atan``."""
+    """Bojarski et al., 2016, as in Autopilot-TensorFlow: the steering angle is ``2 · atan``."""
     x = graph.input
     for channels, kernel, stride in ((24, 5, 2), (36, 5, 2), (48, 5, 2), (64, 3, 1), (64, 3, 1)):
         x = graph.relu(graph.conv(x, channels, kernel, stride, pad=0))
@@ -144,7 +145,7 @@ def squeezenet(graph: Graph) -> str:
 
 
 def deepface(graph: Graph) -> str:
-    """The proportions of Taigman et al., 2014. Its local layers, which ONNX lacks, share weights."""
+    """The proportions of Taigman et al., 2014, with convolutions for local layers, which ONNX lacks."""
     conv = partial(_conv, graph, graph.relu, pad=0)
     x = conv(graph.max_pool(conv(graph.input, 32, 11), 3, 2, ceil=True), 16, 9)
     x = conv(conv(conv(x, 16, 9), 16, 7, 2), 16, 5)
@@ -152,14 +153,14 @@ def deepface(graph: Graph) -> str:
 
 
 class Network(NamedTuple):
-    """How to build a network."""
+    """Input size and builder of a network."""
 
     height: int
-    """Of its photos, in pixels."""
+    """Height of its photos in pixels."""
     width: int
-    """The same."""
+    """Width of its photos in pixels."""
     build: Callable[[Graph], str]
-    """Adds its layers; returns its output."""
+    """Adds its layers; returns the name of its output."""
 
 
 NETWORKS: Mapping[str, Network] = MappingProxyType(
@@ -185,19 +186,19 @@ def build(name: str, path: Path, *, seed: int) -> None:
 
 
 def _conv(graph: Graph, activation: Callable[[str], str], x: str, *layer: int, **more: int) -> str:
-    """The activation of `Graph.conv`, which says what the numbers are."""
+    """Add `Graph.conv` with an activation; ``layer`` and ``more`` are the arguments of `Graph.conv`."""
     return activation(graph.conv(x, *layer, **more))
 
 
 def _dense_tail(graph: Graph, x: str, *units: int) -> str:
-    """Fully connected layers, with ReLU between them."""
+    """Add fully connected layers, with ReLU between them."""
     for width in units[:-1]:
         x = graph.relu(graph.dense(x, width))
     return graph.dense(x, units[-1])
 
 
 def _c2f(graph: Graph, x: str, channels: int, blocks: int, *, shortcut: bool = True) -> str:
-    """Two halves of the channels; bottlenecks go on with one; all of them together in a convolution."""
+    """Add a C2f block: split the channels, extend one half by bottlenecks, merge all parts."""
     half = channels // 2
     conv = partial(_conv, graph, graph.silu)
     maps = graph.nodes("Split", 2, conv(x, channels, 1), graph.constant(np.array([half, half])), axis=1)
@@ -208,7 +209,7 @@ def _c2f(graph: Graph, x: str, channels: int, blocks: int, *, shortcut: bool = T
 
 
 def _doubled(graph: Graph, x: str) -> str:
-    """Twice as high and wide, the nearest pixel repeated."""
+    """Double height and width by repeating the nearest pixel."""
     factors = graph.constant(np.array([1, 1, 2, 2], np.float32))
     how = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
     return graph.node("Resize", x, "", factors, mode="nearest", **how)
