@@ -97,7 +97,7 @@ def add(
 
     With --to it is sent to a running cloud, which measures it. An interrupted upload is resumed.
     """
-    from nearsight.cloud.network_intake import RemoteNetworks, costs_in_words, take
+    from nearsight.cloud.network_intake import RemoteNetworks, costs_in_words, measure_and_add
     from nearsight.common.command_line.terminal import progress_bar
     from nearsight.common.inference.repository import manifest_of_file
 
@@ -112,15 +112,15 @@ def add(
     if to is None:
         settings = models_settings(config, folder)
         repository = _repository(settings)
-        place, taken = str(repository.folder), take(repository, settings, file, manifest)
+        place, added = str(repository.folder), measure_and_add(repository, settings, file, manifest)
     else:
         with (
             _channel(to, folder, key, server_key) as channel,
             progress_bar("sending bytes", manifest.size_bytes) as advance,
         ):
-            place, taken = to, RemoteNetworks(channel).add(file, manifest, advance)
-    print_line(f"{taken.done} {manifest.name}, version {taken.manifest.version}, in {place}: {taken.use}")
-    print_line(costs_in_words(taken.manifest))
+            place, added = to, RemoteNetworks(channel).add(file, manifest, advance)
+    print_line(f"{added.done} {manifest.name}, version {added.manifest.version}, in {place}: {added.use}")
+    print_line(costs_in_words(added.manifest))
 
 
 @app.command("list")

@@ -52,7 +52,7 @@ _EXECUTIONS = 10
 _CALL_S, _PROOF_S = 20.0, 900.0
 
 
-class Taken(NamedTuple):
+class AddedNetwork(NamedTuple):
     """Result of adding a network to a cloud."""
 
     manifest: Manifest
@@ -63,7 +63,7 @@ class Taken(NamedTuple):
     """Inputs and purpose of the network, as text for the user."""
 
 
-def take(
+def measure_and_add(
     repository: ModelRepository,
     settings: ModelSettings,
     file: Path,
@@ -71,7 +71,7 @@ def take(
     *,
     move: bool = False,
     cycles: int = 3,
-) -> Taken:
+) -> AddedNetwork:
     """Measure a file in a separate process, and add it to the repository.
 
     Raises
@@ -97,7 +97,7 @@ def take(
         use, before = _use_of(file, wanted, settings), repository.manifests().get(wanted.name)
         added = repository.add(file, replace(wanted, measured=measured), move=move, prepared=prepared)
     done = "added" if before is None else "unchanged" if before.version == added.version else "replaced"
-    return Taken(added, done, use)
+    return AddedNetwork(added, done, use)
 
 
 def costs_in_words(added: Manifest) -> str:
@@ -153,7 +153,7 @@ class NetworkIntake(Service):
             return pb.PutModelChunkResponse(done_bytes=wanted.size_bytes)
         part = self._repository.path(wanted, "part")
         try:
-            done_bytes = self._begun(part, wanted)
+            done_bytes = self._received_bytes(part, wanted)
             if context.blobs:
                 piece = context.blobs[0]
                 if len(piece) > min(MOST_CHUNK_BYTES, wanted.size_bytes - request.offset):
@@ -186,7 +186,7 @@ class NetworkIntake(Service):
 
         def work() -> None:
             try:
-                answer.set_result(self._added(wanted, by))
+                answer.set_result(self._add(wanted, by))
             except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for it
                 answer.set_exception(error)
 
@@ -199,10 +199,10 @@ class NetworkIntake(Service):
         self._store.check_writable()
         manifest = self._repository.get(context.catalogue)
         self._repository.remove(manifest.name)
-        self._changed(Author(context.caller.name, context.caller.key), manifest, "removed")
+        self._note_change(Author(context.caller.name, context.caller.key), manifest, "removed")
         return pb.RemoveModelResponse()
 
-    def _begun(self, part: Path, wanted: Manifest) -> int:
+    def _received_bytes(self, part: Path, wanted: Manifest) -> int:
         """Number of bytes that have arrived; an empty file is created if the disk has room for all of it."""
         if part.exists():
             return part.stat().st_size
@@ -218,7 +218,7 @@ class NetworkIntake(Service):
         part.touch()
         return 0
 
-    def _added(self, wanted: Manifest, by: Author) -> pb.AddModelResponse:
+    def _add(self, wanted: Manifest, by: Author) -> pb.AddModelResponse:
         """Check, measure and add an uploaded file. Runs in the background thread.
 
         Raises
@@ -239,17 +239,17 @@ class NetworkIntake(Service):
                 raise Unavailable(f"the file of {wanted.name!r} arrived damaged", advice="send it again")
             else:
                 file = part
-            taken = take(self._repository, self._settings, file, wanted, move=True)
+            taken = measure_and_add(self._repository, self._settings, file, wanted, move=True)
         except CorruptStore as error:
             part.unlink(missing_ok=True)
             raise InvalidArgument(error.message, advice=error.advice) from error
         except SetupError as error:
             raise Unavailable(f"at the cloud: {error.message}", advice=error.advice) from error
         if taken.done != "unchanged":
-            self._changed(by, taken.manifest, taken.done)
+            self._note_change(by, taken.manifest, taken.done)
         return pb.AddModelResponse(manifest=taken.manifest.to_json(), done=taken.done, use=taken.use)
 
-    def _changed(self, by: Author, manifest: Manifest, done: str) -> None:
+    def _note_change(self, by: Author, manifest: Manifest, done: str) -> None:
         self._networks.memory.refresh()
         self._store.note_network(by, manifest.name, manifest.version, done)
         self._log.info(f"network {done}", network=manifest.name, version=manifest.version, by=by.name)
@@ -267,7 +267,7 @@ class RemoteNetworks:
     def __init__(self, channel: Channel) -> None:
         self._stub = Stub(channel, NetworkIntake.descriptor)
 
-    def add(self, file: Path, wanted: Manifest, progress: Callable[[int], None]) -> Taken:
+    def add(self, file: Path, wanted: Manifest, progress: Callable[[int], None]) -> AddedNetwork:
         """Upload a file, and put it into service.
 
         Parameters
@@ -290,7 +290,7 @@ class RemoteNetworks:
             catalogue=wanted.name,
         )
         response = message_of(reply, pb.AddModelResponse)
-        return Taken(Manifest.from_json(response.manifest), response.done, response.use)
+        return AddedNetwork(Manifest.from_json(response.manifest), response.done, response.use)
 
     def remove(self, name: str) -> None:
         """Remove a network."""

@@ -33,7 +33,7 @@ from nearsight.common.request.effects import Stage, Standby
 from nearsight.common.request.forms import FEATURES
 from nearsight.common.result_cache.stage import ResultStage
 from nearsight.edge.model_supply import ModelSupply
-from nearsight.edge.optimizer import CacheState, Optimizer, Situation
+from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer
 from nearsight.edge.prediction import IdlePrefetch, MarkovEstimator
 from nearsight.edge.profiler import MissLatency, Profiler, Regret
 from nearsight.edge.query import EdgeQuery
@@ -182,7 +182,7 @@ class CatalogueCache:
         """Changes of the learnt state since the last call, to be written to the store."""
         return Changes(self.estimator.changes(), self.markov.changes(), self.profiler.measured())
 
-    def not_written(self, changes: Changes) -> None:
+    def redo(self, changes: Changes) -> None:
         """Receive changes that could not be written; the next call of `learnt` returns them again."""
         self.estimator.redo(changes.popularity)
         self.markov.redo(changes.transitions)
@@ -193,7 +193,7 @@ class CatalogueCache:
         self.sync.close()
         self._measurement.close()
         self.supply.close()
-        self._metrics.forget(self.name)
+        self._metrics.remove(self.name)
 
     # Methods of a stage of the request flow
 
@@ -237,7 +237,7 @@ class CatalogueCache:
         self._services.load.computed((self.clock.monotonic() - query.began_s) * 1e3)
         if found is not None:
             self._metrics.hits.labels(self.name).inc()
-            self._note_looked(found.object_id, held=True)
+            self._note_lookup(found.object_id, held=True)
             self._count(hits=1)
         elif self.result is not None:
             self.result.missed(query)
@@ -274,18 +274,18 @@ class CatalogueCache:
         if found is None:
             self._metrics.unknown.labels(self.name).inc()
             if query.may_work:
-                self._note_looked(None, held=False)
+                self._note_lookup(None, held=False)
             return
         if found.version > self.listing.versions.get(found.object_id, -1):
             self.sync.sync_soon()
         held = found.object_id in self.holder.snapshot.models
         if query.may_work:
-            self._note_looked(found.object_id, held=held)
+            self._note_lookup(found.object_id, held=held)
             self._metrics.recognition_misses.labels(self.name).inc(held)
         if not held:
             self._improve_soon()
 
-    def _note_looked(self, object_id: str | None, *, held: bool) -> None:
+    def _note_lookup(self, object_id: str | None, *, held: bool) -> None:
         """Record the object of a request that looked into the cache; None if the object is unknown."""
         self.regret.observe(object_id, self.size, held=held)
         if self.prefetch.requested(object_id):
@@ -354,9 +354,9 @@ class CatalogueCache:
         ranking = self.estimator.ranking()
         costs = self.profiler.costs(len(ranking))
         k_max = self._services.load.largest_size(costs.lookup_ms, self._most_objects)
-        situation = Situation(ranking, costs, self.estimator.recent())
+        inputs = DecisionInputs(ranking, costs, self.estimator.recent())
         step = self.optimizer.next(
-            situation, k_max, self._state, lambda name: self.supply.held(name) is not None
+            inputs, k_max, self._state, lambda name: self.supply.held(name) is not None
         )
         self.decided_s = self.clock.monotonic()
         self.regret.decided(ranking, costs)

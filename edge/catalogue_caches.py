@@ -65,7 +65,9 @@ class CatalogueCaches:
             else None
         )
         # Catalogues of an earlier run, until their caches are created.
-        self._remembered: tuple[str, ...] = services.store.catalogues() if services.store is not None else ()
+        self._stored_names: tuple[str, ...] = (
+            services.store.catalogues() if services.store is not None else ()
+        )
 
     def start(self) -> None:
         """Start polling the cloud."""
@@ -89,7 +91,7 @@ class CatalogueCaches:
         return self.cloud_problem not in ("", _NOT_ASKED)
 
     @property
-    def cloud_away_s(self) -> float | None:
+    def cloud_outage_s(self) -> float | None:
         """Duration of the outage of the cloud [s]; None if the cloud answered the last poll."""
         return self.services.clock.monotonic() - self._lost_at_s if self.cloud_lost else None
 
@@ -225,10 +227,10 @@ class CatalogueCaches:
         if isinstance(listed, NearsightError):
             return
         self.listed = listed
-        for catalogue in self._remembered[: self._settings.catalogues_max]:
+        for catalogue in self._stored_names[: self._settings.catalogues_max]:
             if catalogue in listed:
                 self.admit(catalogue)
-        self._remembered = ()
+        self._stored_names = ()
         for cache in self.all():
             if cache.name not in listed:
                 self._drop_if_gone(cache.name)
@@ -296,7 +298,7 @@ class Journal:
 
     def write(self, caches: Sequence[CatalogueCache]) -> None:
         """Write the changes of these caches now."""
-        changes = {cache.name: self._news(cache.name, cache.learnt()) for cache in caches}
+        changes = {cache.name: self._without_stored(cache.name, cache.learnt()) for cache in caches}
         if not any(changes.values()) and self._rounds_without_changes < _QUIET_ROUNDS:
             self._rounds_without_changes += 1
             return
@@ -304,7 +306,7 @@ class Journal:
             self._store.write(changes)
         except NearsightError as error:
             for cache in caches:
-                cache.not_written(changes[cache.name])
+                cache.redo(changes[cache.name])
             if not self.problem:
                 self._log.warning("the learnt state cannot be written", error=str(error))
             self.problem = str(error)
@@ -316,7 +318,7 @@ class Journal:
         self.problem = ""
         self._rounds_without_changes = 0
 
-    def _news(self, catalogue: str, changes: Changes) -> Changes:
+    def _without_stored(self, catalogue: str, changes: Changes) -> Changes:
         """The changes without measurements that the file already has."""
         if changes.measured == self._measured.get(catalogue):
             return replace(changes, measured=None)

@@ -69,7 +69,7 @@ class EdgeDaemon:
         SnapshotHolder(settings.recognition)  # reports an invalid backend before anything runs
         client_security = settings.security.towards(settings.cloud_public_key, setting="cloud_public_key")
         state = settings.state
-        self._store = StateStore.open_or_begin_anew(state, clock) if state is not None else None
+        self._store = StateStore.open_or_replace(state, clock) if state is not None else None
         self._cloud = CloudClient(
             *(
                 Channel(settings.cloud, client_id=settings.client_id, security=client_security, clock=clock)
@@ -169,9 +169,9 @@ class EdgeDaemon:
 
     def details(self) -> Sequence[tuple[str, str]]:
         """Lines for the status."""
-        problem, away_s = self.caches.cloud_problem, self.caches.cloud_away_s
-        if away_s is not None:
-            problem = f"unreachable for {format_duration(away_s)}: {problem}"
+        problem, outage_s = self.caches.cloud_problem, self.caches.cloud_outage_s
+        if outage_s is not None:
+            problem = f"unreachable for {format_duration(outage_s)}: {problem}"
         facts = [
             ("cloud", f"{self._settings.cloud}, {problem or 'reached'}"),
             ("load", self._load.why()),

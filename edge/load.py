@@ -221,10 +221,12 @@ class RecentWork:
         if not self._work:
             return None
         present = [end - begin for begin, end in self._work if now_s - end <= PRESENT_S]
-        times_s = present or [(end - begin) / self._crowd(begin, end) for begin, end in self._work]
+        times_s = present or [
+            (end - begin) / self._parallel_per_server(begin, end) for begin, end in self._work
+        ]
         return statistics.median(times_s) * 1e3
 
-    def _crowd(self, begin_s: float, end_s: float) -> float:
+    def _parallel_per_server(self, begin_s: float, end_s: float) -> float:
         """Mean number of photos per server that were processed at the same time; at least 1."""
         length_s = end_s - begin_s
         if length_s <= 0:
@@ -260,7 +262,7 @@ class LoadControl:
         self._recent = RecentWork(servers)
         self._rng = np.random.default_rng(settings.seed)
         self._last_arrival_s = clock.monotonic()
-        self._given_away = 0
+        self._passed_on = 0
         self._last_bound: SizeBound | None = None
 
     def arrived(self, method: str) -> None:
@@ -280,7 +282,7 @@ class LoadControl:
             return True
         with self._lock:
             to_edge = self._balancer.to_edge(self._rng)
-            self._given_away += not to_edge
+            self._passed_on += not to_edge
             return to_edge
 
     def computed(self, compute_ms: float) -> None:
@@ -326,7 +328,7 @@ class LoadControl:
             )
             if self._multi_user == "load-balanced":
                 probability = self._balancer.edge_probability
-                return f"{every}; P(edge) = {probability:.2f}, {self._given_away} passed on"
+                return f"{every}; P(edge) = {probability:.2f}, {self._passed_on} passed on"
             if self._multi_user == "bounded" and self._last_bound is not None:
                 return f"{every}; {self._last_bound.why}"
             return every

@@ -27,8 +27,8 @@ from nearsight.edge.settings import EdgeSettings
 from nearsight.edge.standby.standbys import Standbys
 
 _EVERY_S = 1.0
-RATES_OVER_S = 60.0
-_COMING = 16
+RATE_WINDOW_S = 60.0
+_NEXT_OBJECTS = 16
 """Objects that may enter a cache before the next division; spare models leave room for them."""
 _FEATURE_BYTES = 44
 """Size of a feature in an object model, without its index [bytes]."""
@@ -117,7 +117,7 @@ class MemoryBudget:
         self._budget_bytes = settings.memory_mb * _MB
         self._library_bytes = settings.cache.library_mb * 2**20
         self._partitioner = MemoryPartitioner(self._budget_bytes, 0)
-        self._rates = RequestRates(RATES_OVER_S)
+        self._rates = RequestRates(RATE_WINDOW_S)
         self._used_bytes = 0
         self.networks = Part(0, math.inf, 0.0)
         self.caches: Mapping[str, Part] = {}
@@ -149,7 +149,7 @@ class MemoryBudget:
             limits, worth_it = Partition(math.inf, dict.fromkeys(caches, math.inf)), None
         else:
             claims = {name: self._claim(cache, rates[name, "objects"]) for name, cache in caches.items()}
-            self._partitioner.networks_most_bytes = networks_most
+            self._partitioner.networks_limit_bytes = networks_most
             self._partitioner.budget_bytes = budget_bytes
             worth_it = self._partitioner.divide(networks, claims).networks
             limits = self._partitioner.limits(state.used_bytes, used)
@@ -199,7 +199,7 @@ class MemoryBudget:
             objects = max(objects, here)
         cache.limit(max(0, objects - len(cache.prefetch.prefetched)))
         decision = cache.optimizer.decision
-        soon = max(here, decision.k if decision is not None else 0) + _COMING
+        soon = max(here, decision.k if decision is not None else 0) + _NEXT_OBJECTS
         spare_bytes = limit_bytes - min(objects, soon) * self._object_bytes(cache)
         cache.supply.library.limit(min(self._library_bytes, max(0, int(spare_bytes))))
 

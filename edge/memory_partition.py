@@ -106,7 +106,7 @@ class MemoryPartitioner:
     """Divides a budget; memory moves to another part only if it saves clearly more time there."""
 
     budget_bytes: int
-    networks_most_bytes: int
+    networks_limit_bytes: int
     """Limit of the memory of all networks."""
     favour: float = FAVOUR
     """Memory moves if its saving elsewhere is more than this factor higher."""
@@ -130,7 +130,7 @@ class MemoryPartitioner:
         worths = {one.name: one.saved * (favour if one.name in kept.networks else 1.0) for one in networks}
         others = [one for one in networks if not one.pinned and one.saved > 0]
         others.sort(key=lambda one: -worths[one.name] / one.size_bytes)
-        most_bytes = min(self.budget_bytes, self.networks_most_bytes)
+        most_bytes = min(self.budget_bytes, self.networks_limit_bytes)
         others = [one for one in others if _bytes_of([*pinned, one]) <= most_bytes]
         taken = _bytes_of(pinned) + _sums([one.size_bytes for one in others])
         saved = _sums([worths[one.name] for one in others])
@@ -153,7 +153,7 @@ class MemoryPartitioner:
         """
         parts = self.partition.caches_bytes
         left = max(0.0, self.budget_bytes - self.partition.size_bytes)
-        spare_bytes = max(0.0, self.networks_most_bytes - self.partition.networks_bytes)
+        spare_bytes = max(0.0, self.networks_limit_bytes - self.partition.networks_bytes)
         for_networks = min(left / (1 + len(parts)), spare_bytes)
         for_each = (left - for_networks) / max(1, len(parts))
         free = float(self.budget_bytes - networks_used_bytes - sum(caches_used_bytes.values()))

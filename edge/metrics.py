@@ -71,7 +71,7 @@ class EdgeMetrics:
         self.fetched_models = counter("fetched_models", "Object models fetched.")
         self.fetched_bytes = counter("fetched_bytes", "Size of the fetched object models.")
 
-    def forget(self, catalogue: str) -> None:
+    def remove(self, catalogue: str) -> None:
         """Remove the labels of a catalogue whose cache was removed."""
         for metric in vars(self).values():
             with suppress(KeyError):

@@ -108,14 +108,14 @@ class ModelsAnswer:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingRequest:
     """A waiting request of a device."""
 
     object_ids: Sequence[str]
     patient_until_s: float
     answer_by_s: float
     answer: Future[ModelsAnswer]
-    came: dict[str, ObjectModel] = field(default_factory=dict)
+    arrived: dict[str, ObjectModel] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
 
 
@@ -154,8 +154,8 @@ class ModelSupply:
         self._holder = holder
         self._services = services
         self._patience_s = settings.fetch.patience_s
-        self._tell_arrived = arrived
-        self._tell_outdated = outdated
+        self._on_arrived = arrived
+        self._on_outdated = outdated
         self.library = ModelLibrary(settings.cache.library_mb * 2**20)
         self.standby = StandbyModels()
         self.fetcher = ModelFetcher(
@@ -170,7 +170,7 @@ class ModelSupply:
         )
         self._target: frozenset[str] = frozenset()
         self._for_target: dict[str, ObjectModel] = {}
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingRequest] = []
         self._wanted_until_s: dict[str, float] = {}
         self._closed = False
 
@@ -245,14 +245,14 @@ class ModelSupply:
                 self._for_target[model.object_id] = model
             for waiting in self._waiting:  # keep the model for them, even if no other component does
                 if model.object_id in waiting.object_ids:
-                    waiting.came[model.object_id] = model
+                    waiting.arrived[model.object_id] = model
         elsewhere = self._target | self.standby.offer(current)
         self.library.put(model for model in current if model.object_id not in elsewhere)
         self._settle()
         other_version = [model.object_id for model in fetched.models if not self.current(model)]
         if other_version or fetched.missing or fetched.revision != self._listing().revision:
-            self._tell_outdated()
-        self._tell_arrived()
+            self._on_outdated()
+        self._on_arrived()
         return other_version
 
     def _failed(self, object_ids: Collection[str]) -> None:
@@ -280,7 +280,7 @@ class ModelSupply:
             return
         now_s, by_s = self._services.clock.monotonic(), remaining_s * _SHARE_OF_DEADLINE
         patient_s = min(self._patience_s, by_s)
-        self._waiting.append(_Waiting(object_ids, now_s + patient_s, now_s + by_s, answer))
+        self._waiting.append(_WaitingRequest(object_ids, now_s + patient_s, now_s + by_s, answer))
         versions = self._listing().versions
         for name in object_ids:
             if name in versions and self.held(name) is None:
@@ -306,9 +306,9 @@ class ModelSupply:
     def _settle(self) -> None:
         """Answer the requests that need not wait any longer."""
         now_s = self._services.clock.monotonic()
-        still: list[_Waiting] = []
+        still: list[_WaitingRequest] = []
         for waiting in self._waiting:
-            answer = self._answer(waiting.object_ids, waiting.came)
+            answer = self._answer(waiting.object_ids, waiting.arrived)
             may_come = any(
                 name not in waiting.failed and not self.fetcher.holds_back(name) for name in answer.left_out
             )
@@ -319,15 +319,15 @@ class ModelSupply:
                 waiting.answer.set_result(answer)
         self._waiting = still
 
-    def _answer(self, object_ids: Sequence[str], came: Mapping[str, ObjectModel]) -> ModelsAnswer:
-        """Current answer to a request; ``came`` are models that were fetched for it."""
+    def _answer(self, object_ids: Sequence[str], arrived: Mapping[str, ObjectModel]) -> ModelsAnswer:
+        """Current answer to a request; ``arrived`` are models that were fetched for it."""
         versions = self._listing().versions
         models: list[ObjectModel] = []
         left_out: list[str] = []
         for name in object_ids:
             if name not in versions:
                 continue
-            model = came.get(name)
+            model = arrived.get(name)
             if model is None or model.version != versions[name]:
                 model = self.held(name)
             if model is None:

@@ -31,7 +31,7 @@ from nearsight.edge.settings import CacheSettings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Situation:
+class DecisionInputs:
     """Inputs of a decision."""
 
     ranking: Ranking
@@ -93,13 +93,13 @@ class Optimizer:
 
     def __init__(self, settings: CacheSettings) -> None:
         self._settings = settings
-        self._aim: frozenset[str] = frozenset()
+        self._target: frozenset[str] = frozenset()
         self.decision: CacheSizeDecision | None = None
         """Last decision; None before the first."""
 
     def next(
         self,
-        situation: Situation,
+        inputs: DecisionInputs,
         k_max: int,
         state_of: Callable[[frozenset[str]], CacheState],
         held: Callable[[str], bool],
@@ -108,7 +108,7 @@ class Optimizer:
 
         Parameters
         ----------
-        situation : Situation
+        inputs : DecisionInputs
             Inputs of the decision.
         k_max : int
             Maximum number of objects that settings, load and memory permit.
@@ -117,18 +117,18 @@ class Optimizer:
         held : callable
             Whether the model of an object is available.
         """
-        self.decision = decision = self.decide(situation, k_max)
+        self.decision = decision = self.decide(inputs, k_max)
         wanted = frozenset(decision.object_ids)
         state = state_of(wanted)
         shrinks = len(state.cached) > k_max
-        aims = shrinks or self.judge(state, wanted, situation).worthwhile
-        if aims:
-            self._aim = wanted
-        available = frozenset(name for name in self._aim if held(name))
-        change = self.judge(state, available, situation)
+        new_target = shrinks or self.judge(state, wanted, inputs).worthwhile
+        if new_target:
+            self._target = wanted
+        available = frozenset(name for name in self._target if held(name))
+        change = self.judge(state, available, inputs)
         why = f"more than {k_max} objects are too slow, or take too much memory" if shrinks else change.why
         build = available if shrinks or change.worthwhile else None
-        return CacheStep(decision, decision.object_ids if aims else None, build, shrinks, why)
+        return CacheStep(decision, decision.object_ids if new_target else None, build, shrinks, why)
 
     def why_empty(self, asked_for: int) -> str:
         """Why the cache is empty, in one sentence for the user.
@@ -153,36 +153,36 @@ class Optimizer:
             return "load or memory permit no object"
         return why_cache_is_empty("cloud", decision.terms, decision.alternatives.values())
 
-    def decide(self, situation: Situation, k_max: int) -> CacheSizeDecision:
+    def decide(self, inputs: DecisionInputs, k_max: int) -> CacheSizeDecision:
         """Objects that the cache should hold now, at most ``k_max``.
 
         The adaptive policy minimises equation 3.4 and takes the most popular objects. Only objects with
         requests are candidates, because models are fetched lazily (section 3.5.3). With the prior alone, an
         edge would download catalogues that nobody uses there.
         """
-        ranking, costs = situation.ranking, situation.costs
+        ranking, costs = inputs.ranking, inputs.costs
         if self._settings.policy == "adaptive":
             optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
             return optimizer.decide(ranking, costs.miss_ms, min(k_max, ranking.seen))
-        return _explained(self._settings.policy, self._baseline(situation, k_max), ranking, costs)
+        return _explained(self._settings.policy, self._baseline(inputs, k_max), ranking, costs)
 
-    def _baseline(self, situation: Situation, k_max: int) -> tuple[str, ...]:
+    def _baseline(self, inputs: DecisionInputs, k_max: int) -> tuple[str, ...]:
         """Content of a baseline's cache, the object with the highest priority first.
 
         ``lfu`` is proper LFU if the half-life of counts is infinite; otherwise it is LFU with aging.
         """
-        ranking, size = situation.ranking, min(self._settings.fixed_size, k_max)
+        ranking, size = inputs.ranking, min(self._settings.fixed_size, k_max)
         match self._settings.policy:
             case "lfu":
                 return ranking.top(min(size, ranking.seen))
             case "lru":
-                return tuple(name for name in situation.recent if name in ranking.positions)[:size]
+                return tuple(name for name in inputs.recent if name in ranking.positions)[:size]
             case "everything":
                 return ranking.top(k_max)
             case _:
                 return ()
 
-    def judge(self, state: CacheState, target: Set[str], situation: Situation) -> CacheChange:
+    def judge(self, state: CacheState, target: Set[str], inputs: DecisionInputs) -> CacheChange:
         """Decide whether to change the present cache to ``target``, by the rules of this module.
 
         Baselines hold exactly their choice: every difference is worth a snapshot.
@@ -194,7 +194,7 @@ class Optimizer:
             return CacheChange(True, "objects left the catalogue or were replaced")
         if not entering and not leaving:
             return CacheChange(False, "the cache has the wanted objects")
-        ranking, costs = situation.ranking, situation.costs
+        ranking, costs = inputs.ranking, inputs.costs
         optimizer = CacheSizeOptimizer(costs.lookup_ms, costs.recall)
         now_ms = optimizer.latency_of(state.cached, ranking, costs.miss_ms)
         gain_ms = now_ms - optimizer.latency_of(target, ranking, costs.miss_ms)

@@ -26,9 +26,11 @@ from nearsight.common.object_cache.next_objects import NextObjects
 from nearsight.edge.profiler import Costs
 from nearsight.edge.settings import TransitionSettings
 
-_FAVOUR_OF_HELD = 1.5
-_MEMORY = 20.0  # maximum of predicted requests in the correction
-_FORGIVING = 0.995  # decay of the correction per choice; else a low ratio would stay if nothing is prefetched
+_PREFETCHED_FACTOR = 1.5
+_MAX_PREDICTED = 20.0  # maximum of predicted requests in the correction
+_DECAY_PER_CHOICE = (
+    0.995  # decay of the correction per choice; else a low ratio would stay if nothing is prefetched
+)
 
 
 class MarkovEstimator:
@@ -155,8 +157,8 @@ class IdlePrefetch:
         self._lock = threading.Lock()
         self.prefetched: frozenset[str] = frozenset()
         """Prefetched objects of the active snapshot."""
-        self._chances: dict[str, float] = {}
-        self._promised = self._kept = 0.0
+        self._probabilities: dict[str, float] = {}
+        self._predicted = self._actual = 0.0
         self._asked: set[str] = set()
         self._entered = self._useful = self._wasted = 0
 
@@ -164,7 +166,7 @@ class IdlePrefetch:
     def trust(self) -> float:
         """Ratio of the actual to the predicted requests for prefetched objects; at most 1."""
         with self._lock:
-            return min(1.0, (self._kept + 1.0) / (self._promised + 1.0))
+            return min(1.0, (self._actual + 1.0) / (self._predicted + 1.0))
 
     @property
     def count(self) -> PrefetchCount:
@@ -191,7 +193,7 @@ class IdlePrefetch:
         # Prefetched objects have already cost a fetch. Without a factor, equally probable objects alternate.
         trust = self.trust
         weighed = {
-            name: p * (_FAVOUR_OF_HELD if name in self.prefetched else 1.0)
+            name: p * (_PREFETCHED_FACTOR if name in self.prefetched else 1.0)
             for name, p in expected.items()
             if name not in residents
         }
@@ -205,9 +207,9 @@ class IdlePrefetch:
                 break
             chosen.append(name)
         with self._lock:
-            self._chances = {name: moving * expected[name] for name in chosen}
-            self._promised *= _FORGIVING
-            self._kept *= _FORGIVING
+            self._probabilities = {name: moving * expected[name] for name in chosen}
+            self._predicted *= _DECAY_PER_CHOICE
+            self._actual *= _DECAY_PER_CHOICE
         return tuple(chosen)
 
     def built(self, prefetched: Collection[str], residents: Collection[str]) -> tuple[int, int]:
@@ -230,13 +232,13 @@ class IdlePrefetch:
         if not self.prefetched:
             return False
         with self._lock:
-            self._promised += sum(self._chances.get(name, 0.0) for name in self.prefetched)
-            if self._promised > _MEMORY:
-                self._kept *= _MEMORY / self._promised
-                self._promised = _MEMORY
+            self._predicted += sum(self._probabilities.get(name, 0.0) for name in self.prefetched)
+            if self._predicted > _MAX_PREDICTED:
+                self._actual *= _MAX_PREDICTED / self._predicted
+                self._predicted = _MAX_PREDICTED
             if object_id not in self.prefetched:
                 return False
-            self._kept += 1.0
+            self._actual += 1.0
             if object_id in self._asked:
                 return False
             self._asked.add(object_id)

@@ -93,7 +93,7 @@ class Profiler:
         self._brought_image = RollingMean(_EXTRACTION_WINDOW, 0.0, full=False)
         self._overhead_ms = RollingMean(_EXTRACTION_WINDOW, 0.0, full=False)
         self._correction = LookupCorrection()
-        self._extractions, self._to_forget = 0, 0.0  # measured since `relax`; samples that it must replace
+        self._extractions, self._to_replace = 0, 0.0  # measured since `relax`; samples that it must replace
         self._curves: ProfileCurves = profile.curves(0)
         self.profile = profile
         """The current profile."""
@@ -177,10 +177,10 @@ class Profiler:
         with self._lock:
             self._correction.relax(requests)
             unmeasured = min(_EXTRACTION_WINDOW, max(0, requests - self._extractions))
-            self._to_forget += unmeasured * self._correction.trial_rate
+            self._to_replace += unmeasured * self._correction.trial_rate
             self._extractions = 0
-            while self._to_forget >= 1:
-                self._to_forget -= 1
+            while self._to_replace >= 1:
+                self._to_replace -= 1
                 self.extraction.observe(self.profile.extraction_ms)
 
     def observe_query(self, *, image: bool, overhead_ms: float = 0.0) -> None:

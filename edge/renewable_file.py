@@ -29,7 +29,7 @@ def renewable_format(application_id: int, versions: tuple[str, ...], example: st
     )
 
 
-def open_or_begin_anew(path: Path, opened: Callable[[Path], F]) -> tuple[F, Path | None]:
+def open_or_replace(path: Path, opened: Callable[[Path], F]) -> tuple[F, Path | None]:
     """Open a file; a damaged file is set aside and replaced by an empty one.
 
     Returns

@@ -209,11 +209,11 @@ class EdgeRecognitionService(Service):
             # The traceback is removed, because its frames refer to the call, which refers to the error.
             effect = call.flow.failed(step.attempt, error.with_traceback(None), now_s)
         if isinstance(effect, Extract | Look):  # for the standby; this thread receives other replies
-            self._standbys.run(partial(self._go_on, call, effect))
+            self._standbys.run(partial(self._continue, call, effect))
         else:
-            self._go_on(call, effect)
+            self._continue(call, effect)
 
-    def _go_on(self, call: _Call, effect: Effect[EdgeQuery] | None) -> None:
+    def _continue(self, call: _Call, effect: Effect[EdgeQuery] | None) -> None:
         """Carry out the effects after a reply, and complete the answer if the flow finishes."""
         now_s = self._clock.monotonic()
         if now_s >= call.flow.deadline_s:
@@ -244,11 +244,11 @@ class EdgeRecognitionService(Service):
             return
         device_id, object_id = call.context.client_id, found.object_id
 
-        def tell(cache: Future[CatalogueCache]) -> None:
+        def note(cache: Future[CatalogueCache]) -> None:
             if cache.exception() is None:
                 cache.result().note_first(device_id, object_id)
 
-        admitted.add_done_callback(tell)
+        admitted.add_done_callback(note)
 
     def _response(self, call: _Call, finish: Finish[EdgeQuery]) -> RecognizeResponse:
         """Create the response to the device; count the recognised object, and add predicted objects.

@@ -27,7 +27,7 @@ from nearsight.common.database.database_file import DatabaseFile
 from nearsight.common.errors import CorruptStore
 from nearsight.common.object_cache.markov import MarkovChanges, TransitionCount
 from nearsight.edge.profiler import Measured
-from nearsight.edge.renewable_file import open_or_begin_anew, renewable_format
+from nearsight.edge.renewable_file import open_or_replace, renewable_format
 from nearsight.edge.request_distribution import PopularityChanges, StoredCount
 
 _VERSION_1 = """
@@ -60,7 +60,7 @@ FORMAT = renewable_format(0x4E53_4553, (_VERSION_1,), "edge.db")  # "NSES"
 
 _CHUNK = 10_000  # rows per read, so that millions of transitions are not in memory twice
 
-_NONSENSE = (
+_INVALID_ROWS = (
     """SELECT catalogue FROM popularity
        WHERE typeof(count) != 'real' OR count < 0 OR count > 1e300 OR typeof(operated_s) != 'real'""",
     """SELECT catalogue FROM transitions
@@ -122,7 +122,7 @@ class StateStore(DatabaseFile):
         """New path of a damaged file that was replaced; None if there was none."""
         try:
             with self.transaction("DEFERRED"):
-                self._refuse_nonsense()
+                self._check_rows()
                 row = self._execute("SELECT operated_s FROM operation").fetchone()
         except BaseException:
             self.close()
@@ -130,7 +130,7 @@ class StateStore(DatabaseFile):
         self._began_s = clock.monotonic() - (row[0] if row is not None else 0.0)
 
     @classmethod
-    def open_or_begin_anew(cls, path: Path, clock: Clock) -> StateStore:
+    def open_or_replace(cls, path: Path, clock: Clock) -> StateStore:
         """Open the file; a damaged file is set aside and replaced by an empty one.
 
         Raises
@@ -138,7 +138,7 @@ class StateStore(DatabaseFile):
         ForeignStore, Overloaded, ConfigurationError
             As in the constructor.
         """
-        store, damaged = open_or_begin_anew(path, lambda place: cls(place, clock))
+        store, damaged = open_or_replace(path, lambda place: cls(place, clock))
         store.damaged = damaged
         return store
 
@@ -178,19 +178,19 @@ class StateStore(DatabaseFile):
                 return
             yield from rows
 
-    def _refuse_nonsense(self) -> None:
+    def _check_rows(self) -> None:
         """Raise an error if a row is invalid. Checked only at the start; later reads need no check."""
-        for statement in _NONSENSE:
+        for statement in _INVALID_ROWS:
             row = self._execute(f"{statement} LIMIT 1").fetchone()
             if row is not None:
-                raise self._nonsense(row[0])
+                raise self._invalid(row[0])
         for catalogue, content in self._execute("SELECT catalogue, content FROM measured"):
             try:
                 Measured.model_validate_json(content)
             except ValidationError as error:
-                raise self._nonsense(catalogue) from error
+                raise self._invalid(catalogue) from error
 
-    def _nonsense(self, catalogue: str) -> CorruptStore:
+    def _invalid(self, catalogue: str) -> CorruptStore:
         return self.corrupt(f"its content about {catalogue!r} is invalid")
 
     def write(self, changes: Mapping[str, Changes]) -> None:

@@ -24,7 +24,7 @@ from nearsight.edge.gateway.tokens import Token, TokenFile, digest_of
 
 SUBPROTOCOL_OF_TOKEN = "token."
 """Prefix of the subprotocol with the token: a browser cannot set headers of a WebSocket."""
-_MOST_RATES = 10_000
+_MAX_RATES = 10_000
 _PORT = re.compile(r":\d*$")
 
 
@@ -138,7 +138,7 @@ class Access:
         now_s = self._clock.monotonic()
         left, then_s = self._rates.pop(visitor.name, (size, now_s))
         left = min(size, left + (now_s - then_s) * rate_per_s)
-        if len(self._rates) >= _MOST_RATES:
+        if len(self._rates) >= _MAX_RATES:
             del self._rates[next(iter(self._rates))]
         self._rates[visitor.name] = (left if left < 1 else left - 1, now_s)
         if left < 1:

@@ -135,7 +135,7 @@ def build_app(services: GatewayServices, streams: Streams, cors_origins: Sequenc
             *Api(services).routes(),
         ],
         middleware=middleware,
-        exception_handlers={HTTPException: _no_route, Exception: _bug},
+        exception_handlers={HTTPException: _no_route, Exception: _unexpected},
     )
     # A redirect would contain a wrong address behind a proxy, which may change scheme, port and path.
     app.router.redirect_slashes = False
@@ -149,19 +149,19 @@ async def _no_route(request: Request, error: Exception) -> Response:
         response.status_code = 405
         response.headers.update(error.headers or {})
         return response
-    return error_response(_nothing_here())
+    return error_response(_not_found())
 
 
 async def _no_stream(websocket: WebSocket) -> None:
     """Reject a WebSocket with a complete response; the default would be an empty 403."""
-    await websocket.send_denial_response(error_response(_nothing_here()))
+    await websocket.send_denial_response(error_response(_not_found()))
 
 
-def _nothing_here() -> NotFound:
+def _not_found() -> NotFound:
     return NotFound("there is nothing at this address", advice="see /openapi.json and docs/gateway.md")
 
 
-async def _bug(request: Request, error: Exception) -> Response:
+async def _unexpected(request: Request, error: Exception) -> Response:
     """Respond to an unexpected exception, which Starlette raises again for the log."""
     del request, error
     return error_response(InternalError("the request failed inside the gateway", advice="see its log"))

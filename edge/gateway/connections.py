@@ -15,9 +15,9 @@ from nearsight.edge.gateway.errors import error_response
 from nearsight.edge.gateway.metrics import GatewayMetrics
 from nearsight.edge.gateway.settings import LimitSettings
 
-_MOST_PIPELINED = 100
+_MAX_PIPELINED = 100
 """Limit of pipelined requests per connection; browsers do not use pipelining."""
-_MOST_BESIDE_BODY_BYTES = 64 * 1024
+_MAX_OVERHEAD_BYTES = 64 * 1024
 """Limit of a request's size without its body: headers, chunk sizes and trailer, which the parser stores.
 Counted after the chunk in which the request starts."""
 _CLOSING_S = 5.0
@@ -31,7 +31,7 @@ class HttpConnection(HttpToolsProtocol):
     """Time of the last change of state, on the clock of the loop."""
     in_request = False
     """Whether a request is in progress."""
-    beside_body_bytes = 0
+    overhead_bytes = 0
     """Size of the last request without its body."""
     declines_upgrade = False
     """Whether the current request offers an upgrade to a protocol other than WebSocket."""
@@ -47,11 +47,11 @@ class HttpConnection(HttpToolsProtocol):
         """Parse data; after an idle period, a request starts with its first byte."""
         if self.timeout_keep_alive_task is not None:
             self.since_s = self.loop.time()
-        self.beside_body_bytes += len(data)
+        self.overhead_bytes += len(data)
         self.piece = data
         super().data_received(data)
         self.piece = b""
-        if self.beside_body_bytes > _MOST_BESIDE_BODY_BYTES:
+        if self.overhead_bytes > _MAX_OVERHEAD_BYTES:
             self.transport.abort()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes a bool; uvicorn says None
@@ -64,13 +64,13 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Start to parse a request."""
-        self.beside_body_bytes = 0
+        self.overhead_bytes = 0
         self.declines_upgrade = False
         super().on_message_begin()
 
     def on_body(self, body: bytes) -> None:
         """Do not count the bytes of a body: the application limits them."""
-        self.beside_body_bytes -= len(body)
+        self.overhead_bytes -= len(body)
         super().on_body(body)
 
     def on_headers_complete(self) -> None:
@@ -88,8 +88,8 @@ class HttpConnection(HttpToolsProtocol):
         if self.declines_upgrade:
             return
         super().on_headers_complete()
-        if len(self.pipeline) > _MOST_PIPELINED:
-            raise Overloaded(f"more than {_MOST_PIPELINED} requests wait for a response")
+        if len(self.pipeline) > _MAX_PIPELINED:
+            raise Overloaded(f"more than {_MAX_PIPELINED} requests wait for a response")
 
     def on_message_complete(self) -> None:
         """Process the end of a request."""
@@ -133,12 +133,12 @@ class HttpConnection(HttpToolsProtocol):
         super().on_response_complete()
 
     @property
-    def rests(self) -> bool:
+    def idle(self) -> bool:
         """Whether the connection is idle; uvicorn itself limits this time."""
         return self.timeout_keep_alive_task is not None
 
     @property
-    def answers(self) -> bool:
+    def responding(self) -> bool:
         """Whether a request is in progress, and the client reads data."""
         return self.in_request and not self.flow.write_paused
 
@@ -185,14 +185,14 @@ class Connections:
     def end_idle(self) -> None:
         """End all connections without a response in progress, when the server stops."""
         for connection in list(self._state.connections):
-            if not (isinstance(connection, HttpConnection) and connection.answers):
+            if not (isinstance(connection, HttpConnection) and connection.responding):
                 self._end(connection, "unread")
 
     def _is_slow(self, connection: HttpConnection, now_s: float) -> bool:
         limits, spent_s = self._limits, now_s - connection.since_s
         if connection.in_request:  # the application limits the time of the body, and responds
             return spent_s > 2 * limits.body_timeout_s + limits.timeout_s
-        return not connection.rests and spent_s > limits.body_timeout_s
+        return not connection.idle and spent_s > limits.body_timeout_s
 
     def _end(self, connection: Any, reason: str) -> None:
         self._metrics.dropped(reason)

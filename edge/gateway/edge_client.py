@@ -166,13 +166,13 @@ async def _reply_of(future: Future[Reply]) -> Reply:
     try:
         return await asyncio.wrap_future(future)
     except NearsightError as error:
-        raise _as_told(error) from error
+        raise _edge_error(error) from error
 
 
 def _answer_of(future: Future[Reply]) -> Answer | NearsightError:
     error = future.exception()
     if error is not None:
-        return _as_told(told_to_peer(error, "")).with_traceback(None)
+        return _edge_error(told_to_peer(error, "")).with_traceback(None)
     reply = future.result()
     try:
         return answer_of(reply, _EDGE, reply.sent_bytes)[0]
@@ -180,7 +180,7 @@ def _answer_of(future: Future[Reply]) -> Answer | NearsightError:
         return broken
 
 
-def _as_told(error: NearsightError) -> NearsightError:
+def _edge_error(error: NearsightError) -> NearsightError:
     """An error of the edge, from the gateway's point of view."""
     if isinstance(error, Unauthenticated):
         # The client's token is valid; the problem is in the configuration of the gateway or the edge.

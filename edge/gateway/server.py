@@ -32,7 +32,7 @@ _TICK_S, _ENDING_S = 0.1, 0.5
 """Interval in which uvicorn checks for a stop and for ended connections, and time for both."""
 
 
-class _ToOurLog(logging.Handler):
+class _DaemonLogHandler(logging.Handler):
     """Handler that writes warnings of libraries to the daemon's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -129,7 +129,7 @@ class GatewayServer:
             ) from error
         for library in _LIBRARIES:
             logger = logging.getLogger(library)
-            logger.handlers, logger.propagate, logger.level = [_ToOurLog()], False, logging.WARNING
+            logger.handlers, logger.propagate, logger.level = [_DaemonLogHandler()], False, logging.WARNING
         self._listening = _listen(self._settings.listen)
         started = threading.Event()
         serve = self._serve(self._listening, started)

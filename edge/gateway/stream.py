@@ -28,11 +28,11 @@ ROUTE = "stream"
 NORMAL, GOING_AWAY, REFUSED, TRY_LATER = 1000, 1001, 1008, 1013
 """Close codes of a stream."""
 
-Desk = Callable[["Frame"], None]
+FrameHandler = Callable[["Frame"], None]
 """Receives a frame, and ensures that it is answered or superseded."""
 
 _NUMBER_BYTES = 4
-_MOST_UNSENT = 8
+_MAX_UNSENT = 8
 """Limit of unsent texts beyond the credits; if a client does not read, its frames are not read either."""
 
 
@@ -75,7 +75,12 @@ class Stream:
     """
 
     def __init__(
-        self, websocket: WebSocket, visitor: Visitor, catalogue: str, services: GatewayServices, ask: Desk
+        self,
+        websocket: WebSocket,
+        visitor: Visitor,
+        catalogue: str,
+        services: GatewayServices,
+        ask: FrameHandler,
     ) -> None:
         self.visitor = visitor
         self.unanswered = 0
@@ -103,7 +108,7 @@ class Stream:
         try:
             while (message := await self._websocket.receive())["type"] == "websocket.receive":
                 self._take(message.get("bytes"))
-                while len(self._unsent) > limits.credits + _MOST_UNSENT:
+                while len(self._unsent) > limits.credits + _MAX_UNSENT:
                     self._room.clear()
                     await self._room.wait()
         except asyncio.CancelledError:

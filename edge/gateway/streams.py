@@ -87,9 +87,9 @@ class Streams:
         replaced = self._turns.offer(frame.stream, frame)
         if replaced is not None:
             replaced.stream.supersede(replaced)
-        self._go_on()
+        self._send_next()
 
-    def _go_on(self) -> None:
+    def _send_next(self) -> None:
         while (frame := self._turns.take()) is not None:
             self._services.edge.recognize(frame.photo, partial(self._answered, frame))
 
@@ -104,7 +104,7 @@ class Streams:
         if isinstance(answer, Unavailable):  # waiting frames would fail as well
             for waiting in self._turns.withdraw_all():
                 waiting.stream.refuse(waiting, answer)
-        self._go_on()
+        self._send_next()
 
     def sweep(self) -> None:
         """End streams with a revoked token, idle ones, and those that do not close."""

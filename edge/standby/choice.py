@@ -17,10 +17,10 @@ FAVOUR = 2.0
 _GROWTH = 2.0
 """While models arrive, an index is built when their number has grown by this factor."""
 
-_MOST_BATCH = 8
+_MAX_BATCH = 8
 _SHORT_S, _LONG_S = 0.06, 0.12
 """If a fetch took less than the first, the next batch is larger; if more than the second, smaller [s]."""
-_LEAST_PAUSE_S = 0.05
+_MIN_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,10 @@ class FetchPace:
     def fetched(self, took_s: float) -> float:
         """Record the time of a batch [s]; return the pause before the next one [s]."""
         if took_s < _SHORT_S:
-            self.batch = min(_MOST_BATCH, 2 * self.batch)
+            self.batch = min(_MAX_BATCH, 2 * self.batch)
         elif took_s > _LONG_S:
             self.batch = max(1, self.batch // 2)
-        return max(_LEAST_PAUSE_S, took_s / 2)
+        return max(_MIN_PAUSE_S, took_s / 2)
 
 
 def worth_building(held: int, indexed: int, *, changed: bool, more_come: bool) -> bool:

@@ -70,12 +70,12 @@ class StandbyModels:
         """Whether the last call of `want` had objects."""
         return bool(self._wanted)
 
-    def on_their_way(self) -> frozenset[str]:
+    def in_flight(self) -> frozenset[str]:
         """Objects that are being fetched, without arrived and failed ones."""
         with self._lock:
             return self._wanted - self._failed - self._models.keys()
 
-    def not_to_be_had(self) -> frozenset[str]:
+    def failed_ids(self) -> frozenset[str]:
         """Objects whose fetch failed."""
         with self._lock:
             return frozenset(self._failed)

@@ -40,9 +40,9 @@ _BUILD_SHARE = 0.2
 """Maximum share of one core's time for builds after the first one."""
 _PLAN_EVERY_S = 1.0
 """Interval of plans [s]: ranking 10,000 objects takes about 10 ms, too much for each batch of models."""
-_AGAIN_AFTER_S = 60.0
+_RETRY_S = 60.0
 """Pause before a failed fetch of an object is retried."""
-_ANSWER_WITHIN_S = 60.0
+_FETCH_TIMEOUT_S = 60.0
 """Timeout of a fetch of models."""
 
 
@@ -92,9 +92,9 @@ class Standby:
         self._missing: list[str] = []
         self._fitting: Listing | None = None
         self._fitting_bytes = 0
-        self._asked_s = math.nan
+        self._fetch_began_s = math.nan
         self._next_plan_s = self._next_fetch_s = self._next_build_s = -math.inf
-        self._absent_until_s: dict[str, float] = {}
+        self._retry_at_s: dict[str, float] = {}
         self._counter = threading.Lock()
         self.answered = 0
         """Number of photos that the standby answered."""
@@ -120,9 +120,9 @@ class Standby:
         stored = f"; not stored: {self.problem}" if self.problem else ""
         return f"{of}, {self.size_bytes / 1e6:.1f} MB; used only while the cloud is unreachable{stored}"
 
-    def why_away(self, away_s: float) -> str:
+    def why_outage(self, outage_s: float) -> str:
         """State during an outage of this duration, as text for the user."""
-        of, away = f"{len(self)} of {len(self.cache.listing.versions)} objects", format_duration(away_s)
+        of, away = f"{len(self)} of {len(self.cache.listing.versions)} objects", format_duration(outage_s)
         return (
             f"answers for {of}, as the cloud has been unreachable for {away}; "
             f"answered so far: {self.answered}"
@@ -177,7 +177,7 @@ class Standby:
         missing = [
             name
             for name in self._missing
-            if name not in models and self._absent_until_s.get(name, -math.inf) <= now_s
+            if name not in models and self._retry_at_s.get(name, -math.inf) <= now_s
         ]
         wait_s = math.inf if waits else self._fetch(missing, now_s)
         return min(wait_s, self._build(listing, models, more_come=bool(missing), at_once=cloud_lost))
@@ -204,15 +204,15 @@ class Standby:
 
     def _settle(self, now_s: float) -> bool:
         """Process the results of the last fetch; return whether it is still in progress."""
-        if math.isnan(self._asked_s):
+        if math.isnan(self._fetch_began_s):
             return False
-        open_ones = self.models.on_their_way()
-        if open_ones and now_s - self._asked_s < _ANSWER_WITHIN_S:
+        open_ones = self.models.in_flight()
+        if open_ones and now_s - self._fetch_began_s < _FETCH_TIMEOUT_S:
             return True
-        for name in self.models.not_to_be_had() | open_ones:
-            self._absent_until_s[name] = now_s + _AGAIN_AFTER_S
-        self._next_fetch_s = now_s + self._pace.fetched(now_s - self._asked_s)
-        self._asked_s = math.nan
+        for name in self.models.failed_ids() | open_ones:
+            self._retry_at_s[name] = now_s + _RETRY_S
+        self._next_fetch_s = now_s + self._pace.fetched(now_s - self._fetch_began_s)
+        self._fetch_began_s = math.nan
         return False
 
     def _fetch(self, missing: list[str], now_s: float) -> float:
@@ -222,7 +222,7 @@ class Standby:
         batch = missing[: self._pace.batch]
         if batch or self.models.wants_any():
             self.models.want(batch)
-            self._asked_s = now_s if batch else math.nan
+            self._fetch_began_s = now_s if batch else math.nan
             self._services.background.submit(lambda: self.cache.supply.want_for_standby(batch))
         return math.inf
 

@@ -64,7 +64,7 @@ class Standbys:
         self._services = services
         self._extractor = extractor
         self._worker = BackgroundWorker(services.clock, "nearsight-standby")
-        self._lookers = ThreadPoolExecutor(settings.server.workers, "edge-standby")
+        self._lookup_pool = ThreadPoolExecutor(settings.server.workers, "edge-standby")
         self._standbys: dict[str, Standby] = {}
         self._known: set[str] = set()  # catalogues with a standby in memory or in the file
         state = settings.state if self.budget_bytes else None
@@ -80,13 +80,13 @@ class Standbys:
     def stop(self, grace_s: float) -> None:
         """Stop. Lookups in progress finish; queued ones are dropped, as the server has stopped before."""
         self._worker.stop(grace_s)
-        self._lookers.shutdown(cancel_futures=True)
+        self._lookup_pool.shutdown(cancel_futures=True)
         if self._store is not None:
             self._store.close()
 
     def run(self, look: Callable[[], None]) -> None:
         """Run a lookup in a separate thread, so that the caller's thread stays free."""
-        self._lookers.submit(look)
+        self._lookup_pool.submit(look)
 
     def get(self, catalogue: str) -> Standby | None:
         """The standby of a catalogue; None if it has none."""
@@ -115,8 +115,8 @@ class Standbys:
         standby = self._standbys.get(catalogue)
         if standby is None:
             return "none, as standby_mb is 0" if not self.budget_bytes else "none yet"
-        away_s = self._caches.cloud_away_s
-        return standby.why if away_s is None else standby.why_away(away_s)
+        outage_s = self._caches.cloud_outage_s
+        return standby.why if outage_s is None else standby.why_outage(outage_s)
 
     def _restore(self) -> None:
         """Create the caches of catalogues from an earlier run, even during an outage of the cloud."""
@@ -137,7 +137,7 @@ class Standbys:
             self._known.discard(name)
             self._standbys.pop(name, None)
             if self._store is not None:
-                self._store.forget(name)
+                self._store.remove(name)
         for name, cache in caches.items():
             if name not in self._standbys or self._standbys[name].cache is not cache:
                 self._standbys[name] = self._begin(cache)

@@ -19,7 +19,7 @@ from nearsight.common.errors import CorruptStore
 from nearsight.common.logging import get_logger
 from nearsight.common.recognition.codec import model_digest, object_model_from_bytes, object_model_to_bytes
 from nearsight.common.recognition.models import ObjectModel
-from nearsight.edge.renewable_file import open_or_begin_anew, renewable_format
+from nearsight.edge.renewable_file import open_or_replace, renewable_format
 from nearsight.protos.catalogue_pb2 import ListObjectsResponse
 
 _VERSION_1 = """
@@ -60,7 +60,7 @@ class StandbyStore(DatabaseFile):
     def beside(cls, state: Path) -> Self:
         """The file beside the state file; a damaged one is set aside and replaced by an empty one."""
         path = state.with_name(f"{state.stem}-standby{state.suffix}")
-        return open_or_begin_anew(path, cls)[0]
+        return open_or_replace(path, cls)[0]
 
     def listings(self) -> dict[str, Listing]:
         """Last listing of each catalogue; damaged listings are omitted."""
@@ -116,7 +116,7 @@ class StandbyStore(DatabaseFile):
                 [(catalogue, name) for name in removed],
             )
 
-    def forget(self, catalogue: str) -> None:
+    def remove(self, catalogue: str) -> None:
         """Delete all data of a catalogue.
 
         Raises

@@ -91,7 +91,7 @@ def build(
 
 
 def _build_one(name: str, count: str, place: Path, settings: ModelSettings, seed: int, shrink: int) -> None:
-    from nearsight.cloud.network_intake import costs_in_words, take
+    from nearsight.cloud.network_intake import costs_in_words, measure_and_add
     from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 
     repository = ModelRepository(settings.folder)
@@ -105,7 +105,7 @@ def _build_one(name: str, count: str, place: Path, settings: ModelSettings, seed
     labels = path.with_suffix(".txt")
     named = tuple(labels.read_text().split()) if labels.is_file() else ()
     manifest = replace(manifest_of_file(path, name), pixels=_pixels(name), labels=named)
-    added = take(repository, settings, path, manifest, cycles=1).manifest
+    added = measure_and_add(repository, settings, path, manifest, cycles=1).manifest
     path.unlink()
     print_line(f"{count}: built {name} in {built_s:.0f} s: {costs_in_words(added)}")
 

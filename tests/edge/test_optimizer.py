@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearsight.edge.optimizer import CacheChange, CacheState, CacheStep, Optimizer, Situation
+from nearsight.edge.optimizer import CacheChange, CacheState, CacheStep, DecisionInputs, Optimizer
 from nearsight.edge.profiler import Costs
 from nearsight.edge.request_distribution import RequestDistribution
 from nearsight.edge.settings import CacheSettings, Policy
@@ -20,15 +20,17 @@ PAPER = Costs(
 CHEAP = Costs(0.001 * np.arange(101.0), np.full(101, 0.9), 1000.0)
 
 
-def asked(requests: list[str] | str, catalogue: tuple[str, ...] = OBJECTS, costs: Costs = PAPER) -> Situation:
+def asked(
+    requests: list[str] | str, catalogue: tuple[str, ...] = OBJECTS, costs: Costs = PAPER
+) -> DecisionInputs:
     distribution = RequestDistribution(catalogue)
     recent = dict.fromkeys(reversed(requests))
     for object_id in requests:
         distribution.count(object_id, 0.0)
-    return Situation(distribution.ranking(0.0), costs, tuple(recent))
+    return DecisionInputs(distribution.ranking(0.0), costs, tuple(recent))
 
 
-def chosen(policy: Policy, situation: Situation, k_max: int = 10, size: int = 3) -> tuple[str, ...]:
+def chosen(policy: Policy, situation: DecisionInputs, k_max: int = 10, size: int = 3) -> tuple[str, ...]:
     optimizer = Optimizer(CacheSettings(policy=policy, fixed_size=size))
     return optimizer.decide(situation, k_max).object_ids
 
@@ -49,7 +51,7 @@ class TestEveryBaseline:
         self, policy: Policy, requests: list[str]
     ) -> None:
         recent = asked(requests).recent
-        now = Situation(asked([], OBJECTS[1:]).ranking, PAPER, recent)
+        now = DecisionInputs(asked([], OBJECTS[1:]).ranking, PAPER, recent)
         assert "a" not in chosen(policy, now)
 
     @given(requests=REQUESTS)
@@ -129,7 +131,7 @@ def judge(
         distribution.count(name, 0.0, count)
     costs = Costs(slope_ms * np.arange(101.0), np.full(101, 0.9), 100.0, indifference)
     state = CacheState(cached, outdated, asked if asked is not None else {})
-    return Optimizer(CacheSettings()).judge(state, target, Situation(distribution.ranking(0.0), costs))
+    return Optimizer(CacheSettings()).judge(state, target, DecisionInputs(distribution.ranking(0.0), costs))
 
 
 def test_a_newly_popular_object_enters_at_its_first_request_while_nothing_must_leave() -> None:
@@ -233,7 +235,7 @@ def test_a_cache_that_is_too_large_shrinks_whatever_it_costs() -> None:
 
 def test_an_empty_cache_says_why_in_one_sentence() -> None:
     def why(
-        situation: Situation | None,
+        situation: DecisionInputs | None,
         k_max: int = 10,
         policy: Policy = "adaptive",
         seen: int = 2,

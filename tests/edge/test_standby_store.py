@@ -181,6 +181,6 @@ def test_two_listings_contradict_each_other_where_one_version_has_two_models(
 def test_what_is_forgotten_is_gone(store: StandbyStore, models: list[ObjectModel]) -> None:
     store.write("museum", listing_of(*models[:1]), models[:1], ())
     store.write("zoo", listing_of(*models[:1]), models[:1], ())
-    store.forget("museum")
+    store.remove("museum")
     assert list(store.listings()) == ["zoo"]
     assert store.versions("museum") == {}

@@ -165,7 +165,7 @@ def damaged(path: Path, damage: Callable[[bytes], bytes]) -> bytes:
 def test_a_file_of_others_is_refused_and_left_as_it_is(path: Path, damage: Callable[[bytes], bytes]) -> None:
     before = damaged(path, damage)
     with pytest.raises(ForeignStore, match=r"edge\.db"):
-        StateStore.open_or_begin_anew(path, ManualClock())
+        StateStore.open_or_replace(path, ManualClock())
     assert path.read_bytes() == before
     assert not list(path.parent.glob("*.damaged*"))
 
@@ -186,7 +186,7 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_begun(
     path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     before = damaged(path, damage)
-    with capture_logs() as logs, StateStore.open_or_begin_anew(path, ManualClock()) as store:
+    with capture_logs() as logs, StateStore.open_or_replace(path, ManualClock()) as store:
         assert store.catalogues() == ()
         store.write(changes({"a": 3.0}))
         aside = store.damaged
@@ -195,7 +195,7 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_begun(
     assert [(line["event"], line["damaged"]) for line in logs] == [
         ("a damaged file was replaced", str(aside))
     ]
-    with StateStore.open_or_begin_anew(path, ManualClock()) as store:
+    with StateStore.open_or_replace(path, ManualClock()) as store:
         assert (store.catalogues(), store.damaged) == (("museum",), None)
 
 
@@ -215,13 +215,13 @@ def test_a_sound_file_that_makes_no_sense_is_set_aside(path: Path, statement: st
     connection.execute(statement)
     connection.commit()
     connection.close()
-    with StateStore.open_or_begin_anew(path, ManualClock()) as store:
+    with StateStore.open_or_replace(path, ManualClock()) as store:
         assert store.damaged == path.with_name("edge.db.damaged")
 
 
 def test_text_that_is_none_costs_one_object_not_the_file(path: Path) -> None:
     damaged(path, lambda data: data.replace(b"object 999", b"object 99\xff"))
-    with StateStore.open_or_begin_anew(path, ManualClock()) as store:
+    with StateStore.open_or_replace(path, ManualClock()) as store:
         assert store.damaged is None
         known = {one.object_id for one in store.load("museum").popularity}
     assert len(known) == 2000

@@ -9,7 +9,7 @@ import pytest
 
 from nearsight.common.clock import ManualClock
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.edge.optimizer import CacheState, Optimizer, Situation
+from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer
 from nearsight.edge.profiler import MissLatency, Profiler
 from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.settings import CacheSettings
@@ -71,7 +71,7 @@ class Edge:
         if not self.cached:
             self.profiler.relax(requests)
         ranking = self.estimator.ranking()
-        situation = Situation(ranking, self.profiler.costs(len(ranking)), self.estimator.recent())
+        situation = DecisionInputs(ranking, self.profiler.costs(len(ranking)), self.estimator.recent())
         step = self.optimizer.next(situation, len(OBJECTS), self._state, lambda _: True)
         if step.build is not None:
             self.builds += 1

@@ -4,7 +4,7 @@
  * as lost, and the pause before the next one.
  */
 import { asNearsightError, NearsightError, refusal, unreachable } from "./errors.js";
-import { drawn, glanceAt, looksLike, zoomed } from "./pictures.js";
+import { encoded, samePicture, thumbnailOf, withScaledCorners } from "./pictures.js";
 
 /** Pause before a new connection: doubles up to the maximum. Random shortening prevents that all pages reconnect at once. */
 const FIRST_WAIT_MS = 500;
@@ -24,13 +24,13 @@ const REFUSALS = ["UNAUTHENTICATED", "PERMISSION_DENIED"];
 /**
  * A frame that was sent: time, size in the video, scale factors, and thumbnail.
  *
- * @typedef {{atMs: number, width: number, height: number, zoom: [number, number], glance: Uint8ClampedArray}} Asked
+ * @typedef {{atMs: number, width: number, height: number, zoom: [number, number], thumbnail: Uint8ClampedArray}} SentFrame
  */
 
 /**
  * An answer that is valid while the picture does not change.
  *
- * @typedef {{state: "known" | "unknown", answer: Answer, asked: Asked}} Held
+ * @typedef {{state: "known" | "unknown", answer: Answer, sent: SentFrame}} Held
  */
 
 export class FrameStream {
@@ -42,7 +42,7 @@ export class FrameStream {
     #thumbnail = document.createElement("canvas");
     /** @type {WebSocket | null} */
     #socket = null;
-    /** @type {Map<number, Asked>} */
+    /** @type {Map<number, SentFrame>} */
     #inFlight = new Map();
     /** @type {Held | null} */
     #held = null;
@@ -79,7 +79,7 @@ export class FrameStream {
         addEventListener("online", this.#retryNow);
         addEventListener("offline", this.#dropNow);
         queueMicrotask(() => {
-            this.#tell("connecting");
+            this.#emit("connecting");
             this.#open();
         });
     }
@@ -138,7 +138,7 @@ export class FrameStream {
         clearTimeout(this.#retry);
         const waitMs = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.#losses++);
         this.#retry = setTimeout(this.#retryNow, waitMs * (0.5 + Math.random() / 2));
-        this.#tell(navigator.onLine ? "reconnecting" : "offline", { error });
+        this.#emit(navigator.onLine ? "reconnecting" : "offline", { error });
     }
 
     /** @param {"refused" | "ended"} state  @param {NearsightError} error */
@@ -155,12 +155,12 @@ export class FrameStream {
             this.#credits = message.credits;
             this.#mostBytes = message.max_bytes;
             this.#begunMs = Infinity;
-            this.#tell("looking");
+            this.#emit("looking");
             return;
         }
         const { type, frame, retry_after_s: retryAfterS = 0, ...answer } = message;
-        const asked = this.#inFlight.get(frame);
-        if (!asked) return;
+        const sent = this.#inFlight.get(frame);
+        if (!sent) return;
         this.#inFlight.delete(frame);
         this.#losses = 0;
         if (type === "error") {
@@ -171,18 +171,18 @@ export class FrameStream {
         if (type !== "answer") return; // superseded: a later frame replaced it
         this.#failures = 0;
         // A later frame has been answered, or the phone was rotated: the corners would be wrong.
-        if (frame < this.#newest || asked.width !== this.#video.videoWidth || asked.height !== this.#video.videoHeight) return;
+        if (frame < this.#newest || sent.width !== this.#video.videoWidth || sent.height !== this.#video.videoHeight) return;
         this.#newest = frame;
         /** @type {Held} */
-        const held = { state: answer.known ? "known" : "unknown", answer: zoomed(answer, asked.zoom), asked };
+        const held = { state: answer.known ? "known" : "unknown", answer: withScaledCorners(answer, sent.zoom), sent };
         this.#unknownInARow = answer.known ? 0 : this.#unknownInARow + 1;
         this.#held = answer.known || this.#unknownInARow >= UNKNOWN_IN_A_ROW ? held : null;
-        this.#tellHeld(held);
+        this.#emitHeld(held);
     }
 
     /** @param {Held} held */
-    #tellHeld({ state, answer, asked }) {
-        this.#tell(state, { answer, ageMs: performance.now() - asked.atMs });
+    #emitHeld({ state, answer, sent }) {
+        this.#emit(state, { answer, ageMs: performance.now() - sent.atMs });
     }
 
     /** @param {NearsightError} error  @param {number} [leastPauseMs] */
@@ -190,7 +190,7 @@ export class FrameStream {
         const pauseMs = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** this.#failures++);
         this.#held = null;
         this.#resumeMs = performance.now() + Math.max(pauseMs, leastPauseMs);
-        this.#tell("failing", { error });
+        this.#emit("failing", { error });
     }
 
     #tick() {
@@ -211,28 +211,28 @@ export class FrameStream {
     /** @param {WebSocket} socket  @param {number} nowMs */
     async #look(socket, nowMs) {
         try {
-            const glance = glanceAt(this.#video, this.#thumbnail);
+            const thumbnail = thumbnailOf(this.#video, this.#thumbnail);
             const free = this.#inFlight.size < this.#credits && !this.#encoding && nowMs >= this.#resumeMs;
-            if (this.#held && this.#holds(this.#held.asked, glance, nowMs)) this.#tellHeld(this.#held);
-            else if (free) await this.#send(socket, glance);
+            if (this.#held && this.#holds(this.#held.sent, thumbnail, nowMs)) this.#emitHeld(this.#held);
+            else if (free) await this.#send(socket, thumbnail);
         } catch (error) {
             // A video of another origin, which the browser does not let scripts read.
             this.#end("ended", new NearsightError("INVALID_ARGUMENT", `the video cannot be read: ${error}`));
         }
     }
 
-    /** @param {Asked} asked  @param {Uint8ClampedArray} glance  @param {number} nowMs */
-    #holds({ atMs, width, height, glance: before }, glance, nowMs) {
+    /** @param {SentFrame} sent  @param {Uint8ClampedArray} thumbnail  @param {number} nowMs */
+    #holds({ atMs, width, height, thumbnail: before }, thumbnail, nowMs) {
         if (width !== this.#video.videoWidth || height !== this.#video.videoHeight) return false;
-        return nowMs - atMs < this.#times.unchangedEveryMs && looksLike(glance, before);
+        return nowMs - atMs < this.#times.unchangedEveryMs && samePicture(thumbnail, before);
     }
 
-    /** @param {WebSocket} socket  @param {Uint8ClampedArray} glance */
-    async #send(socket, glance) {
+    /** @param {WebSocket} socket  @param {Uint8ClampedArray} thumbnail */
+    async #send(socket, thumbnail) {
         const { videoWidth: width, videoHeight: height } = this.#video;
         const atMs = performance.now();
         this.#encoding = true;
-        const picture = await drawn(this.#video, width, height, this.#canvas).finally(() => (this.#encoding = false));
+        const picture = await encoded(this.#video, width, height, this.#canvas).finally(() => (this.#encoding = false));
         if (socket !== this.#socket) return;
         const { image, zoom } = picture;
         if (image.size + 4 > this.#mostBytes) {
@@ -242,12 +242,12 @@ export class FrameStream {
         const number = this.#number++;
         const head = new DataView(new ArrayBuffer(4));
         head.setUint32(0, number);
-        this.#inFlight.set(number, { atMs, width, height, zoom, glance });
+        this.#inFlight.set(number, { atMs, width, height, zoom, thumbnail });
         socket.send(new Blob([head, image]));
     }
 
     /** @param {StreamEvent["state"]} state  @param {Partial<StreamEvent>} [more] */
-    #tell(state, more = {}) {
+    #emit(state, more = {}) {
         if (!this.#closed) this.#report({ state, answer: null, ageMs: null, error: null, ...more });
     }
 

@@ -10,7 +10,7 @@
  */
 import { NearsightError, refusal, unreachable } from "./errors.js";
 import { FrameStream } from "./frame_stream.js";
-import { shrunk, zoomed } from "./pictures.js";
+import { scaledDown, withScaledCorners } from "./pictures.js";
 
 export { NearsightError };
 
@@ -81,10 +81,10 @@ export class Recognizer {
     async recognize(photo, { signal, timeoutMs = this.#timeoutMs } = {}) {
         if (!(photo instanceof Blob)) throw new TypeError("a photo is a Blob or a File");
         return withinTime(checkedTimeout(timeoutMs), signal, async (limit) => {
-            const { image, zoom } = await shrunk(photo);
+            const { image, zoom } = await scaledDown(photo);
             const path = await this.#pathOf("recognize", limit);
             const headers = { "Content-Type": "application/octet-stream" }; // the gateway detects the format
-            return zoomed(await this.#fetch(path, { method: "POST", body: image, headers }, limit), zoom);
+            return withScaledCorners(await this.#fetch(path, { method: "POST", body: image, headers }, limit), zoom);
         });
     }
 

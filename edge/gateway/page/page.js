@@ -66,16 +66,16 @@ function labelCamera(runs) {
     camera.classList.toggle("main", !runs);
 }
 
-/** @param {Parameters<Panel["say"]>[0]} state */
+/** @param {Parameters<Panel["showState"]>[0]} state */
 function end(state) {
     begin();
-    panel.say(state);
+    panel.showState(state);
 }
 
 async function startCamera() {
     const signal = begin();
     labelCamera(true);
-    panel.say("starting");
+    panel.showState("starting");
     let media;
     try {
         media = await navigator.mediaDevices.getUserMedia({ video: CAMERA });
@@ -91,13 +91,13 @@ async function startCamera() {
     }
     video.srcObject = media;
     video.hidden = false;
-    panel.say("connecting");
+    panel.showState("connecting");
     await offerCatalogues();
-    if (!signal.aborted) stream = recognizer().stream(video, follower());
+    if (!signal.aborted) stream = recognizer().stream(video, eventHandler());
 }
 
 /** Create the callback for the events of a stream. */
-function follower() {
+function eventHandler() {
     let before = "";
     let inARow = 0;
     return (/** @type {import("./nearsight.js").StreamEvent} */ { state, answer, error }) => {
@@ -109,22 +109,22 @@ function follower() {
         else if (state === "ended") end("unplugged");
         else if (state === "refused") end("refused");
         else if (inARow < (PATIENCE[state] ?? 1)) return;
-        else if (error) panel.explain(error, "The camera continues by itself.");
-        else panel.say(/** @type {"connecting" | "looking" | "unknown"} */ (state));
+        else if (error) panel.showError(error, "The camera continues by itself.");
+        else panel.showState(/** @type {"connecting" | "looking" | "unknown"} */ (state));
     };
 }
 
 /** @param {Blob} image */
-async function askPhoto(image) {
+async function recognizePhoto(image) {
     const signal = begin();
     photo.src = URL.createObjectURL(image);
     photo.hidden = false;
-    panel.say("asking");
+    panel.showState("asking");
     try {
         await offerCatalogues();
         const answer = await recognizer().recognize(image, { signal });
         if (!answer.known) {
-            panel.say("unknownPhoto");
+            panel.showState("unknownPhoto");
             return;
         }
         panel.show(answer);
@@ -132,14 +132,14 @@ async function askPhoto(image) {
         if (answer.corners && readable && !signal.aborted) outline.show(answer.corners, photo.naturalWidth, photo.naturalHeight, false);
     } catch (error) {
         const reason = /** @type {import("./nearsight.js").NearsightError} */ (error);
-        if (!signal.aborted) panel.explain(reason, "Choose the photo again in a moment.");
+        if (!signal.aborted) panel.showError(reason, "Choose the photo again in a moment.");
     }
 }
 
 camera.addEventListener("click", () => (camera.classList.contains("main") ? startCamera() : end("idle")));
 choose.addEventListener("click", () => file.click());
 file.addEventListener("change", () => {
-    if (file.files[0]) askPhoto(file.files[0]);
+    if (file.files[0]) recognizePhoto(file.files[0]);
     file.value = ""; // the same photo may be chosen again
 });
 collection.addEventListener("change", () => {

@@ -1,7 +1,7 @@
 /** Texts of the page for every state, on the screen and for screen readers. Foreign text is inserted as text, never as HTML. */
 
 /** Headline and sentence of each state without an answer. */
-const SAYINGS = {
+const TEXTS = {
     idle: ["Point the camera at an exhibit", "Pictures are sent to the museum's server, which recognises the exhibit."],
     starting: ["Starting the camera …", "If the browser asks, allow the camera."],
     connecting: ["Connecting …", "This takes a moment."],
@@ -39,29 +39,29 @@ export class Panel {
     #shown = null;
     /** The last label that was announced to screen readers. */
     #label = "";
-    #heard = new Set();
+    #announced = new Set();
 
     /** Reset the announcements when the visitor starts a new action. */
     begin() {
-        this.#heard.clear();
+        this.#announced.clear();
         this.#label = "";
     }
 
-    /** @param {keyof typeof SAYINGS} state */
-    say(state) {
-        const [headline, sentence] = SAYINGS[state];
+    /** @param {keyof typeof TEXTS} state */
+    showState(state) {
+        const [headline, sentence] = TEXTS[state];
         this.#state(headline, sentence, ORDINARY.includes(state));
     }
 
     /** @param {import("./nearsight.js").NearsightError} error  @param {string} next  a sentence about the next step */
-    explain(error, next) {
+    showError(error, next) {
         const state = STATES_OF_ERRORS[error.code];
         if (state === "refused") {
-            this.say(state);
+            this.showState(state);
             return;
         }
         if (state) {
-            const [headline, sentence] = SAYINGS[navigator.onLine ? state : "offline"];
+            const [headline, sentence] = TEXTS[navigator.onLine ? state : "offline"];
             this.#state(headline, `${sentence} ${next}`, false);
             return;
         }
@@ -90,8 +90,8 @@ export class Panel {
     #state(headline, sentence, ordinary) {
         if (this.#shown === null && part("headline").textContent === headline) return;
         this.#write(headline, sentence);
-        if (ordinary && this.#heard.has(headline)) return;
-        this.#heard.add(headline);
+        if (ordinary && this.#announced.has(headline)) return;
+        this.#announced.add(headline);
         this.#announce(`${headline}. ${sentence}`);
         if (!ordinary) this.#label = ""; // after a problem, announce the same label again
     }

@@ -21,7 +21,7 @@ const THUMBNAIL_PX = 16;
  * @param {HTMLVideoElement} video
  * @param {HTMLCanvasElement} canvas
  */
-export function glanceAt(video, canvas) {
+export function thumbnailOf(video, canvas) {
     canvas.width = canvas.height = THUMBNAIL_PX;
     const context = contextOf(canvas, { alpha: false, willReadFrequently: true });
     context.drawImage(video, 0, 0, THUMBNAIL_PX, THUMBNAIL_PX);
@@ -29,7 +29,7 @@ export function glanceAt(video, canvas) {
 }
 
 /** Whether two thumbnails show the same picture.  @param {Uint8ClampedArray} one  @param {Uint8ClampedArray} other */
-export function looksLike(one, other) {
+export function samePicture(one, other) {
     const difference = one.reduce((sum, value, index) => sum + Math.abs(value - other[index]), 0);
     return difference < SAME_LEVELS * 3 * THUMBNAIL_PX ** 2; // the fourth value of each pixel is constant
 }
@@ -42,7 +42,7 @@ function contextOf(canvas, settings) {
 }
 
 /** @param {Blob} photo  @returns {Promise<{image: Blob, zoom: [number, number]}>} */
-export async function shrunk(photo) {
+export async function scaledDown(photo) {
     let bitmap;
     try {
         bitmap = await createImageBitmap(photo);
@@ -52,7 +52,7 @@ export async function shrunk(photo) {
     const { width, height } = bitmap;
     try {
         if (photo.size <= SMALL_BYTES && Math.max(width, height) <= LONGEST_SIDE_PX) return { image: photo, zoom: [1, 1] };
-        return await drawn(bitmap, width, height, document.createElement("canvas"));
+        return await encoded(bitmap, width, height, document.createElement("canvas"));
     } finally {
         bitmap.close();
     }
@@ -67,7 +67,7 @@ export async function shrunk(photo) {
  * @param {HTMLCanvasElement} canvas
  * @returns {Promise<{image: Blob, zoom: [number, number]}>}
  */
-export async function drawn(source, width, height, canvas) {
+export async function encoded(source, width, height, canvas) {
     const scale = Math.min(1, LONGEST_SIDE_PX / Math.max(width, height));
     canvas.width = Math.max(1, Math.round(width * scale));
     canvas.height = Math.max(1, Math.round(height * scale));
@@ -78,6 +78,6 @@ export async function drawn(source, width, height, canvas) {
 }
 
 /** @param {Answer} answer  @param {[number, number]} zoom  @returns {Answer} */
-export function zoomed(answer, [across, down]) {
+export function withScaledCorners(answer, [across, down]) {
     return { ...answer, corners: answer.corners && answer.corners.map(([x, y]) => [x * across, y * down]) };
 }

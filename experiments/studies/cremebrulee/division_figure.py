@@ -19,7 +19,7 @@ from nearsight.common.model_cache.model_cache import Load, ModelCache, Reason, R
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.model_cache.registry import make_policy
 from nearsight.edge.cache_size import CacheSizeOptimizer
-from nearsight.edge.memory_budget import RATES_OVER_S, RequestRates
+from nearsight.edge.memory_budget import RATE_WINDOW_S, RequestRates
 from nearsight.edge.memory_partition import FAVOUR, Claim, MemoryPartitioner, NetworkUse
 from nearsight.edge.request_distribution import RequestDistribution
 from nearsight.experiments.framework import drawing
@@ -55,7 +55,7 @@ class Way:
     networks: float | None = None
     """Fixed share of the networks; None: one shared budget."""
     favour: float = FAVOUR
-    rates_over_s: float = RATES_OVER_S
+    rates_over_s: float = RATE_WINDOW_S
     loads_all: bool = False
     """Whether each requested network is loaded; else only those that the division chose, or that fit."""
 

@@ -17,7 +17,7 @@ import numpy as np
 from nearsight.common.clock import ManualClock
 from nearsight.common.object_cache.expected_latency import ExpectedLatency
 from nearsight.common.object_cache.profile import CacheProfile
-from nearsight.edge.optimizer import CacheState, Optimizer, Situation
+from nearsight.edge.optimizer import CacheState, DecisionInputs, Optimizer
 from nearsight.edge.profiler import Costs, MissLatency
 from nearsight.edge.request_distribution import DistributionEstimator, RequestDistribution
 from nearsight.edge.settings import CacheSettings
@@ -147,7 +147,7 @@ class CrowdEdge:
     def _improve(self, now_s: float) -> None:
         self._since_decision = 0
         costs = Costs(self._curves.lookup_ms, self._curves.recall, self._misses.mean)
-        situation = Situation(self._estimator.ranking(), costs)
+        situation = DecisionInputs(self._estimator.ranking(), costs)
         step = self._optimizer.next(
             situation, self._costs.k_max, self._state, lambda name: self._held(name, now_s)
         )

@@ -48,7 +48,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, objec
     """
     monkeypatch.setattr(EdgeNetworks, "_expected_forward_ms", lambda *_: 2000.0)
     monkeypatch.setattr(memory_budget, "_EVERY_S", 0.02)
-    monkeypatch.setattr(memory_budget, "RATES_OVER_S", 0.2)
+    monkeypatch.setattr(memory_budget, "RATE_WINDOW_S", 0.2)
     path = tmp_path / "profile.json"
     profile_of_table_3_2().model_copy(update={"lookup_ms": (1.0, 0.05)}).save(path)
     cache = CacheSettings(build_share=1.0, miss_window=10_000, profile=path, library_mb=1)
