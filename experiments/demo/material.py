@@ -34,7 +34,7 @@ from nearsight.experiments.museum.generation import (
 )
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
 from nearsight.experiments.profiling import measuring
-from nearsight.experiments.rig.tiers import teach_catalogue
+from nearsight.experiments.rig.tiers import fill_catalogue
 from nearsight.experiments.rig.walks import Trace, write_traces
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.plan import mix_in_unknown
@@ -93,7 +93,7 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
     workers = os.cpu_count() or 1
     generate_museum(museum, settings, workers=workers, progress=stage("generating the museum"))
     database = museum / "cloud.db"
-    teach_catalogue(museum, database, threads=workers, progress=stage("filling the catalogue"))
+    fill_catalogue(museum, database, threads=workers, progress=stage("filling the catalogue"))
     profile = profile_machine(museum, scenario.seed, stage("profiling this machine"))
     visits = generate_visits(
         np.random.default_rng([scenario.seed, 1]),

@@ -137,7 +137,7 @@ def _play(
     further = scenario.compared if configuration == COMPARED else ()
     settings = edge_settings(material.profile) | flag_overrides((*scenario.edge, *further))
     edge = settings if configuration != ONLY_CLOUD else None
-    tiers = {configuration: Tiers(edge, NO_PREFETCHING, taught=False)}
+    tiers = {configuration: Tiers(edge, NO_PREFETCHING, warmed_up=False)}
     played = session.play(tiers, on_stage=on_stage, on_tally=on_tally)[configuration]
     rows = tuple(row for row in played.rows if not killed or row.time_s < scenario.seconds)
     ways = {"to-cloud": {way: int(played.counters[way]["bytes"]) for way in ("up", "down")}}

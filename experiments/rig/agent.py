@@ -81,26 +81,26 @@ def launch(order: Order) -> subprocess.Popen[str]:
     """Start a daemon; returns when its program runs. With ``capture``, its input and output are pipes."""
     folder, name = order["folder"], order["name"]
     os.makedirs(folder, exist_ok=True)
-    path = place(folder, name, ".run")
+    path = file_path(folder, name, ".run")
     previous = read_json(path)
     if alive(previous):
         raise AgentError(f"{name} is already running, as process {previous['pid']}")
     for ending in (".json", ".in"):
-        remove(place(folder, name, ending))
+        remove(file_path(folder, name, ending))
     groups = limit(order["limits"]) if order.get("limits") else []
     kept = {key: value for key, value in os.environ.items() if not key.upper().startswith("NEARSIGHT_")}
     kept.update(order.get("environment", {}))
     reading, writing = os.pipe()
     with contextlib.ExitStack() as opened:
-        log = opened.enter_context(open(place(folder, name, ".log"), "w"))
+        log = opened.enter_context(open(file_path(folder, name, ".log"), "w"))
         given = subprocess.DEVNULL
         if order.get("input"):
-            os.mkfifo(place(folder, name, ".in"), 0o600)
-            given = os.open(place(folder, name, ".in"), os.O_RDWR)
+            os.mkfifo(file_path(folder, name, ".in"), 0o600)
+            given = os.open(file_path(folder, name, ".in"), os.O_RDWR)
             opened.callback(os.close, given)
         captured = order.get("capture")
         process = subprocess.Popen(
-            beginning(order["command"], order.get("leash"), path, groups, writing),
+            launcher_command(order["command"], order.get("leash"), path, groups, writing),
             stdin=subprocess.PIPE if captured else given,
             stdout=subprocess.PIPE if captured else log,
             stderr=log,
@@ -124,25 +124,25 @@ def launch(order: Order) -> subprocess.Popen[str]:
     return process
 
 
-def beginning(
+def launcher_command(
     command: list[str], leash: bool | None, path: str = "", groups: Sequence[str] = (), failures: int = 0
 ) -> list[str]:
-    """The command line that runs `begin` first, which then replaces itself with ``command``.
+    """The command line that runs `become_daemon` first, which then replaces itself with ``command``.
 
     Python code between fork and exec (``preexec_fn``) would be unsafe, as the caller may have threads.
     """
     order = [command, os.getpid() if leash else 0, path, list(groups), failures]
-    return [sys.executable, "-I", "-S", os.path.abspath(__file__), "begin", json.dumps(order)]
+    return [sys.executable, "-I", "-S", os.path.abspath(__file__), "become-daemon", json.dumps(order)]
 
 
-def begin(command: list[str], leashed_to: int, path: str, groups: list[str], failures: int) -> None:
+def become_daemon(command: list[str], parent_pid: int, path: str, groups: list[str], failures: int) -> None:
     """Become a daemon: write the record, enter the control groups, and execute the program; never returns.
 
     Parameters
     ----------
     command : list of str
         The program and its arguments.
-    leashed_to : int
+    parent_pid : int
         Process whose end, also by SIGKILL, makes the kernel kill this one. Ignored where the kernel does not
         support that. 0: the daemon continues to run after the end of the process that started it.
     path : str
@@ -153,9 +153,9 @@ def begin(command: list[str], leashed_to: int, path: str, groups: list[str], fai
         Pipe for error messages, which is closed when the program starts; 0: errors go to standard error.
     """
     try:
-        if leashed_to and sys.platform.startswith("linux"):
+        if parent_pid and sys.platform.startswith("linux"):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-            if os.getppid() != leashed_to:
+            if os.getppid() != parent_pid:
                 sys.exit("the parent process has ended")
         if path:
             write_json(path, {"pid": os.getpid(), "started": started(os.getpid()), "groups": groups})
@@ -174,19 +174,19 @@ def begin(command: list[str], leashed_to: int, path: str, groups: list[str], fai
 def state(order: Order) -> Answer:
     """State of every daemon that was started here: whether it runs, its announcement, the end of its log."""
     folder = order["folder"]
-    return {name: state_of(folder, name) for name in names(folder)}
+    return {name: state_of(folder, name) for name in daemon_names(folder)}
 
 
 def state_of(folder: str, name: str) -> Answer:
     """State of one daemon."""
-    record = read_json(place(folder, name, ".run")) or {}
+    record = read_json(file_path(folder, name, ".run")) or {}
     running = alive(record)
     cpu_s, memory_bytes = usage(record["pid"]) if running else (0.0, 0)
     return {
         "running": running,
         "pid": record.get("pid", 0),
-        "announced": read_json(place(folder, name, ".json")),
-        "log": last_lines(place(folder, name, ".log")),
+        "announced": read_json(file_path(folder, name, ".json")),
+        "log": last_lines(file_path(folder, name, ".log")),
         "cpu_s": cpu_s,
         "memory_bytes": memory_bytes,
     }
@@ -206,8 +206,8 @@ def wait(order: Order) -> Answer:
 def stop(order: Order) -> Answer:
     """Stop the named daemons, or all: first with SIGTERM, then, children included, with SIGKILL."""
     folder, wanted = order["folder"], order.get("names")
-    wanted = names(folder) if wanted is None else wanted
-    records = {name: read_json(place(folder, name, ".run")) for name in wanted}
+    wanted = daemon_names(folder) if wanted is None else wanted
+    records = {name: read_json(file_path(folder, name, ".run")) for name in wanted}
     running = [record for record in records.values() if alive(record)]
     for record in running:
         with contextlib.suppress(ProcessLookupError):
@@ -224,16 +224,16 @@ def stop(order: Order) -> Answer:
         time.sleep(POLL_S)
     for name in records:
         for ending in (".run", ".in"):
-            remove(place(folder, name, ending))
+            remove(file_path(folder, name, ending))
     return {"stopped": len(running), "killed": len(killed)}
 
 
-def say(order: Order) -> Answer:
+def write_line(order: Order) -> Answer:
     """Write a line to the standard input of a daemon that was started with ``input``."""
     folder, name = order["folder"], order["name"]
-    if not alive(read_json(place(folder, name, ".run"))):
-        raise AgentError(f"{name} is not running: {last_lines(place(folder, name, '.log'))}")
-    with open(place(folder, name, ".in"), "w") as pipe:
+    if not alive(read_json(file_path(folder, name, ".run"))):
+        raise AgentError(f"{name} is not running: {last_lines(file_path(folder, name, '.log'))}")
+    with open(file_path(folder, name, ".in"), "w") as pipe:
         pipe.write(order["line"] + "\n")
     return {}
 
@@ -254,12 +254,12 @@ def clear(order: Order) -> Answer:
 def cgroup_mounts() -> dict[str, str]:
     """Mount points of the controllers: v1 has one per controller, v2 one for all. Empty if there are none."""
     found: dict[str, str] = {}
-    for _, point, kind, options, *_ in map(str.split, content(MOUNTS).splitlines()):
+    for _, point, kind, options, *_ in map(str.split, read_text(MOUNTS).splitlines()):
         if kind == "cgroup":
             for controller in {"cpu", "memory"} & set(options.split(",")):
                 found[controller] = point
         elif kind == "cgroup2" and "cpu" not in found:
-            controllers = content(os.path.join(point, "cgroup.controllers")).split()
+            controllers = read_text(os.path.join(point, "cgroup.controllers")).split()
             if {"cpu", "memory"} <= set(controllers):
                 found["both"] = point
     return found
@@ -310,7 +310,7 @@ def remove_group(group: str) -> None:
     """Kill the remaining processes of a control group and remove it."""
     deadline_s = time.monotonic() + 5.0
     while os.path.isdir(group):
-        for pid in content(os.path.join(group, "cgroup.procs")).split():
+        for pid in read_text(os.path.join(group, "cgroup.procs")).split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
         try:
@@ -330,7 +330,7 @@ def write(folder: str, name: str, value: object) -> None:
 # ---- processes and files
 
 
-def names(folder: str) -> list[str]:
+def daemon_names(folder: str) -> list[str]:
     """Daemons that were started here and not stopped."""
     try:
         return sorted(entry[: -len(".run")] for entry in os.listdir(folder) if entry.endswith(".run"))
@@ -338,14 +338,14 @@ def names(folder: str) -> list[str]:
         return []
 
 
-def stat_of(pid: int) -> list[str]:
+def stat_fields(pid: int) -> list[str]:
     """The fields of ``/proc/PID/stat`` after the process name; empty if there is no such process."""
-    return content(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def started(pid: int) -> int | None:
     """Start time of a process in kernel ticks; None if there is no such process or it has ended."""
-    fields = stat_of(pid)
+    fields = stat_fields(pid)
     return None if not fields or fields[0] in "ZX" else int(fields[19])
 
 
@@ -364,14 +364,14 @@ def alive(record: Order | None) -> bool:
 
 def usage(pid: int) -> tuple[float, int]:
     """CPU seconds and resident bytes of a process."""
-    fields = stat_of(pid)
+    fields = stat_fields(pid)
     if not fields:
         return 0.0, 0
     ticks = os.sysconf("SC_CLK_TCK")
     return sum(map(int, fields[11:15])) / ticks, int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def place(folder: str, name: str, ending: str) -> str:
+def file_path(folder: str, name: str, ending: str) -> str:
     """Path of a file of a daemon."""
     return os.path.join(folder, name + ending)
 
@@ -396,7 +396,7 @@ def last_lines(path: str) -> str:
     return " | ".join(last)
 
 
-def content(path: str) -> str:
+def read_text(path: str) -> str:
     """Content of a file; empty if it does not exist or cannot be read."""
     try:
         with open(path) as file:
@@ -408,7 +408,7 @@ def content(path: str) -> str:
 def read_json(path: str) -> Any:
     """Content of a JSON file; None if it does not exist or is malformed."""
     try:
-        return json.loads(content(path))
+        return json.loads(read_text(path))
     except ValueError:
         return None
 
@@ -421,13 +421,13 @@ def write_json(path: str, value: object) -> None:
     os.replace(partial, path)
 
 
-COMMANDS = {one.__name__: one for one in (check, start, state, wait, stop, say, clear)}
+COMMANDS = {one.__name__: one for one in (check, start, state, wait, stop, write_line, clear)}
 
 
 def main() -> None:
     """Execute one command, or become a daemon."""
-    if sys.argv[1] == "begin":
-        begin(*json.loads(sys.argv[2]))
+    if sys.argv[1] == "become-daemon":
+        become_daemon(*json.loads(sys.argv[2]))
     order = json.load(sys.stdin)
     order["folder"] = os.path.abspath(order["folder"])
     try:

@@ -124,7 +124,7 @@ class Watch:
 def observed(measure: Callable[[], T], pace: Callable[[], float]) -> tuple[T, Conditions]:
     """Take a measurement and record the conditions of the machine."""
     before_ms = pace()
-    others = _Others()
+    others = _OtherLoad()
     result = measure()
     share, names = others.share()
     return result, Conditions(before_ms, pace(), share, names)
@@ -151,7 +151,7 @@ def pace_ms(times: int = _TIMES) -> float:
     return statistics.median(found)
 
 
-class _Others:
+class _OtherLoad:
     """CPU time, from now on, of processes other than ours, our children and those that yield to us."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.tiers import START_TIMEOUT_S, endpoint_of, metric_samples, start_daemon
 from nearsight.experiments.traces.model_requests import ModelRequests
 
-_NOBODY = "tcp://127.0.0.1:9"
+_UNUSED_ENDPOINT = "tcp://127.0.0.1:9"
 _TIMEOUT_S = 60.0
 _IN_FLIGHT = 64
 _EXECUTIONS = 4
@@ -41,15 +41,17 @@ def prepared_copy(source: Path, names: Sequence[str], folder: Path) -> dict[str,
 
     Files are symbolic links.
     """
-    theirs, ours = ModelRepository(source), ModelRepository(folder)
+    source_models, target_models = ModelRepository(source), ModelRepository(folder)
     folder.mkdir(parents=True)
     sizes = {}
     for name in names:
-        manifest = theirs.get(name)
-        path = ours.path(manifest)
-        path.symlink_to(theirs.checked_path(manifest).resolve())
-        found, _ = measure(path, name, executions=_EXECUTIONS, prepared=ours.path(manifest, "prepared"))
-        ours.note_measured(manifest, found)
+        manifest = source_models.get(name)
+        path = target_models.path(manifest)
+        path.symlink_to(source_models.checked_path(manifest).resolve())
+        found, _ = measure(
+            path, name, executions=_EXECUTIONS, prepared=target_models.path(manifest, "prepared")
+        )
+        target_models.note_measured(manifest, found)
         sizes[name] = found.memory_bytes
     return sizes
 
@@ -62,11 +64,11 @@ class ModelEdge:
     ) -> None:
         self._process = process
         self._metrics = str(process.wait_ready(START_TIMEOUT_S)["metrics"])
-        self._looked = self._look()
+        self._last_times = self._cpu_times()
         self._clients = clients
         self._inputs: Mapping[str, Mapping[str, Tensor]] = inputs  # type: ignore[assignment]
 
-    def lead_in(self, names: Iterable[str]) -> None:
+    def warm_up(self, names: Iterable[str]) -> None:
         """Request each of these networks once, in the order of their names.
 
         Early requests fail while the edge still waits for its cloud; they are retried until the edge detects
@@ -88,7 +90,7 @@ class ModelEdge:
         The edge measures the load time, which includes unloading other networks. The execution time includes
         the way to the client and back. Both are scaled down by the CPU share of other processes.
         """
-        self.lead_in(sizes)  # so that files are read and checked before the measurement
+        self.warm_up(sizes)  # so that files are read and checked before the measurement
         self.others()
         loads_ms: dict[str, list[float]] = {name: [] for name in sizes}
         executions_ms: dict[str, list[float]] = {name: [] for name in sizes}
@@ -107,11 +109,12 @@ class ModelEdge:
 
     def others(self) -> float:
         """Mean number of cores that other processes used since the last call."""
-        (began_s, busy_s, used_s), self._looked = self._looked, self._look()
-        lasted_s, others_s = self._looked[0] - began_s, self._looked[1] - busy_s - self._looked[2] + used_s
+        (began_s, busy_s, used_s), self._last_times = self._last_times, self._cpu_times()
+        now_s, busy_now_s, used_now_s = self._last_times
+        lasted_s, others_s = now_s - began_s, busy_now_s - busy_s - (used_now_s - used_s)
         return min(CORES, max(0.0, others_s / max(lasted_s, 1e-9)))
 
-    def _look(self) -> tuple[float, float, float]:
+    def _cpu_times(self) -> tuple[float, float, float]:
         """Current time, busy time of all cores, and CPU time of the edge [s]."""
         return time.monotonic(), machine_busy_s(), self._process.cpu_s()
 
@@ -189,7 +192,7 @@ def model_edge(
         network.close()
     runtime.close()
     settings = {
-        "cloud": _NOBODY,
+        "cloud": _UNUSED_ENDPOINT,
         "metrics_listen": "127.0.0.1:0",
         "poll_s": 3600,
         "server.queue_timeout_s": _TIMEOUT_S,

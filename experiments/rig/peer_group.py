@@ -68,11 +68,11 @@ class PeerHandle:
         self._answers: queue.Queue[Answer | None] = queue.Queue()
         self._live: list[tuple[float, frozenset[str]]] = []
         self._changed = threading.Condition()
-        threading.Thread(target=self._listen, name=f"listen-{name}", daemon=True).start()
+        threading.Thread(target=self._read_output, name=f"read-{name}", daemon=True).start()
 
-    def tell(self, command: Command) -> None:
+    def send(self, command: Command) -> None:
         """Send a command to the process; `answer` returns the response."""
-        self._process.tell(json.dumps(command))
+        self._process.write_line(json.dumps(command))
 
     def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Answer:
         """Response to the oldest command that has none yet.
@@ -94,7 +94,7 @@ class PeerHandle:
 
     def ask(self, command: Command, timeout_s: float = ANSWER_TIMEOUT_S) -> Answer:
         """Send a command and wait for the response."""
-        self.tell(command)
+        self.send(command)
         return self.answer(timeout_s)
 
     def kill(self) -> float:
@@ -109,7 +109,7 @@ class PeerHandle:
         with self._changed:
             return self._live[-1][1] if self._live else frozenset()
 
-    def wait_saw(
+    def wait_peers(
         self, wanted: Callable[[frozenset[str]], bool], deadline_s: float, since_s: float = 0.0
     ) -> float:
         """Wait until the set of visible peers satisfies a condition; returns the time of that change.
@@ -131,7 +131,7 @@ class PeerHandle:
                     )
                 self._changed.wait(left_s)
 
-    def _listen(self) -> None:
+    def _read_output(self) -> None:
         for line in self._process.output:
             message = json.loads(line)
             if message.get("event") == "live":
@@ -198,7 +198,7 @@ class PeerGroup:
         """Wait until each of these nodes sees all others of them; returns the time for each node."""
         deadline_s = time.monotonic() + timeout_s
         ids = frozenset(node.node_id for node in nodes)
-        return [node.wait_saw((ids - {node.node_id}).issubset, deadline_s) for node in nodes]
+        return [node.wait_peers((ids - {node.node_id}).issubset, deadline_s) for node in nodes]
 
     def kill(self, node: PeerHandle) -> float:
         """Kill a node, to simulate a power failure, and remove it from `nodes`; returns the time."""
@@ -208,7 +208,7 @@ class PeerGroup:
     def wait_gone(self, node_id: str, since_s: float, timeout_s: float) -> list[float]:
         """Wait until no node sees this one any more; returns the time for each node."""
         deadline_s = time.monotonic() + timeout_s
-        return [node.wait_saw(lambda live: node_id not in live, deadline_s, since_s) for node in self.nodes]
+        return [node.wait_peers(lambda live: node_id not in live, deadline_s, since_s) for node in self.nodes]
 
     def _places(self, undo: ExitStack) -> list[tuple[str, tuple[str, ...]]]:
         """Address and command prefix of each node."""
@@ -238,11 +238,11 @@ class PeerGroup:
         return PeerSettings.model_validate(self._plan.peers.model_dump() | changes)
 
     def _arguments(self, number: int, settings: PeerSettings) -> list[str]:
-        rival = self._plan.kademlia
+        kademlia = self._plan.kademlia
         return [
             *("-m", "nearsight.experiments.rig.peer_process", "--settings", settings.model_dump_json()),
             *("--device-id", _name(number), "--seed", str(1000 * self._plan.seed + number)),
-            *(("--kademlia", json.dumps(asdict(rival))) if rival is not None else ()),
+            *(("--kademlia", json.dumps(asdict(kademlia))) if kademlia is not None else ()),
         ]
 
 
@@ -253,7 +253,7 @@ def ask_all(
 ) -> list[Answer]:
     """Send a command to all nodes at once and return the responses; a callable gives the command by index."""
     for number, node in enumerate(nodes):
-        node.tell(command(number) if callable(command) else command)
+        node.send(command(number) if callable(command) else command)
     return [node.answer(timeout_s) for node in nodes]
 
 

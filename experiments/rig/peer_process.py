@@ -75,7 +75,7 @@ def key_name(number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class TimedCall:
     """One put or get of a trace."""
 
     key: str
@@ -103,14 +103,14 @@ class PeerProcess:
         Not started.
     kademlia : KademliaNode, optional
         Not started.
-    say : callable
+    send : callable
         Receives responses and events; called from several threads.
     """
 
-    def __init__(self, node: PeerNode, kademlia: KademliaNode | None, say: Callable[[Answer], None]) -> None:
+    def __init__(self, node: PeerNode, kademlia: KademliaNode | None, send: Callable[[Answer], None]) -> None:
         self._node = node
         self._kademlia = kademlia
-        self._say = say
+        self._send = send
         self._commands: dict[str, Callable[[Command], Answer]] = {
             "start": self._start,
             "join": self._join,
@@ -123,16 +123,16 @@ class PeerProcess:
             "counters": self._counters,
         }
 
-    def obey(self, command: Command) -> None:
+    def execute(self, command: Command) -> None:
         """Execute one command and send its response, or an error response if the node raises an error."""
         name = str(command.get("do"))
         handler = self._commands.get(name)
         try:
             if handler is None:
                 raise InvalidArgument(f"there is no command {name!r}", advice=f"known: {[*self._commands]}")
-            self._say({"did": name, **handler(command)})
+            self._send({"did": name, **handler(command)})
         except NearsightError as error:
-            self._say({"did": name, "error": str(error)})
+            self._send({"did": name, "error": str(error)})
 
     def stop(self, grace_s: float) -> None:
         """Leave the group and stop the nodes."""
@@ -151,12 +151,12 @@ class PeerProcess:
 
     def _changed(self) -> None:
         live = [shown(peer.node_id) for peer in self._node.peers()]
-        self._say({"event": "live", "at_s": time.monotonic(), "live": live})
+        self._send({"event": "live", "at_s": time.monotonic(), "live": live})
 
     def _join(self, _command: Command) -> Answer:
         addresses = [urlsplit(peer.endpoint) for peer in self._node.peers()]
         found = [(str(one.hostname), int(one.port or 0)) for one in addresses]
-        return {"neighbours": self._rival().join(found, _JOIN_TIMEOUT_S)}
+        return {"neighbours": self._kademlia_node().join(found, _JOIN_TIMEOUT_S)}
 
     def _trace(self, command: Command) -> Answer:
         requests = [(float(at_s), str(key)) for at_s, key in command["requests"]]
@@ -164,12 +164,13 @@ class PeerProcess:
         begin_s = max(float(command["begin_s"]), time.monotonic())
         if store == KADEMLIA:
             whole = begin_s - time.monotonic() + requests[-1][0] + 30.0 * len(requests)
-            rows = self._rival().run(_kademlia_trace(self._rival(), kind, requests, begin_s, size), whole)
+            node = self._kademlia_node()
+            rows = node.run(_kademlia_trace(node, kind, requests, begin_s, size), whole)
         else:
-            rows = [self._one(kind, key, begin_s + at_s, size) for at_s, key in requests]
+            rows = [self._timed_call(kind, key, begin_s + at_s, size) for at_s, key in requests]
         return {"rows": [row.to_json() for row in rows]}
 
-    def _one(self, kind: str, key: str, due_s: float, size_bytes: int) -> Done:
+    def _timed_call(self, kind: str, key: str, due_s: float, size_bytes: int) -> TimedCall:
         _wait_until(due_s)
         began_s = time.monotonic()
         outcome, before = OK, time.perf_counter()
@@ -180,12 +181,12 @@ class PeerProcess:
             else:
                 value = self._node.store.get_blocking(key)
                 after = time.perf_counter()
-                outcome = judged(key, value, size_bytes)
+                outcome = outcome_of(key, value, size_bytes)
         except NearsightError as error:
             after, outcome = time.perf_counter(), type(error).__name__
         # Computed after the call: before it, the lookup would warm the caches of the timed call.
         local = kind == GET and self._holds(key)
-        return Done(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local)
+        return TimedCall(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local)
 
     def _holds(self, key: str) -> bool:
         """Whether ``get`` answers from this node's own storage, without a message."""
@@ -194,11 +195,13 @@ class PeerProcess:
 
     def _fill(self, command: Command) -> Answer:
         size = int(command["value_bytes"])
-        return _failed(command, lambda key: self._node.store.put(key, value_of(key, size)), lambda *_: OK)
+        return _failed_keys(
+            command, lambda key: self._node.store.put(key, value_of(key, size)), lambda *_: OK
+        )
 
     def _check(self, command: Command) -> Answer:
         size = int(command["value_bytes"])
-        return _failed(command, self._node.store.get, lambda key, value: judged(key, value, size))
+        return _failed_keys(command, self._node.store.get, lambda key, value: outcome_of(key, value, size))
 
     def _merge(self, command: Command) -> Answer:
         counts = {str(name): int(count) for name, count in command["counts"].items()}
@@ -229,7 +232,7 @@ class PeerProcess:
             },
         }
 
-    def _rival(self) -> KademliaNode:
+    def _kademlia_node(self) -> KademliaNode:
         if self._kademlia is None:
             raise InvalidArgument("this process has no Kademlia node", advice="start it with --kademlia")
         return self._kademlia
@@ -264,7 +267,7 @@ def read_wire() -> Wire:
     )
 
 
-def judged(key: str, value: bytes | None, size_bytes: int) -> str:
+def outcome_of(key: str, value: bytes | None, size_bytes: int) -> str:
     """Outcome of a get."""
     if value is None:
         return MISSING
@@ -273,7 +276,7 @@ def judged(key: str, value: bytes | None, size_bytes: int) -> str:
 
 async def _kademlia_trace(
     node: KademliaNode, kind: str, requests: Sequence[tuple[float, str]], begin_s: float, size_bytes: int
-) -> list[Done]:
+) -> list[TimedCall]:
     import asyncio  # noqa: PLC0415  only needed with Kademlia
 
     rows = []
@@ -288,14 +291,16 @@ async def _kademlia_trace(
         else:
             value = await node.get(key)
             after = time.perf_counter()
-            outcome = judged(key, value, size_bytes)
-        # computed after the call, as in `_one`; a get of this package stores nothing here
+            outcome = outcome_of(key, value, size_bytes)
+        # computed after the call, as in `_timed_call`; a get of this package stores nothing here
         local = kind == GET and node.holds(key)
-        rows.append(Done(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local))
+        rows.append(TimedCall(key, (began_s - due_s) * 1000, (after - before) * 1000, outcome, local))
     return rows
 
 
-def _failed(command: Command, call: Callable[[str], Future[Any]], judge: Callable[[str, Any], str]) -> Answer:
+def _failed_keys(
+    command: Command, call: Callable[[str], Future[Any]], judge: Callable[[str, Any], str]
+) -> Answer:
     """Call the store for each key of a command, at most `IN_FLIGHT` at once; returns the failed keys."""
     named = [str(key) for key in command.get("keys", ())]
     keys = named or [key_name(number) for number in range(int(command["first"]), int(command["last"]))]
@@ -345,22 +350,22 @@ def main() -> None:
     )
     writing = threading.Lock()
 
-    def say(message: Answer) -> None:
+    def send(message: Answer) -> None:
         line = json.dumps(message) + "\n"
         with writing:
             sys.stdout.write(line)
             sys.stdout.flush()
 
-    process = PeerProcess(node, kademlia, say)
+    process = PeerProcess(node, kademlia, send)
     if arguments.announce is not None:
         write_announcement(arguments.announce, "peer", "", "")
     for line in sys.stdin:
         command = json.loads(line)
         if command.get("do") == "exit":
             break
-        process.obey(command)
+        process.execute(command)
     process.stop(_EXIT_GRACE_S)
-    say({"did": "exit"})
+    send({"did": "exit"})
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class Place(ABC):
         """Path at the place of a file that belongs to its processes, such as ``NAME.log``."""
 
     @abstractmethod
-    def called(self, daemon: str) -> str:
+    def describe(self, daemon: str) -> str:
         """Name of a daemon of this place in messages."""
 
 
@@ -114,9 +114,9 @@ class Process:
         if state.running:
             raise self._failure(f"did not end within {timeout_s:.0f} s")
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """Write a line to its standard input."""
-        self.place.order("say", name=self.name, line=line)
+        self.place.order("write_line", name=self.name, line=line)
 
     def _waited(self, **order: object) -> DaemonState:
         return DaemonState(**self.place.order("wait", name=self.name, **order))
@@ -130,7 +130,7 @@ class Process:
 
     def _failure(self, message: str) -> SetupError:
         return SetupError(
-            f"{self.place.called(self.name)} {message}: {self.last_lines()}",
+            f"{self.place.describe(self.name)} {message}: {self.last_lines()}",
             advice=f"its log is {self.place.path(self.name)}.log",
         )
 
@@ -186,7 +186,7 @@ class ManagedProcess(Process):
         self._cpu_s = max(self._cpu_s, sum(one.user + one.system for one in times))
         return self._cpu_s
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """Write a line to its standard input; ignored if the process has ended."""
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):
@@ -237,7 +237,7 @@ class ProcessGroup(Place):
         """Path of a file of the processes."""
         return str(self.folder / name)
 
-    def called(self, daemon: str) -> str:
+    def describe(self, daemon: str) -> str:
         """The name of the daemon itself."""
         return daemon
 
@@ -253,7 +253,8 @@ class ProcessGroup(Place):
         arguments : sequence of str
             Arguments of the interpreter, e.g. ``("-m", "nearsight", "cloud")``.
         capture : bool
-            Whether its standard input and output are pipes (`ManagedProcess.tell`, `ManagedProcess.output`).
+            Whether its standard input and output are pipes, for `ManagedProcess.write_line` and
+            `ManagedProcess.output`.
         prefix : sequence of str
             Words before the command, of a program that executes it, such as ``ip netns exec NAME``.
 

@@ -1,7 +1,7 @@
 """The steps of a session on any set of machines: start tiers, warm up edges, replay, collect rows.
 
-`play` is the sequence of steps. A `Stage` implements the steps for one kind of place: `session` for this
-machine, where several configurations may run side by side, and the testbed for namespaces and lab machines.
+`run_session` calls the steps. `SessionSteps` is implemented by `session` for this machine, where several
+configurations may run side by side, and by the testbed for namespaces and lab machines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nearsight.experiments.rig.rows import RequestRow, accounting_errors
 from nearsight.experiments.rig.tiers import CATALOGUE, START_TIMEOUT_S, assignments
 
 QUIET_S = 15.0
-"""Time without any event after which a replay counts as hung, in addition to `Stage.silence_s` [s]."""
+"""Time without any event after which a replay counts as hung, in addition to `SessionSteps.silence_s` [s]."""
 POLL_S = 0.5
 T_co = TypeVar("T_co", covariant=True)
 
@@ -93,8 +93,8 @@ class Tally:
 OnTally = Callable[[Tally], None]
 
 
-class Stage(Protocol[T_co]):
-    """The steps of a session in one kind of place; `play` calls the methods in this order."""
+class SessionSteps(Protocol[T_co]):
+    """The steps of a session in one kind of place; `run_session` calls the methods in this order."""
 
     requests: int
     """Number of photos that all devices send together; known after `start_devices`."""
@@ -103,7 +103,7 @@ class Stage(Protocol[T_co]):
     check_period_s: float
     """Period of the checks that all tiers run, during the replay [s]."""
     tally: Tally
-    """`play` adds the events of the devices to it during the replay."""
+    """`run_session` adds the events of the devices to it during the replay."""
 
     def up(self) -> AbstractContextManager[None]:
         """Start the tiers, for a ``with`` block that always stops them at its end."""
@@ -127,12 +127,14 @@ class Stage(Protocol[T_co]):
         """The rows of all devices, and the facts of the session."""
 
 
-def play(stage: Stage[T_co], on_tally: OnTally = lambda _tally: None) -> tuple[Sequence[RequestRow], T_co]:
+def run_session(
+    steps: SessionSteps[T_co], on_tally: OnTally = lambda _tally: None
+) -> tuple[Sequence[RequestRow], T_co]:
     """Run a session, from the start of its tiers to their end.
 
     Parameters
     ----------
-    stage : Stage
+    steps : SessionSteps
         Implements the steps.
     on_tally : callable
         Called with the counts so far after every request, if devices report events.
@@ -140,7 +142,7 @@ def play(stage: Stage[T_co], on_tally: OnTally = lambda _tally: None) -> tuple[S
     Returns
     -------
     sequence of RequestRow, and T
-        The result of `Stage.collect`.
+        The result of `SessionSteps.collect`.
 
     Raises
     ------
@@ -149,42 +151,42 @@ def play(stage: Stage[T_co], on_tally: OnTally = lambda _tally: None) -> tuple[S
     InternalError
         If a request did not get exactly one outcome.
     """
-    with termination_as_interrupt(), stage.up():
+    with termination_as_interrupt(), steps.up():
         try:
-            stage.warm_up()
-            devices = stage.start_devices()
+            steps.warm_up()
+            devices = steps.start_devices()
             for device in devices:
                 device.wait_ready(START_TIMEOUT_S)
         except (PeerError, SetupError):
-            stage.check_tiers()  # the error above may only be a consequence of a tier that ended
+            steps.check_tiers()  # the error above may only be a consequence of a tier that ended
             raise
-        stage.begin()
-        _replay(stage, devices, on_tally)
-        stage.end()
-        stage.check_tiers()
-        rows, facts = stage.collect()
+        steps.begin()
+        _replay(steps, devices, on_tally)
+        steps.end()
+        steps.check_tiers()
+        rows, facts = steps.collect()
         errors = accounting_errors(rows)
-        if errors or len(rows) != stage.requests:
-            whole = f"{len(rows)} of {stage.requests} requests have a row"
+        if errors or len(rows) != steps.requests:
+            whole = f"{len(rows)} of {steps.requests} requests have a row"
             raise InternalError("; ".join([whole, *errors[:3]]))
         return rows, facts
 
 
-def _replay(stage: Stage[object], devices: Sequence[Process], on_tally: OnTally) -> None:
+def _replay(steps: SessionSteps[object], devices: Sequence[Process], on_tally: OnTally) -> None:
     """Start the replay on all devices, and wait until all of them have ended."""
     events: queue.Queue[Mapping[str, object] | Exception | None] = queue.Queue()
     for device in devices:
-        threading.Thread(target=_follow, args=(device, stage.silence_s, events), daemon=True).start()
+        threading.Thread(target=_follow, args=(device, steps.silence_s, events), daemon=True).start()
     running = len(devices)
     last_s = checked_s = time.monotonic()
     while running:
-        if time.monotonic() - checked_s > stage.check_period_s:
-            stage.check_tiers()
+        if time.monotonic() - checked_s > steps.check_period_s:
+            steps.check_tiers()
             checked_s = time.monotonic()
         try:
             event = events.get(timeout=POLL_S)
         except queue.Empty:
-            if (quiet_s := time.monotonic() - last_s) > stage.silence_s + QUIET_S:
+            if (quiet_s := time.monotonic() - last_s) > steps.silence_s + QUIET_S:
                 raise Unavailable(
                     f"no device reported anything for {quiet_s:.0f} s", advice="see the logs"
                 ) from None
@@ -195,10 +197,10 @@ def _replay(stage: Stage[object], devices: Sequence[Process], on_tally: OnTally)
         elif isinstance(event, Exception):
             raise event
         elif "cpu_s" in event:
-            stage.tally.cpu_s += float(str(event["cpu_s"]))
+            steps.tally.cpu_s += float(str(event["cpu_s"]))
         else:
-            stage.tally.add(event)
-            on_tally(stage.tally)
+            steps.tally.add(event)
+            on_tally(steps.tally)
 
 
 def _follow(
@@ -206,7 +208,7 @@ def _follow(
 ) -> None:
     """Start one device and forward its events; then put None, or the error if the device failed."""
     try:
-        device.tell("go")
+        device.write_line("go")
         for line in device.output:
             events.put(json.loads(line))
         device.wait(silence_s)

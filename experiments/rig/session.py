@@ -20,10 +20,10 @@ from typing import Any
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
-from nearsight.experiments.rig.sequence import DevicePlan, OnTally, Stage, Tally, play
+from nearsight.experiments.rig.sequence import DevicePlan, OnTally, SessionSteps, Tally, run_session
 from nearsight.experiments.rig.tiers import deployed, empty_config, endpoint_of, served_bytes
 from nearsight.experiments.rig.walks import Trace
-from nearsight.experiments.rig.warming import GuestCount, WarmUp
+from nearsight.experiments.rig.warming import PrefetchCounts, WarmUp
 
 _DEVICES = "devices"
 
@@ -36,7 +36,7 @@ class Tiers:
     """Settings of the edge, as after ``--set``; None: devices send requests to the cloud directly."""
     device: Mapping[str, object] = field(default_factory=dict)
     """Settings of the devices."""
-    taught: bool = True
+    warmed_up: bool = True
     """Whether the edge is warmed up with the requests of earlier visitors."""
 
 
@@ -46,7 +46,7 @@ class Played:
 
     rows: tuple[RequestRow, ...]
     """Requests of all devices."""
-    guests: GuestCount | None
+    prefetched: PrefetchCounts | None
     """The edge's counts of prefetched objects; None without an edge."""
     edge_sent: Mapping[str, int] = field(default_factory=dict)
     """Bytes of the edge's responses, by ``Service.Method``; empty unless its settings serve metrics."""
@@ -124,12 +124,12 @@ class Session:
         SetupError, Unavailable
             If a process cannot start or ends early.
         """
-        stage = _Here(self, configurations, on_stage)
-        _, played = play(stage, on_tally)
+        steps = _LocalSession(self, configurations, on_stage)
+        _, played = run_session(steps, on_tally)
         return played
 
 
-class _Here(Stage[dict[str, Played]]):
+class _LocalSession(SessionSteps[dict[str, Played]]):
     """A session on this machine: one cloud and link, and for each configuration an edge and devices."""
 
     check_period_s = 0.5
@@ -168,8 +168,8 @@ class _Here(Stage[dict[str, Played]]):
 
     def warm_up(self) -> None:
         """Warm up the edges of configurations with ``taught``; see `Deployment.warm_up`."""
-        taught = {name: None for name in self._edges if self._configurations[name].taught}
-        self._running.warm_up(self._session.transitions, taught)
+        warmed_up = {name: None for name in self._edges if self._configurations[name].warmed_up}
+        self._running.warm_up(self._session.transitions, warmed_up)
 
     def start_devices(self) -> Sequence[ManagedProcess]:
         """Start a device for each trace and configuration.
@@ -222,7 +222,7 @@ class _Here(Stage[dict[str, Played]]):
         self._after = _Spent(*self._bytes(), cpu_s)
 
     def check_tiers(self) -> None:
-        """See `Stage`."""
+        """See `SessionSteps`."""
         for daemon in self._running.daemons:
             if self._cloud_lives or daemon is not self._running.cloud:
                 daemon.check_alive()
@@ -258,7 +258,7 @@ class _Here(Stage[dict[str, Played]]):
             models.update(json.loads((folder / f"{trace.visitor}-models.json").read_text()))
         return Played(
             rows=tuple(rows),
-            guests=WarmUp(endpoint_of(edge)).guests() if edge is not None else None,
+            prefetched=WarmUp(endpoint_of(edge)).prefetched() if edge is not None else None,
             edge_sent={method: count - before.served[name].get(method, 0) for method, count in sent.items()},
             models=models,
             cpu_s={tier: after.cpu_s[one] - before.cpu_s[one] for tier, one in names.items()},

@@ -172,7 +172,7 @@ class Deployment:
         objects : mapping of str to int or None
             By edge, the number of objects that it must hold in the end; None: the number that it chooses.
         with_models : bool
-            Let the edges fetch all object models first; see `WarmUp.admit`.
+            Let the edges fetch all object models first; see `WarmUp.load_catalogue`.
         timeout_s : float
             Timeout for each edge [s].
 
@@ -183,7 +183,7 @@ class Deployment:
         """
         edges = {name: WarmUp(endpoint_of(self.edges[name])) for name in objects}
         for edge in edges.values():
-            edge.admit(with_models=with_models)
+            edge.load_catalogue(with_models=with_models)
             edge.report(requests)
         with ThreadPoolExecutor(max_workers=max(1, len(edges))) as pool:
             waits = [
@@ -290,7 +290,7 @@ def metric_samples(metrics: str) -> list[Sample]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
-def teach_catalogue(
+def fill_catalogue(
     museum: Path, database: Path, *, threads: int, progress: Callable[[int, int], None]
 ) -> None:
     """Add all exhibits of a museum to the catalogue, as ``nearsight cloud ingest`` does; skips known ones.

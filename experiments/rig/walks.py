@@ -45,10 +45,10 @@ class Crowd:
         """Put four fifths of the visitors into the training set."""
         names = sorted({visit.visitor for visit in visits})
         order = [str(name) for name in rng.permutation(names)]
-        taught = frozenset(order[: int(TRAINING_SHARE * len(order))])
+        training = frozenset(order[: int(TRAINING_SHARE * len(order))])
         return cls(
-            tuple(visit for visit in visits if visit.visitor in taught),
-            tuple(visit for visit in visits if visit.visitor not in taught),
+            tuple(visit for visit in visits if visit.visitor in training),
+            tuple(visit for visit in visits if visit.visitor not in training),
         )
 
     def mapped(self, object_ids: Sequence[str]) -> dict[str, str]:
@@ -93,14 +93,16 @@ def follow(
     """
     planned = photo_requests(crowd.test, photos, rng, objects=objects)
     length_ms = following.seconds * 1000
-    able = [name for name, asked in planned.items() if asked[-1].time_ms - asked[0].time_ms >= length_ms]
-    if len(able) < following.devices:
+    long_enough = [
+        name for name, asked in planned.items() if asked[-1].time_ms - asked[0].time_ms >= length_ms
+    ]
+    if len(long_enough) < following.devices:
         raise InvalidArgument(
             f"{following.devices} visits of at least {following.seconds:g} s are needed, "
-            f"the test set has {len(able)}"
+            f"the test set has {len(long_enough)}"
         )
     followed = {}
-    for name in rng.choice(able, following.devices, replace=False):
+    for name in rng.choice(long_enough, following.devices, replace=False):
         asked = planned[str(name)]
         latest_ms = asked[-1].time_ms - length_ms
         starts = [request.time_ms for request in asked if request.time_ms <= latest_ms]

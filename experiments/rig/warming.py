@@ -41,7 +41,7 @@ _FETCHING = re.compile(r"(\d+) objects")
 _CHOSEN = re.compile(r"k=(\d+)")
 _BUILDS_AGAIN_S = 6.0
 """Minimum quiet time while the cache is below its chosen size [s]. Builds of 1.2 s occur during warm-ups."""
-_GUESTS = re.compile(r"(\d+) objects, (\d+) useful, (\d+) wasted")
+_PREFETCHED = re.compile(r"(\d+) objects, (\d+) useful, (\d+) wasted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class CacheState:
 
 
 @dataclass(frozen=True, slots=True)
-class GuestCount:
+class PrefetchCounts:
     """An edge's counts of prefetched objects (`edge.prediction`)."""
 
     entered: int
@@ -83,7 +83,7 @@ class WarmUp:
     security: ClientSecurity | None = None
     """Keys, if the edge uses encryption."""
 
-    def admit(self, *, with_models: bool = False) -> None:
+    def load_catalogue(self, *, with_models: bool = False) -> None:
         """Make the edge load the catalogue.
 
         Parameters
@@ -189,10 +189,10 @@ class WarmUp:
         """Number of objects in the edge's recognition cache; None before it has the catalogue."""
         return _number(_HELD, self._facts(), "cached objects")
 
-    def guests(self) -> GuestCount:
+    def prefetched(self) -> PrefetchCounts:
         """Counts of prefetched objects in the edge's cache so far, and of the useful and wasted ones."""
-        found = _GUESTS.search(_fact(self._facts(), "prefetched"))
-        return GuestCount(*map(int, found.groups())) if found else GuestCount(0, 0, 0)
+        found = _PREFETCHED.search(_fact(self._facts(), "prefetched"))
+        return PrefetchCounts(*map(int, found.groups())) if found else PrefetchCounts(0, 0, 0)
 
     def _channel(self) -> Channel:
         return Channel(self.edge, client_id="warm-up", security=self.security)
@@ -233,7 +233,7 @@ def main(
     """Send the visits of earlier visitors to an edge, and wait until its cache has settled."""
     own = WarmUp(edge, catalogue, ClientSecurity(key, server_key) if key else None)
     try:
-        own.admit()
+        own.load_catalogue()
         count = own.report((visit.visitor, visit.exhibit) for visit in read_visits_csv(visits))
         objects = own.wait_settled()
     except NearsightError as error:

@@ -183,13 +183,13 @@ def _tiers(edge: Mapping[str, object], configuration: str) -> Tiers:
     return Tiers(
         {**edge, **CONFIGURATIONS[configuration]},
         {"recognizer.prefetch.enabled": False},
-        taught=configuration not in UNTAUGHT,
+        warmed_up=configuration not in UNTAUGHT,
     )
 
 
 def photo_rows(played: Played) -> list[Row]:
     """One row per photo; each row also has the session's counts of prefetched objects."""
-    counts = {f"prefetched_{name}": getattr(played.guests, name, 0) for name in _COUNTS}
+    counts = {f"prefetched_{name}": getattr(played.prefetched, name, 0) for name in _COUNTS}
     rows: list[Row] = []
     before: dict[str, str] = {}
     for row in played.rows:

@@ -20,7 +20,7 @@ from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.museum.generation import generate_museum, read_settings
 from nearsight.experiments.museum.settings import VERSION, MuseumSettings
 from nearsight.experiments.rig.session import Session
-from nearsight.experiments.rig.tiers import teach_catalogue
+from nearsight.experiments.rig.tiers import fill_catalogue
 from nearsight.experiments.rig.walks import Crowd, Following, follow, write_traces
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.traces.plan import photos_by_object
@@ -108,7 +108,7 @@ class TaughtMuseum:
         self.seed = options.seed
         """Seed of the options."""
         threads = os.cpu_count() or 1
-        teach_catalogue(self.folder, self.database, threads=threads, progress=lambda _done, _of: None)
+        fill_catalogue(self.folder, self.database, threads=threads, progress=lambda _done, _of: None)
 
     def testbed(self, name: str) -> Path:
         """Folder for the logs of an experiment's daemons."""

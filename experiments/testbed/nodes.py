@@ -80,7 +80,7 @@ class Node(Place):
         """Path on the node of a file of this testbed."""
         return f"{self.folder}/{name}"
 
-    def called(self, daemon: str) -> str:
+    def describe(self, daemon: str) -> str:
         """Name of the daemon and of its host."""
         return f"{daemon} on {self.host.name}"
 

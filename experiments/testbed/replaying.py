@@ -19,7 +19,7 @@ from nearsight.experiments.rig.peer_group import free_udp_port
 from nearsight.experiments.rig.processes import Process
 from nearsight.experiments.rig.replay import ReplayOptions, make_plan
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
-from nearsight.experiments.rig.sequence import DevicePlan, Stage, Tally
+from nearsight.experiments.rig.sequence import DevicePlan, SessionSteps, Tally
 from nearsight.experiments.testbed.building import CLOUD, DEVICE_KEYS, EMPTY_CONFIG, OnStage
 from nearsight.experiments.testbed.campaign import Cell, Visitor, replay_of
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory
@@ -52,7 +52,7 @@ class Part:
     earlier: tuple[Visit, ...]
 
 
-class Replay(Stage[dict[str, object]]):
+class Replay(SessionSteps[dict[str, object]]):
     """A session on a testbed that is brought up for this session only.
 
     Parameters
@@ -296,7 +296,7 @@ class Replay(Stage[dict[str, object]]):
         }
 
     def check_tiers(self) -> None:
-        """Query the nodes; see `Stage`."""
+        """Query the nodes; see `SessionSteps`."""
         for daemon in self.state.daemons:
             state = self.nodes[daemon.host].states().get(daemon.name)
             if state is None or not state.running:

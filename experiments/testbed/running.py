@@ -23,7 +23,7 @@ from nearsight.common.database.files import copy_database
 from nearsight.common.errors import ConfigurationError
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.rig.rows import RequestRow, write_rows
-from nearsight.experiments.rig.sequence import play
+from nearsight.experiments.rig.sequence import run_session
 from nearsight.experiments.testbed.building import OnStage
 from nearsight.experiments.testbed.campaign import (
     Cell,
@@ -126,7 +126,7 @@ def run_cell(
     """
     part = _part(inventory, cell, state_folder / "material")
     with locked(state_folder, RUN_LOCK_FILE):
-        rows, facts = play(Replay(cell, part, state_folder, on_stage))
+        rows, facts = run_session(Replay(cell, part, state_folder, on_stage))
     _keep(out / cell.name, rows, {**facts, "fingerprint": fingerprint(inventory, cell, contents)})
 
 

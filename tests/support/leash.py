@@ -7,4 +7,4 @@ from nearsight.experiments.rig import agent
 
 def leashed(*arguments: str) -> list[str]:
     """The command ``python ARGUMENTS`` of such a process."""
-    return agent.beginning([sys.executable, *arguments], leash=True)
+    return agent.launcher_command([sys.executable, *arguments], leash=True)

@@ -123,7 +123,7 @@ class Figure(Experiment):
                 with model_edge(
                     folder / policy, folder / "models", policy, budget_bytes, simulator.window_s
                 ) as edge:
-                    edge.lead_in(costs)
+                    edge.warm_up(costs)
                     before, _ = edge.evictions(), edge.others()
                     live = edge.serve(requests, clients)
                     others.append(edge.others())

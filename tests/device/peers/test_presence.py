@@ -169,9 +169,9 @@ def test_a_process_that_stood_still_finds_out_who_is_left_when_it_goes_on(group:
     # It accepts connections, its kernel does, and never answers.
     group.wait_gone(sleeper.node_id, stopped_s, WAIT_S)
     killed_s = group.kill(third)
-    second.wait_saw(lambda live: third.node_id not in live, time.monotonic() + WAIT_S, killed_s)
+    second.wait_peers(lambda live: third.node_id not in live, time.monotonic() + WAIT_S, killed_s)
     woke_s = time.monotonic()
     sleeper._process.send_signal(signal.SIGCONT)
     deadline_s = woke_s + WAIT_S
-    sleeper.wait_saw(lambda live: live == {second.node_id}, deadline_s, woke_s)
-    second.wait_saw(lambda live: live == {sleeper.node_id}, deadline_s, woke_s)
+    sleeper.wait_peers(lambda live: live == {second.node_id}, deadline_s, woke_s)
+    second.wait_peers(lambda live: live == {sleeper.node_id}, deadline_s, woke_s)

@@ -119,7 +119,7 @@ def test_a_process_that_took_over_the_id_is_left_alone(call: Calls, tmp_path: Pa
 def test_a_system_that_does_not_tell_when_processes_started_has_no_strangers_stopped(call: Calls) -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", SLEEPS]) as stranger:
         with pytest.MonkeyPatch.context() as elsewhere:
-            elsewhere.setattr(agent, "stat_of", lambda _pid: [])
+            elsewhere.setattr(agent, "stat_fields", lambda _pid: [])
             assert not agent.alive({"pid": stranger.pid, "started": None})
         stranger.kill()
 
@@ -138,7 +138,7 @@ def test_the_same_name_runs_once(call: Calls) -> None:
 
 def test_a_waiting_daemon_gets_its_line(call: Calls) -> None:
     call.start("phone", "import sys; print('got', sys.stdin.readline())", input=True)
-    call("say", name="phone", line="go")
+    call("write_line", name="phone", line="go")
     assert call("wait", name="phone", timeout_s=20.0, until="ended")["log"] == "got go"
 
 

@@ -95,7 +95,7 @@ def test_cpu_seconds_include_children_and_outlive_the_process(tmp_path: Path) ->
     with ProcessGroup(tmp_path) as group:
         daemon = group.start("edge", ["-c", parent], capture=True)
         wait_until(lambda: daemon.cpu_s() >= 0.3, what="the CPU time of the child")
-        daemon.tell("")
+        daemon.write_line("")
         daemon.wait(10)
     assert daemon.cpu_s() >= 0.3
 
@@ -116,7 +116,7 @@ def test_daemons_do_not_see_the_persons_own_settings(tmp_path: Path, monkeypatch
 def test_a_captured_process_talks_line_by_line(tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group:
         device = group.start("device", ["-c", "print('got', input())"], capture=True)
-        device.tell("go")
+        device.write_line("go")
         assert list(device.output) == ["got go\n"]
         device.wait(10)
 

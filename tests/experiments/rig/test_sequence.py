@@ -11,7 +11,7 @@ import pytest
 from nearsight.common.errors import InternalError, NearsightError, SetupError, Unavailable
 from nearsight.experiments.rig.processes import Place, Process
 from nearsight.experiments.rig.rows import RECOGNIZED, RequestRow
-from nearsight.experiments.rig.sequence import Tally, play
+from nearsight.experiments.rig.sequence import Tally, run_session
 
 CLOUD_DIED = Unavailable("the cloud was ended by signal 9")
 
@@ -41,7 +41,7 @@ class Device(Process):
         if self._ends_with:
             raise self._ends_with
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         self._course.append(line)
 
 
@@ -99,7 +99,7 @@ class Rehearsal:
 def test_a_session_is_told_in_one_order_wherever_it_is() -> None:
     stage = Rehearsal()
     told: list[int] = []
-    rows, facts = play(stage, lambda tally: told.append(tally.done))
+    rows, facts = run_session(stage, lambda tally: told.append(tally.done))
     assert stage.course == ["up", "warm up", "devices", "ready", "begin", "go", "end", "collect", "down"]
     assert (len(rows), facts, told) == (2, "facts", [1, 2])
     assert (stage.tally.answered_by, stage.tally.failed, stage.tally.cpu_s) == ({"edge": 1}, 1, 1.5)
@@ -109,19 +109,19 @@ def test_a_session_is_told_in_one_order_wherever_it_is() -> None:
 def test_a_tier_that_died_is_named_before_what_failed_without_it(step: str) -> None:
     stage = Rehearsal(fails_at=step, cloud_died=True)
     with pytest.raises(Unavailable, match="the cloud was ended by signal 9"):
-        play(stage)
+        run_session(stage)
     assert stage.course[-1] == "down"
 
 
 def test_what_fails_while_all_tiers_run_is_told_itself() -> None:
     with pytest.raises(SetupError, match="devices failed"):
-        play(Rehearsal(fails_at="devices"))
+        run_session(Rehearsal(fails_at="devices"))
 
 
 def test_a_tier_that_dies_during_the_replay_ends_it() -> None:
     stage = Rehearsal(cloud_died=True)
     with pytest.raises(Unavailable, match="the cloud was ended by signal 9"):
-        play(stage)
+        run_session(stage)
     assert "end" not in stage.course
     assert stage.course[-1] == "down"
 
@@ -130,7 +130,7 @@ def test_a_device_that_ends_badly_is_named() -> None:
     stage = Rehearsal()
     stage.device = Device(stage.course, SetupError("ann ended with exit status 1"))
     with pytest.raises(SetupError, match="ann ended with exit status 1"):
-        play(stage)
+        run_session(stage)
     assert stage.course[-1] == "down"
 
 
@@ -143,7 +143,7 @@ def test_a_device_that_ends_badly_is_named() -> None:
 )
 def test_rows_that_do_not_add_up_are_not_kept(rows: Sequence[RequestRow], complaint: str) -> None:
     with pytest.raises(InternalError, match=complaint):
-        play(Rehearsal(rows=rows))
+        run_session(Rehearsal(rows=rows))
 
 
 def test_a_place_is_told_what_to_do_with_a_process_by_its_name() -> None:
