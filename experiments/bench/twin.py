@@ -20,7 +20,7 @@ from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.twin.cost_model import CostModel
 from nearsight.experiments.twin.photos import PhotoMaker
 from nearsight.experiments.twin.session import ADAPTIVE, COOPERATIVE, LOAD_BALANCED, ONLY_CLOUD, TwinSession
-from nearsight.experiments.twin.visitors import generated
+from nearsight.experiments.twin.visitors import generate_visitors
 
 _RECALL = ((200, 0.82), (400, 0.92), (600, 0.93), (800, 0.94))
 _PHOTO_BYTES = (32_000.0, 0.4)
@@ -87,7 +87,7 @@ def run(sizes: tuple[Size, ...]) -> list[dict[str, Any]]:
 def _measure(size: Size) -> dict[str, Any]:
     rng = np.random.default_rng(_SEED)
     object_ids = [f"{number + 1:04d}" for number in range(_OBJECTS)]
-    visitors, transitions = generated(
+    visitors, transitions = generate_visitors(
         PhotoMaker(_RECALL, _SECOND_LOOK, _PHOTO_BYTES, rng),
         object_ids,
         Following(size.devices, size.seconds, unknown_share=0.05),

@@ -63,7 +63,7 @@ class Material:
     """Profile of a recognition cache on this machine."""
     traces: tuple[Trace, ...]
     """One per visitor."""
-    longer: tuple[Trace, ...]
+    extended_traces: tuple[Trace, ...]
     """The same traces, extended by the time without a cloud."""
 
 
@@ -111,11 +111,11 @@ def prepare(scenario: Scenario, folder: Path, stage: Stage) -> Material:
     paths = [request.image_path for planned in requests.values() for request in planned]
     _take_photos(museum, settings, paths, workers, stage("rendering the photos"))
     (folder / "traces" / "longer").mkdir(exist_ok=True)
-    traces, longer = (
+    traces, extended_traces = (
         write_traces(place, planned, np.random.default_rng([scenario.seed, 3]))
         for place, planned in ((folder / "traces", before), (folder / "traces" / "longer", requests))
     )
-    return Material(museum, database, profile, traces, longer)
+    return Material(museum, database, profile, traces, extended_traces)
 
 
 def plan_photos(visits: Sequence[Visit], scenario: Scenario) -> dict[str, tuple[PhotoRequest, ...]]:

@@ -66,7 +66,7 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
     edge = load_settings(EdgeSettings, "edge", overrides=flag_overrides(scenario.edge))
     if not edge.settings.standby_mb:
         scenario = replace(scenario, alone=0.0)
-    folder = _made(folder)
+    folder = _created_folder(folder)
     start_s = time.monotonic()
     view = LiveView()
     timings_s: dict[str, float] = {}
@@ -77,7 +77,7 @@ def run_demo(scenario: Scenario, folder: Path) -> DemoResult:
         try:
             for name in scenario.configurations:
                 before_s = time.monotonic()
-                results.extend(_play(name, scenario, material, folder / name, view))
+                results.extend(_run_configuration(name, scenario, material, folder / name, view))
                 timings_s[name] = time.monotonic() - before_s
         except NearsightError:
             if results:
@@ -102,7 +102,7 @@ def write_results(
     return plot(folder)
 
 
-def _made(folder: Path) -> Path:
+def _created_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -112,7 +112,7 @@ def _made(folder: Path) -> Path:
     return folder.resolve()
 
 
-def _play(
+def _run_configuration(
     configuration: str, scenario: Scenario, material: Material, folder: Path, view: LiveView
 ) -> Sequence[ConfigurationResult]:
     """Run one configuration from the start of its daemons to their end; logs go into ``folder``.
@@ -120,7 +120,7 @@ def _play(
     Returns its results, and a second entry for the time after the cloud was killed, if it was.
     """
     killed = configuration == EDGE_CACHE and scenario.alone > 0
-    traces = material.longer if killed else material.traces
+    traces = material.extended_traces if killed else material.traces
     session = Session(
         folder,
         material.database,

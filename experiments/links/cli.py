@@ -32,13 +32,13 @@ def link(
     The command runs a proxy that delays the bytes it copies. The proxy itself adds about a millisecond.
     """
     from nearsight.experiments.links.link import LinkShape
-    from nearsight.experiments.links.shaper import ShaperOrder, run_shaper
+    from nearsight.experiments.links.shaper import ShaperSettings, run_shaper
 
     shape = LinkShape(rtt_ms=rtt_ms, up_mbps=mbps, down_mbps=mbps)
-    order = ShaperOrder(server, shape, listen=listen, calibrated=False)
+    settings = ShaperSettings(server, shape, listen=listen, calibrated=False)
 
     def say(endpoint: str) -> None:
         rate = f" and {mbps:g} Mbit/s" if mbps else ""
         print_line(f"{endpoint} leads to {server} over {rtt_ms:g} ms{rate}", err=True)
 
-    run_shaper(order, announce, say)
+    run_shaper(settings, announce, say)

@@ -70,7 +70,7 @@ class OneWay:
     rate_mbps: float
 
 
-def find_kernel(route: IPRoute) -> Kernel:
+def detect_kernel(route: IPRoute) -> Kernel:
     """Test the abilities of the kernel on the loopback interface of a namespace."""
     rates = _works(route, OneWay("127.0.0.9", 0.0, 10.0))
     delays = rates and _works(route, OneWay("127.0.0.9", 1.0, 0.0))

@@ -2,7 +2,7 @@
 
 Everything is configured over netlink (pyroute2), by a thread that enters the namespace. Only the processes on
 a host need the command ``ip netns exec``. The switch is in a namespace as well, so the machine's own network
-does not change. Requires root on Linux; see `why_not`.
+does not change. Requires root on Linux; see `unavailable_reason`.
 
 `NamespaceNetwork` is a context manager that always removes its namespaces and interfaces at the end of its
 block. The next run removes those of a run that was killed. `make_switch` and `remove_namespaces` are for
@@ -329,7 +329,7 @@ def _limit_interface(interface: str, rate_mbps: float, queue_ms: float, route: I
 
 
 @functools.cache
-def why_not() -> str:
+def unavailable_reason() -> str:
     """Why this process cannot create namespaces; empty if it can. The result is cached."""
     try:
         with NamespaceNetwork(1, rate=Rate(10.0, 10.0)):

@@ -103,10 +103,10 @@ def main() -> None:
             partial.write_text(json.dumps({"endpoint": endpoint}))
             partial.replace(arguments.announce)
         serve(listener)
-    obey()
+    execute_commands()
 
 
-def obey() -> None:
+def execute_commands() -> None:
     """Execute the measurement commands from standard input."""
     listener = socket.create_server((_HOST, 0))
     threading.Thread(target=serve, args=(listener,), daemon=True).start()

@@ -102,16 +102,16 @@ class RadioChannel:
         self.busy_s = 0.0
         """Time for which the channel was in use [s]."""
 
-    def lose(self, share: float) -> None:
+    def set_loss(self, share: float) -> None:
         """Set the share of frames that are lost from now on."""
         self._settings = replace(self._settings, loss=share)
 
-    def offer(self, source: int, destination: int | None, frame: bytes, now_s: float) -> None:
+    def send(self, source: int, destination: int | None, frame: bytes, now_s: float) -> None:
         """Send a frame from a station to another station, or to all (``destination`` None)."""
         self.sent += 1
         self._queues[source].append(_Waiting(now_s, source, destination, frame))
         if self._on_air is None:
-            self._next(max(now_s, self._free_s))
+            self._send_next(max(now_s, self._free_s))
 
     def next_s(self) -> float:
         """Time of the next call of `advance` [s]; inf if nothing is in transit."""
@@ -133,10 +133,10 @@ class RadioChannel:
                     arrived.append(Delivery(at_s, stations, waiting.frame))
                 else:
                     self.lost += 1
-            self._next(at_s)
+            self._send_next(at_s)
         return arrived
 
-    def _next(self, now_s: float) -> None:
+    def _send_next(self, now_s: float) -> None:
         """Give the channel to one of the senders that wait for it, and drop frames that waited too long."""
         oldest_s = now_s - self._settings.queue_ms / 1000
         for queue in self._queues.values():
@@ -150,11 +150,11 @@ class RadioChannel:
         frame = self._queues[self._sender].popleft()
         self._on_air = frame
         at_once = frame.ready_s >= self._free_s + _DIFS_S
-        took_s = self._take(frame, at_once=at_once)
+        took_s = self._occupy(frame, at_once=at_once)
         self.busy_s += took_s
         self._free_s = now_s + took_s
 
-    def _take(self, frame: _Waiting, *, at_once: bool) -> float:
+    def _occupy(self, frame: _Waiting, *, at_once: bool) -> float:
         """Time for which a frame occupies the channel [s]; also determines whether it arrives."""
         settings, size_bytes = self._settings, len(frame.frame)
         if self._sender == self._point and frame.destination is None:

@@ -67,14 +67,14 @@ class RadioNetwork(NamespaceNetwork):
         self._seed = seed
         self._access_point: subprocess.Popen[str] | None = None
 
-    def lose(self, share: float) -> None:
+    def set_loss(self, share: float) -> None:
         """Set the share of frames that are lost from now on."""
-        self._tell(str(share))
+        self._write(str(share))
 
     def report(self) -> Mapping[str, float]:
         """Counters of the channel so far, and delays of the access point."""
-        self._tell("report")
-        found: dict[str, float] = json.loads(self._answer())
+        self._write("report")
+        found: dict[str, float] = json.loads(self._read_line())
         return found
 
     def _connect(self) -> None:
@@ -90,18 +90,18 @@ class RadioNetwork(NamespaceNetwork):
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._answer()
+        self._read_line()
 
     def _wait_connected(self) -> None:
         """Nothing to wait for: hosts reach each other as soon as their interfaces are up."""
 
-    def _tell(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         if self._access_point is None or self._access_point.stdin is None:
             raise SetupError("the radio network is not running")
         self._access_point.stdin.write(line + "\n")
         self._access_point.stdin.flush()
 
-    def _answer(self) -> str:
+    def _read_line(self) -> str:
         process = self._access_point
         line = process.stdout.readline() if process is not None and process.stdout is not None else ""
         if process is not None and not line:
@@ -150,8 +150,8 @@ class AccessPoint:
             self._deliver_until(time.monotonic())
             for descriptor in ready:
                 if descriptor != commands:
-                    self._take(descriptor)
-                elif not self._obey(os.read(commands, _MOST_FRAME_BYTES).decode()):
+                    self._read_frame(descriptor)
+                elif not self._execute(os.read(commands, _MOST_FRAME_BYTES).decode()):
                     return
 
     def report(self) -> dict[str, float]:
@@ -165,7 +165,7 @@ class AccessPoint:
             "late_p99_ms": round(1000 * late_s[int(0.99 * (len(late_s) - 1))], 4),
         }
 
-    def _take(self, descriptor: int) -> None:
+    def _read_frame(self, descriptor: int) -> None:
         """Read only one frame, so that other stations get their turn."""
         try:
             frame = os.read(descriptor, _MOST_FRAME_BYTES)
@@ -176,7 +176,7 @@ class AccessPoint:
         if to_all or destination is not None:
             now_s = time.monotonic()
             self._deliver_until(now_s)
-            self._channel.offer(self._stations[descriptor], destination, frame, now_s)
+            self._channel.send(self._stations[descriptor], destination, frame, now_s)
 
     def _deliver_until(self, now_s: float) -> None:
         for delivery in self._channel.advance(now_s):
@@ -190,12 +190,12 @@ class AccessPoint:
             except OSError:  # the host is down or does not read: the frame is lost
                 continue
 
-    def _obey(self, text: str) -> bool:
+    def _execute(self, text: str) -> bool:
         for line in text.splitlines():
             if line == "report":
                 print(json.dumps(self.report()), flush=True)  # noqa: T201
             else:
-                self._channel.lose(float(line))
+                self._channel.set_loss(float(line))
         return bool(text)
 
 

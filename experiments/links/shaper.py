@@ -1,4 +1,4 @@
-"""The shaper as a daemon: ``python -m nearsight.experiments.links.shaper ORDER --announce FILE``.
+"""The shaper as a daemon: ``python -m nearsight.experiments.links.shaper SETTINGS --announce FILE``.
 
 It calibrates itself, listens, announces its endpoint together with its measured error, and writes its byte
 counters to a file, once a second and at the end. SIGUSR1 breaks all connections, like a link failure that is
@@ -33,7 +33,7 @@ _HANDLED = (*_STOPPING, signal.SIGUSR1, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
-class ShaperOrder:
+class ShaperSettings:
     """The settings of a shaper, as JSON on its command line."""
 
     upstream: str
@@ -125,30 +125,30 @@ def _signals() -> Iterator[Callable[[float], signal.Signals | None]]:
 
 
 def run_shaper(
-    order: ShaperOrder, announce: Path | None, ready: Callable[[str], None] = lambda _endpoint: None
+    settings: ShaperSettings, announce: Path | None, ready: Callable[[str], None] = lambda _endpoint: None
 ) -> None:
     """Serve until SIGTERM or SIGINT; calls ``ready`` with the endpoint for clients.
 
     Raises
     ------
     ConfigurationError, AddressInUse
-        If the order or the control file is wrong, or the address is taken.
+        If the settings or the control file are wrong, or the address is taken.
     """
-    rng = np.random.default_rng(order.seed)
-    server, listen = parse_endpoint(order.upstream), parse_endpoint(order.listen)
-    kernel = KernelPart(order.kernel, parse_endpoint(order.probe)) if order.probe else None
-    calibration = calibrate(order.shape, rng, kernel=kernel) if order.calibrated else None
+    rng = np.random.default_rng(settings.seed)
+    server, listen = parse_endpoint(settings.upstream), parse_endpoint(settings.listen)
+    kernel = KernelPart(settings.kernel, parse_endpoint(settings.probe)) if settings.probe else None
+    calibration = calibrate(settings.shape, rng, kernel=kernel) if settings.calibrated else None
     proxy = ShapingProxy(
         server,
-        order.shape.without(order.kernel),
+        settings.shape.without(settings.kernel),
         rng=rng,
         listen=listen,
         compensation_s=calibration.compensation_ms / 1000 if calibration else 0.0,
     )
 
     def count() -> None:
-        if order.stats:
-            write_json(Path(order.stats), proxy.as_dict())
+        if settings.stats:
+            write_json(Path(settings.stats), proxy.as_dict())
 
     with proxy, _signals() as next_signal:
         count()
@@ -162,8 +162,8 @@ def run_shaper(
         while (received := next_signal(STATS_PERIOD_S)) not in _STOPPING:
             if received is signal.SIGUSR1:
                 proxy.cut()
-            if received is signal.SIGHUP and order.control:
-                proxy.reshape(read_shape(Path(order.control)))
+            if received is signal.SIGHUP and settings.control:
+                proxy.reshape(read_shape(Path(settings.control)))
             count()
     count()
 
@@ -171,11 +171,13 @@ def run_shaper(
 def main() -> None:
     """Shape one link in user space."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("order", type=TypeAdapter(ShaperOrder).validate_json, help="JSON: see ShaperOrder")
+    parser.add_argument(
+        "settings", type=TypeAdapter(ShaperSettings).validate_json, help="JSON: see ShaperSettings"
+    )
     parser.add_argument("--announce", type=Path, help="file for endpoint and measured error")
     arguments = parser.parse_args()
     try:
-        run_shaper(arguments.order, arguments.announce)
+        run_shaper(arguments.settings, arguments.announce)
     except NearsightError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the entry point of a command
         sys.exit(error.exit_code)

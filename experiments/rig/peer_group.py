@@ -23,7 +23,7 @@ from nearsight.common.errors import Unavailable
 from nearsight.common.rpc.security import generate_keys
 from nearsight.device.peers.settings import PeerSettings
 from nearsight.experiments.links.kernel_links import Rate
-from nearsight.experiments.links.namespaces import NamespaceNetwork, why_not
+from nearsight.experiments.links.namespaces import NamespaceNetwork, unavailable_reason
 from nearsight.experiments.links.radio import RadioSettings
 from nearsight.experiments.links.radio_network import RadioNetwork
 from nearsight.experiments.rig.kademlia_node import KademliaSettings
@@ -157,7 +157,7 @@ class PeerGroup:
     def __init__(self, folder: Path, plan: GroupPlan) -> None:
         self.nodes: list[PeerHandle] = []
         """Nodes that were not killed, sorted by name."""
-        self.place = LOOPBACK if why_not() else RADIO if plan.radio else NAMESPACES
+        self.place = LOOPBACK if unavailable_reason() else RADIO if plan.radio else NAMESPACES
         """"namespaces", "loopback", or "radio" for namespaces that share a wireless channel."""
         self.radio: RadioNetwork | None = None
         """The wireless channel, after the group was entered; None without one."""

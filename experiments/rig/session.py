@@ -167,7 +167,7 @@ class _LocalSession(SessionSteps[dict[str, Played]]):
             yield
 
     def warm_up(self) -> None:
-        """Warm up the edges of configurations with ``taught``; see `Deployment.warm_up`."""
+        """Warm up the edges of configurations with ``warmed_up``; see `Deployment.warm_up`."""
         warmed_up = {name: None for name in self._edges if self._configurations[name].warmed_up}
         self._running.warm_up(self._session.transitions, warmed_up)
 

@@ -29,7 +29,7 @@ from nearsight.common.catalogue.training import ObjectTrainer
 from nearsight.common.errors import InternalError, Unavailable
 from nearsight.common.recognition.object_recognizer import pin_threads
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
-from nearsight.experiments.links.shaper import ShaperOrder, write_json
+from nearsight.experiments.links.shaper import ShaperSettings, write_json
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup, termination_as_interrupt
 from nearsight.experiments.rig.warming import WarmUp
 
@@ -92,8 +92,8 @@ class RunningLink:
     def started(cls, group: ProcessGroup, server: str, shape: LinkShape, *, seed: int) -> RunningLink:
         """Start a link in front of a server, and wait until its calibration has finished."""
         stats, control = group.folder / "link-counters.json", group.folder / "link-shape.json"
-        order = ShaperOrder(server, shape, stats=str(stats), seed=seed, control=str(control))
-        process = group.start("link", order.arguments())
+        settings = ShaperSettings(server, shape, stats=str(stats), seed=seed, control=str(control))
+        process = group.start("link", settings.arguments())
         calibration = process.wait_ready(START_TIMEOUT_S).get("calibration")
         if not isinstance(calibration, dict):
             raise InternalError("the link announced no calibration")

@@ -12,7 +12,7 @@ from threading import Lock
 from nearsight.common.errors import InternalError
 from nearsight.common.rpc.security import generate_keys
 from nearsight.experiments.links.link import UNSHAPED
-from nearsight.experiments.links.shaper import ShaperOrder
+from nearsight.experiments.links.shaper import ShaperSettings
 from nearsight.experiments.rig.processes import Process
 from nearsight.experiments.rig.tiers import NO_STANDBY, tier_arguments
 from nearsight.experiments.testbed.deployment import deploy, find_wheel
@@ -220,7 +220,7 @@ class Builder:
         )
         peer = self._peer(server, link).name
         part = self.pairs.get((host.name, peer))
-        return ShaperOrder(
+        return ShaperSettings(
             upstream,
             link.shape,
             stats=self.nodes[host.name].path(f"counters-to-{server}.json"),

@@ -115,7 +115,7 @@ def replay_of(inventory: Inventory) -> ReplaySpec:
     return inventory.replay
 
 
-def chosen(inventory: Inventory) -> Mapping[str, ConfigurationSpec]:
+def compared_configurations(inventory: Inventory) -> Mapping[str, ConfigurationSpec]:
     """Configurations to compare: ``replay.configurations``, else the inventory's own, else all built-in ones.
 
     Raises
@@ -158,7 +158,7 @@ def points(inventory: Inventory, replay: ReplaySpec) -> tuple[Point, ...]:
     return tuple(dict.fromkeys(varied or [Point()]))
 
 
-def at(inventory: Inventory, point: Point) -> Inventory:
+def at_point(inventory: Inventory, point: Point) -> Inventory:
     """The inventory with the point's variable set; a network replaces the shape of all links to the cloud."""
     if not point.variable:
         return inventory
@@ -180,19 +180,19 @@ def cells(inventory: Inventory) -> tuple[Cell, ...]:
         Cell(configuration, point, run)
         for run in range(1, replay.runs + 1)
         for point in points(inventory, replay)
-        for configuration in chosen(inventory)
+        for configuration in compared_configurations(inventory)
     )
 
 
 def inventory_of(inventory: Inventory, cell: Cell) -> Inventory:
     """The inventory of one cell: its settings and its point, without edges if the configuration has none."""
-    configuration = chosen(inventory)[cell.configuration]
+    configuration = compared_configurations(inventory)[cell.configuration]
     edges = inventory.edges if configuration.edges else {}
-    changed = at(inventory, cell.point).model_copy(
+    changed = at_point(inventory, cell.point).model_copy(
         update={
-            "edges": {name: _with(edge, configuration.edge) for name, edge in edges.items()},
+            "edges": {name: _with_settings(edge, configuration.edge) for name, edge in edges.items()},
             "devices": {
-                name: _with(device, configuration.device).model_copy(
+                name: _with_settings(device, configuration.device).model_copy(
                     update={} if configuration.edges else {"edge": ""}
                 )
                 for name, device in inventory.devices.items()
@@ -204,7 +204,7 @@ def inventory_of(inventory: Inventory, cell: Cell) -> Inventory:
     return changed.model_copy(update={"links": kept})
 
 
-def _with(spec: S, settings: Mapping[str, Value]) -> S:
+def _with_settings(spec: S, settings: Mapping[str, Value]) -> S:
     return spec.model_copy(update={"settings": {**spec.settings, **settings}})
 
 

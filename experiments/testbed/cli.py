@@ -144,7 +144,14 @@ def run(
     from nearsight.experiments.framework.cell_progress import cell_progress
     from nearsight.experiments.testbed.campaign import baseline_of, cells, replay_of
     from nearsight.experiments.testbed.reading import read_inventory
-    from nearsight.experiments.testbed.running import check, digest_of, forget, missing, run_cell, with_wheel
+    from nearsight.experiments.testbed.running import (
+        check,
+        digest_of,
+        missing,
+        remove_results,
+        run_cell,
+        with_wheel,
+    )
 
     found = read_inventory(inventory)
     folder, state_in = out or _RESULTS / inventory.stem, state_folder(inventory, state)
@@ -152,7 +159,7 @@ def run(
     check(found, whole)
     contents = digest_of(found)
     if fresh:
-        forget(whole, folder)
+        remove_results(whole, folder)
     todo = missing(found, folder, contents)
     if len(todo) < len(whole):
         print_line(f"{len(whole) - len(todo)} of {len(whole)} parts were measured before", err=True)

@@ -101,12 +101,14 @@ def deploy(node: Node, wheel: Path) -> bool:
     host = node.host
     whole = f"{hashlib.sha256(wheel.read_bytes()).hexdigest()} {host.spec.python}"
     venv, mark = venv_path(host), f"{venv_path(host)}/nearsight-wheel"
-    if _said(node, ["cat", mark]) == whole:
+    if _output_of(node, ["cat", mark]) == whole:
         return False
     remote = f"{host.spec.folder}/{wheel.name}"
     node.shell.put(wheel, remote)
     make = [host.spec.python, "-m", "venv", *(["--system-site-packages"] * host.spec.system_packages), venv]
-    if _said(node, [venv_python(host), *_REAL_PYTHON]) != _said(node, [host.spec.python, *_REAL_PYTHON]):
+    if _output_of(node, [venv_python(host), *_REAL_PYTHON]) != _output_of(
+        node, [host.spec.python, *_REAL_PYTHON]
+    ):
         make.append("--clear")  # an existing environment was created by another Python
     _install(node, make)
     pip = [venv_python(host), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -118,7 +120,7 @@ def deploy(node: Node, wheel: Path) -> bool:
     return True
 
 
-def _said(node: Node, command: list[str]) -> str:
+def _output_of(node: Node, command: list[str]) -> str:
     """Output of a command; empty if it fails."""
     try:
         return node.shell.run(command).decode()

@@ -29,7 +29,7 @@ _LEAST_QUOTA_US, _LEAST_PERIOD_US = 1_000, 2_000
 """The kernel accepts no quota and no period below 1 ms."""
 
 
-def _like(pattern: str, complaint: str) -> AfterValidator:
+def _matching(pattern: str, complaint: str) -> AfterValidator:
     """Validator for text that must match a pattern; the complaint follows the text in the message."""
     form = re.compile(pattern)
 
@@ -42,13 +42,15 @@ def _like(pattern: str, complaint: str) -> AfterValidator:
 
 
 Name = Annotated[
-    str, _like(r"[a-z0-9][a-z0-9-]{0,30}", "is not a name: use small letters, digits and dashes")
+    str, _matching(r"[a-z0-9][a-z0-9-]{0,30}", "is not a name: use small letters, digits and dashes")
 ]
 # A leading dash would be an option of ssh; other characters have a meaning for shells in its configuration.
-Word = Annotated[str, _like(r"(?:[A-Za-z0-9_:][A-Za-z0-9_.:%@+\\-]{0,254})?", "is neither a host nor a user")]
+SshName = Annotated[
+    str, _matching(r"(?:[A-Za-z0-9_:][A-Za-z0-9_.:%@+\\-]{0,254})?", "is neither a host nor a user")
+]
 """A host or a user, as for the command ssh; may be empty."""
 DAEMON_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-DaemonName = Annotated[str, _like(DAEMON_NAME.pattern, "is not the name of a daemon")]
+DaemonName = Annotated[str, _matching(DAEMON_NAME.pattern, "is not the name of a daemon")]
 """Name of a daemon on its node, such as ``edge-main`` or ``link-to-edge-main``. It is also used in file
 names."""
 Positive = Annotated[int, Field(ge=1)]
@@ -78,12 +80,12 @@ class NodeSpec(_Table):
     """Number of hosts of this kind; several are named NAME-1, NAME-2, …"""
     profile: str = ""
     """Profile that limits its share of the machine; empty: no limit."""
-    address: Word = ""
+    address: SshName = ""
     """Address for other nodes. Default: 127.0.0.1, an address in the network of namespaces, or the SSH host.
     """
-    host: Word = ""
+    host: SshName = ""
     """ssh: name or address, as for the command ssh, which also reads its own configuration."""
-    user: Word = ""
+    user: SshName = ""
     port: int = Field(default=0, ge=0, le=65535)
     key: LocalPath | None = None
     """ssh: file with the private key. Default: the key that ssh would use."""
@@ -180,7 +182,7 @@ class ReplaySpec(_Table):
     classes: int = Field(default=0, ge=0)
     """Number of objects in the cloud's catalogue, including those on show; 0: all of its database."""
     configurations: tuple[Name, ...] = ()
-    """Names of the inventory's own configurations and of built-in ones. Default: see `campaign.chosen`."""
+    """Names of own and built-in configurations. Default: see `campaign.compared_configurations`."""
     catalogue: str = "museum"
     seconds: float = Field(default=60.0, gt=0)
     timeout_s: float = Field(default=5.0, ge=0.05, le=86_400)

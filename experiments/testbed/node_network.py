@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 
 from pyroute2 import IPRoute, netns
 
-from nearsight.experiments.links.kernel_links import Kernel, OneWay, find_kernel, shape_interface
+from nearsight.experiments.links.kernel_links import Kernel, OneWay, detect_kernel, shape_interface
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 from nearsight.experiments.links.namespaces import (
     INTERFACE,
@@ -58,7 +58,7 @@ def remove_network(testbed_id: str) -> None:
 
 def shape_links(testbed_id: str, inventory: Inventory) -> Pairs:
     """Configure the kernel's part of the links between namespaces; returns that part."""
-    pairs = pairs_of(inventory, inside(_hub(testbed_id), find_kernel))
+    pairs = pairs_of(inventory, inside(_hub(testbed_id), detect_kernel))
     shape_hosts(testbed_id, [host for host in inventory.hosts() if host.spec.kind == "namespace"], pairs)
     return pairs
 

@@ -28,7 +28,7 @@ AGENT = Path(agent.__file__)
 _NEEDED = """import sys; sys.exit(sys.version_info < (3, 11) and '{0} is Python {1}, nearsight needs 3.11: \
 install a newer one, and name it as python in the node'.format(sys.executable, sys.version.split()[0]))"""
 """Any Python can run this program, which reports a version that is too old; the agent needs a recent one."""
-_TOLD = 4
+_LISTED_FAILURES = 4
 """Maximum number of further failed nodes that an error message names."""
 
 
@@ -192,9 +192,9 @@ class Nodes:
         expected = [error for error in failed if isinstance(error, SetupError | Unavailable)]
         if len(expected) > 1 and len(expected) == len(failed):
             first, *others = expected
-            told = [one.message for one in others[:_TOLD]]
-            more = [f"and {len(others) - _TOLD} more"] if len(others) > _TOLD else []
-            raise type(first)("; ".join([first.message, *told, *more]), advice=first.advice) from first
+            listed = [one.message for one in others[:_LISTED_FAILURES]]
+            more = [f"and {len(others) - _LISTED_FAILURES} more"] if len(others) > _LISTED_FAILURES else []
+            raise type(first)("; ".join([first.message, *listed, *more]), advice=first.advice) from first
         return [future.result() for future in futures]
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ class Nodes:
             node.shell.close()
 
 
-def opened(state: TestbedState, folder: Path) -> closing[Nodes]:
+def open_nodes(state: TestbedState, folder: Path) -> closing[Nodes]:
     """The nodes of a testbed, for a ``with`` block."""
     return closing(Nodes(state, folder))
 

@@ -23,7 +23,7 @@ from nearsight.experiments.rig.sequence import DevicePlan, SessionSteps, Tally
 from nearsight.experiments.testbed.building import CLOUD, DEVICE_KEYS, EMPTY_CONFIG, OnStage
 from nearsight.experiments.testbed.campaign import Cell, Visitor, replay_of
 from nearsight.experiments.testbed.inventory import DeviceSpec, Inventory
-from nearsight.experiments.testbed.nodes import Node, Nodes, opened
+from nearsight.experiments.testbed.nodes import Node, Nodes, open_nodes
 from nearsight.experiments.testbed.shells import ORDER_TIMEOUT_S
 from nearsight.experiments.testbed.state import Daemon, TestbedState
 from nearsight.experiments.testbed.testbed import bring_up, take_down
@@ -88,7 +88,7 @@ class Replay(SessionSteps[dict[str, object]]):
         """Bring the testbed up, and take it down."""
         self.state = bring_up(self._part.inventory, self._folder, on_stage=self._on_stage, of_run=True)
         try:
-            with opened(self.state, self._folder) as self.nodes, TemporaryDirectory() as scratch:
+            with open_nodes(self.state, self._folder) as self.nodes, TemporaryDirectory() as scratch:
                 self._scratch = Path(scratch)
                 yield
         except BaseException:  # Ctrl-C as well

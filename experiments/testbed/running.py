@@ -45,7 +45,7 @@ from nearsight.experiments.traces.visits import Visit, read_visits_csv, write_vi
 _DATABASE = "database"
 
 
-def forget(whole: Sequence[Cell], out: Path) -> None:
+def remove_results(whole: Sequence[Cell], out: Path) -> None:
     """Remove the results of these cells."""
     for cell in whole:
         shutil.rmtree(out / cell.name, ignore_errors=True)

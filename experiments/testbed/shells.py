@@ -136,7 +136,7 @@ class SshShell(Shell):
         except subprocess.TimeoutExpired as error:
             raise Unavailable(f"{name} did not answer within {timeout_s:.0f} s") from error
         if done.returncode == _UNREACHABLE:
-            raise self._unreachable(done.stderr)
+            raise self._unreachable_error(done.stderr)
         above, begun, output = done.stdout.partition(f"{_BEGINS}\n".encode())
         if done.returncode != 0 or not begun:
             said = last_line(done.stderr) or last_line(output or above)
@@ -178,20 +178,20 @@ class SshShell(Shell):
         ]
         defaults = [f"ConnectTimeout={CONNECT_TIMEOUT_S}", "ServerAliveInterval=10"]
         defaults += ["IdentitiesOnly=yes"] if self._host.spec.key else []
-        return ["ssh", *_options(options), *self._own_words(), *_options(defaults)]
+        return ["ssh", *_options(options), *self._connection_options(), *_options(defaults)]
 
-    def _own_words(self) -> list[str]:
+    def _connection_options(self) -> list[str]:
         """Options of ``ssh`` or ``ssh-copy-id`` with which a user reaches the same host."""
         spec = self._host.spec
         port = ["-p", str(spec.port)] if spec.port else []
         key = ["-i", str(spec.key)] if spec.key else []
         return [*port, *key, *_options(spec.options)]
 
-    def _unreachable(self, said: bytes) -> Unavailable:
+    def _unreachable_error(self, said: bytes) -> Unavailable:
         lines = [" ".join(line.split()).strip("@. ") for line in said.decode(errors="replace").splitlines()]
         known = [(line, text) for part, text in _ADVICE for line in lines if part in line.lower()]
         complaint, advice = known[0] if known else ("".join(lines[-1:]), "try `ssh {host}`")
-        by_hand = shlex.join([*self._own_words(), self._target()])
+        by_hand = shlex.join([*self._connection_options(), self._target()])
         return Unavailable(
             f"{self._host.name} cannot be reached: {complaint or 'the connection broke'}",
             advice=advice.format(host=by_hand),

@@ -15,7 +15,15 @@ from nearsight.common.rpc.envelope import Hop
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.experiments.twin.cost_model import ANSWER_BYTES, Costs
 from nearsight.experiments.twin.events import Action
-from nearsight.experiments.twin.link import Answered, Question, Reply, TwinLink, call, models_bytes, over
+from nearsight.experiments.twin.link import (
+    OnReply,
+    Reply,
+    TierRequest,
+    TwinLink,
+    call_over_link,
+    models_bytes,
+    tier_over_link,
+)
 from nearsight.experiments.twin.photos import found_object
 from nearsight.experiments.twin.processor import Call, Processor, Server
 from nearsight.protos.catalogue_pb2 import ObjectModelMessage, ObjectSummary
@@ -54,16 +62,16 @@ class TwinCloud:
         self._models_server = Server(processor, settings.model_copy(update={"workers": 1}))
         self.listing = _listing(models)
 
-    def recognize(self, question: Question, deadline_s: float, answered: Answered) -> None:
-        """Receive a question; ``answered`` is called with the answer when it is sent."""
-        photo = question.photo
+    def recognize(self, tier_request: TierRequest, deadline_s: float, answered: OnReply) -> None:
+        """Receive a request; ``answered`` is called with the answer when it is sent."""
+        photo = tier_request.photo
         model = self._models.get(photo.object_id)
-        at_once = model is not None and photo.known_with(QUERY_FEATURES)
-        known = at_once if not question.image else at_once or photo.at_second_look
+        at_once = model is not None and photo.recognised_with(QUERY_FEATURES)
+        known = at_once if not tier_request.image else at_once or photo.at_second_look
 
         def begin(call: Call) -> tuple[float, Action]:
             work_s = self._costs.cloud_s(
-                image=question.image,
+                image=tier_request.image,
                 again=not at_once,
                 effort=photo.tier_effort,
                 second_effort=photo.second_effort,
@@ -72,7 +80,7 @@ class TwinCloud:
 
         def end(call: Call) -> None:
             spent_ms = (self._events.now_s - call.started_s) * 1e3
-            hop = Hop(CLOUD, call.queue_ms, spent_ms, 0.0, question.size_bytes, ANSWER_BYTES)
+            hop = Hop(CLOUD, call.queue_ms, spent_ms, 0.0, tier_request.size_bytes, ANSWER_BYTES)
             found = found_object(model) if known and model is not None else None
             answered(Reply(found, CLOUD, (hop,)))
 
@@ -95,7 +103,7 @@ class TwinCloud:
 class TwinCloudClient:
     """The edge's client of the cloud over a link: the used part of `edge.cloud_client.CloudClient`.
 
-    Questions have their own connection, which the first question establishes.
+    Requests have their own connection, which the first request establishes.
 
     Parameters
     ----------
@@ -111,8 +119,8 @@ class TwinCloudClient:
 
     def __init__(self, cloud: TwinCloud, link: TwinLink, way_s: float, costs: Costs) -> None:
         self._cloud = cloud
-        self._call = partial(call, link, way_s)
-        self.ask = over(link, way_s, costs, cloud.recognize)
+        self._call = partial(call_over_link, link, way_s)
+        self.ask = tier_over_link(link, way_s, costs, cloud.recognize)
         self.listing = cloud.listing
 
     def get_models(

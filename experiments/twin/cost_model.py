@@ -86,7 +86,7 @@ class CostModel(VersionedFile):
     second_look_ms: float = Field(default=SECOND_LOOK_MS, ge=0, allow_inf_nan=False)
     """Cost of the second look, in addition to the first [ms]."""
     call_ms: float = Field(default=1.5, ge=0, allow_inf_nan=False)
-    """Time from the question to the answer of a tier, without its computing and without the link [ms]."""
+    """Time from the request to the answer of a tier, without its computing and without the link [ms]."""
     connect_ms: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Additional time of the first call over a connection, without the handshake on the link [ms]: sockets
     and threads are created, and caches are cold."""

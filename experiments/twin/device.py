@@ -36,7 +36,7 @@ from nearsight.experiments.traces.plan import PlannedPhoto
 from nearsight.experiments.twin.cloud import QUERY_FEATURES
 from nearsight.experiments.twin.cost_model import Costs
 from nearsight.experiments.twin.edge import EdgeSource, TwinEdge
-from nearsight.experiments.twin.link import Asks, Question, Reply, TwinLink, tell
+from nearsight.experiments.twin.link import Reply, TierAccess, TierRequest, TwinLink, report_outcome
 from nearsight.experiments.twin.neighbourhood import TwinNeighbourhood, TwinPeer
 from nearsight.experiments.twin.photos import TwinFeatures, TwinPhoto, TwinSnapshot
 from nearsight.experiments.twin.processor import Processor, VirtualWorker
@@ -87,7 +87,7 @@ class TwinDevice:
         self,
         name: str,
         processor: Processor,
-        tiers: Mapping[str, Asks],
+        tiers: Mapping[str, TierAccess],
         costs: Costs,
         settings: RecognizerSettings,
         ledger: Ledger,
@@ -227,7 +227,7 @@ class TwinDevice:
     def _ask(self, request: _Request, step: Ask) -> None:
         now_s, query, flow = self._events.now_s, request.query, request.flow
         until_s = now_s + step.timeout_s
-        question = query.sent(step)
+        tier_request = query.sent(step)
 
         def arrived(outcome: Reply | NearsightError) -> None:
             now_s = self._events.now_s
@@ -235,9 +235,11 @@ class TwinDevice:
                 query.prediction = outcome.prediction
                 if step.tier == EDGE:
                     self.makes_thumbnails = outcome.thumbnail_wanted and self._settings.upload.thumbnails
-            self._carry_out(request, tell(flow, step.attempt, outcome, question.size_bytes, now_s))
+            self._carry_out(
+                request, report_outcome(flow, step.attempt, outcome, tier_request.size_bytes, now_s)
+            )
 
-        self._tiers[step.tier](question, until_s, arrived)
+        self._tiers[step.tier](tier_request, until_s, arrived)
         error = DeadlineExceeded(f"no answer from the {step.tier} in time")
         self._events.at(until_s, lambda: arrived(error))
 
@@ -313,9 +315,11 @@ class TwinQuery(DeviceQuery):
         device.form_costs.extracted(extraction_s * device.processor.slowness * 1e3)
         return prepare_s + extraction_s
 
-    def sent(self, step: Ask) -> Question:
-        """The question for the tier."""
+    def sent(self, step: Ask) -> TierRequest:
+        """The request for the tier."""
         image = step.form == IMAGE
         size = self._seen.size_bytes if image else QUERY_FEATURES * BYTES_PER_FEATURE
         thumbnail = image and self._has_thumbnail
-        return Question(self._seen, image, QUERY_FEATURES, size, asked_again=step.again, thumbnail=thumbnail)
+        return TierRequest(
+            self._seen, image, QUERY_FEATURES, size, asked_again=step.again, thumbnail=thumbnail
+        )

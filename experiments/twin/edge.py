@@ -43,14 +43,14 @@ from nearsight.experiments.twin.cloud import QUERY_FEATURES, TwinCloudClient
 from nearsight.experiments.twin.cost_model import Costs
 from nearsight.experiments.twin.events import Action
 from nearsight.experiments.twin.link import (
-    Answered,
-    Question,
+    OnReply,
     Reply,
+    TierRequest,
     TwinLink,
     answer_bytes,
-    call,
+    call_over_link,
     models_bytes,
-    tell,
+    report_outcome,
 )
 from nearsight.experiments.twin.photos import TwinSnapshot
 from nearsight.experiments.twin.processor import Call, Processor, Server, VirtualWorker
@@ -61,7 +61,7 @@ _FEATURES_BYTES = QUERY_FEATURES * BYTES_PER_FEATURE
 _REPORT_S, _REPORTS = 0.00026, 10
 """CPU time of an edge for one reported request, with the decisions that follow [s] (measured: 0.25 to 0.27
 ms); and the number of reports that are computed in one piece."""
-_TAUGHT_STRETCH = 1.4
+_WARM_UP_STRETCH = 1.4
 """Factor on the time of builds while reports are processed, because both threads need the interpreter.
 Measured without other processes: 10 models took 1.3 to 2.4 times as long as alone, 83 to 96 models 1.0 to 1.8
 times."""
@@ -89,21 +89,21 @@ class TwinSnapshotHolder(SnapshotHolder):
 class TwinEdgeQuery(EdgeQuery):
     """A photo on its way through the edge, with the lookup's times [s], result and number of objects."""
 
-    def __init__(self, question: Question, client: str) -> None:
-        super().__init__(None, None, QUERY_FEATURES, asked_again=question.asked_again, client=client)
-        self.question = question
-        self.has_image, self.image_bytes = question.image, question.size_bytes
-        self.features_bytes = None if question.image else question.size_bytes
-        self.photo_key = question.photo
+    def __init__(self, tier_request: TierRequest, client: str) -> None:
+        super().__init__(None, None, QUERY_FEATURES, asked_again=tier_request.asked_again, client=client)
+        self.tier_request = tier_request
+        self.has_image, self.image_bytes = tier_request.image, tier_request.size_bytes
+        self.features_bytes = None if tier_request.image else tier_request.size_bytes
+        self.photo_key = tier_request.photo
         self.result_s = self.extraction_s = self.lookup_s = 0.0
         self.found: RecognizedObject | None = None
         self.held = 0
 
-    def sent(self, step: Ask) -> Question:
-        """The question for the cloud."""
-        if not self.question.image or step.form == IMAGE:
-            return replace(self.question, asked_again=step.again or self.asked_again)
-        return replace(self.question, image=False, features=QUERY_FEATURES, size_bytes=_FEATURES_BYTES)
+    def sent(self, step: Ask) -> TierRequest:
+        """The request for the cloud."""
+        if not self.tier_request.image or step.form == IMAGE:
+            return replace(self.tier_request, asked_again=step.again or self.asked_again)
+        return replace(self.tier_request, image=False, features=QUERY_FEATURES, size_bytes=_FEATURES_BYTES)
 
 
 class TwinCatalogueCache(CatalogueCache):
@@ -167,33 +167,35 @@ class TwinEdge:
         self.cache = TwinCatalogueCache(_CATALOGUE, cloud.listing, settings, services, self._holder)
         self.cache.start()
 
-    def teach(self, requests: Iterable[tuple[str, str]], taught: Action) -> None:
-        """Process earlier requests (device, object), one after the other; then call ``taught``."""
-        self.worker.stretch = _TAUGHT_STRETCH
-        self._learn_next(iter(requests), taught)
+    def warm_up(self, requests: Iterable[tuple[str, str]], done: Action) -> None:
+        """Process earlier requests (device, object), one after the other; then call ``done``."""
+        self.worker.stretch = _WARM_UP_STRETCH
+        self._process_next(iter(requests), done)
 
-    def _learn_next(self, left: Iterator[tuple[str, str]], taught: Action) -> None:
+    def _process_next(self, left: Iterator[tuple[str, str]], done: Action) -> None:
         some = list(islice(left, _REPORTS))
 
         def learn() -> None:
             for device, object_id in some:
                 self.cache.note_device_hit(device, object_id)
-            self._learn_next(left, taught)
+            self._process_next(left, done)
 
         if some:
             self.processor.run(_REPORT_S * len(some), learn)
         else:
             self.worker.stretch = 1.0
-            taught()
+            done()
 
     # Recognition
 
-    def recognize(self, device_id: str, question: Question, deadline_s: float, answered: Answered) -> None:
-        """Receive a question of a device."""
+    def recognize(
+        self, device_id: str, tier_request: TierRequest, deadline_s: float, answered: OnReply
+    ) -> None:
+        """Receive a request of a device."""
         self.load.arrived(RECOGNIZE)
 
         def begin(call: Call) -> tuple[float, Action]:
-            query = TwinEdgeQuery(question, device_id)
+            query = TwinEdgeQuery(tier_request, device_id)
             if not query.asked_again:
                 query.may_work = self.load.may_work()
             flow = RequestFlow(self.cache.stages, self._next_tiers, EDGE, self._events.now_s, deadline_s)
@@ -208,10 +210,10 @@ class TwinEdge:
         if not looks and self.cache.result is None:  # forwarded without own work
             begin = partial(flow.begin, query, now_s)
             return self._costs.small_s, lambda: self._carry_out(request, begin(self._events.now_s))
-        photo, result_s = query.question.photo, 0.0
+        photo, result_s = query.tier_request.photo, 0.0
         effect = flow.begin(query, now_s, now_s)
         if isinstance(effect, Look) and effect.stage is self.cache.result:
-            result_s = query.result_s = RESULT_LOOK_S - THUMBNAIL_S * query.question.thumbnail
+            result_s = query.result_s = RESULT_LOOK_S - THUMBNAIL_S * query.tier_request.thumbnail
             effect = flow.looked(effect.stage, effect.stage.look(query), now_s)
             looks = looks and query.may_work
         if isinstance(effect, Finish) or not looks:
@@ -221,7 +223,7 @@ class TwinEdge:
             query.features_bytes = _FEATURES_BYTES
             effect = flow.made(now_s)
         query.held = self.cache.size
-        query.found = cast("TwinSnapshot", self._holder.snapshot).look(photo, query.question.features)
+        query.found = cast("TwinSnapshot", self._holder.snapshot).look(photo, query.tier_request.features)
         query.lookup_s = self._costs.edge_lookup_s(
             query.held, found=query.found is not None, effort=photo.tier_effort
         )
@@ -239,7 +241,7 @@ class TwinEdge:
         elif isinstance(effect, Ask):
             self._ask(request, effect)
         elif isinstance(effect, Extract):
-            spent_s = self._costs.edge_extraction_s(request.query.question.photo.tier_effort)
+            spent_s = self._costs.edge_extraction_s(request.query.tier_request.photo.tier_effort)
             extraction_ms = spent_s * self.processor.slowness * 1e3
 
             def extracted() -> None:
@@ -250,14 +252,16 @@ class TwinEdge:
             self.cache.profiler.observe_extraction(extraction_ms)
 
     def _ask(self, request: _EdgeRequest, step: Ask) -> None:
-        question, sent_s = request.query.sent(step), self._events.now_s
+        tier_request, sent_s = request.query.sent(step), self._events.now_s
 
         def arrived(outcome: Reply | NearsightError) -> None:
             now_s = self._events.now_s
             request.next_tier_ms += (now_s - sent_s) * 1e3
-            self._carry_out(request, tell(request.flow, step.attempt, outcome, question.size_bytes, now_s))
+            self._carry_out(
+                request, report_outcome(request.flow, step.attempt, outcome, tier_request.size_bytes, now_s)
+            )
 
-        self._cloud.ask(question, request.call.deadline_s, arrived)
+        self._cloud.ask(tier_request, request.call.deadline_s, arrived)
 
     def _finish(self, request: _EdgeRequest, finish: Finish[EdgeQuery]) -> None:
         answer = finish.outcome
@@ -275,7 +279,7 @@ class TwinEdge:
             call.queue_ms,
             max(0.0, total_ms - request.next_tier_ms),
             request.next_tier_ms,
-            request.query.question.size_bytes,
+            request.query.tier_request.size_bytes,
             answer_bytes(prediction),
         )
         hops = (*answer.hops, hop)
@@ -351,7 +355,7 @@ class _EdgeRequest:
     flow: RequestFlow[EdgeQuery]
     device_id: str
     call: Call
-    answered: Answered
+    answered: OnReply
     next_tier_ms: float = 0.0
 
 
@@ -374,7 +378,7 @@ class EdgeSource:
         self._events = air.events
         self._device_id = device_id
         self._edge = edge
-        self._call = partial(call, air, way_s)
+        self._call = partial(call_over_link, air, way_s)
 
     def get_models(
         self, catalogue: str, object_ids: Sequence[str], timeout_s: float

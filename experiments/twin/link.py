@@ -110,23 +110,23 @@ class Connection:
         self._extra_s = extra_s
         self._waiting: list[Action] | None = []
 
-    def when_there(self, action: Action) -> None:
+    def when_connected(self, action: Action) -> None:
         """Run an action as soon as the connection is established."""
         if self._waiting is None:
             action()
             return
         self._waiting.append(action)
         if len(self._waiting) == 1:
-            self._link.connect(self._there, self._extra_s)
+            self._link.connect(self._connected, self._extra_s)
 
-    def _there(self) -> None:
+    def _connected(self) -> None:
         waiting, self._waiting = self._waiting or [], None
         for action in waiting:
             action()
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TierRequest:
     """A photo on its way to a tier."""
 
     photo: TwinPhoto
@@ -160,12 +160,12 @@ class Reply:
     """Whether the next photo should include a thumbnail."""
 
 
-Answered = Callable[[Reply | NearsightError], None]
-Asks = Callable[[Question, float, Answered], None]
-"""Sends a question to a tier over all links between: question, deadline, callback for the answer."""
+OnReply = Callable[[Reply | NearsightError], None]
+TierAccess = Callable[[TierRequest, float, OnReply], None]
+"""Sends a request to a tier over all links between: request, deadline, callback for the answer."""
 
 
-def tell(
+def report_outcome(
     flow: RequestFlow[Q], attempt: int, outcome: Reply | NearsightError, sent_bytes: int, now_s: float
 ) -> Effect[Q] | None:
     """Report the outcome of a request to a tier to a flow; returns the flow's next effect."""
@@ -195,28 +195,28 @@ def models_bytes(models: Iterable[ObjectModel]) -> int:
     return sum(model.size_bytes + MODEL_OVERHEAD_BYTES for model in models)
 
 
-def over(link: TwinLink, way_s: float, costs: Costs, ask: Asks) -> Asks:
+def tier_over_link(link: TwinLink, way_s: float, costs: Costs, ask: TierAccess) -> TierAccess:
     """Access to a tier at the other end of a link.
 
-    Daemons typically spend ``way_s`` on each way, in addition to the link. The first question waits for the
+    Daemons typically spend ``way_s`` on each way, in addition to the link. The first request waits for the
     connection.
     """
     connection = Connection(link, costs.connect_s)
 
-    def put(question: Question, deadline_s: float, answered: Answered) -> None:
+    def put(tier_request: TierRequest, deadline_s: float, answered: OnReply) -> None:
         this_s = way_s * costs.call_stretch()
 
         def back(outcome: Reply | NearsightError) -> None:
             link.down(answer_bytes(outcome), lambda: answered(outcome), this_s)
 
-        connection.when_there(
-            lambda: link.up(question.size_bytes, lambda: ask(question, deadline_s, back), this_s)
+        connection.when_connected(
+            lambda: link.up(tier_request.size_bytes, lambda: ask(tier_request, deadline_s, back), this_s)
         )
 
     return put
 
 
-def call(
+def call_over_link(
     link: TwinLink,
     way_s: float,
     serve: Callable[[float, Callable[[A | NearsightError], None]], None],

@@ -263,12 +263,12 @@ class TwinPeer:
         peer = self._neighbourhood.peers[node]
 
         def answer() -> tuple[Reply, int]:
-            reply = peer.hand_out(names)
+            reply = peer.serve_models(names)
             return reply, reply.received_bytes
 
         return self._exchange(node, REQUEST_BYTES, answer)
 
-    def hand_out(self, names: Sequence[str]) -> Reply:
+    def serve_models(self, names: Sequence[str]) -> Reply:
         """Answer a request for models with those that this device holds."""
         models = [model for name in names if (model := self._held.peek(name)) is not None]
         size = models_bytes(models)

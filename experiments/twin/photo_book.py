@@ -34,7 +34,7 @@ _FOR_PACE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Usual:
+class TypicalTimes:
     """Typical times of lookups, and the objects that tiers hold during a session."""
 
     device: DeviceProfile
@@ -60,7 +60,7 @@ def measure_photos(
     models: Iterable[ObjectModel],
     feature_counts: Sequence[int],
     settings: RecognitionSettings,
-    usual: Usual | None = None,
+    usual: TypicalTimes | None = None,
     thread_time: Callable[[], float] = time.thread_time,
 ) -> dict[Path, TwinPhoto]:
     """Measure every photo.
@@ -81,33 +81,33 @@ def measure_photos(
         CPU time of this thread [s].
     """
     by_id = {model.object_id: model for model in models}
-    book = _Book(by_id, feature_counts, settings, usual, thread_time)
+    book = _PhotoMeasurements(by_id, feature_counts, settings, usual, thread_time)
     found: dict[Path, TwinPhoto] = {}
     # Each round measures all photos, so that changes of the machine's speed affect all alike.
     for _ in range(_TIMES if usual is not None else 1):
-        book.see_pace()
+        book.measure_pace()
         found = {path: book.measure(path, object_id) for path, object_id in photos.items()}
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _LookupTimes:
     """Lookups of one kind for a photo: whether it was recognised, and the minimum CPU times [ms]."""
 
     known: bool
     extraction_ms: float
     lookup_ms: float
 
-    def and_again(self, other: _Looked) -> _Looked:
+    def minimum(self, other: _LookupTimes) -> _LookupTimes:
         """Combine two measurements."""
-        return _Looked(
+        return _LookupTimes(
             self.known,
             min(self.extraction_ms, other.extraction_ms),
             min(self.lookup_ms, other.lookup_ms),
         )
 
 
-class _Book:
+class _PhotoMeasurements:
     """Recognizers, and the measurements so far."""
 
     def __init__(
@@ -115,7 +115,7 @@ class _Book:
         models: Mapping[str, ObjectModel],
         feature_counts: Sequence[int],
         settings: RecognitionSettings,
-        usual: Usual | None,
+        usual: TypicalTimes | None,
         thread_time: Callable[[], float],
     ) -> None:
         self._models = models
@@ -125,13 +125,13 @@ class _Book:
         self._thread_time = thread_time
         self._extractor = OrbExtractor(settings.fast_threshold)
         self._built: dict[tuple[str, ...], ObjectRecognizer] = {}
-        self._seen: dict[tuple[Path, tuple[str, ...], int], _Looked] = {}
+        self._seen: dict[tuple[Path, tuple[str, ...], int], _LookupTimes] = {}
         self._full = tuple(models)
         self._cached = usual.cached if usual is not None else self._full
-        self._strangers = tuple(name for name in models if name not in set(self._cached))
+        self._uncached = tuple(name for name in models if name not in set(self._cached))
         self._pace = 1.0
 
-    def see_pace(self) -> None:
+    def measure_pace(self) -> None:
         """Measure the pace: times of this machine now over those of the profile."""
         if self._usual is None or not self._usual.photos:
             return
@@ -143,13 +143,13 @@ class _Book:
 
     def measure(self, path: Path, object_id: str) -> TwinPhoto:
         """All properties of one photo, after one more lookup of each kind."""
-        most, near, cached = self._counts[-1], self._near(object_id), self._with(object_id)
+        most, near, cached = self._counts[-1], self._device_objects(object_id), self._edge_objects(object_id)
         looks = {count: self._look(path, object_id, near, count) for count in self._counts}
         tier = self._look(path, object_id, cached, most)
         known_with = [count for count in self._counts[:-1] if looks[count].known]
         known_with += [most] if tier.known else []
         least = known_with[0] if known_with else NEVER
-        again = _Looked(True, 0.0, 0.0) if tier.known else self._second_look(path, object_id)
+        again = _LookupTimes(True, 0.0, 0.0) if tier.known else self._second_look(path, object_id)
         usual = self._usual
         profiles = {one.query_features: one for one in usual.device.profiles} if usual is not None else {}
         return TwinPhoto(
@@ -170,10 +170,10 @@ class _Book:
         )
 
     def _effort(
-        self, path: Path, object_id: str, look: _Looked, names: tuple[str, ...], profile: CacheProfile
+        self, path: Path, object_id: str, look: _LookupTimes, names: tuple[str, ...], profile: CacheProfile
     ) -> Effort:
         missed = look
-        strangers = [name for name in self._strangers if name != object_id]
+        strangers = [name for name in self._uncached if name != object_id]
         if look.known and strangers:
             missed = self._look(path, "", tuple(strangers[: len(names)]), profile.query_features)
         usual_ms = self._pace * float(lookups_ms(profile, len(names))[-1])
@@ -183,32 +183,32 @@ class _Book:
             None if missed.known else _within(missed.lookup_ms / usual_ms),
         )
 
-    def _second_effort(self, look: _Looked) -> float:
+    def _second_effort(self, look: _LookupTimes) -> float:
         if self._usual is None:
             return 1.0
         edge = self._usual.edge
         first_ms = float(lookups_ms(edge, len(self._full))[-1]) + edge.extraction_ms
         return _within(look.lookup_ms / (self._pace * (first_ms + SECOND_LOOK_MS)))
 
-    def _with(self, object_id: str) -> tuple[str, ...]:
+    def _edge_objects(self, object_id: str) -> tuple[str, ...]:
         """Objects that an edge holds after a request for this object."""
         new = object_id in self._models and object_id not in self._cached
         return (*self._cached, object_id) if new else self._cached
 
-    def _near(self, object_id: str) -> tuple[str, ...]:
+    def _device_objects(self, object_id: str) -> tuple[str, ...]:
         """Objects that a device holds when it looks up this object; for an unknown object, any such set."""
         held = self._usual.held if self._usual is not None else {}
         return held.get(object_id) or next(iter(held.values()), self._cached)
 
-    def _among(self, names: tuple[str, ...]) -> ObjectRecognizer:
+    def _recognizer_for(self, names: tuple[str, ...]) -> ObjectRecognizer:
         if names not in self._built:
             self._built[names] = ObjectRecognizer.build(
                 [self._models[name] for name in names], self._settings
             )
         return self._built[names]
 
-    def _look(self, path: Path, object_id: str, names: tuple[str, ...], count: int) -> _Looked:
-        settings, recognizer, content = self._settings, self._among(names), path.read_bytes()
+    def _look(self, path: Path, object_id: str, names: tuple[str, ...], count: int) -> _LookupTimes:
+        settings, recognizer, content = self._settings, self._recognizer_for(names), path.read_bytes()
         limits = replace(settings.limits, longest_side=side_px_for(count, settings))
         started_s = self._thread_time()
         features = self._extractor.extract(load_image(content, limits), count)
@@ -216,20 +216,22 @@ class _Book:
         found = recognizer.recognize(features).found
         lookup_ms = (self._thread_time() - extracted_s) * 1e3
         known = bool(object_id) and found is not None and found.object_id == object_id
-        return self._noted((path, names, count), _Looked(known, (extracted_s - started_s) * 1e3, lookup_ms))
+        return self._keep_minimum(
+            (path, names, count), _LookupTimes(known, (extracted_s - started_s) * 1e3, lookup_ms)
+        )
 
-    def _second_look(self, path: Path, object_id: str) -> _Looked:
+    def _second_look(self, path: Path, object_id: str) -> _LookupTimes:
         """Look up a photo as the cloud does; ``lookup_ms`` is the whole time."""
-        recognizer, content = self._among(self._full), path.read_bytes()
+        recognizer, content = self._recognizer_for(self._full), path.read_bytes()
         started_s = self._thread_time()
         found = recognize_image(content, recognizer, self._extractor).found
         spent_ms = (self._thread_time() - started_s) * 1e3
         known = bool(object_id) and found is not None and found.object_id == object_id
-        return self._noted((path, self._full, 0), _Looked(known, 0.0, spent_ms))
+        return self._keep_minimum((path, self._full, 0), _LookupTimes(known, 0.0, spent_ms))
 
-    def _noted(self, kind: tuple[Path, tuple[str, ...], int], look: _Looked) -> _Looked:
+    def _keep_minimum(self, kind: tuple[Path, tuple[str, ...], int], look: _LookupTimes) -> _LookupTimes:
         before = self._seen.get(kind)
-        self._seen[kind] = look if before is None else before.and_again(look)
+        self._seen[kind] = look if before is None else before.minimum(look)
         return self._seen[kind]
 
 

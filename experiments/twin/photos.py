@@ -70,7 +70,7 @@ class TwinPhoto:
         """Effort with this number of features."""
         return next((effort for count, effort in self.device_efforts if count == features), AS_ANY_PHOTO)
 
-    def known_with(self, features: int) -> bool:
+    def recognised_with(self, features: int) -> bool:
         """Whether it is recognised at first look with this number of features."""
         return self.least_features <= features and features not in self.missed_with
 
@@ -133,8 +133,8 @@ class SampledPhotos:
     def __init__(self, sample: Sequence[tuple[float, TwinPhoto]], rng: np.random.Generator) -> None:
         known = [(weight, photo) for weight, photo in sample if photo.object_id]
         strange = [(weight, photo) for weight, photo in sample if not photo.object_id]
-        self._known = _Urn(known)
-        self._strange = _Urn(
+        self._known = _WeightedPhotos(known)
+        self._strange = _WeightedPhotos(
             strange
             or [
                 (weight, replace(photo, least_features=NEVER, at_second_look=False, missed_with=frozenset()))
@@ -146,17 +146,17 @@ class SampledPhotos:
     def photo(self, object_id: str) -> TwinPhoto:
         """A photo of an object, or of an unknown object for an empty id."""
         urn = self._known if object_id else self._strange
-        return replace(urn.drawn(float(self._rng.random())), object_id=object_id)
+        return replace(urn.at_position(float(self._rng.random())), object_id=object_id)
 
 
-class _Urn:
+class _WeightedPhotos:
     """Photos with weights, for random sampling."""
 
     def __init__(self, sample: Sequence[tuple[float, TwinPhoto]]) -> None:
         self._photos = [photo for _, photo in sample]
         self._up_to = np.cumsum([weight for weight, _ in sample])
 
-    def drawn(self, place: float) -> TwinPhoto:
+    def at_position(self, place: float) -> TwinPhoto:
         """The photo at this position of the cumulative weights, scaled to 0 to 1."""
         number = int(np.searchsorted(self._up_to, place * self._up_to[-1], side="right"))
         return self._photos[min(number, len(self._photos) - 1)]
@@ -186,7 +186,7 @@ class TwinSnapshot(ObjectRecognizer):
     def look(self, photo: TwinPhoto, features: int) -> RecognizedObject | None:
         """The object that is found with this number of features; None if none is found."""
         model = self.models.get(photo.object_id)
-        if model is None or not photo.known_with(features):
+        if model is None or not photo.recognised_with(features):
             return None
         return found_object(model)
 

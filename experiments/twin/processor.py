@@ -65,7 +65,7 @@ class Cores:
             self._stop_at(other, max(now_s, other.since_s + SLICE_S))
 
     @property
-    def crowding(self) -> float:
+    def contention(self) -> float:
         """Factor on the duration of a computation that starts now, compared with an idle machine."""
         return max(1.0, (len(self._running) + len(self._waiting) + 1) / self.count)
 
@@ -123,9 +123,9 @@ class Processor:
         """Core seconds of all computations started so far."""
 
     @property
-    def crowding(self) -> float:
+    def contention(self) -> float:
         """Factor on the duration of a computation that starts now, compared with an idle machine."""
-        return self._cores.crowding
+        return self._cores.contention
 
     def run(self, work_s: float, done: Action) -> None:
         """Compute something that takes ``work_s`` on the machine whose costs were measured."""
@@ -275,7 +275,7 @@ class VirtualWorker(BackgroundWorker):
     def spend(self, work_s: float) -> None:
         """Let the running job compute for ``work_s``."""
         self._work_s += work_s * self.stretch
-        self._spent_s += work_s * self.stretch * self._processor.slowness * self._processor.crowding
+        self._spent_s += work_s * self.stretch * self._processor.slowness * self._processor.contention
 
     def when_finished(self, action: Callable[[], object]) -> None:
         """Run an action when the time that the job spends has passed."""

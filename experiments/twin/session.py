@@ -31,7 +31,7 @@ from nearsight.experiments.twin.cost_model import CostModel, Costs, Hardware
 from nearsight.experiments.twin.device import TwinDevice
 from nearsight.experiments.twin.edge import TwinEdge
 from nearsight.experiments.twin.events import EventQueue
-from nearsight.experiments.twin.link import Asks, TwinLink, over
+from nearsight.experiments.twin.link import TierAccess, TwinLink, tier_over_link
 from nearsight.experiments.twin.neighbourhood import TwinNeighbourhood
 from nearsight.experiments.twin.photos import TwinPhoto, twin_model
 from nearsight.experiments.twin.processor import Cores, Processor
@@ -62,19 +62,19 @@ class TwinTiers:
     """Numbers of features that devices choose from; empty: all of their profile."""
 
 
-_ALONE = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
-_FETCHES = RecognizerSettings()
-_SHARES = RecognizerSettings(peers=PeerSettings(enabled=True))
+_WITHOUT_PREFETCH = RecognizerSettings(prefetch=PrefetchSettings(enabled=False))
+_WITH_PREFETCH = RecognizerSettings()
+_COOPERATES = RecognizerSettings(peers=PeerSettings(enabled=True))
 
 CONFIGURATIONS: Mapping[str, TwinTiers] = MappingProxyType(
     {
-        ONLY_CLOUD: TwinTiers(None, _ALONE),
-        EDGE_CACHE: TwinTiers(EdgeSettings(), _ALONE),
-        LOAD_BALANCED: TwinTiers(EdgeSettings(multi_user="load-balanced"), _ALONE),
-        BOUNDED: TwinTiers(EdgeSettings(multi_user="bounded"), _ALONE),
-        PREFETCHING: TwinTiers(EdgeSettings(multi_user="bounded"), _FETCHES, (600,)),
-        ADAPTIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _FETCHES),
-        COOPERATIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _SHARES),
+        ONLY_CLOUD: TwinTiers(None, _WITHOUT_PREFETCH),
+        EDGE_CACHE: TwinTiers(EdgeSettings(), _WITHOUT_PREFETCH),
+        LOAD_BALANCED: TwinTiers(EdgeSettings(multi_user="load-balanced"), _WITHOUT_PREFETCH),
+        BOUNDED: TwinTiers(EdgeSettings(multi_user="bounded"), _WITHOUT_PREFETCH),
+        PREFETCHING: TwinTiers(EdgeSettings(multi_user="bounded"), _WITH_PREFETCH, (600,)),
+        ADAPTIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _WITH_PREFETCH),
+        COOPERATIVE: TwinTiers(EdgeSettings(multi_user="bounded"), _COOPERATES),
     }
 )
 """Section 6.2.3, an edge without control of its load, and devices that share their models (5.4)."""
@@ -215,13 +215,13 @@ class _Run:
     def _device(self, visitor: TwinVisitor) -> TwinDevice:
         session, hardware, costs = self._session, self._session.hardware, self._costs
 
-        def asks(link: TwinLink, slowness: float, ask: Asks) -> Asks:
+        def asks(link: TwinLink, slowness: float, ask: TierAccess) -> TierAccess:
             way_s = hardware.pace * costs.one_way_s(hardware.device_slowness, slowness)
-            return over(link, way_s, costs, ask)
+            return tier_over_link(link, way_s, costs, ask)
 
         edge = self._edges[visitor.edge] if self._edges else None
         air = TwinLink(self._events, UNSHAPED, self._rng)
-        tiers: dict[str, Asks] = {}
+        tiers: dict[str, TierAccess] = {}
         if edge is not None:
             tiers[EDGE] = asks(air, hardware.edge_slowness, partial(edge.recognize, visitor.name))
         tiers[CLOUD] = asks(self._links[visitor.edge], hardware.cloud_slowness, self._cloud.recognize)
@@ -289,10 +289,10 @@ class _Run:
     def _warm(self) -> None:
         """Warm up edges over unshaped links until their caches have settled, then start devices."""
         if self._edges:
-            taught: list[TwinEdge] = []
+            warm: list[TwinEdge] = []
             for edge in self._edges:
-                edge.teach(self._session.transitions, partial(taught.append, edge))
-            self._events.run(enough=lambda: len(taught) == len(self._edges))
+                edge.warm_up(self._session.transitions, partial(warm.append, edge))
+            self._events.run(enough=lambda: len(warm) == len(self._edges))
             self._settle()
         if self._machine is not None:
             started: list[TwinDevice] = []

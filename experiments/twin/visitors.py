@@ -14,7 +14,9 @@ from nearsight.experiments.twin.photos import PhotoSource, TwinPhoto
 from nearsight.experiments.twin.session import TwinVisitor
 
 
-def traced(traces: Sequence[Trace], photos: Mapping[Path, TwinPhoto]) -> tuple[TwinVisitor, ...]:
+def visitors_from_traces(
+    traces: Sequence[Trace], photos: Mapping[Path, TwinPhoto]
+) -> tuple[TwinVisitor, ...]:
     """The same visitors as on the testbed; ``photos`` has the properties of each image file."""
     return tuple(
         TwinVisitor(
@@ -28,7 +30,7 @@ def traced(traces: Sequence[Trace], photos: Mapping[Path, TwinPhoto]) -> tuple[T
     )
 
 
-def generated(
+def generate_visitors(
     maker: PhotoSource,
     object_ids: Sequence[str],
     following: Following,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from nearsight.experiments.links.namespaces import why_not
+from nearsight.experiments.links.namespaces import unavailable_reason
 from nearsight.experiments.rig.agent import cgroup_version
 
 # A test with one of these is a system test, too.
@@ -48,7 +48,7 @@ def _missing_chromium() -> str:
 def _missing_namespaces() -> str:
     if program("ip") is None:
         return "ip is not installed: run `apt-get install iproute2`"
-    reason = why_not()
+    reason = unavailable_reason()
     return f"no network namespaces ({reason}): run `sudo make test-system`" if reason else ""
 
 

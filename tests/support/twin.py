@@ -7,7 +7,7 @@ from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.twin.cost_model import CostModel, Hardware
 from nearsight.experiments.twin.photos import PhotoMaker
 from nearsight.experiments.twin.session import TwinSession
-from nearsight.experiments.twin.visitors import generated
+from nearsight.experiments.twin.visitors import generate_visitors
 
 OBJECT_IDS = [f"{number + 1:04d}" for number in range(60)]
 
@@ -23,6 +23,8 @@ def crowd(
     """Devices that follow the walks of ``earlier`` visitors."""
     rng = np.random.default_rng(1)
     maker = PhotoMaker(((200, 0.8), (800, 0.95)), 0.99, (30_000.0, 0.3), rng)
-    visitors, transitions = generated(maker, OBJECT_IDS, following, sections=1, crowd_size=earlier, rng=rng)
+    visitors, transitions = generate_visitors(
+        maker, OBJECT_IDS, following, sections=1, crowd_size=earlier, rng=rng
+    )
     costs = costs or CostModel.assumed()
     return TwinSession(OBJECT_IDS, visitors, costs, network, transitions, hardware=hardware or Hardware())

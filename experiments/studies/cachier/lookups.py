@@ -186,7 +186,7 @@ class LookupMeasurement:
                 self._idle(group)
             self._settle(system, early)
             if group.radio is not None and setting.radio is not None:
-                group.radio.lose(setting.radio.loss)
+                group.radio.set_loss(setting.radio.loss)
             self._phase(system, PUT, early, self.puts_of_early())
             if setting.late:
                 self._discover(system, group, group.nodes[len(early) :], group.nodes)

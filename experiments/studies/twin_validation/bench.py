@@ -35,7 +35,7 @@ from nearsight.experiments.studies.profiles import Profiles, built_in_tiers, mea
 from nearsight.experiments.traces.requests import read_requests_csv
 from nearsight.experiments.twin.cost_model import MISS_FACTORS, CostModel, Hardware
 from nearsight.experiments.twin.fitting import fit
-from nearsight.experiments.twin.photo_book import Usual, measure_photos, pace_photos
+from nearsight.experiments.twin.photo_book import TypicalTimes, measure_photos, pace_photos
 from nearsight.experiments.twin.photos import TwinPhoto
 from nearsight.experiments.twin.session import (
     ADAPTIVE,
@@ -44,7 +44,7 @@ from nearsight.experiments.twin.session import (
     ONLY_CLOUD,
     TwinSession,
 )
-from nearsight.experiments.twin.visitors import traced
+from nearsight.experiments.twin.visitors import visitors_from_traces
 
 CONFIGURATIONS_COMPARED = (ONLY_CLOUD, LOAD_BALANCED, ADAPTIVE)
 FIT = "fit"
@@ -151,7 +151,7 @@ class Bench:
         seen = self._seen(shown, models, session.transitions)
         twin = TwinSession(
             tuple(models),
-            traced(session.traces, seen),
+            visitors_from_traces(session.traces, seen),
             _with_misses(self._measured_profiles(models), seen.values()) if name == FIT else self.costs(),
             point.network,
             session.transitions,
@@ -183,7 +183,7 @@ class Bench:
         cached = tuple(sorted({object_id for _, object_id in transitions}))
         shows = {one.path: one.object_id for one in self._museum.dataset.queries if one.object_id in cached}
         device = DeviceProfile.load(self._profiles.adaptive)
-        usual = Usual(
+        usual = TypicalTimes(
             device,
             CacheProfile.load(self._profiles.edge),
             cached,

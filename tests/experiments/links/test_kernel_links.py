@@ -3,7 +3,7 @@
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
-from nearsight.experiments.links.kernel_links import Kernel, OneWay, find_kernel, shape_interface
+from nearsight.experiments.links.kernel_links import Kernel, OneWay, detect_kernel, shape_interface
 from nearsight.experiments.links.link import UNSHAPED, LinkShape
 
 FULL, RATES, NONE = Kernel(rates=True, delays=True), Kernel(rates=True), Kernel()
@@ -32,7 +32,7 @@ class Queues:
     ("lacking", "found"), [((), FULL), (("netem",), RATES), (("tbf",), NONE), (("htb",), NONE)]
 )
 def test_a_kernel_is_asked_what_it_has(lacking: tuple[str, ...], found: Kernel) -> None:
-    assert find_kernel(Queues(*lacking)) == found
+    assert detect_kernel(Queues(*lacking)) == found
 
 
 @pytest.mark.parametrize(

@@ -153,11 +153,11 @@ def test_the_namespaces_of_a_killed_run_are_removed_and_those_of_a_living_one_st
 
 def test_a_machine_that_does_not_allow_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    namespaces.why_not.cache_clear()
+    namespaces.unavailable_reason.cache_clear()
     try:
-        assert "ip" in namespaces.why_not()
+        assert "ip" in namespaces.unavailable_reason()
     finally:
-        namespaces.why_not.cache_clear()
+        namespaces.unavailable_reason.cache_clear()
 
 
 def test_neighbours_are_known_for_good_so_that_crowds_fit_into_the_kernels_table(

@@ -30,7 +30,7 @@ def test_airtime_is_that_of_the_standard() -> None:
 
 def test_a_frame_takes_the_channel_twice_and_pays_for_waits_and_acknowledgements() -> None:
     channel = RadioChannel(CLEAR, 2, random.Random(1))
-    channel.offer(0, 1, FRAME, 0.0)
+    channel.send(0, 1, FRAME, 0.0)
     (delivery,) = carry(channel)
     once_s = airtime_s(1022, 54.0) + airtime_s(14, 6.0) + 38e-6
     assert (delivery.stations, delivery.frame) == ((1,), FRAME)
@@ -40,11 +40,11 @@ def test_a_frame_takes_the_channel_twice_and_pays_for_waits_and_acknowledgements
 
 def test_who_sends_keeps_all_others_waiting() -> None:
     alone = RadioChannel(CLEAR, 20, random.Random(1))
-    alone.offer(0, 1, FRAME, 0.0)
+    alone.send(0, 1, FRAME, 0.0)
     (single,) = carry(alone)
     channel = RadioChannel(CLEAR, 20, random.Random(1))
     for station in range(0, 20, 2):
-        channel.offer(station, station + 1, FRAME, 0.0)
+        channel.send(station, station + 1, FRAME, 0.0)
     arrived = carry(channel)
     assert {delivery.stations for delivery in arrived} == {(number,) for number in range(1, 20, 2)}
     assert arrived[-1].at_s > 9 * single.at_s
@@ -54,8 +54,8 @@ def test_frames_of_one_station_stay_in_order() -> None:
     channel = RadioChannel(RadioSettings(error_rate=0.3), 3, random.Random(2))
     frames = [bytes([number]) for number in range(50)]
     for frame in frames:
-        channel.offer(0, 1, frame, 0.0)
-        channel.offer(2, 1, b"other", 0.0)
+        channel.send(0, 1, frame, 0.0)
+        channel.send(2, 1, b"other", 0.0)
     assert [each.frame for each in carry(channel) if each.frame != b"other"] == frames
 
 
@@ -65,7 +65,7 @@ def test_failed_attempts_cost_time_and_lose_nothing() -> None:
     )
     for channel in (clear, noisy):
         for _ in range(200):
-            channel.offer(0, 1, FRAME, 0.0)
+            channel.send(0, 1, FRAME, 0.0)
     assert len(carry(clear)) == 200
     assert len(carry(noisy)) + noisy.lost == 200
     assert noisy.lost <= 5, "of 200 that were each repeated up to seven times"
@@ -74,9 +74,9 @@ def test_failed_attempts_cost_time_and_lose_nothing() -> None:
 
 def test_the_share_that_is_lost_counts_both_hops() -> None:
     channel = RadioChannel(RadioSettings(queue_ms=1e9), 2, random.Random(4))
-    channel.lose(0.2)
+    channel.set_loss(0.2)
     for _ in range(5000):
-        channel.offer(0, 1, b"x", 0.0)
+        channel.send(0, 1, b"x", 0.0)
     assert len(carry(channel)) == pytest.approx(4000, rel=0.03)
     assert channel.lost == pytest.approx(1000, rel=0.1)
 
@@ -84,7 +84,7 @@ def test_the_share_that_is_lost_counts_both_hops() -> None:
 def test_a_broadcast_reaches_each_of_the_others_or_not_by_itself() -> None:
     channel = RadioChannel(RadioSettings(error_rate=0.1, queue_ms=1e9), 11, random.Random(5))
     for _ in range(300):
-        channel.offer(3, None, b"beacon", 0.0)
+        channel.send(3, None, b"beacon", 0.0)
     arrived = carry(channel)
     assert not any(3 in delivery.stations for delivery in arrived)
     assert sum(len(delivery.stations) for delivery in arrived) == pytest.approx(2700, rel=0.03)
@@ -94,7 +94,7 @@ def test_a_broadcast_reaches_each_of_the_others_or_not_by_itself() -> None:
 def test_what_waits_for_too_long_is_lost() -> None:
     channel = RadioChannel(CLEAR, 2, random.Random(6))
     for _ in range(5000):
-        channel.offer(0, 1, FRAME, 0.0)
+        channel.send(0, 1, FRAME, 0.0)
     arrived = carry(channel)
     assert arrived[-1].at_s < 0.42, "200 ms on each of two hops at most"
     assert len(arrived) + channel.lost == channel.sent == 5000
@@ -107,7 +107,7 @@ def test_every_frame_arrives_once_or_is_lost(offers: list[tuple[int, int, float]
     for number, (source, step, gap_s) in enumerate(offers):
         now_s += gap_s
         arrived += channel.advance(now_s)
-        channel.offer(source, (source + 1 + step % 3) % 4, bytes([number]), now_s)
+        channel.send(source, (source + 1 + step % 3) % 4, bytes([number]), now_s)
     arrived += carry(channel)
     frames = [delivery.frame for delivery in arrived]
     assert len(set(frames)) == len(frames)

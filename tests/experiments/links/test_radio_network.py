@@ -40,10 +40,10 @@ def test_frames_reach_whom_they_are_for_and_broadcasts_all_others(network: Radio
 
 def test_everything_can_be_lost_and_come_through_again(network: RadioNetwork) -> None:
     with bound(network.nodes[0]) as a, bound(network.nodes[1]) as b:
-        network.lose(1.0)
+        network.set_loss(1.0)
         a.sendto(b"lost", (network.nodes[1].address, 7400))
         wait_until(lambda: network.report()["lost"] == 1)
-        network.lose(0.0)
+        network.set_loss(0.0)
         a.sendto(b"arrives", (network.nodes[1].address, 7400))
         assert b.recv(100) == b"arrives"
 

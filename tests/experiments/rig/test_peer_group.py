@@ -19,7 +19,7 @@ SPAN = {"first": 0, "last": 20, "value_bytes": 50}
 
 @pytest.fixture
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PeerGroup]:
-    monkeypatch.setattr("nearsight.experiments.rig.peer_group.why_not", lambda: "not here")
+    monkeypatch.setattr("nearsight.experiments.rig.peer_group.unavailable_reason", lambda: "not here")
     before = set(psutil.Process().children(recursive=True))
     with PeerGroup(tmp_path / "group", GroupPlan(3, PEERS)) as group:
         yield group

@@ -14,7 +14,7 @@ import pytest
 
 from nearsight.common.errors import SetupError, Unavailable
 from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.links.shaper import ShaperOrder
+from nearsight.experiments.links.shaper import ShaperSettings
 from nearsight.experiments.rig.processes import ProcessGroup, termination_as_interrupt
 from support.waiting import wait_until
 
@@ -132,7 +132,7 @@ def test_children_die_with_a_parent_that_is_killed_outright(tmp_path: Path) -> N
     parent_code = f"""
 import pathlib
 from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.links.shaper import ShaperOrder
+from nearsight.experiments.links.shaper import ShaperSettings
 from nearsight.experiments.rig.processes import ProcessGroup
 with ProcessGroup(pathlib.Path({str(tmp_path)!r})) as group:
     daemon = group.start("edge", ["-c", {ANNOUNCES!r}])
@@ -162,7 +162,7 @@ def test_the_shaper_daemon_announces_its_measured_error_and_leaves_its_counters(
     stats = tmp_path / "stats.json"
     with ProcessGroup(tmp_path) as group:
         shape = LinkShape(rtt_ms=2.0, up_mbps=200.0, down_mbps=200.0)
-        shaper = group.start("shaper", ShaperOrder("tcp://127.0.0.1:1", shape, str(stats)).arguments())
+        shaper = group.start("shaper", ShaperSettings("tcp://127.0.0.1:1", shape, str(stats)).arguments())
         announced = shaper.wait_ready()
         assert str(announced["endpoint"]).startswith("tcp://127.0.0.1:")
         calibration = announced["calibration"]
@@ -177,5 +177,5 @@ def test_the_shaper_daemon_refuses_a_bad_endpoint_in_one_line(tmp_path: Path) ->
         ProcessGroup(tmp_path) as group,
         pytest.raises(SetupError, match=r"not an endpoint: 'nowhere'.*tcp://"),
     ):
-        order = ShaperOrder("nowhere", LinkShape(), str(tmp_path / "stats.json"))
+        order = ShaperSettings("nowhere", LinkShape(), str(tmp_path / "stats.json"))
         group.start("shaper", order.arguments()).wait_ready()

@@ -155,7 +155,7 @@ def test_a_place_is_told_what_to_do_with_a_process_by_its_name() -> None:
         def path(self, name: str) -> str:
             return f"there/{name}"
 
-        def called(self, daemon: str) -> str:
+        def describe(self, daemon: str) -> str:
             return f"{daemon} on lab"
 
     with pytest.raises(

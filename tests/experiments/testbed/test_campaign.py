@@ -13,9 +13,9 @@ from nearsight.experiments.testbed.campaign import (
     BUILT_IN,
     Cell,
     Point,
-    at,
+    at_point,
     cells,
-    chosen,
+    compared_configurations,
     fingerprint,
     inventory_of,
     points,
@@ -146,17 +146,19 @@ def test_each_is_what_the_twin_simulates(name: str) -> None:
 
 
 def test_an_inventory_that_names_none_gets_all(tmp_path: Path) -> None:
-    assert list(chosen(read(tmp_path, MINIMAL))) == list(BUILT_IN)
-    assert list(chosen(read(tmp_path, MINIMAL.replace('[edges.main]\nnode = "here"', "")))) == ["only-cloud"]
+    assert list(compared_configurations(read(tmp_path, MINIMAL))) == list(BUILT_IN)
+    assert list(
+        compared_configurations(read(tmp_path, MINIMAL.replace('[edges.main]\nnode = "here"', "")))
+    ) == ["only-cloud"]
 
 
 def test_own_ones_stand_beside_them_where_both_are_named(tmp_path: Path) -> None:
     own = '[configurations.mine]\nedge = { "cache.policy" = "lru" }\n'
-    assert list(chosen(read(tmp_path, MINIMAL + own))) == ["mine"]
+    assert list(compared_configurations(read(tmp_path, MINIMAL + own))) == ["mine"]
     named = MINIMAL + 'configurations = ["prefetching", "mine"]\n' + own
-    assert list(chosen(read(tmp_path, named))) == ["prefetching", "mine"]
+    assert list(compared_configurations(read(tmp_path, named))) == ["prefetching", "mine"]
     with pytest.raises(ConfigurationError, match=r"there is no 'prefetch'; choose from only-cloud, "):
-        chosen(read(tmp_path, MINIMAL + 'configurations = ["prefetch"]'))
+        compared_configurations(read(tmp_path, MINIMAL + 'configurations = ["prefetch"]'))
 
 
 def points_of(inventory: Inventory) -> tuple[Point, ...]:
@@ -181,13 +183,13 @@ def test_without_a_sweep_there_is_the_baseline_alone(tmp_path: Path) -> None:
 
 
 def test_a_value_becomes_part_of_the_replay(tmp_path: Path) -> None:
-    changed = at(read(tmp_path, SWEEP), Point("sections", "1")).replay
+    changed = at_point(read(tmp_path, SWEEP), Point("sections", "1")).replay
     assert changed is not None
     assert (changed.sections, changed.visitors) == (1, 5)
 
 
 def test_a_network_is_the_building_s_and_leaves_the_hop_to_it_alone(tmp_path: Path) -> None:
-    changed = at(read(tmp_path, SWEEP), Point("network", "slow"))
+    changed = at_point(read(tmp_path, SWEEP), Point("network", "slow"))
     uplink, hop = changed.link("box", "server"), changed.link("phone", "server")
     assert uplink is not None
     assert hop is not None

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.errors import SetupError
-from nearsight.experiments.links.kernel_links import Kernel, find_kernel
+from nearsight.experiments.links.kernel_links import Kernel, detect_kernel
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.links.namespaces import inside
-from nearsight.experiments.links.shaper import ShaperOrder
+from nearsight.experiments.links.shaper import ShaperSettings
 from nearsight.experiments.testbed.inventory import Host, Inventory, NodeSpec
 from nearsight.experiments.testbed.node_network import (
     make_network,
@@ -129,7 +129,7 @@ def test_a_bucket_of_the_kernel_holds_the_rate_of_a_real_link(tmp_path: Path) ->
     part = LinkShape(up_mbps=20.0, down_mbps=40.0)
     try:
         make_network(testbed, [client, server])
-        if not inside(namespace_of(testbed, client).name, find_kernel).rates:
+        if not inside(namespace_of(testbed, client).name, detect_kernel).rates:
             pytest.skip("this kernel has no token bucket: run `modprobe sch_tbf` as root")
         shape_hosts(testbed, [client, server], {("client", "server"): part})
         on_client, on_server = (namespace_of(testbed, host).prefix for host in (client, server))
@@ -140,7 +140,7 @@ def test_a_bucket_of_the_kernel_holds_the_rate_of_a_real_link(tmp_path: Path) ->
                 wait_until(probe.exists, what="the probe")
                 endpoint = json.loads(probe.read_text())["endpoint"]
                 shape = LinkShape(rtt_ms=2.0, up_mbps=20.0, down_mbps=40.0)
-                order = ShaperOrder(endpoint, shape, str(tmp_path / "stats"), kernel=part, probe=endpoint)
+                order = ShaperSettings(endpoint, shape, str(tmp_path / "stats"), kernel=part, probe=endpoint)
                 shaper = [sys.executable, *order.arguments(), "--announce", str(link)]
                 with subprocess.Popen([*on_client, *shaper]) as shaping:
                     try:

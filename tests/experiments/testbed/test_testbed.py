@@ -14,7 +14,7 @@ import pytest
 
 from nearsight.common.errors import SetupError
 from nearsight.common.operation.status import ask_status
-from nearsight.experiments.testbed.nodes import opened
+from nearsight.experiments.testbed.nodes import open_nodes
 from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.state import TestbedState, load_state
 from nearsight.experiments.testbed.testbed import bring_up, take_down
@@ -111,7 +111,7 @@ def test_hosts_of_a_building_go_through_its_one_link_to_the_cloud(folder: Path, 
     endpoint = state.endpoint("phone-2", "cloud")
     (before,) = ask_status([endpoint], timeout_s=20.0)
     assert (before.daemon, before.error) == ("cloud", "")
-    with opened(state, folder) as nodes:
+    with open_nodes(state, folder) as nodes:
         nodes["box"].stop(["link-to-cloud"])
     (after,) = ask_status([endpoint], timeout_s=1.0)
     assert after.error

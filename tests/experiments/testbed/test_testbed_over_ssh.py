@@ -16,7 +16,7 @@ from nearsight.common.rpc.security import ClientSecurity
 from nearsight.experiments.rig.agent import MARK, started
 from nearsight.experiments.testbed import deployment
 from nearsight.experiments.testbed.building import Builder
-from nearsight.experiments.testbed.nodes import opened
+from nearsight.experiments.testbed.nodes import open_nodes
 from nearsight.experiments.testbed.reading import read_inventory
 from nearsight.experiments.testbed.state import TestbedState, load_state
 from nearsight.experiments.testbed.testbed import bring_up, clear_nodes, status, take_down
@@ -141,7 +141,7 @@ def test_nodes_of_one_machine_install_once(
     installed = set()
     monkeypatch.setattr(deployment, "_install", lambda node, _command: installed.add(node.host.name))
     state = TestbedState(inventory)
-    with opened(state, tmp_path) as nodes:
+    with open_nodes(state, tmp_path) as nodes:
         Builder(state, tmp_path, nodes, lambda _stage: None)._install()
     assert len(installed) == 1
 
@@ -164,7 +164,7 @@ def test_a_testbed_goes_down_where_the_agent_was_removed(sshd: Sshd, tmp_path: P
     with testbed_folder(tmp_path) as folder:
         state = TestbedState(inventory, prepared=True)
         state.save(folder)
-        with opened(state, folder) as nodes:
+        with open_nodes(state, folder) as nodes:
             nodes["lab"].prepare()
             sleeps = [sys.executable, "-c", f"import time; time.sleep(600)  # {there}"]
             nodes["lab"].order("start", name="edge-main", command=sleeps)

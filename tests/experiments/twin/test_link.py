@@ -26,7 +26,7 @@ def test_who_comes_while_a_connection_is_made_waits_for_it() -> None:
     events, there = EventQueue(), list[float]()
     connection = Connection(_link(events, 40.0))
     for at_s in (0.0, 0.05, 1.0):
-        events.at(at_s, lambda: connection.when_there(lambda: there.append(events.now_s)))
+        events.at(at_s, lambda: connection.when_connected(lambda: there.append(events.now_s)))
     events.run()
     assert there == pytest.approx([0.12, 0.12, 1.0])
 
@@ -34,6 +34,6 @@ def test_who_comes_while_a_connection_is_made_waits_for_it() -> None:
 def test_a_connection_without_delay_is_there_at_once() -> None:
     events, there = EventQueue(), list[float]()
     connection = Connection(_link(events, 0.0))
-    events.at(1.0, lambda: connection.when_there(lambda: there.append(events.now_s)))
+    events.at(1.0, lambda: connection.when_connected(lambda: there.append(events.now_s)))
     events.run()
     assert there == [1.0]

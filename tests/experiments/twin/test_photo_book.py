@@ -8,7 +8,7 @@ import pytest
 from nearsight.common.object_cache.profile import default_profile
 from nearsight.device.prefetching.device_profile import default_device_profile
 from nearsight.experiments.twin.cost_model import slowed
-from nearsight.experiments.twin.photo_book import Usual, measure_photos
+from nearsight.experiments.twin.photo_book import TypicalTimes, measure_photos
 from nearsight.experiments.twin.photos import AS_ANY_PHOTO, TwinPhoto
 from support.gallery import SETTINGS, SIDE, exhibit_models
 from support.pictures import photo_jpeg
@@ -29,7 +29,7 @@ def _measured(tmp_path: Path, seed: int, object_id: str, slowness: float = 0.0) 
     if slowness:
         device = default_device_profile()
         profiles = tuple(slowed(one, slowness) for one in device.profiles)
-        usual = Usual(
+        usual = TypicalTimes(
             device.model_copy(update={"profiles": profiles}),
             slowed(default_profile(), slowness),
             tuple(model.object_id for model in models[:5]),
@@ -44,7 +44,7 @@ def _measured(tmp_path: Path, seed: int, object_id: str, slowness: float = 0.0) 
 
 def test_a_clear_photo_is_known_with_few_features_and_as_hard_as_any(tmp_path: Path) -> None:
     photo = _measured(tmp_path, 1, "exhibit-1")
-    assert all(photo.known_with(count) for count in _COUNTS)
+    assert all(photo.recognised_with(count) for count in _COUNTS)
     assert photo.at_second_look
     assert {photo.tier_effort, *(photo.device_effort(count) for count in _COUNTS)} == {AS_ANY_PHOTO}
 
@@ -65,7 +65,7 @@ def test_how_hard_a_photo_is_is_its_time_over_that_of_the_profile(tmp_path: Path
 
 def test_what_the_edge_does_not_hold_yet_is_known_to_it_later(tmp_path: Path) -> None:
     photo = _measured(tmp_path, 5, "exhibit-5", 1.0)
-    assert photo.known_with(max(_COUNTS))
+    assert photo.recognised_with(max(_COUNTS))
 
 
 def test_among_strangers_a_photo_is_not_looked_for_where_its_own_object_is(tmp_path: Path) -> None:
@@ -75,6 +75,6 @@ def test_among_strangers_a_photo_is_not_looked_for_where_its_own_object_is(tmp_p
 
 def test_what_nobody_knows_is_unknown_at_second_look_too(tmp_path: Path) -> None:
     photo = _measured(tmp_path, 77, "", 1.0)
-    assert not photo.known_with(max(_COUNTS))
+    assert not photo.recognised_with(max(_COUNTS))
     assert not photo.at_second_look
     assert photo.second_effort != 1.0, "measured"

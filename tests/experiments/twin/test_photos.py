@@ -70,6 +70,6 @@ def test_without_any_photos_of_exhibits_stand_for_what_nobody_knows() -> None:
     photos = SampledPhotos(((1.0, HARD),), np.random.default_rng(1))
     photo = photos.photo("")
     assert not photo.object_id
-    assert not photo.known_with(800)
+    assert not photo.recognised_with(800)
     assert not photo.at_second_look
     assert photo.tier_effort == HARD.tier_effort

@@ -138,7 +138,7 @@ def test_a_photo_that_nothing_explains_reaches_the_cloud_and_is_unknown() -> Non
 
 def test_a_photo_may_be_known_with_few_features_and_unknown_with_many() -> None:
     photo = replace(_KNOWN, at_second_look=False, missed_with=frozenset({800}))
-    assert [photo.known_with(count) for count in (100, 200, 600, 800)] == [False, True, True, False]
+    assert [photo.recognised_with(count) for count in (100, 200, 600, 800)] == [False, True, True, False]
     (row,) = _alone(10.0, (0.0, photo)).play(ONLY_CLOUD).rows
     assert row.outcome == "unknown"
 

@@ -27,7 +27,7 @@ from nearsight.experiments.twin.photos import PhotoMaker, PhotoSource, SampledPh
 
 if TYPE_CHECKING:
     from nearsight.experiments.datasets.dataset import Dataset
-    from nearsight.experiments.twin.photo_book import Usual
+    from nearsight.experiments.twin.photo_book import TypicalTimes
 
 PHOTOS_VERSION = 3
 """Version 1 had no sample; in version 2, efforts were relative to the polynomials of profiles."""
@@ -134,7 +134,8 @@ def measure_kind(dataset: Dataset, costs: CostModel, seed: int, say: Callable[[s
     sizes = np.array([photo.size_bytes for photo in seen.values()], dtype=np.float64)
     return PhotoKind(
         recall=tuple(
-            (count, float(np.mean([photo.known_with(count) for photo in seen.values()]))) for count in counts
+            (count, float(np.mean([photo.recognised_with(count) for photo in seen.values()])))
+            for count in counts
         ),
         second_look=float(np.mean([photo.at_second_look for photo in seen.values()])),
         median_bytes=float(np.median(sizes)),
@@ -165,15 +166,15 @@ def _hardness(photo: TwinPhoto) -> Hashable:
     return photo.least_features, photo.at_second_look
 
 
-def _usual(costs: CostModel, cached: tuple[str, ...], exhibited: Mapping[Path, str]) -> Usual:
+def _usual(costs: CostModel, cached: tuple[str, ...], exhibited: Mapping[Path, str]) -> TypicalTimes:
     """An exhibition that is divided among devices; each holds as many objects as were profiled."""
-    from nearsight.experiments.twin.photo_book import Usual, pace_photos  # noqa: PLC0415
+    from nearsight.experiments.twin.photo_book import TypicalTimes, pace_photos  # noqa: PLC0415
 
     size = max(one.largest_k for one in costs.device.profiles)
     # The last part overlaps with the one before it, so that it is as large as the others.
     starts = [min(start, max(0, len(cached) - size)) for start in range(0, len(cached), size)]
     parts = [cached[start : start + size] for start in starts]
-    return Usual(
+    return TypicalTimes(
         device=costs.device,
         edge=costs.edge,
         cached=cached,

@@ -29,7 +29,7 @@ from nearsight.experiments.testbed.running import cut_catalogue
 from nearsight.experiments.traces.movement import generate_visits
 from nearsight.experiments.twin.cost_model import Hardware
 from nearsight.experiments.twin.session import CONFIGURATIONS, TwinSession, TwinTiers
-from nearsight.experiments.twin.visitors import generated
+from nearsight.experiments.twin.visitors import generate_visitors
 
 _MUSEUM = MuseumSettings(objects=1000, photos_per_object=2, unknown_photos=100)
 _SMOKE_MUSEUM = MuseumSettings(objects=50, photos_per_object=2, unknown_photos=2)
@@ -85,7 +85,7 @@ def twin_session(
     """Create the session that all configurations of a run share."""
     rng = np.random.default_rng([seed, xxhash.xxh32_intdigest(b"scale"), run])
     object_ids = [f"{number + 1:04d}" for number in range(point.classes)]
-    visitors, transitions = generated(
+    visitors, transitions = generate_visitors(
         machines.photos.source(rng), object_ids, following, sections=point.sections, crowd_size=crowd, rng=rng
     )
     return TwinSession(

@@ -126,6 +126,6 @@ def test_every_photo_of_a_small_museum_is_in_its_sample(tmp_path: Path) -> None:
     queries = (*(Query(paths[f"photo-{name}"], name) for name in "12"), Query(paths["strange"], None))
     kind = measure_kind(Dataset("small", references, queries), COSTS, 1, lambda _line: None)
     assert [photo.object_id for _, photo in kind.sample] == ["1", "2", ""]
-    assert all(photo.known_with(800) for _, photo in kind.sample[:2])
+    assert all(photo.recognised_with(800) for _, photo in kind.sample[:2])
     assert {count for count, _ in kind.sample[0][1].device_efforts} == {200, 400, 600, 800}
     assert kind.measured_over == mark_of(COSTS)
