@@ -52,5 +52,5 @@ def test_nothing_is_left_of_a_network(network: RadioNetwork) -> None:
     files = [node.file for node in network.nodes]
     network.__exit__(None, None, None)
     assert not any(file.exists() for file in files)
-    with pytest.raises(SetupError, match="not there"):
+    with pytest.raises(SetupError, match="not running"):
         network.report()
