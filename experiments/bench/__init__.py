@@ -1,4 +1,4 @@
-"""`nearsight bench`: comparisons with other libraries, as ratios of medians with their spread.
+"""`nearsight bench`: benchmarks against other libraries; results are ratios of medians with their spread.
 
-May import all rooms but `demo`.
+May import all packages of `experiments` but `demo`.
 """

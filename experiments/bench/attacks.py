@@ -1,7 +1,7 @@
-"""Attacks on a daemon: what one hostile client can send, bounded in bytes, count and time.
+"""Attacks on a daemon by one hostile client, bounded in bytes, number of messages and time.
 
-Each attack is a function that runs in a process of its own. It says what it sent and how it was turned away.
-Those below whole messages are in `raw_attacks`.
+Each attack is a function that runs in a process of its own. It returns what it sent and how it was refused.
+Attacks with malformed or incomplete messages are in `raw_attacks`.
 """
 
 from __future__ import annotations
@@ -35,58 +35,58 @@ from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2
 SERVER, HONEST, HOSTILE = "server", "honest", "hostile"
 """Names of keys."""
 ALLOWED = "allowed"
-"""Folder of the keys that the daemon lets in."""
+"""Folder of the keys of allowed clients."""
 CATALOGUE = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
 _RECOGNITION = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
 _HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 TIMEOUT_S = 5.0
 MOST_JOIN_S = 15.0
-"""Until a newcomer is a peer: three periods of beacons."""
+"""Timeout until a new device is a peer: three beacon periods."""
 _NEWCOMERS, _FLOODED_S = 3, 2.0
-"""Before and during a flood of beacons; the flood before them."""
+"""New devices that join before the flood of beacons and during it; start of the flood before them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """The daemon that is attacked, as its clients know it."""
+    """The daemon that is attacked, and the data that its clients use."""
 
     endpoint: str
     metrics: str
-    """``host:port`` of its metrics."""
+    """``host:port`` of the metrics."""
     catalogue: str
     objects: tuple[str, ...]
-    """Ids of the catalogue."""
+    """Ids of the objects in the catalogue."""
     photos: tuple[str, ...]
-    """Files."""
+    """Paths of photos."""
     keys: Path | None
-    """Folder of the keys; None: it serves without encryption."""
+    """Folder of the keys; None if the daemon serves without encryption."""
     seconds: float
-    """How long the attack lasts, or stays when all is sent."""
+    """Duration of the attack, or time to stay connected after everything is sent."""
     beacon_port: int
-    """UDP port of its beacons, if it is a device."""
+    """UDP port of the beacons, if the daemon is a device."""
 
     def security(self, name: str) -> ClientSecurity | None:
-        """The keys of a client."""
+        """Keys of a client; None without encryption."""
         if self.keys is None:
             return None
         return ClientSecurity(self.keys / f"{name}.key_secret", self.keys / f"{SERVER}.key")
 
     @contextmanager
     def channel(self, name: str = HOSTILE) -> Iterator[Channel]:
-        """A client of the SDK's kind."""
+        """Open a channel of the SDK's client with the keys ``name``."""
         with Channel(self.endpoint, client_id=name, security=self.security(name)) as channel:
             yield channel
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an attacker saw."""
+    """Result of an attack, as its client sees it."""
 
     sent: str
     refused: str
-    """How it was turned away, or that it was not."""
+    """How it was refused; "nobody" if it was not."""
     broken: str = ""
-    """A law of this attack alone that does not hold."""
+    """A violated requirement that only this attack has; empty if there is none."""
     figures: dict[str, float] = field(default_factory=dict)
 
 
@@ -94,7 +94,7 @@ Attack = Callable[[Victim], Outcome]
 
 
 def ask(stub: Stub, victim: Victim, photo: bytes) -> Future[Reply]:
-    """Begin to ask what a photo shows."""
+    """Send a photo to be recognised, without waiting for the answer."""
     request = recognition_pb2.RecognizeRequest(image=recognition_pb2.ImageInput(size_bytes=len(photo)))
     future: Future[Reply] = stub.recognize.future(
         request, timeout_s=TIMEOUT_S, blobs=[photo], catalogue=victim.catalogue
@@ -106,7 +106,7 @@ def ask(stub: Stub, victim: Victim, photo: bytes) -> Future[Reply]:
 
 
 def beacon_flood(victim: Victim) -> Outcome:
-    """Forged beacons of devices that answer no ping; newcomers come before the flood, and during it."""
+    """Forged beacons of devices that answer no ping; new devices join before and during the flood."""
     over, sent = threading.Event(), Counter[str]()
     quiet_s = statistics.median(_joined_s(victim) for _ in range(_NEWCOMERS))
     flood = threading.Thread(target=_forge_beacons, args=(victim, sent, over))
@@ -125,7 +125,7 @@ def beacon_flood(victim: Victim) -> Outcome:
 
 
 def _joined_s(victim: Victim) -> float:
-    """How long a new device takes until it and the victim are peers; `MOST_JOIN_S` if they never are."""
+    """Time until a new device and the victim are peers of each other, at most `MOST_JOIN_S`."""
     node = PeerNode(PeerSettings(enabled=True, beacon_port=victim.beacon_port), device_id="newcomer")
     began_s = time.monotonic()
     try:
@@ -143,10 +143,10 @@ def _joined_s(victim: Victim) -> float:
 
 
 def _forge_beacons(victim: Victim, sent: Counter[str], over: threading.Event) -> None:
-    """From many addresses, at most 4,000 per second: more than broadcasts on Wi-Fi can be."""
+    """Send beacons from 40 addresses, at most 4,000 per second: more than broadcasts on Wi-Fi can reach."""
     rng = random.Random(1)
     with ExitStack() as stack:
-        silent = stack.enter_context(socket.create_server(("", 0)))  # takes connections and says nothing
+        silent = stack.enter_context(socket.create_server(("", 0)))  # accepts connections and sends nothing
         senders = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(40)]
         for number, sender in enumerate(senders, start=2):
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
@@ -162,19 +162,19 @@ def _forge_beacons(victim: Victim, sent: Counter[str], over: threading.Event) ->
 
 
 def greedy_client(victim: Victim) -> Outcome:
-    """One client with 300 photos in flight."""
+    """One client with 300 concurrent photos."""
     photos = [Path(name).read_bytes() for name in victim.photos]
     return _in_flight(victim, 300, photos, "photos")
 
 
 def costly_images(victim: Victim) -> Outcome:
-    """Few small files that take seconds each to decode."""
+    """A few small files, each of which takes seconds to decode."""
     photo = many_scans_jpeg(7000, 7000, scans=86)
     return _in_flight(victim, 4, [photo], f"JPEGs of {len(photo) // 1000} KB with 86 scans")
 
 
 def new_catalogues(victim: Victim) -> Outcome:
-    """A client with the right to ask begins catalogues of its own."""
+    """An authorised client creates many catalogues."""
     image = Path(victim.photos[0]).read_bytes()
     counts: Counter[str] = Counter()
     end_s = time.monotonic() + victim.seconds
@@ -192,7 +192,7 @@ def new_catalogues(victim: Victim) -> Outcome:
 
 
 def revoked_key(victim: Victim) -> Outcome:
-    """A client whose key is taken away, and given back, while it is connected."""
+    """A client's key is removed and allowed again while the client is connected."""
     if victim.keys is None:
         raise ValueError("a key can be revoked only where there are keys")
     allowed = victim.keys / ALLOWED
@@ -215,7 +215,7 @@ def revoked_key(victim: Victim) -> Outcome:
 
 
 def burst(victim: Victim) -> Outcome:
-    """Two hundred clients at once, each with one photo; whoever is refused comes back after 0.1 s."""
+    """200 concurrent clients, each with one photo at a time; refused clients retry after 0.1 s."""
     photos = [Path(name).read_bytes() for name in victim.photos]
     end_s = time.monotonic() + victim.seconds
     counts: Counter[str] = Counter()
@@ -257,7 +257,7 @@ def burst(victim: Victim) -> Outcome:
 
 
 def _in_flight(victim: Victim, most: int, photos: Sequence[bytes], what: str) -> Outcome:
-    """Keep so many photos in flight."""
+    """Keep ``most`` photos in flight for the duration of the attack."""
     end_s = time.monotonic() + victim.seconds
     free = threading.Semaphore(most)
     counts: Counter[str] = Counter()
@@ -273,13 +273,13 @@ def _in_flight(victim: Victim, most: int, photos: Sequence[bytes], what: str) ->
         while free.acquire(timeout=max(0.0, end_s - time.monotonic())) and time.monotonic() < end_s:
             ask(stub, victim, photos[number % len(photos)]).add_done_callback(ended)
             number += 1
-            time.sleep(0.001)  # not more than a thousand a second, however early they are refused
+            time.sleep(0.001)  # at most 1,000 requests per second, even if they are refused early
     return Outcome(f"{number} {what}, {most} in flight", _told(counts))
 
 
 @contextmanager
 def _counted(counts: Counter[str]) -> Iterator[list[bool]]:
-    """Count how the call in the block ends."""
+    """Count the outcome of the call in the block; the list is not empty if the call was answered."""
     try:
         yield (answered := [])
         counts["answered"] += 1
@@ -302,7 +302,7 @@ def _told(counts: Counter[str]) -> str:
 
 
 def many_scans_jpeg(width: int, height: int, *, scans: int) -> bytes:
-    """A grey progressive JPEG of nothing: each scan takes 50 bytes, and a pass over all blocks to decode."""
+    """A grey progressive JPEG without content: each scan has 50 bytes and needs a pass over all blocks."""
     blocks = -(-width // 8) * -(-height // 8)
 
     def segment(marker: int, content: bytes) -> bytes:
@@ -312,7 +312,8 @@ def many_scans_jpeg(width: int, height: int, *, scans: int) -> bytes:
         return segment(0xDA, bytes([1, 1, 0, first, last, bits])) + data
 
     one_code = bytes([1]) + bytes(15)
-    # A run of 32,767 blocks without coefficients: the code 0, and fourteen ones. A zero follows each 0xff.
+    # A run of 32,767 blocks without coefficients: the code 0 and fourteen ones. A zero byte follows each
+    # 0xff.
     runs = "".join("0" + "1" * 14 for _ in range(-(-blocks // 32767)))
     packed = int(runs.ljust(-(-len(runs) // 8) * 8, "1"), 2).to_bytes(-(-len(runs) // 8), "big")
     empty = packed.replace(b"\xff", b"\xff\0")

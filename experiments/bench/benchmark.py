@@ -1,4 +1,4 @@
-"""A finished benchmark: its figures as JSON, as a table, and where they were measured."""
+"""Result of a benchmark: its figures as JSON and as a table, and the environment of the measurement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.table import Table
 from nearsight.experiments.framework.environment import describe_environment
 
 Tell = Callable[[str], None]
-"""Called with the current step, in words."""
+"""Called with a description of the current step."""
 
 _Argument = TypeVar("_Argument")
 _TABLE_WIDTH = 120
@@ -24,28 +24,28 @@ _TABLE_WIDTH = 120
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One finished benchmark."""
+    """Result of one benchmark."""
 
     name: str
-    """Of the file: ``NAME.json``."""
+    """Name of the file, ``NAME.json``."""
     title: str
-    """Of the table."""
+    """Title of the table."""
     columns: Mapping[str, str]
     """Heading of each column of the table → format of its cells, such as ``"{median_ms:.3f}"``."""
     rows: Sequence[Mapping[str, Any]]
-    """What was measured."""
+    """The measurements, one row per case."""
     figures: Mapping[str, Any] = field(default_factory=dict)
-    """What goes into the file; may have an ``environment`` of its own. Empty: the rows."""
+    """Content of the file; may have its own ``environment``. If empty, the file contains the rows."""
     environment: Mapping[str, Any] = field(default_factory=describe_environment)
     """Machine, versions, commit and time."""
 
     def content(self) -> dict[str, Any]:
-        """What goes into the file."""
+        """The content of the file."""
         figures = self.figures or {"rows": self.rows}
         return {**figures, "environment": {**self.environment, **figures.get("environment", {})}}
 
     def table(self) -> Table:
-        """The rows as a table: names to the left, numbers to the right."""
+        """The rows as a table; text is left-aligned, numbers are right-aligned."""
         table = Table(title=self.title)
         cells = [[text.format_map(row) for text in self.columns.values()] for row in self.rows]
         for column, values in zip(self.columns, zip(*cells, strict=True), strict=True):
@@ -57,7 +57,7 @@ class Benchmark:
 
 
 def keep(benchmarks: Sequence[Benchmark], folder: Path) -> None:
-    """Write ``NAME.json`` of each, and all tables to ``tables.txt``."""
+    """Write ``NAME.json`` of each benchmark, and all tables to ``tables.txt``."""
     folder.mkdir(parents=True, exist_ok=True)
     for one in benchmarks:
         (folder / f"{one.name}.json").write_text(json.dumps(one.content(), indent=2) + "\n")
@@ -68,7 +68,7 @@ def keep(benchmarks: Sequence[Benchmark], folder: Path) -> None:
 
 
 def times_ms(operation: Callable[[_Argument], object], arguments: Iterable[_Argument]) -> list[float]:
-    """Time of a call with each argument."""
+    """Duration of a call with each argument."""
     found = []
     for argument in arguments:
         started_s = time.perf_counter()
@@ -78,5 +78,5 @@ def times_ms(operation: Callable[[_Argument], object], arguments: Iterable[_Argu
 
 
 def percentiles(values: Sequence[float], *ranks: float) -> tuple[float, ...]:
-    """Plain numbers, for JSON."""
+    """Percentiles as Python floats, which JSON can store."""
     return tuple(float(value) for value in np.percentile(values, ranks))

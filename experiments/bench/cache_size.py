@@ -1,13 +1,13 @@
-"""Choosing k: the exact minimum in numpy against what one would write first, and the dissertation's search.
+"""Choice of k: the exact minimum in numpy, a plain Python loop, and the dissertation's search.
 
-Three ways to the same number, on the same distribution and profile, in one run:
+Three methods on the same distribution and profile, in one run:
 
-- ``exact``: `CacheSizeOptimizer`, every size at once;
-- ``python loop``: equation 3.4 size by size;
-- ``local scan``: the dissertation's "gradient descent": while a size within 10 is better, go there. It is
-  cheap, but stops in the first local minimum.
+- ``exact``: `CacheSizeOptimizer`, all sizes at once;
+- ``python loop``: equation 3.4 for each size;
+- ``local scan``: the dissertation's "gradient descent": move to the best size within 10 while it is better.
+  It is cheap, but stops in the first local minimum.
 
-The whole decision is timed too: ranking the objects by popularity, the choice and its explanation.
+The whole decision is also measured: ranking of the objects by popularity, choice and explanation.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ def bench_cache_size(quick: bool, tell: Tell) -> Benchmark:
 
 
 def run(objects: int, repeats: int) -> list[dict[str, Any]]:
-    """Time every way to choose k.
+    """Measure every method to choose k.
 
     Parameters
     ----------
     objects : int
         Objects in the catalogue; requests for them follow a Zipf law with exponent 0.8.
     repeats : int
-        Measurements of the fast ways; slow ones get a tenth.
+        Repetitions of the fast methods; slow methods have a tenth.
 
     Returns
     -------
     list of dict
-        Of each way: method, objects, the chosen k, the expected latency at that size (expected_ms), the time
-        to choose (median_ms, p25_ms, p75_ms) and repeats.
+        For each method: method, objects, the chosen k, the expected latency at that size (expected_ms), the
+        time of the choice (median_ms, p25_ms, p75_ms) and repeats.
     """
     distribution = _distribution(objects)
     profile = CacheProfile(
@@ -98,7 +98,7 @@ def run(objects: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def _expected_ms(curves: ProfileCurves, ranking: Ranking, k: int) -> float:
-    """Equation 3.4."""
+    """Expected latency, equation 3.4."""
     return float(curves.lookup_ms[k] + (1 - curves.recall[k] * ranking.cumulative[k]) * _MISS_MS)
 
 

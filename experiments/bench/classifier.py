@@ -1,10 +1,10 @@
 """`nearsight bench classifier`: every classifier backend on the same catalogue and the same photos.
 
-A measurement is one whole lookup: match and verification. Our backends run as they serve, with the early stop
-of the vote; OpenCV's and FALCONN's run as their users have them, every descriptor looked up. All backends
-answer photo by photo in turn, each time in another order, so that a slow moment of the machine meets all
-alike. The ratio to FLANN-LSH is taken photo by photo, its matching alone against our matching *and*
-verification. Recall and precision count what came out of the same verification.
+A measurement is one complete lookup: match and verification. Our backends run as in a daemon, with the early
+stop of the vote. Those of OpenCV and FALCONN run in their usual configuration, and look up every descriptor.
+For each photo, all backends are measured in turn, in a rotating order, so that slow periods of the machine
+affect all of them equally. The ratio to FLANN-LSH is computed per photo: its matching only, divided by our
+matching *and* verification. Recall and precision are those after the same verification.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from nearsight.experiments.museum.generation import object_id, render_photos
 from nearsight.experiments.museum.settings import UNKNOWN_FROM
 
 PEERS = ("flann-lsh", "brute-force", "falconn")
-"""Backends measured as their users have them: without the early stop of our vote."""
+"""Backends in their usual configuration: without the early stop of our vote."""
 
 _REFERENCE_PEER = "flann-lsh"
 _SEED = 1
-"""Of the generated museum and of the choice of photos."""
+"""Seed of the generated museum and of the selection of photos."""
 _Photo = tuple[str | None, Features]
-"""What is on it, None if that is not in the catalogue; and its features."""
+"""Object id, None if the object is not in the catalogue; and the features of the photo."""
 _Material = tuple[tuple[ObjectModel, ...], tuple[_Photo, ...]]
 """Models of all objects, and photos."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifierBenchOptions:
-    """What is measured."""
+    """Parameters of the benchmark."""
 
     objects: tuple[int, ...] = (50, 200, 500)
-    """Numbers of objects in the catalogue, one series of rows each."""
+    """Numbers of objects in the catalogue, with a series of rows for each."""
     backends: tuple[str, ...] = ()
-    """Names of backends; empty: all."""
+    """Names of backends; empty for all."""
     photos: int = 40
     unknown_photos: int = 15
     """Photos of objects in the catalogue, and of others."""
     query_features: int = 500
     """Features per photo."""
     folder: Path | None = None
-    """A data set to use in place of a generated museum."""
+    """A data set that replaces the generated museum."""
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.backends) - set(backend_names()))
@@ -85,14 +85,14 @@ class _Series:
     answers: list[tuple[str | None, str | None]] = field(default_factory=list)
 
     def ask(self, expected: str | None, features: Features) -> None:
-        """One more photo."""
+        """Recognise one photo."""
         result = self.recognizer.recognize(features)
         self.match_ms.append(result.match_ms)
         self.total_ms.append(result.match_ms + result.verify_ms)
         self.answers.append((expected, result.found.object_id if result.found else None))
 
     def row(self) -> dict[str, Any]:
-        """The result; times are medians, ``match_ms`` of the whole lookup: match and verification."""
+        """The result; ``match_ms`` is the median of complete lookups, match and verification."""
         right = sum(expected == answer for expected, answer in self.answers if answer is not None)
         answered = sum(answer is not None for _, answer in self.answers)
         relevant = sum(expected is not None for expected, _ in self.answers)
@@ -107,12 +107,12 @@ class _Series:
 
 
 def bench_classifier(options: ClassifierBenchOptions, tell: Tell) -> Benchmark:
-    """Measure the backends; one that is not installed is left out and named in the environment.
+    """Measure the backends; backends that are not installed are skipped and listed in the environment.
 
     Raises
     ------
     InvalidArgument
-        If the data set has fewer objects than the largest catalogue wanted.
+        If the data set has fewer objects than the largest requested catalogue.
     """
     pin_threads()
     models, photos = _from_folder(options, tell) if options.folder else _from_museum(options, tell)
@@ -185,7 +185,7 @@ def _from_folder(options: ClassifierBenchOptions, tell: Tell) -> _Material:
 
 
 def _chosen(photos: Sequence[_Photo], held: set[str], options: ClassifierBenchOptions) -> list[_Photo]:
-    """Photos of objects in the catalogue and of others, mixed."""
+    """Select photos of objects in the catalogue and of others, in random order."""
     rng = np.random.default_rng(_SEED)
     groups = (
         ([photo for photo in photos if photo[0] in held], options.photos),
@@ -213,7 +213,7 @@ def _build(
 
 
 def _measure(series: Sequence[_Series], photos: Sequence[_Photo], tell: Tell) -> None:
-    for one in series:  # the first lookup builds what FLANN postponed and warms the caches
+    for one in series:  # the first lookup runs FLANN's lazy initialisation and warms the caches
         one.recognizer.recognize(photos[0][1])
     for number, (expected, features) in enumerate(photos):
         if number % 5 == 0:
@@ -224,7 +224,7 @@ def _measure(series: Sequence[_Series], photos: Sequence[_Photo], tell: Tell) ->
 
 
 def _ratios(series: Sequence[_Series]) -> list[dict[str, object]]:
-    """FLANN-LSH's matching alone over each backend's match and verification, photo by photo."""
+    """FLANN-LSH's matching time divided by each backend's time of match and verification, per photo."""
     peer = next((one for one in series if one.name == _REFERENCE_PEER), None)
     if peer is None:
         return []

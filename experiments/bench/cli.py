@@ -82,7 +82,7 @@ _QUICK = {
     "inference": "A warm request to a network at an edge, beside the runtime alone on the same tensor.",
     "model-cache": "Requests for models that the simulator replays per second, for every eviction policy.",
 }
-"""Benchmarks that need no choice but ``--quick``, each the function ``bench_NAME`` of a module NAME."""
+"""Benchmarks whose only option is ``--quick``; each is the function ``bench_NAME`` of the module NAME."""
 
 
 def _quick(name: str) -> Callable[[bool, Callable[[str], None]], Benchmark]:
@@ -129,7 +129,7 @@ def robustness(
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Attack daemons: their memory, how long others wait, who is refused. Exit code 1: a target is missed."""
+    """Attack daemons; report memory, latency of other clients and refusals. Exit code 1: a target is missed."""
     from nearsight.experiments.bench.robustness import bench_robustness, chosen
 
     _run_targets(partial(bench_robustness, chosen(only or ()), rounds, museums), out, as_json)
@@ -143,7 +143,7 @@ def soak(
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Cloud, edge and applications with kills, restarts, changes and bursts. Exit code 1: a law is broken."""
+    """Run cloud, edge and applications with kills, restarts and bursts. Exit code 1: a law is broken."""
     from nearsight.experiments.bench.soak import bench_soak
 
     _run_targets(partial(bench_soak, 60 * minutes, seed, museums), out, as_json)
@@ -152,7 +152,7 @@ def soak(
 def _run_targets(
     run: Callable[[Path, Callable[[str], None]], Benchmark], out: Path | None, as_json: bool
 ) -> None:
-    """Run what keeps logs, beside the results if these are kept; exit code 1 if it misses a target."""
+    """Run a benchmark that writes logs, into ``out`` if given; exit code 1 if it misses a target."""
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory(prefix="nearsight-bench-") as folder:
@@ -173,7 +173,7 @@ def gateway(
     quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """The gateway before an edge: what it adds to a photo, beside Gabriel's server; many live streams."""
+    """The gateway before an edge: latency that it adds, compared with Gabriel's server; many live streams."""
     from tempfile import TemporaryDirectory
 
     require_experiments("bench gateway", ("starlette", "uvicorn", "websockets"), extra="web")
@@ -203,7 +203,7 @@ def all_benchmarks(
     quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Every benchmark, and recognition on a generated museum; a JSON file each, and tables.txt."""
+    """Run every benchmark, and recognition on a generated museum; write a JSON file each, and tables.txt."""
     from nearsight.experiments.bench.classifier import bench_classifier
     from nearsight.experiments.bench.museum import bench_museum, bench_photos
 
@@ -240,7 +240,7 @@ def _run(
 
 @contextmanager
 def _status() -> Iterator[Callable[[str], None]]:
-    """A line on standard error that says what is going on; nothing where there is no terminal."""
+    """Show the current step on standard error; nothing without a terminal."""
     from rich.console import Console
 
     with Console(stderr=True).status("starting") as status:

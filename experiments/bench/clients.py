@@ -1,4 +1,4 @@
-"""Clients of a daemon that is watched, each a process: it says "ready", and ends when it is told None."""
+"""Clients of a measured daemon in processes: each sends "ready", and ends when it receives None."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nearsight.experiments.bench.attacks import HONEST, TIMEOUT_S, Attack, Victi
 from nearsight.protos import recognition_pb2
 
 CLIENTS, STEADY, PAUSE_S = 6, 4, 0.2
-"""Honest clients; those of them that stay connected; their pause between an answer and the next photo."""
+"""Number of honest clients; those that stay connected; pause between an answer and the next photo."""
 
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -34,21 +34,21 @@ class Asked:
 
     begun_s: float
     ms: float
-    """Until the answer; if there was none, the longest wait."""
+    """Latency; the timeout if there was no answer."""
     outcome: str
-    """Empty if it was answered."""
+    """Empty if the photo was answered, otherwise the error code."""
     newcomer: bool
-    """Whether the client came for this photo alone."""
+    """Whether the client connected for this photo only."""
 
     @property
     def ended_s(self) -> float:
-        """When it was answered; without an answer, the latest that it can have ended."""
+        """Time of the answer; without an answer, the latest possible end."""
         return self.begun_s + self.ms / 1e3
 
 
 @contextmanager
 def child(target: Callable[..., None], *arguments: object) -> Iterator[Connection]:
-    """A process that runs a function with a pipe to here, and has said that it is ready."""
+    """Start a process that runs a function with a pipe to this process; wait until it is ready."""
     ours, theirs = _SPAWN.Pipe()
     process = _SPAWN.Process(target=target, args=(theirs, *arguments), daemon=True)
     process.start()
@@ -57,7 +57,7 @@ def child(target: Callable[..., None], *arguments: object) -> Iterator[Connectio
         answer_of(ours, 60.0)
         yield ours
     finally:
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             ours.send(None)
         process.join(2 * TIMEOUT_S)
         if process.is_alive():
@@ -67,12 +67,12 @@ def child(target: Callable[..., None], *arguments: object) -> Iterator[Connectio
 
 
 def answer_of(child: Connection, timeout_s: float) -> Any:
-    """The next thing that a child says.
+    """Receive the next object from a child process.
 
     Raises
     ------
     InternalError
-        If it ended, or says nothing in this time.
+        If the process has ended, or sends nothing within the timeout.
     """
     try:
         if child.poll(timeout_s):
@@ -83,8 +83,8 @@ def answer_of(child: Connection, timeout_s: float) -> Any:
 
 
 def attack(parent: Connection, attacker: Attack, victim: Victim) -> None:
-    """A hostile client."""
-    os.nice(3)  # its machine is another one, whose cores are not those of the daemon
+    """Run a hostile client."""
+    os.nice(3)  # it represents another machine, which does not use the daemon's cores
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
     parent.send("ready")
@@ -93,7 +93,7 @@ def attack(parent: Connection, attacker: Attack, victim: Victim) -> None:
 
 
 def ask_honestly(parent: Connection, victim: Victim) -> None:
-    """Honest clients: those that stay, and those that come anew for every photo."""
+    """Run the honest clients: some stay connected, others connect anew for every photo."""
     photos = [Path(name).read_bytes() for name in victim.photos]
     over, told = threading.Event(), threading.Lock()
     rng = np.random.default_rng(1)

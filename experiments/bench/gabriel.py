@@ -1,8 +1,8 @@
-"""A server of Gabriel, the platform for wearable cognitive assistance, whose engine asks our edge.
+"""A server of Gabriel, the platform for wearable cognitive assistance, with an engine that queries our edge.
 
-It is a peer of the gateway: phones speak WebSocket with it, too. `pip install gabriel-server` adds
-it to the benchmark; nothing else uses it. Its server and its engine are two processes; here the engine passes
-each photo on to the edge, as the gateway does.
+It is a baseline for the gateway: its clients also use WebSocket. It is measured if it is installed (`pip
+install gabriel-server`); nothing else uses it. Its server and its engine are two processes. The engine
+forwards each photo to the edge, as the gateway does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _ENGINE = "local_engine"
 
 @contextmanager
 def gabriel_server(folder: Path, edge: str) -> Iterator[tuple[Callable[[bytes], str], ManagedProcess] | None]:
-    """Start it before this edge: how to ask it for a label, and its process; None if it is not installed."""
+    """Start it before this edge; yield a function that asks for a label, and its process.
+
+    Yields None if it is not installed.
+    """
     if find_spec("gabriel_server") is None:
         yield None
         return
@@ -77,7 +80,7 @@ def _asking(connection: Any) -> Callable[[bytes], str]:
 
 
 def _serve(edge: str, port: int) -> None:
-    """Run the server and its engine; in a process of its own."""
+    """Run the server and its engine in this process."""
     from gabriel_protocol.v1 import gabriel_pb2 as pb  # noqa: PLC0415  optional
     from gabriel_server import cognitive_engine, local_engine  # noqa: PLC0415
 
@@ -86,14 +89,14 @@ def _serve(edge: str, port: int) -> None:
     from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest  # noqa: PLC0415
 
     class Engine(cognitive_engine.Engine):  # type: ignore[misc,unused-ignore]
-        """Asks the edge."""
+        """Queries the edge."""
 
         def __init__(self) -> None:
             channel = Channel(edge, client_id="gabriel")
             self._recognition = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
 
         def handle(self, input_frame: Any, client_info: Any) -> Any:
-            """Say what a frame shows."""
+            """Return the label of the object in a frame."""
             del client_info
             photo = input_frame.byte_payload
             reply = self._recognition.recognize(

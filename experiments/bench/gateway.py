@@ -1,8 +1,8 @@
-"""The gateway before an edge: what it adds to a photo, and live streams of many browsers at once.
+"""The gateway before an edge: latency that it adds to a photo, and concurrent live streams of many browsers.
 
-Cloud, edge and gateway are processes, the edge holds the whole catalogue. The same photos go to it over
-ZeroMQ, through the gateway over HTTP and over a WebSocket, and through a server of Gabriel, one way after the
-other for each photo: so the machine's changes of speed meet all of them.
+Cloud, edge and gateway are processes; the edge holds the whole catalogue. The same photos are sent to it over
+ZeroMQ, through the gateway over HTTP and over a WebSocket, and through a server of Gabriel. Each photo is
+sent in all of these ways in turn, so that changes of the machine's speed affect all of them equally.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ MUSEUM = MuseumSettings(objects=32, photos_per_object=2, unknown_photos=0)
 MOST_MORE_MS = 2.0
 _TIMEOUT_S = 10.0
 _JPEG_QUALITY = 80
-"""Of what a browser sends, 640 pixels long."""
+"""JPEG quality of a browser's photos, whose longer side has 640 pixels."""
 
 Ask = Callable[[bytes], str]
-"""Takes a photo, and gives the label that comes back."""
+"""Sends a photo and returns the label of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Running processes."""
+    """Processes of a deployment and their addresses."""
 
     edge: ManagedProcess
     gateway: ManagedProcess
@@ -64,7 +64,7 @@ class Deployment:
 
 
 def photos_of(museums: Path) -> tuple[TaughtMuseum, list[bytes]]:
-    """A museum, and its photos as a browser would send them."""
+    """A trained museum, and its photos as a browser would send them."""
     museum = TaughtMuseum(RunOptions(museums=museums), MUSEUM)
     photos = []
     for paths in museum.photos.values():
@@ -78,18 +78,18 @@ def photos_of(museums: Path) -> tuple[TaughtMuseum, list[bytes]]:
 def deployed(
     museum: TaughtMuseum, photos: Sequence[bytes], folder: Path, **settings: object
 ) -> Iterator[Deployment]:
-    """Cloud, an edge that answers all photos itself, and a gateway, as processes.
+    """Start a cloud, an edge that answers all photos itself, and a gateway, as processes.
 
     Parameters
     ----------
     museum : TaughtMuseum
-        For the cloud.
+        Catalogue of the cloud.
     photos : sequence of bytes
-        The edge is asked for each until it answers all of them.
+        Photos to send to the edge until it answers all of them.
     folder : Path
-        For logs.
+        Folder of logs.
     **settings
-        Of the edge, with ``__`` for dots.
+        Settings of the edge, with ``__`` instead of dots.
     """
     with ProcessGroup(folder) as group:
         cloud = start_daemon(group, "cloud", "cloud", {"database": museum.database})
@@ -106,7 +106,7 @@ def deployed(
 
 
 def _fill(endpoint: str, photos: Sequence[bytes]) -> None:
-    """Ask until the edge needs no cloud any more, for a minute at most."""
+    """Send photos until the edge answers all of them without the cloud, for at most a minute."""
     with Channel(endpoint, client_id="filling") as channel:
         recognition = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
         until_s = time.monotonic() + 60.0
@@ -169,16 +169,16 @@ def _stream(running: Deployment) -> Iterator[Ask]:
 
 
 def bench_answers(quick: bool, museums: Path, folder: Path, tell: Tell) -> Benchmark:
-    """What the gateway adds to one photo at a time.
+    """Measure the latency that the gateway adds to one photo at a time.
 
     Parameters
     ----------
     quick : bool
         Few rounds.
     museums : Path
-        Where generated museums are kept.
+        Folder of generated museums.
     folder : Path
-        For logs.
+        Folder of logs.
     tell : callable
         Called with the current step.
     """
@@ -214,24 +214,24 @@ def bench_answers(quick: bool, museums: Path, folder: Path, tell: Tell) -> Bench
 def measured(
     ways: Mapping[str, Ask], servers: Mapping[str, ManagedProcess], photos: Sequence[bytes], rounds: int
 ) -> list[dict[str, Any]]:
-    """Ask in every way for each photo, one after the other; then for all photos in one way, for its CPU time.
+    """Send each photo in every way in turn; then all photos in one way at a time, to measure CPU time.
 
     Parameters
     ----------
     ways : mapping of str to callable
-        Among them ZeroMQ, with which the others are compared.
+        Contains ZeroMQ, the baseline of the others.
     servers : mapping of str to ManagedProcess
-        The process between client and edge, of some ways.
+        The process between client and edge, for ways that have one.
     photos : sequence of bytes
-        Of a round.
+        Photos of a round.
     rounds : int
-        That count; one more, the first, warms up.
+        Counted rounds, after one round of warm-up.
 
     Returns
     -------
     list of dict
-        Of each way: p50 and p95, the median difference to ZeroMQ for the same photo in the same round, the
-        least and the most of its medians of a round, and CPU time of the server per photo; all in ms.
+        For each way: p50 and p95; the median difference to ZeroMQ for the same photo in the same round; the
+        minimum and maximum of its medians per round; CPU time of the server per photo. All in ms.
     """
     times = {name: np.zeros((rounds, len(photos))) for name in ways}
     known, order = dict.fromkeys(ways, 0), list(ways)
@@ -267,7 +267,7 @@ def measured(
 
 
 def _cpu_ms(ask: Ask, server: ManagedProcess | None, photos: Sequence[bytes], rounds: int) -> float:
-    """CPU time of a server per photo; the system counts it in steps of 10 ms."""
+    """CPU time of a server per photo; the system's resolution is 10 ms."""
     if server is None:
         return 0.0
     before_s = server.cpu_s()

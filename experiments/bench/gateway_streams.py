@@ -1,9 +1,9 @@
-"""Live streams of many browsers through one gateway: what is answered, how old answers are, and memory.
+"""Live streams of many browsers through one gateway: answers, their age, and memory.
 
-Each stream sends five pictures a second; while it has no credit, the newest picture waits. A visitor stands
-before an exhibit for some seconds, so pictures that follow each other are nearly the same: each is shifted by
-a pixel or two, and has noise of its own. The age of an answer is counted from the moment at which its picture
-was due. A frame is lost if it is neither answered nor superseded by a newer one of its stream.
+Each stream sends five pictures per second. While it has no credit, the newest picture waits. A visitor stands
+before an exhibit for some seconds, so that consecutive pictures are nearly the same: each is shifted by one
+or two pixels and has its own noise. The age of an answer is measured from the time at which its picture was
+due. A frame is lost if it is neither answered nor superseded by a newer frame of its stream.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ PER_SECOND, OLDEST_MS = 5.0, 250.0
 MOST_GROWTH_MIB = 8.0
 _DWELL_FRAMES, _VARIANTS = 25, 6
 _OPENING_S, _DRAIN_S, _SETTLE_S = 2.0, 20.0, 5.0
-"""Until the first picture; most for the last answers; until memory counts."""
+"""Delay of the first picture; timeout of the last answers; time before memory is measured."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """What all streams of one process saw."""
+    """Counts and latencies of all streams of one process."""
 
     sent: int = 0
     superseded: int = 0
-    """Frames in whose place a newer one was asked about."""
+    """Frames that a newer frame superseded at the gateway."""
     skipped: int = 0
-    """Pictures that a newer one replaced before there was a credit."""
+    """Pictures that a newer picture replaced before there was a credit."""
     answered: int = 0
     ages_ms: list[float] = field(default_factory=list)
-    """Of the answers that came while pictures were sent: after that none is replaced by a newer one."""
+    """Ages of the answers that arrived while pictures were sent; afterwards no picture is superseded."""
     known: int = 0
     grains: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
@@ -58,18 +58,18 @@ class Seen:
 def bench_streams(
     quick: bool, streams: int, seconds: float, museums: Path, folder: Path, tell: Tell
 ) -> Benchmark:
-    """Streams with and without the edge's result cache.
+    """Measure streams with and without the edge's result cache.
 
     Parameters
     ----------
     quick : bool
         A tenth of the streams and of the time.
     streams : int
-        At once.
+        Number of concurrent streams.
     seconds : float
-        How long.
+        Duration.
     museums, folder : Path
-        Of generated museums, and for logs.
+        Folders of generated museums and of logs.
     tell : callable
         Called with the current step.
     """
@@ -105,7 +105,7 @@ def bench_streams(
 
 
 def _variants(photo: bytes, rng: np.random.Generator) -> list[bytes]:
-    """Pictures of a hand that holds still: shifted a little, with noise."""
+    """Pictures of a phone that is held still: shifted by up to two pixels, with noise."""
     pixels = cv2.imdecode(np.frombuffer(photo, np.uint8), cv2.IMREAD_COLOR)
     if pixels is None:
         return [photo]
@@ -167,7 +167,7 @@ def _run(
 def _clients(
     parent: Connection, url: str, held: Sequence[Sequence[bytes]], streams: int, seconds: float
 ) -> None:
-    """All streams, in a process of their own."""
+    """Run all streams in a process of their own."""
     parent.send("ready")
     seen = Seen()
     asyncio.run(all_streams(url, held, streams, seconds, seen, opening_s=_OPENING_S))
@@ -184,22 +184,22 @@ async def all_streams(
     *,
     opening_s: float,
 ) -> None:
-    """Open streams and send pictures of what visitors look at.
+    """Open streams and send pictures of the exhibits that visitors look at.
 
     Parameters
     ----------
     url : str
-        Of a stream.
+        Address of the stream.
     held : sequence of sequence of bytes
         Pictures of each exhibit.
     streams : int
-        At once.
+        Number of concurrent streams.
     seconds : float
-        How long pictures are sent.
+        Duration of sending.
     seen : Seen
-        Where to count.
+        Counters to update.
     opening_s : float
-        Until the first picture.
+        Delay of the first picture.
     """
     begins_s = time.monotonic() + opening_s
     async with asyncio.TaskGroup() as group:
@@ -240,7 +240,7 @@ async def _one_stream(
             await asyncio.sleep(max(0.0, at_s - time.monotonic()))
             await free.acquire()
             late = int((time.monotonic() - at_s) / period_s)
-            seen.skipped += late  # newer pictures have come since: the newest is sent
+            seen.skipped += late  # only the newest of the pictures that have become due is sent
             at_s += late * period_s
             if frame % _DWELL_FRAMES == 0:
                 exhibit = rng.randrange(len(held))
@@ -249,7 +249,7 @@ async def _one_stream(
             await connection.send(frame.to_bytes(4) + rng.choice(held[exhibit]))
             frame += 1
             at_s += period_s
-        with suppress(TimeoutError):  # then something is lost, which is counted
+        with suppress(TimeoutError):  # on timeout, answers are missing and counted as lost
             async with asyncio.timeout(_DRAIN_S):
                 for _ in range(allowed):
                     await free.acquire()

@@ -1,8 +1,8 @@
-"""A warm request to a network at an edge, beside the runtime alone on the same tensor.
+"""A warm request to a network at an edge, compared with the runtime alone on the same tensor.
 
-The edge is a real daemon on loopback, whose network is in memory. What it spends is what it says with each
-answer: from the arrival of the request to its response, waiting for a worker included. Both are measured in
-turns, block by block, so that the machine's changes of speed meet both.
+The edge is a real daemon on loopback whose network is resident. Its time is taken from each answer: from the
+arrival of the request to its response, including the wait for a worker. Both are measured in alternating
+blocks, so that changes of the machine's speed affect both equally.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nearsight.edge.settings import EdgeSettings
 from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles
 
 SIDES_PX = (16, 112, 224)
-"""Inputs of 3 KB, 151 KB and 602 KB."""
+"""Side lengths of inputs of 3 KB, 151 KB and 602 KB."""
 MOST_OVERHEAD_MS = 1.0
 _WARM_UP = 20
 _NOBODY = "tcp://127.0.0.1:9"
@@ -57,20 +57,20 @@ def bench_inference(quick: bool, tell: Tell) -> Benchmark:
 
 
 def run(sides_px: tuple[int, ...], blocks: int, requests: int) -> list[dict[str, Any]]:
-    """Time the runtime and the edge in turns.
+    """Measure the runtime and the edge in alternating blocks.
 
     Parameters
     ----------
     sides_px : tuple of int
         Inputs ``(1, 3, side, side)`` float32.
     blocks, requests : int
-        Turns of each, and requests in one.
+        Blocks of each, and requests per block.
 
     Returns
     -------
     list of dict
-        Of each size: medians of the runtime, in the edge and of the whole call from the SDK, the median
-        difference of blocks with the least and the most, and whether it is at most `MOST_OVERHEAD_MS`.
+        For each size: medians of the runtime, of the time in the edge and of the whole call of the SDK; the
+        median difference of blocks with its minimum and maximum; whether it is at most `MOST_OVERHEAD_MS`.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="nearsight-bench-")))
@@ -136,7 +136,7 @@ def _direct_ms(network: Network, tensor: np.ndarray[Any, Any]) -> float:
 
 
 def _wait_until_warm(recognizer: Recognizer, tensor: np.ndarray[Any, Any]) -> None:
-    """Ask until the edge answers from memory: without a cloud the first requests may fail."""
+    """Send requests until the network is resident; without a cloud the first requests may fail."""
     until_s = time.monotonic() + _WAIT_S
     warm = 0
     while warm < _WARM_UP:
@@ -149,7 +149,7 @@ def _wait_until_warm(recognizer: Recognizer, tensor: np.ndarray[Any, Any]) -> No
 
 
 def _pooling_network(path: Path, side_px: int) -> Path:
-    """The mean of each channel: so quick that the runtime does not hide what is around it."""
+    """The mean of each channel: so fast that the overhead around the runtime is visible."""
     try:
         import onnx  # noqa: PLC0415  optional
     except ImportError as error:

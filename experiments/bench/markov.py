@@ -1,7 +1,7 @@
-"""The Markov model at the size of a large catalogue: memory, and the time of one PDF and one observation.
+"""The Markov model with a large catalogue: memory, and the time of one PDF and of one observation.
 
-10,000 objects and a million different transitions, in a process of its own so that the memory is the
-model's: resident memory after minus before.
+10,000 objects and a million different transitions, in a process of its own. The memory of the model is the
+resident memory after minus before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nearsight.experiments.framework.numbers import zipf
 
 
 def bench_markov(quick: bool, tell: Tell) -> Benchmark:
-    """Memory and times of the Markov model at the size of a large catalogue."""
+    """Memory and times of the Markov model with a large catalogue."""
     tell("markov: learning transitions between the objects of a large catalogue")
     rows = run(500, 20_000, repeats=50) if quick else run(10_000, 1_000_000, repeats=500)
     size = "{objects:,} objects, {transitions:,} transitions: {model_mib:.0f} MiB".format_map(rows[0])
@@ -36,14 +36,14 @@ def run(objects: int, transitions: int, repeats: int) -> list[dict[str, Any]]:
     objects : int
         Objects in the catalogue.
     transitions : int
-        Different transitions, from each object to its popular and to any others.
+        Number of different transitions; targets are drawn by popularity.
     repeats : int
-        Measurements of each operation.
+        Repetitions of each operation.
 
     Returns
     -------
     list of dict
-        Of each: operation, size of the model (objects, transitions), resident memory that it takes
+        For each operation: operation, size of the model (objects, transitions), its resident memory
         (model_mib), time of the operation (median_ms, p99_ms) and repeats.
     """
     with multiprocessing.get_context("spawn").Pool(1) as pool:

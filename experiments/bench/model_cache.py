@@ -1,7 +1,8 @@
-"""How fast the simulator replays requests through the model cache, for every policy.
+"""Throughput of the simulator that replays requests through the model cache, for every policy.
 
-Models are CremeBrulee's at their sizes, each function with a model of its own; a fifth of them fits. Rates
-are the papers', arrivals Poisson. Each policy replays the same trace several times, each with a new cache.
+Models are CremeBrulee's with their sizes; each function has its own model. The budget is a fifth of their
+memory. Rates are the papers'; the arrival process is Poisson. Each policy replays the same trace several
+times, each time with a new cache.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from nearsight.experiments.traces.arrivals import CREMEBRULEE, Poisson, rarely_c
 from nearsight.experiments.traces.model_requests import Association, associate, own_models
 
 _MEMORY = 0.2
-"""Of what all models take."""
+"""Budget as a share of the memory of all models."""
 
 
 def bench_model_cache(quick: bool, tell: Tell) -> Benchmark:
@@ -43,12 +44,12 @@ def bench_model_cache(quick: bool, tell: Tell) -> Benchmark:
 
 
 def run(functions: int, repetitions: int) -> list[dict[str, Any]]:
-    """Replay six hours through every policy.
+    """Replay six hours with every policy.
 
     Returns
     -------
     list of dict
-        Of each policy: policy, requests, models, requests per second (requests_per_s: median of repetitions,
+        For each policy: policy, requests, models, requests per second (requests_per_s: median of repetitions,
         least_per_s, most_per_s), hit_ratio, load_ms (mean over requests).
     """
     rng = np.random.default_rng(1)

@@ -1,4 +1,4 @@
-"""Recognition as a benchmark: on a generated museum, and on photos that the person has."""
+"""Recognition as a benchmark: on a generated museum, and on the user's photos."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUICK_MUSEUM = MuseumSettings(objects=60, photos_per_object=1, unknown_photos=2
 
 
 def bench_museum(folder: Path, quick: bool, tell: Tell) -> Benchmark:
-    """Recall and precision on a generated museum, with photos of what is not in the catalogue."""
+    """Recall and precision on a generated museum, with photos of objects outside the catalogue."""
     settings = _QUICK_MUSEUM if quick else _MUSEUM
     tell(f"museum: painting {settings.objects} exhibits")
     museum = folder / f"museum-{settings.objects}"

@@ -1,7 +1,7 @@
-"""The visitor's page in Chromium whose processor is slowed down four times, as of a cheap phone.
+"""Load time of the visitor's page in Chromium, with a processor slowed down four times, as in a cheap phone.
 
-The first usable view is there when the page has painted and its buttons work. A first visit finds nothing in
-any cache, the second one what the first left.
+The first usable view is complete when the page has painted and its buttons work. A first visit has empty
+caches; the second visit uses the caches of the first.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _USABLE = """async () => {
 
 
 def bench_page(quick: bool, tell: Tell) -> Benchmark:
-    """First usable view, empty cache and second visit; bytes of all files.
+    """Time to the first usable view with empty caches and on a second visit; bytes of all files.
 
     Raises
     ------
     MissingDependency
-        If there is no Chromium.
+        If Chromium is not installed.
     """
     loads = 3 if quick else 20
     tell(f"page: {loads} first and second visits")
@@ -72,7 +72,7 @@ def _row(visit: str, times_ms: tuple[float, ...]) -> dict[str, Any]:
 
 
 def _visits(browser: Browser, url: str) -> tuple[float, float]:
-    """Time from the request to the first usable view [ms], the first time and once more."""
+    """Time from the request to the first usable view [ms] on the first and on the second visit."""
     context = browser.new_context(viewport=_PHONE)
     try:
         page = context.new_page()
@@ -90,7 +90,7 @@ def _load(page: Page, url: str) -> float:
 
 @contextmanager
 def _page_url() -> Iterator[str]:
-    """A gateway that serves the page; nobody answers behind it."""
+    """Run a gateway that serves the page, without an edge."""
     gateway = GatewayDaemon(GatewaySettings(edge=_NOBODY, listen="127.0.0.1:0"), DaemonMetrics("gateway"))
     gateway.start()
     try:

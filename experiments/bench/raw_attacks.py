@@ -1,6 +1,6 @@
-"""Attacks on a daemon below whole messages: frames and connections that no client of ours would send.
+"""Attacks on a daemon below the level of messages: frames and connections that our clients do not send.
 
-ZMTP 3.1 is written by hand where libzmq would not send such a thing.
+Where libzmq cannot send such data, ZMTP 3.1 is written directly to a socket.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nearsight.protos import catalogue_pb2, rpc_pb2
 
 MIB = 2**20
 _STUCK_S = 3.0
-"""A daemon that takes nothing for so long is sent no more."""
+"""Timeout of sending: if the daemon reads nothing for this time, the attack stops sending."""
 _CHUNK = MIB // 4
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 _READY = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
@@ -31,18 +31,18 @@ _MORE, _LONG, _COMMAND = 1, 2, 4
 _TCP_ESTABLISHED = 1
 
 
-# ---- ZMTP by hand
+# ---- ZMTP on plain sockets
 
 
 def frame_bomb(victim: Victim) -> Outcome:
-    """One message of millions of empty frames: two bytes each on the wire."""
+    """One message of millions of empty frames; each has two bytes on the wire."""
     with _raw(victim) as peer:
         sent = _send(peer, bytes([_MORE, 0]) * (4 * MIB - 1) + bytes(2))
         return Outcome(f"{sent / 2e6:.1f} M empty frames, {sent / 1e6:.1f} MB", _fate([peer], victim))
 
 
 def encrypted_frame_bomb(victim: Victim) -> Outcome:
-    """The same by a client with an allowed key; encryption costs about 35 bytes a frame."""
+    """The same from a client with an allowed key; encryption adds about 35 bytes per frame."""
     frames = 500_000
     with zmq.Context() as context, _dealer(victim, context) as peer:
         for _ in range(frames):
@@ -53,7 +53,7 @@ def encrypted_frame_bomb(victim: Victim) -> Outcome:
 
 
 def endless_message(victim: Victim) -> Outcome:
-    """A message whose every frame says that more follow."""
+    """A message in which every frame announces another."""
     frame = bytes([_MORE | _LONG]) + struct.pack(">Q", MIB) + bytes(MIB)
     sent = 0
     with _raw(victim) as peer:
@@ -72,7 +72,7 @@ def unfinished_messages(victim: Victim) -> Outcome:
 
 
 def unread_answers(victim: Victim) -> Outcome:
-    """A client that asks for models again and again and never reads."""
+    """A client that requests models repeatedly and never reads the responses."""
     models = catalogue_pb2.GetObjectModelsRequest(object_ids=victim.objects)
     with victim.channel() as channel:
         one = Stub(channel, CATALOGUE).get_object_models(
@@ -94,7 +94,8 @@ def unread_answers(victim: Victim) -> Outcome:
             ).SerializeToString()
             if not _send(peer, bytes([_LONG]) + struct.pack(">Q", len(header)) + header):
                 break
-            if not asked % 16:  # what waits in the queue is bounded, and answered as overloaded
+            # The server's queue is bounded, and excess requests are answered as overloaded.
+            if not asked % 16:
                 time.sleep(0.02)
         told = f"{asked} requests for {one.received_bytes / MIB:.1f} MiB of models, none read"
         return Outcome(told, _fate([peer], victim, reads=False))
@@ -104,7 +105,7 @@ def unread_answers(victim: Victim) -> Outcome:
 
 
 def idle_connections(victim: Victim) -> Outcome:
-    """As many connections as the daemon has descriptors, all alive, all silent."""
+    """As many idle connections as the daemon has descriptors."""
     with zmq.Context() as context, ExitStack() as stack:
         context.max_sockets = 2048
         for _ in range(1100):
@@ -114,7 +115,7 @@ def idle_connections(victim: Victim) -> Outcome:
 
 
 def vanished_connections(victim: Victim) -> Outcome:
-    """Clients whose machines are gone without a goodbye: their kernels' buffers are all that is left."""
+    """Connections of clients that disappeared without closing them; only the kernel's buffers remain."""
     with ExitStack() as stack:
         peers = [stack.enter_context(_raw(victim)) for _ in range(300)]
         fate = _fate(peers, victim)
@@ -124,7 +125,7 @@ def vanished_connections(victim: Victim) -> Outcome:
 
 
 def metrics_flood(victim: Victim) -> Outcome:
-    """Connections to the metrics that never finish their request."""
+    """Connections to the metrics whose HTTP requests are never completed."""
     parts = urlsplit(f"//{victim.metrics}")
     with ExitStack() as stack:
         peers = []
@@ -152,7 +153,7 @@ def _raw(victim: Victim) -> Iterator[socket.socket]:
     """A TCP connection after ZMTP's handshake without encryption."""
     parts = urlsplit(victim.endpoint)
     with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=TIMEOUT_S) as peer:
-        with suppress(OSError):  # refused: the attack sees it when it sends
+        with suppress(OSError):  # if the connection is refused, the attack fails when it sends
             peer.sendall(_GREETING + bytes([_COMMAND, len(_READY)]) + _READY)
             left = 64 + 2
             while left > 0 and (data := peer.recv(left)):
@@ -174,7 +175,7 @@ def _dealer(victim: Victim, context: zmq.Context[zmq.Socket[bytes]]) -> Iterator
 
 
 def _send(peer: socket.socket, data: bytes) -> int:
-    """Send until all is out, the daemon closes, or takes nothing more for a while; bytes that went."""
+    """Send data until it is complete, the daemon closes the connection, or sending times out; bytes sent."""
     sent, view = 0, memoryview(data)
     peer.settimeout(_STUCK_S)
     with suppress(OSError):
@@ -184,7 +185,7 @@ def _send(peer: socket.socket, data: bytes) -> int:
 
 
 def _fate(peers: Sequence[socket.socket], victim: Victim, *, reads: bool = True) -> str:
-    """Stay for the seconds of the attack; what became of the connections."""
+    """Keep the connections for the duration of the attack; describe how the daemon handled them."""
     started_s = time.monotonic()
     while time.monotonic() < started_s + victim.seconds and not all(map(_closed, peers)):
         time.sleep(0.02)
@@ -197,7 +198,7 @@ def _fate(peers: Sequence[socket.socket], victim: Victim, *, reads: bool = True)
 
 
 def _closed(peer: socket.socket) -> bool:
-    """Whether the daemon has closed the connection, behind whatever it has sent."""
+    """Whether the daemon has closed the connection, even if unread data from it remain."""
     return peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
 

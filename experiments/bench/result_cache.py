@@ -1,7 +1,7 @@
-"""A lookup in the result cache, key and dictionary, for each vector function, beside a BallTree.
+"""Lookups in the result cache (key and dictionary) for each vector function, compared with a BallTree.
 
-Each function has a full cache of its own. About half of the flows that are looked up are in it. The
-BallTree of scikit-learn holds as many flows, in all 100 dimensions. The ratio to it is taken block by block.
+Each function has a full cache of its own. About half of the queried flows are in it. The BallTree of
+scikit-learn holds the same number of flows, in all 100 dimensions. The ratio to it is computed per block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nearsight.experiments.studies.approximate_keys.traffic import flows
 from nearsight.experiments.studies.approximate_keys.traffic_figures import FUNCTIONS
 
 _IN_TREE, _IN_CACHE, _NEW = 20, 1000, 2000
-"""Lookups of a block, and new keys for each function."""
+"""Lookups per block in the tree and in each cache; number of new keys for each function."""
 
 
 def bench_result_cache(quick: bool, tell: Tell) -> Benchmark:
@@ -41,22 +41,21 @@ def bench_result_cache(quick: bool, tell: Tell) -> Benchmark:
 
 
 def run(size: int, blocks: int) -> list[dict[str, Any]]:
-    """Time lookups of all functions and of the BallTree in turn.
+    """Measure lookups of all functions and of the BallTree in turn.
 
     Parameters
     ----------
     size : int
         Results in each cache, and flows in the tree.
     blocks : int
-        Turns of each.
+        Blocks of each.
 
     Returns
     -------
     list of dict
-        Of each function: function, size, time of a lookup (median_us, p25_us, p75_us, p99_us), lookups,
-        median time in which a new key is missed and learnt (new_us), median time in the BallTree
-        (ball_tree_us), and how many times faster the function is (times_faster: median of blocks,
-        least_faster, most_faster).
+        For each function: function, size, time of a lookup (median_us, p25_us, p75_us, p99_us), lookups,
+        median time of a miss and the insertion of a new key (new_us), median time in the BallTree
+        (ball_tree_us), and the ratio to it (times_faster: median of blocks, least_faster, most_faster).
     """
     rng = np.random.default_rng(1)
     traffic = flows(2 * size, rng).packets
@@ -64,7 +63,7 @@ def run(size: int, blocks: int) -> list[dict[str, Any]]:
     caches: dict[str, ResultCache[bytes, int]] = {}
     for name, approx in FUNCTIONS.items():
         caches[name] = ResultCache(AutoRefresh(), size)
-        for number in range(size):  # there may be fewer keys of flows than that
+        for number in range(size):  # the flows may have fewer distinct keys
             caches[name].learn(number.to_bytes(16, "little"), 0, 0.0)
         for flow in traffic[:size]:
             caches[name].learn(approx(flow), 1, 0.0)
@@ -76,7 +75,7 @@ def run(size: int, blocks: int) -> list[dict[str, Any]]:
         for name, approx in FUNCTIONS.items():
             asked = traffic[rng.integers(len(traffic), size=_IN_CACHE + _IN_TREE)]
             times = times_ms(_lookup(approx, caches[name]), asked)
-            in_cache[name].append(times[_IN_TREE:])  # the first ones find the processor's caches empty
+            in_cache[name].append(times[_IN_TREE:])  # the first lookups run with cold processor caches
     return [
         {"function": name, "size": size, "new_us": _new_us(caches[name]), **_summary(in_cache[name], in_tree)}
         for name in caches

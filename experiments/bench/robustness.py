@@ -1,10 +1,9 @@
-"""`nearsight bench robustness`: what a hostile client takes from the others, and what it costs the daemon.
+"""`nearsight bench robustness`: effect of a hostile client on other clients and on the daemon.
 
-For each attack a daemon is started as a process. Honest clients ask it for photos before, during and after
-the attack; the photos before are what the others are compared with. Some clients stay connected, others come
-anew for every photo. A photo that is not answered counts with the longest wait of a client. Attacker, honest
-clients and daemon are processes of their own. A daemon that takes more than `KILLED_MIB` is killed, so that
-the machine survives.
+For each attack a daemon is started as a process. Honest clients send photos before, during and after the
+attack; the photos before it are the baseline. Some clients stay connected, others connect anew for every
+photo. A photo without an answer counts with the timeout of a client. Attacker, honest clients and daemon are
+separate processes. A daemon with more than `KILLED_MIB` of memory is killed, to protect the machine.
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ from nearsight.experiments.studies.museums import TaughtMuseum
 
 MUSEUM = MuseumSettings(objects=32, photos_per_object=2, unknown_photos=0)
 MOST_MORE_MIB = (ServerSettings().memory_limit_bytes + ServerSettings().max_message_bytes) / 2**20
-"""Memory that clients may take from a daemon: the stated limit, and one message that is being made."""
+"""Limit of the memory that clients occupy in a daemon: the configured limit and one incomplete message."""
 KILLED_MIB = 3584
 MOST_THREADS = 64
-"""That an attacker may bring about."""
+"""Maximum number of threads that an attack may add."""
 MOST_SLOWER = 3.0
 MOST_RECOVERY_S = 2.0
 _WARM_S, _QUIET_S, _PATIENCE_S, _WELL_S = 1.5, 5.0, 40.0, 1.0
-"""Before anything counts; before the attack; most for recovery, which is reached when so long all is well."""
+"""Warm-up; duration before the attack; timeout of recovery; duration without slow photos that is recovery."""
 _LEAST_S = 2.0
-"""A photo that is asked so soon after the attack begins counts as asked during it, even if it is over."""
+"""A photo sent so soon after the start of the attack counts as during it, even if the attack is over."""
 _SAMPLE_S = 0.02
 
 _WAITS = {
@@ -68,12 +67,12 @@ _WAITS = {
     "answered": "{answered:.0%}",
     "well after s": "{recovery_s:.1f}",
 }
-"""Columns of the table that tell how long honest clients wait."""
+"""Columns of the table with the latency of honest clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """An attack and the daemon that it meets."""
+    """An attack and the daemon that is attacked."""
 
     name: str
     run: Attack
@@ -81,11 +80,11 @@ class Scenario:
     curve: bool = False
     seconds: float = 6.0
     descriptors: int = 0
-    """RLIMIT_NOFILE of the daemon, if it is not that of this process."""
+    """RLIMIT_NOFILE of the daemon, if it differs from that of this process."""
     honest: bool = True
-    """Whether honest clients are watched; without them only the attack's own law counts."""
+    """Whether honest clients are measured; without them only the attack's own requirement counts."""
     overload: bool = False
-    """The clients of the attack are honest, too: the others need not be as fast as before."""
+    """The clients of the attack are honest, too; the latency of the others may increase."""
 
 
 SCENARIOS = (
@@ -110,12 +109,12 @@ SCENARIOS = (
 
 
 def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
-    """Scenarios by name; all if none is named.
+    """Scenarios by name; all without names.
 
     Raises
     ------
     NotFound
-        If there is no such attack.
+        If there is no attack of this name.
     """
     known = {one.name: one for one in SCENARIOS}
     if unknown := [name for name in names if name not in known]:
@@ -126,18 +125,18 @@ def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
 def bench_robustness(
     scenarios: Sequence[Scenario], rounds: int, museums: Path, folder: Path, tell: Tell
 ) -> Benchmark:
-    """Attack; of several rounds the medians count, and the worst of memory.
+    """Run attacks; results are the medians of the rounds, but the maximum of memory.
 
     Parameters
     ----------
     scenarios : sequence of Scenario
-        What is tried.
+        Attacks to run.
     rounds : int
-        Each with a new daemon.
+        Repetitions of each, with a new daemon.
     museums : Path
-        Where generated museums are kept.
+        Folder of generated museums.
     folder : Path
-        For logs and keys.
+        Folder of logs and keys.
     tell : callable
         Called with the current step.
     """
@@ -164,13 +163,13 @@ def bench_robustness(
 
 
 def shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with the waits of honest clients in words for the table: dashes where nobody asked."""
+    """A row whose latencies of honest clients are formatted for the table; dashes without photos."""
     words = {name: text.format_map(row) if row["photos"] else "-" for name, text in _WAITS.items()}
     return {**row, **words}
 
 
 def summary(scenario: Scenario, tried: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One row of several rounds: medians, the worst memory, and which targets are missed."""
+    """Combine the rounds of an attack: medians, maximum of memory, and the missed targets."""
     row: dict[str, Any] = {"attack": scenario.name, "tier": scenario.tier, "curve": scenario.curve}
     row |= {name: tried[0][name] for name in ("sent", "refused")}
     for name, value in tried[0].items():
@@ -209,7 +208,7 @@ class _Round:
         )
 
     def row(self) -> dict[str, Any]:
-        """Attack; the figures of this round."""
+        """Run the attack and return the figures of this round."""
         scenario = self._scenario
         with ExitStack() as stack:
             group = stack.enter_context(ProcessGroup(self._folder))
@@ -256,7 +255,7 @@ class _Round:
         }
 
     def _start(self, group: ProcessGroup) -> tuple[ManagedProcess, Victim]:
-        """The daemon, and the cloud behind it if it is an edge."""
+        """Start the daemon, and a cloud behind it unless it is a cloud."""
         scenario, settings = self._scenario, dict[str, object](metrics_listen="127.0.0.1:0")
         keys = self._keys() if scenario.curve else None
         if keys is not None:
@@ -269,19 +268,20 @@ class _Round:
             cloud = endpoint_of(start_daemon(group, "cloud", "cloud-behind", database))
             settings |= {"cloud": cloud} if scenario.tier == "edge" else self._sharing(cloud)
         daemon = start_daemon(group, scenario.tier, scenario.tier, settings)
-        if scenario.descriptors:  # before the daemon looks: its interpreter takes longer to start
+        # Takes effect before the daemon reads the limit, because its interpreter starts slowly.
+        if scenario.descriptors:
             resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (scenario.descriptors,) * 2)
         announced = daemon.wait_ready()
         endpoint, metrics = str(announced["endpoint"]), str(announced["metrics"])
         return daemon, replace(self._victim, endpoint=endpoint, metrics=metrics, keys=keys)
 
     def _sharing(self, cloud: str) -> dict[str, object]:
-        """A device that looks for peers."""
+        """Settings of a device that searches for peers."""
         peers = {"peers.enabled": True, "peers.beacon_port": self._victim.beacon_port}
         return {"cloud.endpoint": cloud, **{f"recognizer.{name}": value for name, value in peers.items()}}
 
     def _copied_database(self) -> Path:
-        """Attackers may write to it."""
+        """Copy the database, because attackers may write to it."""
         copy = self._folder / "cloud.db"
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(self._database.read_bytes())
@@ -297,7 +297,10 @@ class _Round:
 
 
 class _Meter:
-    """Watches memory, descriptors and threads of a daemon, for a ``with`` block; kills a greedy one."""
+    """Measures memory, descriptors and threads of a daemon for a ``with`` block.
+
+    Kills the daemon if its memory exceeds `KILLED_MIB`.
+    """
 
     def __init__(self, daemon: ManagedProcess) -> None:
         self._daemon = daemon
@@ -309,7 +312,7 @@ class _Meter:
         self.most_descriptors = self.most_threads = 0
 
     def now_mib(self) -> float:
-        """Resident memory now."""
+        """Current resident memory, including child processes."""
         processes = [self._process, *self._process.children(recursive=True)]
         return sum(float(one.memory_info().rss) for one in processes) / 2**20
 
@@ -339,7 +342,7 @@ class _Meter:
 
 
 class _Samples:
-    """What honest clients tell, taken as it comes: a full pipe would hold them up."""
+    """Receives the results of honest clients in a thread, because a full pipe would block them."""
 
     def __init__(self, honest: Connection | None) -> None:
         self._all: list[Asked] = []
@@ -353,17 +356,20 @@ class _Samples:
                 self._all.append(self._honest.recv())
 
     def finish(self) -> None:
-        """End the clients, and wait for the photos that are still asked: the slow ones count, too."""
+        """Stop the clients and wait for the outstanding photos, which count as well."""
         if self._honest is not None:
             self._honest.send(None)
         self._thread.join(2 * TIMEOUT_S)
 
     def between(self, start_s: float, end_s: float) -> list[Asked]:
-        """Photos that were begun in this time and have ended."""
+        """Completed photos that were sent in this time."""
         return [one for one in list(self._all) if start_s <= one.begun_s < end_s]
 
     def recovery_s(self, ended_s: float, well_ms: float) -> float:
-        """Wait until all is well; from the end of the attack to the beginning of that time."""
+        """Wait until all clients are well; time from the end of the attack to the start of that period.
+
+        All clients are well if no photo fails or takes longer than ``well_ms`` for `_WELL_S`.
+        """
         patience_s = ended_s + _PATIENCE_S
         while (now_s := time.monotonic()) < patience_s:
             after = self.between(ended_s, now_s)
@@ -377,7 +383,7 @@ class _Samples:
 
 
 def _kinds(asked: Sequence[Asked]) -> tuple[list[Asked], list[Asked]]:
-    """Photos of clients that stay, and of newcomers."""
+    """Photos of clients that stay connected, and of clients that connect anew."""
     return [one for one in asked if not one.newcomer], [one for one in asked if one.newcomer]
 
 

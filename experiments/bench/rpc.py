@@ -1,8 +1,8 @@
 """`nearsight bench rpc`: round trips of an echo, against raw pyzmq DEALER/ROUTER with blocking sockets.
 
-Each server is a process of its own. Ours answers through the normal call path (envelope, queue, worker);
-the raw peer only moves frames. Rounds alternate between all of them, so that a slow moment of the machine
-meets each alike, and the ratio is taken per round.
+Each server has a process of its own. Ours answers through the normal call path (envelope, queue, worker); the
+raw server only moves frames. Rounds alternate between all series, so that slow periods of the machine affect
+all of them equally. The ratio is computed per round.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ Echo = Callable[[bytes], None]
 
 
 class EchoService(Service):
-    """Gives back what it gets: the whole call path, with nothing behind it."""
+    """Returns its input: the complete call path without any work."""
 
     descriptor: ClassVar[ServiceDescriptor] = echo_pb2.DESCRIPTOR.services_by_name["Echo"]
 
     def echo(self, request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
-        """The text and the blobs of the request."""
+        """Return the text and the blobs of the request."""
         context.response_blobs.extend(context.blobs)
         return echo_pb2.EchoResponse(text=request.text)
 
@@ -60,7 +60,7 @@ class EchoService(Service):
 
 @dataclass(slots=True)
 class _Series:
-    """Round trips [ms] of one transport, with or without CURVE, at one size: one list per round."""
+    """Round trips [ms] of one transport, with or without CURVE, with one size: one list per round."""
 
     transport: str
     curve: bool
@@ -69,7 +69,7 @@ class _Series:
     rounds: list[list[float]] = field(default_factory=list)
 
     def measure(self, calls: int) -> None:
-        """One more round."""
+        """Measure one round."""
         self.rounds.append(times_ms(self.echo, [os.urandom(self.size_bytes)] * calls))
 
     def row(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def run(
     sizes_bytes : sequence of int
         Sizes of the echoed blob.
     rounds, calls : int
-        Alternating rounds, and calls of each series in a round. One more round before them is not counted.
+        Alternating rounds, and calls of each series per round. A warm-up round before them is not counted.
 
     Returns
     -------
@@ -175,7 +175,7 @@ def _ratios(series: Sequence[_Series]) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _client(transport: str, keys: Path | None) -> Iterator[Echo]:
-    """A server in its own process, and a client of it in this one."""
+    """Start a server in its own process, and a client in this one."""
     serve, client = (_serve_ours, _our_client) if transport == OURS else (_serve_raw, _raw_client)
     with child(serve, keys) as server:
         yield from client(answer_of(server, _TIMEOUT_S), keys)
@@ -230,14 +230,14 @@ def _check(same: bool) -> None:
 
 
 def _serve_ours(parent: Connection, keys: Path | None) -> None:
-    """Echo through the whole call path: envelope, queue, workers."""
+    """Serve the echo through the complete call path: envelope, queue, workers."""
     security = ServerSecurity(_secret(keys, _SERVER_KEY), keys / _ALLOWED) if keys else None
     with RpcServer([EchoService()], tier="bench", settings=ServerSettings(), security=security) as server:
         _announce(parent, server.endpoint)
 
 
 def _serve_raw(parent: Connection, keys: Path | None) -> None:
-    """Echo with a blocking ROUTER and nothing else."""
+    """Serve the echo with a blocking ROUTER socket."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     socket = context.socket(zmq.ROUTER)
     if keys:
@@ -246,7 +246,7 @@ def _serve_raw(parent: Connection, keys: Path | None) -> None:
     socket.bind("tcp://127.0.0.1:0")
 
     def echo() -> None:
-        while True:  # until the process ends: a blocking socket has no other way out
+        while True:  # until the process ends: a blocking socket cannot be interrupted
             socket.send_multipart(socket.recv_multipart())
 
     threading.Thread(target=echo, daemon=True).start()
@@ -254,7 +254,7 @@ def _serve_raw(parent: Connection, keys: Path | None) -> None:
 
 
 def _announce(parent: Connection, endpoint: str) -> None:
-    """Say where the server is, and wait for the end."""
+    """Send the address of the server to the parent, and wait for the end."""
     parent.send("ready")
     parent.send(endpoint)
     parent.recv()

@@ -1,8 +1,9 @@
-"""`nearsight bench soak`: cloud, edge and applications for many minutes, while much goes wrong around them.
+"""`nearsight bench soak`: runs cloud, edge and applications for many minutes with many faults.
 
-Daemons are killed and restarted, applications are killed, crowds come, and objects leave the catalogue and
-come back. In the second half daemons are left alone, so that their memory and descriptors can be compared.
-The photos are those of a generated museum: what each shows is known.
+Daemons are killed and restarted, applications are killed, bursts of photos are sent, and objects are removed
+from the catalogue and added again. In the second half daemons are not disturbed, so that their memory and
+descriptors can be compared. The photos are those of a generated museum, so that the correct answers are
+known.
 """
 
 from __future__ import annotations
@@ -43,19 +44,19 @@ from nearsight.experiments.rig.tiers import CATALOGUE, endpoint_of, start_daemon
 from nearsight.experiments.studies.museums import TaughtMuseum
 
 APPLICATIONS, BURST = 3, 40
-"""Processes with the SDK, the last of which is killed now and then; photos at once from each in a burst."""
+"""Processes with the SDK, the last of which is killed at times; photos of each in a burst."""
 FLAT = {"MiB": 32.0, "descriptors": 16.0, "threads": 8.0}
-"""Most growth over the second half that is still called flat; so is a quarter."""
+"""Maximum growth in the second half, or a quarter if that is more."""
 _STEADY_S = 30.0
-"""In shorter windows memory is not judged: after one change of the catalogue it stays higher for 20 s."""
+"""Memory is not judged in shorter windows: it is higher for 20 s after a change of the catalogue."""
 _HARM = 0.4
 """Share of the time in which daemons are killed and restarted."""
 _EVENTS, _LONGEST_PAUSE_S = 15, 20.0
-"""The pause between two events is a fifteenth of the time, but not longer than this."""
+"""The pause between two events is a fifteenth of the duration, but at most this."""
 _TIMEOUT_S, _LATE_S = 5.0, 1.0
-"""Deadline of a photo, and how late its outcome may be, apart from the time that the process was held up."""
+"""Deadline of a photo, and maximum delay of its outcome; without times of a stalled process."""
 _PAUSE_S = (0.05, 0.25)
-"""Between two photos of an application."""
+"""Pause between two photos of an application."""
 _TOLD_EVERY_S, _LAST_OUTCOMES_S, _STOP_S, _TICK_S = 1.0, 10.0, 15.0, 0.05
 _ERROR = re.compile(r"\[(error|critical)\s*\]|Traceback|Assertion failed")
 
@@ -65,21 +66,21 @@ Usage = dict[tuple[str, int], list[tuple[float, ...]]]
 
 @dataclass(slots=True)
 class Tally:
-    """What one application has seen; times are those of `Running`."""
+    """Results of one application; times are those of `Running`."""
 
     asked: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     twice: int = 0
     late_s: list[float] = field(default_factory=list)
-    """How late the outcomes were that came more than `_LATE_S` after the deadline."""
+    """Delays after the deadline of the outcomes that were more than `_LATE_S` late."""
     stalled_s: float = 0.0
-    """How long the process was held up in all."""
+    """Total time in which the process was stalled."""
     open: dict[int, tuple[str | None, float]] = field(default_factory=dict)
-    """By request without an outcome yet: what its photo shows, and its deadline."""
+    """Object in the photo and deadline of each request without an outcome, by number."""
 
     def asks(self, shown: str | None, now_s: float) -> int:
-        """Count a request; its number."""
+        """Count a request and return its number."""
         self.asked += 1
         self.open[self.asked] = shown, now_s + _TIMEOUT_S
         return self.asked
@@ -101,7 +102,7 @@ class Tally:
 
 
 class Running:
-    """The time of this process: stands still while a thread that only sleeps wakes up too late."""
+    """Run time of this process: stops while a thread that only sleeps is not scheduled."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.stalled_s = 0.0
@@ -109,29 +110,29 @@ class Running:
         self._due_s = clock.monotonic() + _TICK_S
 
     def tick(self) -> None:
-        """Called after each sleep of `_TICK_S`."""
+        """Must be called after each sleep of `_TICK_S`."""
         now_s = self._clock.monotonic()
         self.stalled_s, self._due_s = now_s - self.now_s(), now_s + _TICK_S
 
     def now_s(self) -> float:
-        """The time; also while the sleep that should be over goes on."""
+        """The current run time, also while a sleep is overdue."""
         now_s = self._clock.monotonic()
         return now_s - self.stalled_s - max(0.0, now_s - self._due_s)
 
 
 def bench_soak(seconds: float, seed: int, museums: Path, folder: Path, tell: Tell) -> Benchmark:
-    """Run everything for so long; the laws, and whether they held.
+    """Run all processes for a duration; the result has a row for each law.
 
     Parameters
     ----------
     seconds : float
-        How long.
+        Duration.
     seed : int
-        Of the order of events and photos.
+        Seed of the order of events and photos.
     museums : Path
-        Where generated museums are kept.
+        Folder of generated museums.
     folder : Path
-        For logs and databases.
+        Folder of logs and databases.
     tell : callable
         Called with the current step.
     """
@@ -149,7 +150,7 @@ def bench_soak(seconds: float, seed: int, museums: Path, folder: Path, tell: Tel
 
 
 class _Soak:
-    """Processes, what happens to them, and what was seen."""
+    """Processes, events and results of a run."""
 
     def __init__(self, museum: TaughtMuseum, seed: int, folder: Path, stack: ExitStack) -> None:
         self._references = {one.object_id: one for one in museum.dataset.references}
@@ -171,7 +172,7 @@ class _Soak:
         self.events: list[tuple[float, str, float]] = []
 
     def run(self, seconds: float, tell: Tell) -> None:
-        """All of it."""
+        """Run all processes and events."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for old in (*self._folder.glob("*.db*"), *self._folder.glob("*.log")):
             old.unlink()
@@ -192,7 +193,7 @@ class _Soak:
             self._faults += [f"{log.name}: {line.strip()[:200]}" for line in lines if _ERROR.search(line)]
 
     def laws(self) -> list[dict[str, Any]]:
-        """Each with what was found."""
+        """One row per law, with the observation."""
         asked, twice = (sum(getattr(one, name) for one in self._tallies) for name in ("asked", "twice"))
         without = sum(len(one.open) for one in self._tallies)
         late_s = [by_s for one in self._tallies for by_s in one.late_s]
@@ -209,11 +210,11 @@ class _Soak:
         ]
 
     def outcomes(self) -> Counter[str]:
-        """Of all requests."""
+        """Outcomes of all requests."""
         return sum((one.outcomes for one in self._tallies), Counter())
 
     def usage(self) -> dict[str, list[tuple[float, ...]]]:
-        """Of each process some 40 times over its life: second, MiB, descriptors, threads."""
+        """About 40 samples of each process: second, MiB, descriptors, threads."""
         return {
             f"{name} {pid}": [
                 (round(at_s - self._began_s, 1), *takes) for at_s, *takes in used[:: len(used) // 40 + 1]
@@ -221,10 +222,10 @@ class _Soak:
             for (name, pid), used in self._usage.items()
         }
 
-    # ---- what happens
+    # ---- events
 
     def _play(self, began_s: float, seconds: float, tell: Tell) -> None:
-        """One event after the other, with a pause between; each kind once before any kind again."""
+        """Run events with pauses between them; every kind occurs once before any kind occurs again."""
         calm: list[tuple[str, Callable[[], None]]] = [
             ("change catalogue", self._change_catalogue),
             ("burst", self._burst),
@@ -249,7 +250,7 @@ class _Soak:
         self._watch(end_s - time.monotonic())
 
     def _again(self, tier: str, *, kill: bool) -> None:
-        """End a daemon, one way or the other, and start it again at the same address."""
+        """Kill or stop a daemon and restart it at the same address."""
         if kill:
             self._daemons[tier].send_signal(signal.SIGKILL)
             self._daemons[tier].stop()
@@ -258,7 +259,7 @@ class _Soak:
         self._start(tier)
 
     def _change_catalogue(self) -> None:
-        """Take objects out of the running cloud, or put those that are out back in."""
+        """Remove objects from the running cloud, or add the removed ones again."""
         with Channel(self._listen["cloud"], client_id="curator") as channel:
             catalogue = RemoteCatalogue(channel, CATALOGUE)
             if not self._gone:
@@ -311,7 +312,7 @@ class _Soak:
         self._applications[name] = _Application(pipe, stack)
 
     def _watch(self, seconds: float) -> None:
-        """Let time pass; nobody may end."""
+        """Wait, and check that no daemon ends."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             for daemon in self._daemons.values():
@@ -320,7 +321,7 @@ class _Soak:
                 application.listen()
             time.sleep(0.1)
 
-    # ---- what they take
+    # ---- resource usage
 
     @contextmanager
     def _metered(self) -> Any:
@@ -349,14 +350,14 @@ class _Soak:
 
 
 def flat(usage: Usage, half_s: float) -> list[dict[str, Any]]:
-    """Of each process that lived through the second half: the first third of that against the last.
+    """Compare the first and the last third of the second half, for each process that runs throughout it.
 
     Parameters
     ----------
     usage : dict
         By name and id of a process: second, MiB, descriptors, threads.
     half_s : float
-        When the second half begins.
+        Start of the second half.
     """
     rows = []
     end_s = max(used[-1][0] for used in usage.values())
@@ -385,7 +386,7 @@ def _told(counts: Counter[str]) -> str:
 
 
 class _Application:
-    """A process with the SDK, from outside."""
+    """Handle of a process with the SDK."""
 
     def __init__(self, pipe: Connection, stack: ExitStack) -> None:
         self._pipe = pipe
@@ -394,16 +395,16 @@ class _Application:
         self.pid: int = answer_of(pipe, 10.0)
 
     def send(self, photos: int) -> None:
-        """Ask so many photos at once; 0: end."""
+        """Send this number of photos at once; 0 ends the application."""
         self._pipe.send(photos)
 
     def listen(self) -> None:
-        """Take what it has told since."""
+        """Receive its latest results."""
         while self._pipe.poll():
             self._tally = self._pipe.recv()
 
     def end(self) -> Tally:
-        """Let it wait for its last outcomes, and end; all that it has seen."""
+        """Let it wait for its last outcomes and end; return all its results."""
         self.send(0)
         while (told := answer_of(self._pipe, 60.0)) is not None:
             self._tally = told
@@ -411,7 +412,7 @@ class _Application:
         return self._tally
 
     def kill(self) -> Tally:
-        """SIGKILL; what it had told, without the requests that died with it."""
+        """Kill it with SIGKILL; return its latest results without the requests that had no outcome."""
         self.listen()
         psutil.Process(self.pid).kill()
         self._stack.close()
@@ -422,7 +423,7 @@ class _Application:
 def _use(
     parent: Connection, tiers: tuple[str, str], photos: Sequence[tuple[str, str | None]], seed: str, log: Path
 ) -> None:
-    """An application: one photo after the other, popular ones more often; in a burst, many at once."""
+    """Run an application: one photo after the other, popular ones more often; in a burst, many at once."""
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 2)
     rng, tally, lock, running = random.Random(seed), Tally(), threading.Lock(), Running()
     weights = [1 / (1 + rank) for rank in range(len(photos))]
@@ -461,5 +462,5 @@ def _use(
         while tally.open and time.monotonic() < until_s:
             time.sleep(0.05)
         tell()
-    tell()  # with what the end of the recognizer added
+    tell()  # includes the outcomes at the close of the recognizer
     parent.send(None)

@@ -1,7 +1,7 @@
-"""How fast the twin is: simulated device-seconds per second, on one core, and what a large one needs.
+"""Speed of the twin: simulated device-seconds per second on one core, and the memory of a large simulation.
 
-Each run has a process of its own, so that the memory is its own. Warming, during which edges learn from
-earlier visitors, is told apart: it does not grow with the time that devices are followed.
+Each run has a process of its own, so that its memory can be measured. Warm-up, in which edges receive
+requests of earlier visitors, is reported separately: its duration does not depend on the simulated time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A run: a configuration, devices, edges, and seconds that devices are followed for."""
+    """Size of a run: configuration, devices, edges, and simulated seconds."""
 
     configuration: str
     devices: int
@@ -50,7 +50,7 @@ QUICK_SIZES = (Size(LOAD_BALANCED, 20, 2, 10.0), Size(ADAPTIVE, 20, 2, 10.0))
 
 
 def bench_twin(quick: bool, tell: Tell) -> Benchmark:
-    """How fast the simulation is, and how much memory a large one takes."""
+    """Speed of the simulation, and memory of a large one."""
     tell("twin: simulating devices and edges")
     columns = {
         "configuration": "{configuration}",
@@ -72,9 +72,9 @@ def run(sizes: tuple[Size, ...]) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        Of each size: configuration, devices, edges, seconds, photos (requests), the time of warming and of
-        the whole replay (warming_s, replay_s), simulated seconds of all devices over replay_s
-        (device_seconds_per_s), events_per_s of the whole run, and the largest resident memory (memory_mib).
+        For each size: configuration, devices, edges, seconds, photos (requests), the duration of warm-up and
+        of the replay (warming_s, replay_s), simulated seconds of all devices per second of the replay
+        (device_seconds_per_s), events_per_s of the whole run, and the peak resident memory (memory_mib).
     """
     context = multiprocessing.get_context("spawn")
     rows = []
