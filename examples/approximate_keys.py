@@ -1,8 +1,8 @@
-"""A classifier behind a cache of approximate keys: no daemon, no network.
+"""A classifier with a cache of approximate keys: no daemon, no network.
 
     python examples/approximate_keys.py
 
-Sensors send 100 readings. What they see shows in the first ten, nearly always.
+Sensors send 100 readings. The first ten nearly always determine the class.
 """
 
 import sys
@@ -15,13 +15,13 @@ from nearsight.common.result_cache.approximations import prefix, quantize
 
 
 def classify(readings: np.ndarray) -> str:
-    """Stands for a network that takes its time."""
+    """Represents a slow classifier, such as a neural network."""
     time.sleep(0.002)
     return "rising" if readings[:10].sum() + 0.05 * readings[10:].sum() > 0 else "falling"
 
 
 def report() -> str:
-    """Ask 2,000 times, and tell what it cost."""
+    """Look up 2,000 readings, and report hits and errors."""
     rng = np.random.default_rng(1)
     kinds = rng.normal(0, 10, (20, 100)).round()
     cache = ApproximateKeyCache(prefix(10) | quantize(4), classify, beta=1.5)

@@ -1,12 +1,12 @@
 """An audio guide: it speaks when the camera shows another exhibit.
 
-The columns of the catalogue's objects.csv say what: ``audio`` is a file in --sounds, ``text`` is read out.
-Without both it names the exhibit. What no program can play is printed. SOURCE is the number of a camera, or a
-clip::
+The columns of the catalogue's objects.csv contain what it plays: ``audio`` is a file in --sounds, ``text`` is
+read aloud. Without both, the guide speaks the exhibit's name. It prints what no installed program can play.
+SOURCE is the number of a camera, or a clip::
 
     python examples/audio_guide.py --edge tcp://127.0.0.1:7100 --sounds sounds 0
 """
-# ruff: noqa: T201  it talks to a person
+# ruff: noqa: T201  prints for the user
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ READERS = (["espeak-ng"], ["spd-say", "--wait"])
 
 
 def printable(text: str) -> str:
-    """The text of a catalogue without what would steer a terminal."""
+    """Remove characters that a terminal would interpret from a text of the catalogue."""
     return "".join(one for one in text if one.isprintable())
 
 
 class Guide:
-    """Speaks about the exhibit that a stream shows; another exhibit ends what it says.
+    """Speaks about the exhibit in a stream; another exhibit stops the current speech.
 
     Parameters
     ----------
     sounds : Path
-        Folder of the files that the metadata names.
+        Folder of the files that the metadata name.
     """
 
     def __init__(self, sounds: Path) -> None:
@@ -45,7 +45,7 @@ class Guide:
         self._playing: subprocess.Popen[bytes] | None = None
 
     def hear(self, answer: StreamAnswer) -> None:
-        """Take the answer to one frame; a stream holds an answer as long as its picture is seen."""
+        """Process the answer to one frame; a stream keeps an answer as long as its picture is visible."""
         if (problem := str(answer.error or "")) != self._problem:
             self._problem = problem
             print(f"no answer: {problem}" if problem else "it answers again", flush=True)
@@ -58,7 +58,7 @@ class Guide:
 
     def _speak(self, found: Recognition) -> None:
         name, text = printable(found.label or self._last), printable(found.metadata.get("text", ""))
-        # Only the name counts: metadata must not lead out of the folder.
+        # Only the file name is used, because metadata must not refer to files outside the folder.
         sound = self._sounds / Path(found.metadata.get("audio", "")).name
         programs, content = (READERS, text or name)
         if sound.is_file():
@@ -69,7 +69,7 @@ class Guide:
             self._playing = subprocess.Popen([*program, "--", content], **silent)
 
     def stop(self) -> None:
-        """End what is playing."""
+        """Stop the current playback."""
         if self._playing is not None:
             self._playing.terminate()
             self._playing.wait()
@@ -77,7 +77,7 @@ class Guide:
 
 
 def main() -> None:
-    """Guide until the clip ends, or Ctrl-C."""
+    """Run until the clip ends, or Ctrl-C."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -89,7 +89,7 @@ def main() -> None:
     camera = cv2.VideoCapture(int(arguments.source) if arguments.source.isdigit() else arguments.source)
     if not camera.isOpened():
         raise SystemExit(f"{arguments.source} is neither the number of a camera nor a clip that can be read")
-    # A clip comes faster than it was taken.
+    # A clip can be read faster than it was recorded.
     pause_s = 0.0 if arguments.source.isdigit() else 1 / (camera.get(cv2.CAP_PROP_FPS) or 30.0)
     guide = Guide(arguments.sounds)
     with (

@@ -1,9 +1,10 @@
-"""A budget of wrong answers instead of a back-off, and finer keys where coarse ones are not enough.
+"""A budget of wrong answers instead of a back-off, and finer keys where coarse keys are not sufficient.
 
     python examples/error_budget.py
 
-A reading is a family, a kind and noise. Half of the families are one class each; in others the kind decides.
-One reading in 50 is labelled differently, which no key can tell. Half-way, other families become frequent.
+A reading is a family, a kind and noise. Half of the families have one class each; in the others the kind
+determines the class. One reading in 50 has a different class, which no key can predict. In the second half,
+other families become frequent.
 """
 
 import sys
@@ -17,7 +18,7 @@ from nearsight.common.result_cache.budget import Budget
 
 
 def classify(reading: tuple[int, int, int]) -> str:
-    """Stands for a network that takes its time."""
+    """Represents a slow classifier, such as a neural network."""
     family, kind, noise = reading
     if noise % 50 == 0:
         return "odd"
@@ -25,13 +26,13 @@ def classify(reading: tuple[int, int, int]) -> str:
 
 
 def report(lookups: int = 100_000) -> str:
-    """In each half ask so often, with a budget of 1 %, and tell what it cost."""
+    """Look up readings in two halves, with a budget of 1 %, and report hits and errors."""
     rng = np.random.default_rng(1)
     cache = ApproximateKeyCache(
         (prefix(1), prefix(2)),
         classify,
         budget=Budget(error=0.01),
-        rng=Random(1),  # so that this example tells the same each time
+        rng=Random(1),  # this example has the same output each time
     )
     lines = ["half   served   wrong   estimated since the beginning        alarm"]
     for half, shift in enumerate((0, 37), 1):

@@ -1,11 +1,11 @@
-"""Recognise what a camera sees: a line whenever the answer changes, and the frames with outlines.
+"""Recognise the objects in a camera's view: print a line whenever the answer changes, and draw outlines.
 
-Beside an edge that serves the catalogue. SOURCE is the number of a camera, or a clip. The frames go to a
-window, where there is a display, or with --out to a video::
+Requires an edge that serves the catalogue. SOURCE is the number of a camera, or a clip. The frames are shown
+in a window if there is a display, or written to a video with --out::
 
     python examples/live_camera.py --edge tcp://127.0.0.1:7100 --out seen.avi 0
 """
-# ruff: noqa: T201  it talks to a person
+# ruff: noqa: T201  prints for the user
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _GREEN = (60, 220, 60)
 _FRAMES_PER_S = 30.0
 
 Show = Callable[[np.ndarray], None]
-"""Takes a frame with what is drawn on it."""
+"""Receives a frame with the drawn answer."""
 
 
 def frames_of(source: str) -> Iterator[np.ndarray]:
-    """The frames of a camera as they come, or of a file at its own speed."""
+    """The frames of a camera in real time, or of a file at its own frame rate."""
     video = cv2.VideoCapture(int(source) if source.isdigit() else source)
     if not video.isOpened():
         raise SystemExit(f"{source} is neither the number of a camera nor a clip that can be read")
@@ -40,18 +40,18 @@ def frames_of(source: str) -> Iterator[np.ndarray]:
 
 
 def in_words(answer: StreamAnswer) -> str:
-    """What a person should read."""
+    """Text of an answer for the user."""
     if answer.recognition is None:
         return f"no answer: {answer.error}" if answer.error else "looking ..."
     found = answer.recognition
     if not found.known:
         return "nothing that the catalogue knows"
-    # What is not printable could steer a terminal.
+    # Characters that are not printable could control the terminal.
     return "".join(one for one in found.label or found.object_id or "" if one.isprintable())
 
 
 def drawn(frame: np.ndarray, answer: StreamAnswer) -> np.ndarray:
-    """The frame with what it shows."""
+    """A copy of the frame with outline and text of the answer."""
     picture = frame.copy()
     if answer.outline is not None:
         corners = np.rint(answer.outline).astype(np.int32)
@@ -61,7 +61,7 @@ def drawn(frame: np.ndarray, answer: StreamAnswer) -> np.ndarray:
 
 
 def watch(stream: LiveStream, frames: Iterable[np.ndarray], show: Show | None) -> Iterator[str]:
-    """A line whenever what is seen changes."""
+    """Yield a line whenever the answer changes."""
     last = ""
     for frame in frames:
         answer = stream.push(frame)
@@ -73,7 +73,7 @@ def watch(stream: LiveStream, frames: Iterable[np.ndarray], show: Show | None) -
 
 
 def video_file(path: str) -> Show:
-    """Write the frames to a video, which ends with the last reference to this."""
+    """Write the frames to a video file, which is closed with the last reference to the returned function."""
     video = cv2.VideoWriter()
 
     def show(frame: np.ndarray) -> None:
@@ -85,7 +85,7 @@ def video_file(path: str) -> Show:
 
 
 def window() -> Show | None:
-    """Show the frames in a window; None where there is no display. Closing it is as Ctrl-C."""
+    """Show the frames in a window; None without a display. Closing the window has the effect of Ctrl-C."""
     try:
         import tkinter  # noqa: PLC0415  not part of every Python; OpenCV's headless build has no windows
     except ImportError:
@@ -109,7 +109,7 @@ def window() -> Show | None:
 
 
 def main() -> None:
-    """Watch until the clip ends, or Ctrl-C."""
+    """Run until the clip ends, or Ctrl-C."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,6 +1,6 @@
-"""A web page: upload a photo, read what it shows. The catalogue is a folder of pictures, and no daemon runs.
+"""A web page for recognition: upload a photo, read the result. The catalogue is a folder of pictures.
 
-::
+No daemon is needed::
 
     pip install nearsight flask
     python examples/photo_upload.py museum --port 5000
@@ -30,13 +30,13 @@ PAGE = """<!doctype html>
 <p>Confidence {{ "%.0f" | format(100 * found.confidence) }} %, {{ "%.0f" | format(found.latency_ms) }} ms.</p>
 {% endif %}
 """
-"""Flask writes text of the catalogue as text: markup in it does nothing."""
+"""Flask escapes the catalogue's texts, so that markup in them has no effect."""
 
 LARGEST_UPLOAD_BYTES = 16 * 2**20
 
 
 def create_app(recognizer: LocalRecognizer | Recognizer) -> Flask:
-    """Make the page; the recognizer is shared by the threads of the server."""
+    """Create the application; the threads of the server share the recognizer."""
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_UPLOAD_BYTES
 

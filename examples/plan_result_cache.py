@@ -1,8 +1,8 @@
-"""Plan a cache of approximate keys: the size and back-off that need the fewest inferences within an error.
+"""Plan a cache of approximate keys: size and back-off with the fewest inferences for a maximum error.
 
     python examples/plan_result_cache.py
 
-Counts of (key, class) from a log of the classifier are all that is needed; here they are generated.
+The only input are counts of (key, class) from a log of the classifier; here they are generated.
 """
 
 import sys
@@ -13,11 +13,11 @@ from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.model import lru_hits, predict
 
 TARGET = 0.01
-"""Largest share of wrong answers."""
+"""Maximum share of wrong answers."""
 
 
 def report() -> str:
-    """All plans, and the best of those that keep the target."""
+    """All plans, and the best of those that meet the target."""
     rng = np.random.default_rng(1)
     popularity = 1 / np.arange(1, 2001) ** 0.9
     popularity /= popularity.sum()

@@ -1,12 +1,12 @@
-"""Recognise exhibits, and tell the visitors nearby: who stands where, which exhibits are popular, notes.
+"""Recognise exhibits, and share with visitors nearby: positions, popular exhibits, and notes.
 
-The devices share by themselves; there is no server for it. Start it in two terminals, beside an edge that
+The devices share data directly, without a server. Start the example in two terminals, with an edge that
 serves the catalogue::
 
     python examples/visitors_nearby.py --edge tcp://127.0.0.1:7100 --name anna 1.jpg 2.jpg
     python examples/visitors_nearby.py --edge tcp://127.0.0.1:7100 --name ben --note "look up!" 1.jpg
 """
-# ruff: noqa: T201  it talks to a person
+# ruff: noqa: T201  prints for the user
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ NOTE_LIFE_S = 3600.0
 
 
 def printable(text: str) -> str:
-    """The text of others without what would steer a terminal."""
+    """Remove characters that a terminal would interpret from texts of other devices."""
     return "".join(one for one in text if one.isprintable())
 
 
 class Visit:
-    """One visitor's walk past exhibits.
+    """One visitor's tour of the exhibits.
 
     Parameters
     ----------
     recognizer : Recognizer
-        With sharing on.
+        With peers enabled.
     name : str
-        Of the visitor, for the others.
+        Name of the visitor that the other devices receive.
     """
 
     def __init__(self, recognizer: Recognizer, name: str) -> None:
@@ -43,14 +43,14 @@ class Visit:
         self._here = ""
 
     def look(self, photo: str | bytes, note: str = "") -> Iterator[str]:
-        """Recognise a photo, and say what the visitors nearby say about the exhibit.
+        """Recognise a photo, and report what visitors nearby shared about the exhibit.
 
         Parameters
         ----------
         photo : str or bytes
             Path or content of a file.
         note : str
-            Left at the exhibit for an hour, for whoever comes next.
+            Is stored at the exhibit for an hour, for other visitors.
         """
         found = self._recognizer.recognize_blocking(photo)
         if not found.known:
@@ -59,7 +59,7 @@ class Visit:
         yield f"{found.label or found.object_id} (answered by the {found.answered_by})"
         self.leave()
         self._here = found.object_id
-        # These do not wait for each other; a merge that fails is sent again by the store itself.
+        # These operations run concurrently. The store retries a failed merge itself.
         self._store.merge(VISITS, {found.object_id: 1})
         arrived = self._store.append(f"here/{found.object_id}", self._name)
         left_note = self._store.get_blocking(f"note/{found.object_id}")
@@ -74,25 +74,25 @@ class Visit:
             yield f"  also here: {', '.join(others)}"
 
     def leave(self) -> None:
-        """Go on from the exhibit."""
+        """Leave the current exhibit."""
         if self._here:
             self._store.remove(f"here/{self._here}", self._name).result()
         self._here = ""
 
     def popular(self, count: int = 3) -> list[tuple[str, int]]:
-        """The exhibits that most visitors came to, over all devices."""
+        """The exhibits with the most visits, over all devices."""
         visits = self._store.counts(VISITS).result()
         return sorted(visits.items(), key=lambda item: (-item[1], item[0]))[:count]
 
 
 def show_peers(peers: tuple[Peer, ...]) -> None:
-    """Say who is nearby."""
+    """Print the devices nearby."""
     names = ", ".join(printable(peer.device_id) for peer in peers)
     print(f"[{len(peers)} nearby: {names or 'nobody yet'}]")
 
 
 def main() -> None:
-    """Walk past the exhibits on the photos, one per Enter."""
+    """Visit the exhibits in the photos, one after each press of Enter."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Experiments: the papers measured anew, and what that takes: data, machines, sessions, a report.
+"""Experiments: reproduce the papers' results; data sets, machines, sessions and a report for them.
 
-May import every tier. The rooms import each other in one direction: see `tests/test_architecture.py`.
+May import every tier. Its packages import each other in one direction: see `tests/test_architecture.py`.
 """

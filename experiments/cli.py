@@ -1,6 +1,6 @@
 """The commands ``nearsight experiment list``, ``run``, ``plot`` and ``report``."""
 
-# ruff: noqa: PLR0917  heavy imports wait for the command; its parameters are its options
+# ruff: noqa: PLR0917  heavy imports are in the command's body; its parameters are its options
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RESULTS = Path("results/experiments")
 _VERDICTS = MappingProxyType(
     {True: ("reached", "green"), False: ("MISSED ", "red"), None: ("       ", "")},
 )
-"""Whether a target was reached → what is said about it, in which colour; the last line says: not judged."""
+"""Whether a target was reached → its text and colour; None for targets that are not judged."""
 _INDENT = len("reached  ")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="See `nearsight experiment list`.")]
 OutOption = Annotated[
@@ -50,7 +50,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as J
 
 @app.callback()
 def experiment() -> None:
-    """Tables and figures of the papers, measured anew."""
+    """Tables and figures of the papers, measured again."""
 
 
 @app.command("list")
@@ -89,7 +89,7 @@ def run(
 ) -> None:
     """Measure, compute the numbers and draw the figure: rows.csv, summary.json and a PNG.
 
-    A run that was interrupted continues where it stopped when it is started again.
+    An interrupted run continues where it stopped when it is started again.
     """
     require_experiments("experiment")
     from nearsight.common.recognition.object_recognizer import pin_threads
@@ -142,9 +142,9 @@ def report(
         typer.Option("--out", metavar="FILE.html", help="Default: report.html in the folder of results."),
     ] = None,
 ) -> None:
-    """Write one HTML file of all results: pictures, tables, targets, rows, and what the papers say.
+    """Write one HTML file with all results: pictures, tables, targets, rows, and the papers' values.
 
-    It needs no network. Experiments without results are listed with the command that makes them.
+    It needs no network. Experiments without results are listed with the command that measures them.
     """
     require_experiments("experiment report")
     from nearsight.common.command_line.terminal import progress_bar
@@ -170,7 +170,7 @@ def report(
 
 
 def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -> None:
-    """Use rows that other experiments measured already."""
+    """Copy rows that other experiments have already measured."""
     from nearsight.experiments.framework.running import adopt_cells, adopt_rows
 
     if found.same_rows_as:
@@ -224,13 +224,13 @@ def _show(found: Experiment, outcome: Outcome, folder: Path, as_json: bool) -> N
 
 
 def _keys(rows: Sequence[Sequence[object]]) -> int:
-    """How many leading columns name a row: the first, and text columns right after it."""
+    """Number of leading columns that identify a row: the first, and text columns directly after it."""
     texts = [any(str(cell)[:1].isalpha() for cell in column) for column in zip(*rows, strict=True)]
     return next((place for place, text in enumerate(texts) if place and not text), 1)
 
 
 def _show_targets(targets: Sequence[Target]) -> None:
-    """One line per target; missed targets last, as a terminal shows the end."""
+    """Print one line per target; missed targets last, because a terminal shows the end."""
     for target in sorted(targets, key=lambda target: not target.reached):
         verdict, colour = _VERDICTS[target.reached]
         print_line(f"  {target.text}: {target.value:.3f}", lead=verdict, colour=colour, hang=_INDENT)

@@ -129,7 +129,7 @@ def robustness(
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Attack daemons; report memory, latency of other clients and refusals. Exit code 1: a target is missed."""
+    """Attack daemons: memory, latency of other clients, refusals. Exit code 1: a target is missed."""
     from nearsight.experiments.bench.robustness import bench_robustness, chosen
 
     _run_targets(partial(bench_robustness, chosen(only or ()), rounds, museums), out, as_json)

@@ -1,7 +1,7 @@
 """nearsight: recognise what a camera sees, near the person who holds it.
 
-The public names of the SDK. They are imported when they are first used, so that ``import nearsight`` and the
-command line's help load neither OpenCV nor ZeroMQ.
+The public names of the SDK. They are imported at their first use, so that ``import nearsight`` and the help
+of the command line load neither OpenCV nor ZeroMQ.
 """
 
 from __future__ import annotations

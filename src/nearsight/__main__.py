@@ -1,8 +1,8 @@
 """The command line: one command, ``nearsight``, with the subcommands of every tier.
 
-The only module that knows all tiers. Errors become text and exit codes here. The module of a command is
-imported when the command is used: ``nearsight --help`` is quick, and a missing optional library breaks only
-the commands that need it. Add a command with a line in `_PANELS`.
+This is the only module that imports from all tiers. It converts errors to text and exit codes. The module of
+a command is imported when the command is used. Therefore ``nearsight --help`` is fast, and a missing optional
+library affects only the commands that need it. To add a command, add a line to `_PANELS`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from nearsight.common.text import printable
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """Where a command is, and what the overview says about it.
+    """Location of a command, and its line in the overview.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ _PANELS = {
         ),
     },
 }
-"""Heading in the overview, by who needs the commands → its commands."""
+"""Heading in the overview → its commands."""
 
 COMMANDS = MappingProxyType({name: one for commands in _PANELS.values() for name, one in commands.items()})
 
@@ -147,25 +147,25 @@ SETTINGS_CLASSES = MappingProxyType(
         "gateway": "nearsight.edge.gateway.settings:GatewaySettings",
     }
 )
-"""Section of ``nearsight.toml`` → settings class, for `nearsight config`: common may not know tiers."""
+"""Section of ``nearsight.toml`` → settings class, for `nearsight config`, because common imports no tier."""
 
 _COMPLETION = ("install_completion", "show_completion")
 
 
 @dataclass
 class Invocation:
-    """One run of the command line, found by commands as ``ctx.obj``."""
+    """State of one run of the command line; commands access it as ``ctx.obj``."""
 
     settings_classes: Mapping[str, str]
     debug: bool
 
 
 class LazyGroup(TyperGroup):
-    """The group of `COMMANDS`, each imported when it is used."""
+    """The group of `COMMANDS`; each is imported at its first use."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        # Placeholders serve the overview, completion and suggestions; `resolve_command` imports the command.
+        # Placeholders for overview, completion and suggestions; `resolve_command` imports the command.
         self.commands = {
             name: TyperCommand(name, help=command.help, rich_help_panel=panel)
             for panel, commands in _PANELS.items()
@@ -174,24 +174,24 @@ class LazyGroup(TyperGroup):
         _make_readable(self)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order in which they are declared."""
+        """Names of the commands in the order of their declaration."""
         del ctx
         return list(COMMANDS)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the arguments name, and import it."""
+        """Find and import the command that the arguments name."""
         name, placeholder, rest = super().resolve_command(ctx, args)
         if name is None or placeholder is None:
             return name, placeholder, rest
         return name, load_command(name, COMMANDS[name]), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; a reader that closed the output is not an error of the command."""
+        """Run the command; a closed reader of the output is not an error of the command."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError as error:
-            # `nearsight ... | head` is no error. What is still buffered must not fail again at the end.
+            # `nearsight ... | head` is valid. The flush of buffered output at exit must not fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(BROKEN_PIPE) from error
         return result
@@ -209,7 +209,7 @@ def load_command(name: str, command: LazyCommand) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # A missing library of others; a missing module of ours is a bug and stays one.
+        # Only a missing third-party library is reported as such; a missing module of nearsight is a bug.
         if error.name is None or error.name.split(".")[0] == "nearsight":
             raise
         package = f"nearsight[{command.extra}]" if command.extra else "nearsight"
@@ -219,14 +219,14 @@ def load_command(name: str, command: LazyCommand) -> Any:
         ) from error
     loaded: Any = get_command(getattr(module, attribute))
     loaded.name = name
-    # An application of its own would offer to install completion; here only the whole command does.
+    # Every typer application has options to install completion; only the main command should show them.
     loaded.params = [option for option in loaded.params if option.name not in _COMPLETION]
     _make_readable(loaded)
     return loaded
 
 
 def _make_readable(command: Any) -> None:
-    """Let a command's help flow at any width, and show flags without a value: they take none."""
+    """Let the help text of a command flow at any width, and hide the metavariable of flags."""
     paragraphs = (command.help or "").split("\n\n")
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     for option in command.params:
@@ -262,11 +262,11 @@ def _nearsight(
     ] = False,
 ) -> None:
     """Recognise what a camera sees, near the person who holds it."""
-    from nearsight.common.logging import configure_logging  # noqa: PLC0415  the overview does without
+    from nearsight.common.logging import configure_logging  # noqa: PLC0415  not needed for the overview
 
     del version
     ctx.obj.debug = debug
-    # Daemons choose their own; other commands speak through their output.
+    # Daemons configure their own level; other commands report through their output.
     configure_logging(level="DEBUG" if debug else "WARNING")
 
 
@@ -276,7 +276,7 @@ def main(arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     arguments : list of str, optional
-        Default: those of the process.
+        Default: the arguments of the process.
     """
     _prepare_streams()
     invocation = Invocation(SETTINGS_CLASSES, debug=False)
@@ -286,22 +286,24 @@ def main(arguments: list[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001  the last boundary: a person gets one line, not a traceback
+    except Exception as error:  # noqa: BLE001  the last handler: the user receives one line, not a traceback
         return _report(error, show=invocation.debug)
     return 0
 
 
 def _prepare_streams() -> None:
-    """Let each standard stream take any text; one that was closed (``>&-``) leads nowhere."""
-    for name in ("stdin", "stdout", "stderr"):  # in this order: each gets the lowest descriptor, its own
+    """Make standard streams accept any text; redirect closed streams (``>&-``) to the null device."""
+    # In this order: each gets the lowest free descriptor, which is its own.
+    for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("r+", encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error does with what it cannot encode
+        # As standard error does with characters that it cannot encode.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _report(error: Exception, *, show: bool) -> int:
-    """Say in one line what a person can change; keep the traceback of a bug, and say where it is."""
+    """Print one line about an error; save the traceback of a bug to a file and print its path."""
     if show:
         sys.stderr.write(printable("".join(traceback.format_exception(error)), lines=True))
     known = refusal_of_machine(error) if isinstance(error, OSError) else error
