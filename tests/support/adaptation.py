@@ -1,4 +1,4 @@
-"""Photos of the gallery's pictures, and the views that they teach."""
+"""Photos of the gallery's pictures, and the views that a device learns from them."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from support.gallery import SETTINGS, exhibit_model, photo_features
 
 RULES = AdaptationRules()
 EAGER = replace(RULES, min_new=0.0)
-"""Keeps views that add nothing, too."""
+"""Also keeps views without new descriptors."""
 
 
 def recognized(seed: int) -> RecognizedObject:
@@ -23,14 +23,14 @@ def recognized(seed: int) -> RecognizedObject:
 
 
 def learned(seed: int) -> AdaptedView:
-    """What the photo of the picture of ``seed`` teaches."""
+    """The view that is learnt from the photo of the picture of ``seed``."""
     view = learn(photo_features(seed), recognized(seed), exhibit_model(seed), RULES)
     assert view is not None
     return view
 
 
 def noisy(view: AdaptedView, bits: int, seed: int = 0) -> AdaptedView:
-    """The view with ``bits`` bits of each descriptor turned around."""
+    """The view with ``bits`` inverted bits in each descriptor."""
     rng = np.random.default_rng(seed)
     turned = np.zeros((len(view), 256), np.uint8)
     for row in turned:
@@ -39,7 +39,7 @@ def noisy(view: AdaptedView, bits: int, seed: int = 0) -> AdaptedView:
 
 
 def plain(seed: int, count: int = 100) -> AdaptedView:
-    """A view that repeats the vouched descriptors."""
+    """A view that repeats descriptors of the model."""
     model = exhibit_model(seed)
     base = model.views[0].descriptors
     return AdaptedView(

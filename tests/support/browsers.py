@@ -1,4 +1,4 @@
-"""Chromium as a visitor has it, driven by playwright, and a gateway that does what a test says."""
+"""Chromium, driven by playwright, and a gateway whose answers a test decides."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.waiting import wait_until
 
 PAGE = Path(__file__).resolve().parents[2] / "edge/gateway/page"
 ORIGIN = "http://localhost:1"
-"""Of scripted gateways; nothing listens there. Browsers give cameras to pages of localhost."""
+"""Origin of scripted gateways; nothing listens there. Browsers permit cameras to pages of localhost."""
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 
@@ -37,7 +37,7 @@ _IMPORT = """async () => {
 
 @contextmanager
 def chromium(*flags: str, camera: Path | None = None) -> Iterator[Browser]:
-    """A browser whose camera, if there is one, plays this clip again and again."""
+    """Start a browser; its camera, if given, repeats a clip."""
     flags = ("--no-sandbox", *flags)
     if camera is not None:
         flags = (*flags, "--use-fake-device-for-media-stream", f"--use-file-for-fake-video-capture={camera}")
@@ -50,7 +50,7 @@ def chromium(*flags: str, camera: Path | None = None) -> Iterator[Browser]:
 
 
 def until(page: Page, condition: Callable[[], bool], what: str) -> None:
-    """Wait for what routes of the page do; they run while the page is asked something."""
+    """Wait for a condition on the routes of the page; they run while playwright executes a call."""
 
     def holds() -> bool:
         page.evaluate("null")
@@ -60,7 +60,7 @@ def until(page: Page, condition: Callable[[], bool], what: str) -> None:
 
 
 def answer(label: str = "Night", **changed: Any) -> dict[str, Any]:
-    """What a gateway answers about a known object."""
+    """A gateway's answer about a known object."""
     return {
         "known": True,
         "object_id": "0042",
@@ -81,7 +81,7 @@ UNKNOWN = answer(known=False, object_id=None, label=None, metadata={}, confidenc
 
 
 def failure(code: str, message: str = "it failed", advice: str = "wait") -> dict[str, Any]:
-    """The body of an error."""
+    """The body of an error response."""
     return {"error": {"code": code, "message": message, "advice": advice}}
 
 
@@ -91,11 +91,11 @@ class Connection:
 
     route: WebSocketRoute
     frames: list[tuple[int, np.ndarray]] = field(default_factory=list)
-    """Number and picture (H, W, 3) of each frame that came."""
+    """Number and picture (H, W, 3) of each received frame."""
     closed: bool = False
 
     def ready(self, max_bytes: int = 2**20) -> None:
-        """Give two credits."""
+        """Send the ready message with two credits."""
         self._send({"type": "ready", "credits": 2, "max_bytes": max_bytes})
 
     def answers(self, frame: int, body: dict[str, Any]) -> None:
@@ -106,25 +106,28 @@ class Connection:
 
 
 class ScriptedGateway:
-    """Serves the page's files, and notes what the page asks; the test answers.
+    """Serves the page's files and records the page's requests; the test answers them.
 
     Parameters
     ----------
     page : Page
-        That gets these routes.
+        The page to which the routes are added.
     origin : str
-        Under which it finds the gateway.
+        Origin of the gateway for this page.
     """
 
     def __init__(self, page: Page, origin: str = ORIGIN) -> None:
         self._page, self._origin = page, origin
         self.connections: list[Connection] = []
         self.requests: list[Route] = []
-        """Requests below ``/v1/``, in their order."""
+        """Requests below ``/v1/``, in order of arrival."""
         self.replies: list[tuple[int, dict[str, Any]] | None] = []
-        """Status and body of the next requests; None: no answer ever. Without one: the only catalogue."""
+        """Status and body for the next requests; None: never answered.
+
+        If the list is empty, requests receive a list of one catalogue.
+        """
         self.always: dict[str, Any] | None = None
-        """What every frame is answered with, on all connections, which are ready at once then."""
+        """Answer to every frame on all connections; if set, connections are ready at once."""
         page.route(f"{origin}/**", self._serve)
         page.route_web_socket(f"ws://{origin.removeprefix('http://')}/**", self._connect)
 
@@ -179,17 +182,17 @@ class Visit:
     Parameters
     ----------
     browser : Browser
-        That shows it.
+        Shows the page.
     stack : ExitStack
-        Closes it.
+        Closes the page.
     address : str
-        Of the page, behind the origin.
+        Path of the page.
     origin : str
-        Of the gateway.
+        Origin of the gateway.
     camera : bool
-        Whether the visitor allows the camera.
+        Whether the visitor permits the camera.
     options : dict
-        Of the browser's context, such as its size.
+        Options of the browser's context, such as its size.
     """
 
     def __init__(
@@ -212,7 +215,7 @@ class Visit:
         self.gateway = ScriptedGateway(self.page, origin)
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        # From now on choosers are playwright's; begun at the click, that may come too late.
+        # Playwright handles file choosers from now on; if it started at the click, that could be too late.
         self.page.on("filechooser", lambda _: None)
         self.page.goto(origin + address)
         expect(self.button("Start camera")).to_be_enabled()
@@ -221,7 +224,7 @@ class Visit:
         return self.page.get_by_role("button", name=name)
 
     def start(self, always: dict[str, Any] | None = None) -> None:
-        """Start the camera; every frame is answered so."""
+        """Start the camera; every frame receives the answer ``always``."""
         self.gateway.always = always
         self.button("Start camera").click()
 
@@ -232,16 +235,16 @@ class Visit:
         chooser.value.set_files([file])
 
     def reads(self, headline: str, text: str = "") -> None:
-        """Wait until the panel says this."""
+        """Wait until the panel shows this headline and text."""
         expect(self.page.get_by_role("heading", level=2)).to_have_text(headline)
         expect(self.page.locator("#answer")).to_contain_text(text)
 
     def hears(self, text: str) -> None:
-        """Wait until a screen reader says this."""
+        """Wait until the text for screen readers is this."""
         expect(self.page.get_by_role("status")).to_have_text(text)
 
     def listen(self) -> None:
-        """From now on write down what a screen reader says."""
+        """Record the texts for screen readers from now on."""
         self.page.evaluate(
             """() => {
                 globalThis.heard = [];
@@ -252,7 +255,7 @@ class Visit:
         )
 
     def heard(self) -> list[str]:
-        """The headlines and labels among it."""
+        """The headlines and labels of the recorded texts."""
         return [text.partition(".")[0] for text in self.page.evaluate("heard")]
 
     @property

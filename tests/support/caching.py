@@ -7,7 +7,7 @@ from nearsight.edge.request_distribution import Ranking
 
 
 def ranking_of(probabilities: np.ndarray, seen: int | None = None) -> Ranking:
-    """Objects "0", "1", … with these probabilities, which must fall; asked for were all, or the first."""
+    """Objects "0", "1", … with these descending probabilities; all, or the first ``seen``, were requested."""
     count = len(probabilities)
     names = tuple(map(str, range(count)))
     cumulative = np.minimum(np.concatenate([[0.0], np.cumsum(probabilities)]), 1.0)
@@ -18,7 +18,7 @@ def ranking_of(probabilities: np.ndarray, seen: int | None = None) -> Ranking:
 
 
 def zipf_ranking(count: int, exponent: float) -> Ranking:
-    """Zipf: p_i proportional to i^-exponent."""
+    """A Zipf distribution: p_i is proportional to i^-exponent."""
     weights = np.arange(1, count + 1, dtype=float) ** -exponent
     return ranking_of(weights / weights.sum())
 

@@ -14,7 +14,7 @@ _WALL = np.random.default_rng(1).integers(110, 140, (HEIGHT, WIDTH, 3)).astype(n
 
 
 def frame(seed: int = 1, left: float = 60, top: float = 50, turned: float = 0.0) -> NDArray[np.uint8]:
-    """(240, 320, 3) uint8: the picture of a seed hangs so far from the left and the top."""
+    """A frame, (240, 320, 3) uint8, with the picture of a seed at a distance from the left and the top."""
     image = _WALL.copy()
     moved = _placed(left, top, turned)
     size = (WIDTH, HEIGHT)
@@ -23,7 +23,7 @@ def frame(seed: int = 1, left: float = 60, top: float = 50, turned: float = 0.0)
 
 
 def corners(left: float = 60, top: float = 50, turned: float = 0.0) -> Corners:
-    """Where the picture hangs in `frame`."""
+    """Corners of the picture in `frame`."""
     square = np.array([(0, 0), (SIDE, 0), (SIDE, SIDE), (0, SIDE)], np.float64)
     one, two, three, four = (square @ (moved := _placed(left, top, turned))[:, :2].T + moved[:, 2]).tolist()
     return tuple(one), tuple(two), tuple(three), tuple(four)
@@ -35,17 +35,17 @@ def _placed(left: float, top: float, turned: float) -> NDArray[np.float64]:
 
 
 def gray(image: NDArray[np.uint8]) -> GrayImage:
-    """A frame as it is looked at."""
+    """A frame in grey levels, as the tracker processes it."""
     return GrayImage(np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)), (image.shape[1], image.shape[0]))
 
 
 def blurred(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A frame of a hand that turns fast."""
+    """A frame with the motion blur of a fast turn."""
     return np.asarray(cv2.blur(image, (25, 1)), np.uint8)
 
 
 def recognition(name: str = "0042", where: Corners | None = None) -> Recognition:
-    """An answer; without corners as of a network."""
+    """An answer; without corners, as of a network."""
     return Recognition(RecognizedObject(name, "Night", 1, 0.9, 30, where), "edge", 40.0)
 
 

@@ -1,4 +1,4 @@
-"""Servers of tests as processes of their own, so that a test can kill them as a machine dies.
+"""Servers of tests in processes of their own, so that a test can kill them to simulate a failed machine.
 
 Run as a program, ``python child_server.py KIND LISTEN [ARGUMENTS]`` prints its endpoint and serves until its
 standard input ends.
@@ -21,7 +21,7 @@ class ChildServer:
     Attributes
     ----------
     endpoint : str
-        Where it serves.
+        Address of the server.
     """
 
     def __init__(self, kind: str, listen: str, *arguments: str) -> None:
@@ -35,19 +35,19 @@ class ChildServer:
         self.endpoint = self.line()
 
     def line(self) -> str:
-        """The next line that it prints."""
+        """The next line of its output."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye to anybody."""
+        """Kill it with SIGKILL: it closes no connection and sends no message."""
         self._process.kill()
         self._process.communicate()
 
 
 @contextmanager
 def child_server(kind: str, *arguments: str, listen: str = "tcp://127.0.0.1:0") -> Iterator[ChildServer]:
-    """A `ChildServer` that is gone at the end of the block."""
+    """A `ChildServer` that is killed at the end of the block."""
     server = ChildServer(kind, listen, *arguments)
     try:
         yield server
@@ -56,7 +56,7 @@ def child_server(kind: str, *arguments: str, listen: str = "tcp://127.0.0.1:0") 
 
 
 def _echo(listen: str) -> str:
-    """Handlers wait as many seconds as the text of a request says."""
+    """Handlers wait for the number of seconds in the text of a request."""
     from nearsight.common.rpc.server import RpcServer, ServerSettings
     from support.rpc import ScriptedEcho, give_back
 
@@ -72,7 +72,7 @@ def _echo(listen: str) -> str:
 
 
 def _recognition(listen: str, name: str, mode: str) -> str:
-    """Answers, or is silent; prints a line for each question."""
+    """Answers, or never answers; prints a line for each request."""
     from support.recognition_server import ScriptedRecognition, always, never, serve
 
     service = ScriptedRecognition(always(name) if mode == "answer" else never())
@@ -103,4 +103,4 @@ KINDS = {"echo": _echo, "recognition": _recognition, "predicting-edge": _predict
 if __name__ == "__main__":
     _kind, *_arguments = sys.argv[1:]
     _say(KINDS[_kind](*_arguments))
-    sys.stdin.read()  # until the parent is gone
+    sys.stdin.read()  # until the parent ends

@@ -40,7 +40,7 @@ def cloud_settings(database: Path, **changes: Any) -> CloudSettings:
 def running_cloud(
     database: Path, metrics: DaemonMetrics | None = None, **changes: Any
 ) -> Iterator[CloudDaemon]:
-    """A daemon that serves and is stopped at the end."""
+    """A running daemon, which is stopped at the end of the block."""
     daemon = CloudDaemon(cloud_settings(database, **changes), metrics)
     daemon.start()
     try:
@@ -50,7 +50,7 @@ def running_cloud(
 
 
 class CloudClient:
-    """Calls a cloud in the test's words."""
+    """A client of a cloud, with short methods for tests."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class CloudClient:
         return self._call(self.recognition.recognize, request, blobs, catalogue).message
 
     def shown(self, photo: bytes) -> str | None:
-        """Id of the object that a photo shows."""
+        """Id of the object in a photo; None if unknown."""
         response = self.recognize(photo)
         return response.object.object_id if response.HasField("object") else None
 

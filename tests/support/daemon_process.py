@@ -1,4 +1,4 @@
-"""Daemons as a person starts them: processes of their own, which end with the test however that ends."""
+"""Daemons as users start them: in processes of their own, which end with the test in every case."""
 
 import json
 import os
@@ -25,21 +25,21 @@ class DaemonProcess:
 
     @property
     def log(self) -> str:
-        """What it wrote to standard error so far."""
+        """Its standard error so far."""
         return self.log_file.read_text(errors="replace")
 
     def kill(self) -> None:
-        """SIGKILL: no chance to write anything, no goodbye to anybody."""
+        """Kill it with SIGKILL: it can neither write nor send anything."""
         self.process.kill()
         self.process.wait(20)
 
     def stop(self) -> int:
-        """SIGTERM; its exit status."""
+        """Stop it with SIGTERM; return its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(20)
 
     def wait_ready(self) -> None:
-        """Until it has announced itself."""
+        """Wait until it has announced itself."""
         wait_until(
             lambda: self.announcement.exists() or self.process.poll() is not None,
             timeout_s=60,
@@ -52,7 +52,7 @@ class DaemonProcess:
 def starting_daemon(
     folder: Path, tier: str, *flags: str, name: str = "", listen: str = "tcp://127.0.0.1:0"
 ) -> Iterator[DaemonProcess]:
-    """`nearsight TIER` with its files in this folder, under a name; it may not be ready yet."""
+    """Start `nearsight TIER` with its files in this folder, under a name; it may not be ready yet."""
     announcement, log_file = (folder / f"{name or tier}.{ending}" for ending in ("json", "log"))
     announcement.unlink(missing_ok=True)
     command = leashed("-m", "nearsight", tier, "--listen", listen, "--announce", str(announcement), *flags)
@@ -71,7 +71,7 @@ def starting_daemon(
 def daemon_process(
     folder: Path, tier: str, *flags: str, listen: str = "tcp://127.0.0.1:0"
 ) -> Iterator[DaemonProcess]:
-    """`nearsight TIER` with its files in this folder, ready."""
+    """Start `nearsight TIER` with its files in this folder, and wait until it is ready."""
     with starting_daemon(folder, tier, *flags, listen=listen) as daemon:
         daemon.wait_ready()
         yield daemon

@@ -1,4 +1,4 @@
-"""A small database for tests of what all databases have in common."""
+"""A small database for tests of properties that all databases share."""
 
 import sqlite3
 import subprocess
@@ -25,7 +25,7 @@ def rows(path: Path, table: str) -> list[tuple[object, ...]]:
 
 
 def database_with_a_row(folder: Path) -> Path:
-    """A database of version 1."""
+    """A database of version 1 with one row."""
     path = folder / "things.db"
     with closing(open_database(path, FORMAT, create=True)) as connection:
         connection.execute("INSERT INTO things VALUES ('lamp')")
@@ -43,7 +43,7 @@ sys.stdin.read()
 
 @contextmanager
 def used_by_another_process(path: Path) -> Iterator[None]:
-    """It has written a row, which is in the log only, and holds the file open."""
+    """Another process has written a row, which is in the log only, and keeps the file open."""
     process = subprocess.Popen(
         [sys.executable, "-c", USER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -21,7 +21,7 @@ def free_udp_port() -> int:
 
 
 def shout(data: bytes, port: int, times: int = 1) -> None:
-    """Broadcast anything on loopback."""
+    """Broadcast any data on loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         sender.bind(("127.0.0.1", 0))
@@ -74,7 +74,7 @@ class Device:
         elif there.answers:
             there.discovery.introduced(self.own.node_id, self.endpoint, self.own.incarnation)
             future.set_result(PingReply(there.own.node_id, there.own.incarnation))
-        return future  # of one that does not answer, the test says when it ends
+        return future  # if the device does not answer, the test completes the future
 
     def _changed(self, peers: tuple[Peer, ...]) -> None:
         self.changes.append({peer.node_id for peer in peers})
@@ -84,7 +84,7 @@ class Device:
 
 
 class Neighbourhood:
-    """Devices on loopback with a beacon port of their own, for a ``with`` block."""
+    """Devices on loopback with their own beacon port, for a ``with`` block."""
 
     def __init__(self, **settings: object) -> None:
         self.port = free_udp_port()

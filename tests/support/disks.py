@@ -1,4 +1,4 @@
-"""Disks that are full or read-only. Who mounts one needs the right to: ``@pytest.mark.needs("mounts")``."""
+"""Full and read-only disks. A test that mounts one needs ``@pytest.mark.needs("mounts")``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """No file of this process may grow beyond 8 kB."""
+    """Limit all files of this process to 8 kB."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
     try:
@@ -22,7 +22,7 @@ def full_disk() -> Iterator[None]:
 
 @contextmanager
 def small_disk(place: Path) -> Iterator[None]:
-    """A disk of 1 MB."""
+    """Mount a disk of 1 MB."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True)
     try:
         yield
@@ -31,7 +31,7 @@ def small_disk(place: Path) -> Iterator[None]:
 
 
 def fill_up(place: Path) -> None:
-    """Write until nothing goes any more."""
+    """Write until the disk is full."""
     with (place / "filled").open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))

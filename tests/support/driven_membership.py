@@ -1,4 +1,4 @@
-"""One membership that a test drives: its clock, what is heard, and who answers pings."""
+"""One membership that a test drives: its clock, received beacons, and answers to pings."""
 
 import random
 
@@ -15,7 +15,7 @@ FIRST, SECOND = PingReply(OTHER, 20), PingReply(OTHER, 21)
 
 
 class Driven:
-    """One membership at a time of the test's choice, with what it asked for so far."""
+    """One membership whose time a test controls."""
 
     def __init__(
         self, settings: PeerSettings = SETTINGS, static: tuple[tuple[NodeId | None, str], ...] = ()
@@ -42,7 +42,7 @@ class Driven:
         return self.membership.ping_failed(ping, self.now_s)
 
     def fail_twice(self, ping: Ping) -> tuple[Action, ...]:
-        """As a peer that is gone does."""
+        """Let a ping and its retry fail, as of a peer that has left."""
         return self.fail(only_ping(self.fail(ping)))
 
     def state(self, node_id: NodeId = OTHER) -> PeerState | None:

@@ -42,7 +42,7 @@ from support.waiting import wait_until
 RECOGNITION = RecognitionSettings(training_features=300, query_features=300)
 CATALOGUE = "museum"
 EXHIBITS = 6
-"""In the museum of the tests."""
+"""Number of exhibits in the museum of the tests."""
 
 
 def exhibit(number: int, *, version: int = 1, picture: int | None = None) -> ObjectModel:
@@ -57,13 +57,13 @@ def photo(number: int) -> bytes:
 
 
 def features_of(image: bytes) -> Features:
-    """What a device extracts."""
+    """The features that a device extracts."""
     extractor = OrbExtractor(RECOGNITION.fast_threshold)
     return extractor.extract(load_image(image, RECOGNITION.limits), RECOGNITION.query_features)
 
 
 class ScriptedCloud:
-    """A cloud with one catalogue that really recognises, counts requests, and fails where a test says.
+    """A cloud with one catalogue and real recognition; counts requests, and fails as the test defines.
 
     Attributes
     ----------
@@ -72,28 +72,28 @@ class ScriptedCloud:
     received : list of str
         Kind of each recognition request, "image" or "features".
     told_unknown : list of bool
-        Whether it said that features were unknown before.
+        Whether each recognition request stated that its features were unknown before.
     one_looks : list of bool
-        Whether it said that one look is enough.
+        Whether each recognition request asked for one look only.
     seconds_left : list of float
-        Time left to each of them.
+        Remaining time of each recognition request.
     recognize_error, image_error, fetch_errors, listed_error
-        Errors to answer with: to all recognition requests, to those with an image, per object, whatever
-        batch it is in, and to requests for a list of objects.
+        Errors to answer with: to all recognition requests; to those with an image; to requests for an
+        object's model, by object, in any batch; to requests for a list of objects.
     listings : int
-        How often the catalogues were listed.
+        Number of requests for the list of catalogues.
     hidden : bool
-        There is no catalogue any more.
+        Whether the catalogue does not exist any more.
     silent : set of str
         Objects whose requests for models are never answered.
     slow_s : float
-        How late answers with models come.
+        Delay of answers with models.
     malformed : set of str
-        Objects whose models come damaged.
+        Objects whose models are sent damaged.
     handed_out : dict
-        Models to send in place of those that the catalogue has.
+        Models to send instead of those in the catalogue.
     gate, image_gate : threading.Event
-        Recognition requests are answered while it is set; those with an image while both are.
+        Recognition requests wait until ``gate`` is set; those with an image wait for both.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class _Catalogue(Service):
 
 
 def later(response: pb.GetObjectModelsResponse, delay_s: float) -> Future[pb.GetObjectModelsResponse]:
-    """The same answer after a while, without a worker that waits for it."""
+    """The answer after a delay, without a worker that waits."""
     answer: Future[pb.GetObjectModelsResponse] = Future()
     timer = threading.Timer(delay_s, answer.set_result, [response])
     timer.daemon = True
@@ -255,7 +255,7 @@ def later(response: pb.GetObjectModelsResponse, delay_s: float) -> Future[pb.Get
 
 
 class EdgeClient:
-    """A device, in the test's words."""
+    """A device, with short methods for tests."""
 
     def __init__(self, endpoint: str, catalogue: str = CATALOGUE, device_id: str = "device-1") -> None:
         self.channel = Channel(endpoint, client_id=device_id)
@@ -300,28 +300,28 @@ class EdgeClient:
         return future
 
     def report(self, object_id: str) -> NextObjects:
-        """Say what the device recognised itself, and hear what may follow."""
+        """Report an object that the device recognised itself; return the predicted next objects."""
         return next_objects_from_proto(self.send_report(object_id).message.next_objects)
 
     def send_report(self, object_id: str) -> Reply:
-        """The same, with all that the edge answers."""
+        """Report an object that the device recognised itself; return the whole reply."""
         request = prediction_pb2.GetNextObjectsRequest(current_object_id=object_id)
         reply: Reply = self.prediction.get_next_objects(request, timeout_s=10.0, catalogue=self.catalogue)
         return reply
 
     def ask(self, query: bytes | Features, *, timeout_s: float = 10.0) -> tuple[str | None, str]:
-        """What a photo shows, and who said so."""
+        """Object in a photo, and the tier that answered."""
         return answer_of(self.send(query, timeout_s=timeout_s).result(timeout_s + 5))
 
 
 def answer_of(reply: Reply) -> tuple[str | None, str]:
-    """Object id or None, and who answered."""
+    """Object id or None, and the tier that answered."""
     message = reply.message
     return (message.object.object_id if message.HasField("object") else None), message.answered_by
 
 
 def edge_settings(cloud: str, **changes: Any) -> EdgeSettings:
-    """Settings for tests: a small pipeline, quick polls, builds without pauses."""
+    """Settings for tests: a small pipeline, short poll intervals, builds without pauses."""
     values: dict[str, Any] = {
         "cloud": cloud,
         "server": ServerSettings(listen="tcp://127.0.0.1:0", workers=2),
@@ -336,7 +336,7 @@ def edge_settings(cloud: str, **changes: Any) -> EdgeSettings:
 
 @contextmanager
 def running_edge(cloud: str, metrics: DaemonMetrics | None = None, **changes: Any) -> Iterator[EdgeDaemon]:
-    """A daemon that serves and is stopped at the end."""
+    """A running daemon, which is stopped at the end of the block."""
     daemon = EdgeDaemon(edge_settings(cloud, **changes), metrics or DaemonMetrics("edge"))
     daemon.start()
     try:
@@ -349,17 +349,17 @@ def running_edge(cloud: str, metrics: DaemonMetrics | None = None, **changes: An
 def serving(
     cloud: ScriptedCloud, metrics: DaemonMetrics | None = None, **changes: Any
 ) -> Iterator[tuple[EdgeDaemon, EdgeClient]]:
-    """An edge with these settings in front of the cloud, and a device at it."""
+    """An edge with these settings in front of the cloud, and a device connected to it."""
     with running_edge(cloud.endpoint, metrics, **changes) as edge, EdgeClient(edge.endpoint) as device:
         yield edge, device
 
 
 Serve = Callable[..., AbstractContextManager[tuple[EdgeDaemon, EdgeClient]]]
-"""`serving` with the cloud and the cache's settings of a test."""
+"""`serving` with a test's cloud and cache settings."""
 
 
 def cache_of(edge: EdgeDaemon) -> CatalogueCache:
-    """The cache of the catalogue; created by the first answered request."""
+    """The cache of the catalogue; the first answered request creates it."""
     wait_until(lambda: edge.caches.get(CATALOGUE) is not None, what="a cache")
     cache = edge.caches.get(CATALOGUE)
     assert cache is not None
@@ -367,18 +367,18 @@ def cache_of(edge: EdgeDaemon) -> CatalogueCache:
 
 
 def wait_for_standby(edge: EdgeDaemon, objects: int) -> None:
-    """Until the standby of the catalogue can answer for so many objects."""
+    """Wait until the standby of the catalogue holds this number of objects."""
     wait_until(lambda: edge.standbys.size(CATALOGUE) == objects, what=f"a standby of {objects} objects")
 
 
 def cached(edge: EdgeDaemon) -> set[str]:
-    """Ids in the snapshot that answers."""
+    """Ids in the current snapshot of the cache."""
     cache = edge.caches.get(CATALOGUE)
     return set(cache.holder.snapshot.object_ids) if cache is not None else set()
 
 
 def ask_until(condition: Callable[[], bool], ask: Callable[[], object], what: str) -> None:
-    """Repeat a request until something holds, as visitors do."""
+    """Repeat a request until a condition holds."""
 
     def asked() -> bool:
         if condition():
@@ -390,14 +390,14 @@ def ask_until(condition: Callable[[], bool], ask: Callable[[], object], what: st
 
 
 def make_misses_costly(edge: EdgeDaemon) -> None:
-    """As if the cloud were far away: on loopback a cache would never pay."""
+    """Report high miss latencies, as of a distant cloud; on loopback a cache would never be useful."""
     cache = cache_of(edge)
     for _ in range(50):
         cache.profiler.observe_miss(2000.0)
 
 
 def warm(edge: EdgeDaemon, device: EdgeClient, numbers: range | list[int]) -> None:
-    """Ask for exhibits until the edge answers for each."""
+    """Send photos of exhibits until the edge answers each of them."""
     device.ask(photo(numbers[0]))
     make_misses_costly(edge)
     for number in numbers:

@@ -1,4 +1,4 @@
-"""A network of namespaces on which hosts are cut off, kept apart and moved."""
+"""A network of namespaces whose hosts can be disconnected, separated and given other addresses."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from nearsight.experiments.links.namespaces import (
 
 
 class FaultyNetwork(NamespaceNetwork):
-    """What networks and people do to hosts."""
+    """A network with faults."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
         self._free = itertools.islice(self.network.hosts(), count, None)
 
     def readdress(self, node: Namespace) -> Namespace:
-        """Give a host another address, as a DHCP server may; what is bound to the old one is cut off."""
+        """Give a host another address, as a DHCP server may.
+
+        Sockets that are bound to the old address lose their connections.
+        """
         moved = Namespace(node.name, str(next(self._free)), node.port)
 
         def change(route: IPRoute) -> None:
@@ -39,20 +42,20 @@ class FaultyNetwork(NamespaceNetwork):
         return moved
 
     def cut(self, nodes: Iterable[Namespace]) -> None:
-        """Take hosts off the network: their packets are lost, and nobody is told."""
+        """Disconnect hosts from the network; their packets are lost without an error."""
         self._attach(nodes, "")
 
     def split(self, *groups: Sequence[Namespace]) -> None:
-        """Let only the hosts within each group reach each other."""
+        """Separate groups: only the hosts within each group reach each other."""
         for number, group in enumerate(groups):
             self._attach(group, f"{BRIDGE}{number}")
 
     def mend(self) -> None:
-        """All hosts reach each other again."""
+        """Reconnect all hosts."""
         self._attach(self.nodes, BRIDGE)
 
     def _attach(self, nodes: Iterable[Namespace], bridge: str) -> None:
-        """Lead the ports of hosts to a bridge, which is made if it is new; to none without a name."""
+        """Connect the ports of hosts to a bridge, created if missing; disconnect them without a name."""
 
         def attach(route: IPRoute) -> None:
             there = route.link_lookup(ifname=bridge) if bridge else [0]

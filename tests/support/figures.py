@@ -10,7 +10,7 @@ from nearsight.experiments.framework.experiment import Experiment, Results, Stor
 
 
 def png_size(experiment: Experiment, rows: Sequence[StoredRow]) -> int:
-    """Bytes of the picture of these rows: an empty one is small."""
+    """Size of the picture of these rows in bytes; an empty picture is small."""
     file = io.BytesIO()
     with rc_context({**STYLE, **experiment.style}):
         experiment.draw(Results(rows, experiment.metrics(rows))).savefig(file, dpi=160)

@@ -22,7 +22,7 @@ def exhibit_model(seed: int) -> ObjectModel:
 
 
 def exhibit_models(count: int) -> list[ObjectModel]:
-    """Models of the pictures 0, 1, ..."""
+    """Models of the pictures 0, 1, …"""
     return [exhibit_model(seed) for seed in range(count)]
 
 

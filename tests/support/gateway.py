@@ -49,12 +49,12 @@ class _Catalogues(Service):
 
 
 class ScriptedEdge:
-    """An edge that answers as a test says, and may go away and come back at the same address.
+    """An edge that answers as a test defines, and can be stopped and restarted at the same address.
 
     Attributes
     ----------
     recognition : ScriptedRecognition
-        Holds the questions; its ``answer`` may be replaced.
+        Records the requests; its ``answer`` may be replaced.
     """
 
     def __init__(self) -> None:
@@ -95,14 +95,14 @@ class Reply:
 
 
 class Browser:
-    """Asks a gateway over real sockets."""
+    """A client of a gateway, over real sockets."""
 
     def __init__(self, gateway: GatewayDaemon) -> None:
         self.gateway = gateway
         self.host = urlsplit(gateway.endpoint).netloc
 
     def request(self, method: str, path: str, body: bytes = b"", /, **headers: str) -> Reply:
-        """One request on a connection of its own; ``content_type`` is the header Content-Type."""
+        """Send one request on its own connection; ``content_type`` is the header Content-Type."""
         connection = http.client.HTTPConnection(self.host, timeout=20)
         try:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -137,11 +137,11 @@ class LiveStream:
         self.connection.send(number.to_bytes(4) + image)
 
     def read(self) -> Any:
-        """The next text, as a value."""
+        """The next message, decoded from JSON."""
         return json.loads(self.connection.recv(timeout=20))
 
     def close_code(self) -> int | None:
-        """With which code the gateway closes it; waits for that."""
+        """Wait until the gateway closes the stream; return its code."""
         with suppress(ConnectionClosed):
             while True:
                 self.connection.recv(timeout=20)
@@ -150,7 +150,7 @@ class LiveStream:
 
 @contextmanager
 def running_gateway(edge: str, metrics: DaemonMetrics | None = None, **changes: Any) -> Iterator[Browser]:
-    """A gateway in front of this edge, and a browser at it; ``limits`` is a mapping of what differs."""
+    """A gateway in front of this edge, and a client of it; ``limits`` are changes to the default limits."""
     limits = LimitSettings(**changes.pop("limits", {}))
     settings = GatewaySettings(edge=edge, listen="127.0.0.1:0", limits=limits, **changes)
     daemon = GatewayDaemon(settings, metrics or DaemonMetrics("gateway"))
@@ -163,7 +163,7 @@ def running_gateway(edge: str, metrics: DaemonMetrics | None = None, **changes: 
 
 @contextmanager
 def raw(browser: Browser, timeout_s: float = 20.0) -> Iterator[socket.socket]:
-    """A socket to the gateway."""
+    """A TCP connection to the gateway."""
     address = urlsplit(browser.gateway.endpoint)
     assert address.hostname and address.port
     with socket.create_connection((address.hostname, address.port), timeout_s) as connection:
@@ -171,13 +171,13 @@ def raw(browser: Browser, timeout_s: float = 20.0) -> Iterator[socket.socket]:
 
 
 def head(length: int, *lines: str) -> bytes:
-    """Of a request for recognition."""
+    """Head of a recognition request."""
     fields = ("Host: x", "Content-Type: image/jpeg", f"Content-Length: {length}", *lines)
     return "\r\n".join((f"POST {RECOGNIZE} HTTP/1.1", *fields, "", "")).encode()
 
 
 def all_of(connection: socket.socket) -> bytes:
-    """What comes until the other side closes."""
+    """Read until the other side closes the connection."""
     received = b""
     try:
         while part := connection.recv(65536):
@@ -188,7 +188,7 @@ def all_of(connection: socket.socket) -> bytes:
 
 
 def upgrade() -> bytes:
-    """The request that begins a stream."""
+    """The request that opens a stream."""
     fields = ("Host: x", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
     key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
     return "\r\n".join((f"GET {STREAM} HTTP/1.1", *fields, key, "", "")).encode()

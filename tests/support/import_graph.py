@@ -1,4 +1,4 @@
-"""Which of our modules import which, read from the code: also what a function imports when it is called."""
+"""The imports between our modules, read from the code; includes imports within functions."""
 
 import ast
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ def imports() -> Mapping[str, frozenset[str]]:
 
 
 def reached(starts: set[str]) -> set[str]:
-    """These modules, and all that they import, directly or through others."""
+    """These modules and all modules that they import, directly or indirectly."""
     found, new = set[str](), starts
     while new:
         found |= new

@@ -1,6 +1,6 @@
-"""Joins the real client to the real server in one process, without sockets.
+"""Connects the real client to the real server in one process, without sockets.
 
-Frames go through the same encoding, decoding, queues, workers and deadlines as on a network; only ZeroMQ is
+Frames pass through the same encoding, decoding, queues, workers and deadlines as on a network; only ZeroMQ is
 left out.
 """
 
@@ -22,7 +22,7 @@ INPROC = "inproc://in-process"
 
 
 class InProcessTransport(Transport):
-    """The transport of one channel to a server of this process, which is started, with any address."""
+    """The transport of one channel to a started server of this process, with any address."""
 
     def __init__(self, server: RpcServer) -> None:
         self._server = server
@@ -49,7 +49,7 @@ class InProcessTransport(Transport):
             self._changes = []
 
     def interrupt(self) -> None:
-        """Lose the connection in mid-request, as a broken network would."""
+        """Lose the connection during a request, as with a broken network."""
         with self._lock:
             self._changes.append(
                 ConnectionEvent(Change.LOST, Unavailable("the server went away in mid-request"))
@@ -86,7 +86,7 @@ class InProcessTransport(Transport):
         return self._link
 
     def has_arrivals(self) -> bool:
-        return False  # each arrival wakes
+        return False  # each arrival wakes the waiting thread
 
     def caller_can_wait(self) -> bool:
         return False  # there is nothing to poll
@@ -106,7 +106,7 @@ class InProcessTransport(Transport):
 
 
 def channel_over(transport: InProcessTransport, *, client_id: str = "test", **others: Any) -> Channel:
-    """A channel that uses this transport, and closes it."""
+    """A channel that uses this transport and closes it."""
     group = ChannelGroup(clock=others.get("clock", SYSTEM_CLOCK), transport=transport)
     channel = Channel(INPROC, client_id=client_id, group=group, **others)
     channel._owns_group = True

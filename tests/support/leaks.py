@@ -1,4 +1,4 @@
-"""What a test leaves open: threads, descriptors (files, sockets, contexts of ZeroMQ) and child processes."""
+"""Resources that a test leaves open: threads, descriptors (files, sockets, ZeroMQ contexts), processes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _DESCRIPTORS = Path("/proc/self/fd")
-_OF_LIBRARIES = "/site-packages/"  # fonts, for example, that a library keeps open
+_OF_LIBRARIES = "/site-packages/"  # for example fonts that a library keeps open
 _TASKS = Path("/proc/self/task")
 
 
 @dataclass(frozen=True)
 class OpenThings:
-    """What this process has open. On systems without ``/proc``, threads only."""
+    """Open resources of this process. On systems without ``/proc``, threads only."""
 
     threads: frozenset[threading.Thread]
-    descriptors: frozenset[tuple[str, str]]  # number and what it refers to
+    descriptors: frozenset[tuple[str, str]]  # number and target
     children: frozenset[int]
 
     def beyond(self, before: OpenThings) -> list[str]:
-        """What is open now and was not ``before``, for a person to read."""
+        """Descriptions of the resources that are open now and were not open ``before``."""
         return [
             *(f"thread {thread.name}" for thread in self.threads - before.threads),
             *(f"descriptor {number}: {target}" for number, target in self.descriptors - before.descriptors),
@@ -36,9 +36,9 @@ def open_things() -> OpenThings:
 
 
 def left_open(before: OpenThings, *, timeout_s: float = 10.0) -> list[str]:
-    """What is open beyond ``before`` and stays so for ``timeout_s``.
+    """Resources that are open beyond ``before`` for at least ``timeout_s``.
 
-    Garbage is collected first. An object that was not closed then warns now, and not in a later test.
+    Garbage is collected first, so that an object that was not closed warns now and not in a later test.
     """
     left = open_things().beyond(before)
     if left:
@@ -54,7 +54,7 @@ def _descriptors() -> frozenset[tuple[str, str]]:
         return frozenset()
     found = set()
     for entry in _DESCRIPTORS.iterdir():
-        with suppress(FileNotFoundError):  # the listing's own descriptor
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             target = str(entry.readlink())
             if _OF_LIBRARIES not in target:
                 found.add((entry.name, target))
@@ -64,7 +64,7 @@ def _descriptors() -> frozenset[tuple[str, str]]:
 def _children() -> frozenset[int]:
     found: set[int] = set()
     for task in _TASKS.glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
             found.update(map(int, task.read_text().split()))
     return frozenset(found)
 

@@ -1,4 +1,4 @@
-"""Processes that end with the process of the tests, however that ends."""
+"""Processes that end with the process of the tests in every case."""
 
 import sys
 

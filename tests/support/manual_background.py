@@ -1,4 +1,4 @@
-"""A background thread in the hands of a test: jobs run when the test lets time pass."""
+"""A background thread that a test controls: jobs run when the test advances the time."""
 
 import heapq
 import itertools
@@ -9,7 +9,7 @@ from nearsight.common.clock import ManualClock
 
 
 class ManualBackground(BackgroundWorker):
-    """Runs what is due in `run`, and what becomes due in `advance`, in the thread of the test."""
+    """Runs due jobs in `run`, and jobs that become due in `advance`, in the thread of the test."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
@@ -18,21 +18,22 @@ class ManualBackground(BackgroundWorker):
         self._count = itertools.count()
 
     def start(self) -> None:
-        """Start no thread: the test runs the jobs."""
+        """Start no thread, because the test runs the jobs."""
 
     def submit(self, job: Callable[[], None], *, name: str = "", after_s: float = 0.0) -> None:
         del name
         heapq.heappush(self._due, (self._time.monotonic() + after_s, next(self._count), job))
 
     def run(self) -> None:
-        """Everything that is due now."""
+        """Run all jobs that are due now."""
         self._run_until(self._time.monotonic())
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, job by job."""
+        """Advance the time from job to job."""
         end_s = self._time.monotonic() + seconds
         self._run_until(end_s)
-        self._time.advance(max(0.0, end_s - self._time.monotonic()))  # a job may have taken longer
+        # A job may have advanced the clock further.
+        self._time.advance(max(0.0, end_s - self._time.monotonic()))
 
     def _run_until(self, end_s: float) -> None:
         while self._due and self._due[0][0] <= end_s:

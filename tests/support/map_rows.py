@@ -1,4 +1,4 @@
-"""Rows of the map, made up: what a configuration takes at a place."""
+"""Generated rows of the map: latencies of configurations at places."""
 
 from collections.abc import Callable, Iterable
 from itertools import product
@@ -10,16 +10,16 @@ from nearsight.experiments.twin.session import ONLY_CLOUD
 
 FAST, NEXUS, SMALL_FAST, SMALL_NEXUS = MACHINES
 Latency = Callable[[Place, str, int], float]
-"""Of a configuration at a place in a run [ms]."""
+"""Latency [ms] of a configuration at a place in a run."""
 
 
 def every_place() -> list[Place]:
-    """A small grid."""
+    """A small grid of places."""
     return [Place(*one) for one in product((1, 10, 40), (1, 3), (500, 2000), ("Slow", "baseline"), MACHINES)]
 
 
 def map_rows(latency_ms: Latency, places: Iterable[Place], runs: int = 1) -> list[StoredRow]:
-    """All configurations at these places; only their latency differs, and that only-cloud has no edge."""
+    """Rows of all configurations at these places; they differ in latency, and only-cloud has no edge."""
     return [
         {
             "machines": place.machines,

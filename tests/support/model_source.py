@@ -1,4 +1,4 @@
-"""A `CooperativeModelSource` whose store, peers and tiers are answered by the test."""
+"""A `CooperativeModelSource` whose store, peers and tiers are simulated by the test."""
 
 import random
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def listing(*models: ObjectModel, revision: int = 5) -> Listing:
 
 
 class Scene:
-    """One device; its store, its peers and its tiers are answered by the test."""
+    """One device whose store, peers and tiers are simulated by the test."""
 
     def __init__(self, *, listed: bool = True) -> None:
         self.clock = ManualClock()
@@ -70,7 +70,7 @@ class Scene:
             self.digests.update(listing(RIGHT))
         self.source = CooperativeModelSource(self.context, self)
 
-    # The store, a route and a tier at once
+    # Simulates the store, a route and a tier.
 
     def items(self, key: str, *, claim: bool = False) -> Future[ItemsRead]:
         assert key == KEY
@@ -107,7 +107,7 @@ class Scene:
         self.tier.append(Future())
         return self.tier[-1]
 
-    # What a test does
+    # Methods for the test.
 
     def ask(self) -> Future[Reply]:
         result = self.source.get_models("museum", ["a"], 10.0)
@@ -137,5 +137,5 @@ def model_in(result: Future[Reply]) -> ObjectModel:
 
 
 def forged(model: ObjectModel) -> ObjectModel:
-    """The features of another object under the name of this one."""
+    """A model with the features of another object under the name of this one."""
     return replace(model, views=random_model("b", seed=7).views)

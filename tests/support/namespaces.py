@@ -1,4 +1,4 @@
-"""Threads of a test on another host of a `NamespaceNetwork`: what they open there stays there."""
+"""Runs threads of a test on another host of a `NamespaceNetwork`; their sockets belong to that host."""
 
 import contextlib
 import ctypes
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def entered(node: Namespace) -> Iterator[None]:
-    """Within the block this thread, and all threads that it starts, are on that host."""
+    """Move this thread, and all threads that it starts, to that host for a block."""
     libc = ctypes.CDLL(None, use_errno=True)
     home = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY)
     there = os.open(node.file, os.O_RDONLY)

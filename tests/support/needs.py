@@ -1,8 +1,8 @@
-"""What a test needs of the machine: ``@pytest.mark.needs("namespaces")``, and the command that provides it.
+"""Requirements of a test on the machine: ``@pytest.mark.needs("namespaces")``, and commands to meet them.
 
-A test whose machine lacks it is skipped with that command; it fails where the environment variable
-``NEARSIGHT_REQUIRE`` names the need (``NEARSIGHT_REQUIRE=falconn,sshd``), so that CI
-skips nothing.
+If the machine lacks a requirement, the test is skipped and the command is shown. The test fails instead if
+the environment variable ``NEARSIGHT_REQUIRE`` names the requirement (``NEARSIGHT_REQUIRE=falconn,sshd``), so
+that CI skips no test.
 """
 
 import functools
@@ -20,13 +20,13 @@ import pytest
 from nearsight.experiments.links.namespaces import unavailable_reason
 from nearsight.experiments.rig.agent import cgroup_version
 
-# A test with one of these is a system test, too.
+# A test with one of these requirements is also a system test.
 SYSTEM_NEEDS = frozenset({"cgroups", "chromium", "mounts", "namespaces", "sshd", "tap"})
 _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def program(name: str) -> str | None:
-    """Path of a program, also of those that only root has on its path."""
+    """Path of a program; also searches the folders that only root has on its path."""
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_FOLDERS}")
 
 
@@ -110,12 +110,12 @@ _MISSING: dict[str, Callable[[], str]] = {
 
 @functools.cache
 def missing(need: str) -> str:
-    """Why this machine does not have it, and the command that provides it; empty if it has."""
+    """Why this machine does not meet the requirement, and the command to meet it; empty if it does."""
     return _MISSING[need]()
 
 
 def require(need: str) -> None:
-    """Skip the test if the machine lacks ``need``; fail it where ``NEARSIGHT_REQUIRE`` names it."""
+    """Skip the test if the machine lacks ``need``; fail it if ``NEARSIGHT_REQUIRE`` names it."""
     if reason := missing(need):
         if need in os.environ.get("NEARSIGHT_REQUIRE", "").split(","):
             pytest.fail(f"NEARSIGHT_REQUIRE names {need}, but {reason}")

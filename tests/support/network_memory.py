@@ -17,7 +17,7 @@ ONES = np.ones((1, 4), np.float32)
 
 
 class Place:
-    """A repository and the memory of one test."""
+    """A repository and the memories of one test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -25,7 +25,7 @@ class Place:
         self.open: list[ModelMemory] = []
 
     def add(self, name: str, mb: float | None = 10, addend: float = 1.0) -> Manifest:
-        """A network that was measured to take so much; None: it was not measured."""
+        """Add a network with a measured size; None: without a measurement."""
         manifest = add_network(self.repository, name, adder_network(self.folder / f"{name}.onnx", addend), ())
         if mb is None:
             return manifest
@@ -40,6 +40,6 @@ class Place:
 
 
 def use(memory: ModelMemory, name: str) -> float:
-    """What a network makes of 1, however long it takes to load it."""
+    """The network's output for the input 1; waits until it is loaded."""
     with lease_of(memory, name).result(20) as lease:
         return float(lease.run({"": ONES}, 10)["y"][0, 0])

@@ -1,4 +1,4 @@
-"""Tiny networks whose answers are known, made with the `onnx` package."""
+"""Tiny networks with known outputs, built with the `onnx` package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALWAYS = ReuseSettings(least_saved_ms=-math.inf)
 
 
 def runtime_version() -> str:
-    """Of measurements and saved graphs that hold here."""
+    """Version of the runtime, as in measurements and saved graphs that are valid here."""
     runtime = Runtime()
     runtime.close()
     return runtime.version
@@ -51,9 +51,9 @@ def jpeg_of(colour: str) -> bytes:
 
 
 def colour_network(path: Path, *, weights_mb: float = 0.0, sharpness: float = 20.0) -> Path:
-    """Names the strongest channel of a photo ``(N, 3, 8, 8)``: logits, the larger the clearer.
+    """Classifies a photo ``(N, 3, 8, 8)`` by its strongest channel: logits, larger for clearer photos.
 
-    ``weights_mb`` adds weights that take memory and change nothing.
+    ``weights_mb`` adds weights that need memory and have no effect.
     """
     nodes = [
         helper.make_node("GlobalAveragePool", ["photo"], ["mean"]),
@@ -87,7 +87,7 @@ def adder_network(path: Path, addend: float = 1.0, shape: Sequence[int | str] = 
 
 
 def endless_network(path: Path, rounds: int | None = None) -> Path:
-    """Adds 1 as often as the largest input says, or ``rounds`` times: it hangs. It takes ``(n,)``."""
+    """Adds 1 in a loop: ``rounds`` times or as often as the largest input of ``(n,)``; can be endless."""
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["on"], ["go_on"]),
@@ -115,7 +115,7 @@ def endless_network(path: Path, rounds: int | None = None) -> Path:
 
 
 def failing_network(path: Path) -> Path:
-    """Loads, and fails in execution where the index ``x`` is not 0: it takes int64 ``(1,)``."""
+    """Loads, and fails in execution if the index ``x`` is not 0. Input: int64 ``(1,)``."""
     weights = [numpy_helper.from_array(np.zeros(1, np.float32), "table")]
     nodes = [helper.make_node("Gather", ["table", "x"], ["y"])]
     return _saved(path, nodes, weights, [("x", [1])], [("y", [1])], TensorProto.INT64)
@@ -124,12 +124,12 @@ def failing_network(path: Path) -> Path:
 def add_network(
     repository: ModelRepository, name: str, source: Path, labels: Sequence[str] = COLOURS
 ) -> Manifest:
-    """Put a network into a repository, as `nearsight models add` does."""
+    """Add a network to a repository, as `nearsight models add` does."""
     return repository.add(source, replace(manifest_of_file(source, name), labels=tuple(labels)))
 
 
 def lease_of(memory: ModelMemory, name: str) -> Future[Lease]:
-    """A network of the memory, however long it takes to load it."""
+    """A lease of a network of the memory, completed when it is loaded."""
     found = memory.request(name)
     return found.lease if isinstance(found, Absent) else completed(found)
 

@@ -1,4 +1,4 @@
-"""Object models made from numbers, for tests that store or move models but do not recognise with them."""
+"""Generated object models, for tests that store or move models but do not recognise with them."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from nearsight.common.recognition.models import DESCRIPTOR_BYTES, Features, Obje
 
 
 def random_features(seed: int, count: int = 40) -> Features:
-    """Features that survive the rounding of the wire and of the store unchanged."""
+    """Features that the rounding of the wire format and of the store does not change."""
     rng = np.random.default_rng(seed)
     strengths = np.sort(rng.integers(1, 1024, count))[::-1] / 1024
     return Features(

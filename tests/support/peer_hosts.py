@@ -1,4 +1,4 @@
-"""Real peer nodes with keys, each on a host of its own in a network of namespaces."""
+"""Real peer nodes with keys, each on its own host in a network of namespaces."""
 
 import threading
 from contextlib import ExitStack
@@ -22,7 +22,7 @@ from support.waiting import wait_until
 
 
 class PeerHosts:
-    """A network with nodes to start on its hosts, for a ``with`` block."""
+    """A network with hosts on which a test starts nodes, for a ``with`` block."""
 
     def __init__(self, folder: Path, hosts: int, **settings: Any) -> None:
         self._folder = folder
@@ -38,7 +38,7 @@ class PeerHosts:
         return self._network
 
     def keys(self, name: str, *, allow: bool = True) -> KeyFiles:
-        """A new identity, which all nodes let in."""
+        """A new identity, which all nodes allow."""
         keys = generate_keys(self._folder / "keys", name)
         if allow:
             allow_client(keys.public_file, self._folder / "peers")
@@ -56,7 +56,7 @@ class PeerHosts:
         )
 
     def start(self, host: Namespace, keys: KeyFiles, **changes: Any) -> PeerNode:
-        """A node on this host."""
+        """Start a node on this host."""
         node = PeerNode(self.settings(keys, **changes), device_id=host.address)
         self._open.callback(node.stop, 0.0)
         on(host, node.start)
@@ -64,12 +64,12 @@ class PeerHosts:
         return node
 
     def start_all(self) -> list[PeerNode]:
-        """A node on each host, each with an identity of its own."""
+        """Start a node on each host, each with its own identity."""
         keys = [self.keys(f"device{index}") for index in range(len(self._network.nodes))]
         return [self.start(host, own) for host, own in zip(self._network.nodes, keys, strict=True)]
 
     def wait_complete(self, *nodes: PeerNode) -> None:
-        """Until these nodes see each other and nobody else."""
+        """Wait until these nodes are peers of each other and of no other node."""
         chosen = nodes or tuple(self.nodes)
         everybody = {node.node_id for node in chosen}
         wait_until(
@@ -84,7 +84,7 @@ class PeerHosts:
         return self
 
     def _context_of_the_host(self) -> zmq.Context[zmq.Socket[bytes]]:
-        """ZeroMQ's threads are on one host, so that a process on several needs a context for each."""
+        """ZeroMQ's threads belong to one host; a process on several hosts needs a context for each."""
         host = Path("/proc/thread-self/ns/net").stat().st_ino
         with self._lock:
             if host not in self._contexts:

@@ -1,4 +1,4 @@
-"""Groups of real peer nodes on loopback, and what can happen to them."""
+"""Groups of real peer nodes on loopback, and faults of their network."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ WAIT_S = 30.0
 
 
 def fast_settings(**changes: Any) -> PeerSettings:
-    """No broadcasts, short times."""
+    """Settings without broadcasts and with short times."""
     values: dict[str, Any] = {
         "broadcast": "off",
         "period_s": 0.2,
@@ -36,7 +36,7 @@ def fast_settings(**changes: Any) -> PeerSettings:
 
 
 class Group:
-    """Some nodes that know each other."""
+    """Nodes that are peers of each other."""
 
     def __init__(self, seed: int = 1, **changes: Any) -> None:
         self.nodes: list[PeerNode] = []
@@ -61,17 +61,17 @@ class Group:
         return node
 
     def kill(self, node: PeerNode) -> None:
-        """End a node without a word."""
+        """Stop a node without a leave message."""
         self.nodes.remove(node)
         node.stop(0)
 
     def leave(self, node: PeerNode) -> None:
-        """End a node cleanly."""
+        """Stop a node cleanly, with a leave message."""
         self.nodes.remove(node)
         node.stop(2)
 
     def wait_synchronised(self) -> None:
-        """Wait until all nodes see each other and have handed over."""
+        """Wait until all nodes are peers of each other and have handed over their entries."""
         wait_synchronised(self.nodes)
 
     def by_id(self, node_id: NodeId) -> PeerNode:
@@ -79,16 +79,16 @@ class Group:
         return next(node for node in self.nodes if node.node_id == node_id)
 
     def replicas(self, key: str) -> list[PeerNode]:
-        """Who holds the key, the first first."""
+        """The replicas of the key, in order."""
         first = self.nodes[0]
         return [self.by_id(node) for node in first.route.nodes_for(key, first.settings.replicas)]
 
     def outsider(self, key: str) -> PeerNode:
-        """A node that does not hold the key."""
+        """A node that is not a replica of the key."""
         return next(node for node in self.nodes if node not in self.replicas(key))
 
     def key_of(self, *nodes: PeerNode) -> str:
-        """A key that these nodes hold, in this order."""
+        """A key whose first replicas are these nodes, in this order."""
         return next(
             key
             for key in (f"key {number}" for number in range(100_000))
@@ -96,14 +96,14 @@ class Group:
         )
 
     def stop(self) -> None:
-        """End all nodes."""
+        """Stop all nodes."""
         for node in self.nodes:
             node.stop(0)
 
 
 @contextmanager
 def group(count: int, **changes: Any) -> Iterator[Group]:
-    """Some nodes that have found each other."""
+    """A group of nodes that have discovered each other."""
     nodes = Group(**changes)
     try:
         for _ in range(count):
@@ -115,9 +115,9 @@ def group(count: int, **changes: Any) -> Iterator[Group]:
 
 
 def wait_synchronised(nodes: Sequence[PeerNode]) -> None:
-    """Wait until these nodes see each other, nobody else, and have handed over.
+    """Wait until these nodes are peers of each other only, and have handed over their entries.
 
-    A node's connections follow its view; `PeerNode.peers` is a moment ahead of both.
+    A node's connections follow its view; `PeerNode.peers` changes slightly before both.
     """
     ids = {node.node_id for node in nodes}
 
@@ -128,7 +128,7 @@ def wait_synchronised(nodes: Sequence[PeerNode]) -> None:
 
 
 class Wire:
-    """Comes between a node and its peers: cuts connections, loses answers."""
+    """Intercepts the calls of a node to its peers: cuts connections, loses responses."""
 
     def __init__(self, node: PeerNode) -> None:
         self._links: Any = node._links
@@ -141,12 +141,12 @@ class Wire:
         self._links.probe = self._probe
 
     def cut(self, *others: PeerNode) -> None:
-        """Nothing goes to these nodes any more."""
+        """Cut the connections to these nodes."""
         self.cut_off |= {node.node_id for node in others}
         self.endpoints |= {node.endpoint for node in others}
 
     def mend(self) -> None:
-        """Everything goes through again."""
+        """Restore all connections."""
         self.cut_off, self.endpoints = set(), set()
 
     def _call(self, node: NodeId, method: MethodDescriptor, request: Message, **rest: Any) -> Future[Reply]:
@@ -175,7 +175,7 @@ class Wire:
 
 
 def split(half: Sequence[PeerNode], other: Sequence[PeerNode]) -> list[Wire]:
-    """Cut a group in two; `Wire.mend` each to let the halves meet again."""
+    """Split a group into two; `Wire.mend` each to reconnect the halves."""
     wires = []
     for mine, theirs in ((half, other), (other, half)):
         for node in mine:

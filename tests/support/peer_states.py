@@ -1,4 +1,4 @@
-"""States of keys for tests of merging, as hypothesis makes them up."""
+"""States of keys for tests of merging, as hypothesis strategies."""
 
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from nearsight.device.peers.store.values import (
 
 KEY = "model/museum/0001/1"
 
-# Few different ones, so that states meet, and tie.
+# Few different values, so that states overlap and have equal stamps.
 STAMPS = st.builds(Stamp, st.integers(1, 6), st.integers(1, 3))
 BYTES = st.sampled_from([b"", b"a", b"b", b"cc"])
 NAMES = st.sampled_from(["0001", "0002", "0003"])

@@ -1,4 +1,4 @@
-"""Small synthetic pictures with enough texture to be recognised, and files that are no usable pictures."""
+"""Small synthetic pictures with enough texture to be recognised, and files that are not usable pictures."""
 
 import struct
 import zlib
@@ -23,7 +23,7 @@ def picture(seed: int, *, side: int = 240) -> NDArray[np.uint8]:
 
 
 def look_alike(seed: int, of: int, *, side: int = 240, part: float = 0.4) -> NDArray[np.uint8]:
-    """The picture of ``seed`` with the middle (``part`` of a side) of another, as portraits share a face."""
+    """The picture of ``seed`` with the middle ``part`` of another, as portraits share a face."""
     pixels, edge = picture(seed, side=side), round(side * (1 - part) / 2)
     middle = slice(edge, side - edge)
     pixels[middle, middle] = picture(of, side=side)[middle, middle]
@@ -41,12 +41,12 @@ def picture_jpeg(seed: int, *, side: int = 240) -> bytes:
 
 
 def photo_jpeg(seed: int, *, side: int = 240) -> bytes:
-    """The picture of ``seed`` photographed from a little aside, on a grey wall."""
+    """The picture of ``seed``, photographed at a slight angle on a grey wall."""
     return photographed(picture(seed, side=side))
 
 
 def photographed(pixels: NDArray[np.uint8]) -> bytes:
-    """A square picture photographed from a little aside, on a grey wall; as a JPEG file."""
+    """A square picture, photographed at a slight angle on a grey wall, as a JPEG file."""
     side = len(pixels)
     source = np.float32([[0, 0], [side, 0], [side, side], [0, side]])
     target = np.float32([[30, 40], [side + 20, 25], [side + 35, side + 40], [20, side + 30]])
@@ -67,7 +67,7 @@ def bomb_png(side: int = 30_000) -> bytes:
 
 
 def broken_images() -> BrokenImages:
-    """Files that must be refused with a typed error, by what is wrong with them."""
+    """Files that must be refused with a typed error, by their defect."""
     whole = picture_jpeg(1)
     return {
         "empty": b"",

@@ -1,4 +1,4 @@
-"""An edge in the hands of a test: a real server that recognises, predicts and hands out models."""
+"""An edge that a test controls: a real server that recognises, predicts and sends models."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ Predict = Callable[[str], NextObjectsMessage]
 
 
 class PredictingEdge:
-    """One catalogue, its predictions, and what devices asked for. A tier of another name predicts nothing.
+    """An edge with one catalogue; records the requests of devices. A tier of another name predicts nothing.
 
     Attributes
     ----------
@@ -46,17 +46,17 @@ class PredictingEdge:
     fetched : list of str
         Object of each request for a model.
     silent : set of str
-        Objects whose models never come.
+        Objects whose models are never sent.
     listings : int
-        How often the objects were listed.
+        Number of requests for the list of objects.
     delay_s : float
-        Time that each answer takes besides.
+        Additional delay of each answer.
     answer_ms : float
-        What it says to reports that a photo takes; 0: nothing.
+        Time of a photo at the edge, in answers to reports; 0: not included.
     predict : callable
-        What follows an object; a test may replace it.
+        Predicts the next objects after an object; a test may replace it.
     listing_gate : threading.Event
-        Lists of objects are answered while it is set.
+        Requests for the list of objects wait until it is set.
     corners : bool
         Whether answers have corners; those of a result cache have none.
     """
@@ -92,7 +92,7 @@ class PredictingEdge:
         self.revision += bump
 
     def everything_else(self, current: str) -> NextObjectsMessage:
-        """All other objects, equally likely."""
+        """Predict all other objects with equal probability."""
         others = [name for name in sorted(self.recognizer.models) if name != current]
         return self.prediction({name: 0.9 / len(others) for name in others})
 
@@ -113,7 +113,7 @@ class _Recognition(Service):
         self._edge = edge
 
     def recognize(self, request: RecognizeRequest, context: CallContext) -> Future[RecognizeResponse]:
-        """Answer after the time of a network that is not here."""
+        """Answer after a delay that simulates a network."""
         response = self._response(request, context)
         later: Future[RecognizeResponse] = Future()
         timer = threading.Timer(self._edge.delay_s, later.set_result, [response])

@@ -1,4 +1,4 @@
-"""Devices that recognise by themselves what a real edge with five exhibits predicts."""
+"""Devices that recognise objects themselves, as predicted by a real edge with five exhibits."""
 
 from contextlib import ExitStack
 
@@ -55,7 +55,7 @@ class Scene:
 
 
 def holds(device: Recognizer, count: int) -> None:
-    """Wait until the device recognises ``count`` objects by itself."""
+    """Wait until the device recognises ``count`` objects itself."""
 
     def held() -> bool:
         state = device.prefetch_state

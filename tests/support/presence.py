@@ -32,7 +32,7 @@ class SimulatedDevice:
 
 
 class SimulatedNetwork:
-    """Devices on one network. Beacons may be lost; who does not run answers no pings."""
+    """Devices on one network. Beacons may be lost; devices that are not running answer no pings."""
 
     def __init__(self, settings: PeerSettings, *, loss: float = 0.0, seed: int = 1) -> None:
         self.settings = settings
@@ -86,7 +86,7 @@ class SimulatedNetwork:
             self._carry_out(device, event(self.now_s))
 
     def _finish(self, device: SimulatedDevice, event: Callable[[float], Actions]) -> None:
-        """A ping ends; of a device that stands still, when it goes on."""
+        """Complete a ping; if the device is paused, when it continues."""
         if device.running:
             self.deliver(device, event)
         else:

@@ -26,16 +26,16 @@ def response(answered_by: str, found: RecognizedObject | None = EXHIBIT) -> Reco
 
 
 class ScriptedRecognition(Service):
-    """Answers with ``answer``, which a test may replace while serving; remembers the questions.
+    """Answers with ``answer``, which a test may replace while it serves; records the requests.
 
     Attributes
     ----------
     asked : threading.Semaphore
-        Released once per question.
+        Released once per request.
     contexts : list of CallContext
-        Of all questions.
+        Contexts of all requests.
     requests : list of RecognizeRequest
-        The same questions.
+        All requests, in the same order.
     """
 
     descriptor = DESCRIPTOR.services_by_name["Recognition"]
@@ -49,7 +49,7 @@ class ScriptedRecognition(Service):
     def recognize(
         self, request: RecognizeRequest, context: CallContext
     ) -> RecognizeResponse | Future[RecognizeResponse]:
-        """Answer as the test says."""
+        """Answer as the test defines."""
         self.contexts.append(context)
         self.requests.append(request)
         self.asked.release()
@@ -62,7 +62,7 @@ def always(answered_by: str) -> Answer:
 
 
 def never() -> Answer:
-    """Do not answer at all."""
+    """Never answer."""
     return Future
 
 

@@ -1,4 +1,4 @@
-"""Recognizers and the real servers that they ask, closed at the end of a test."""
+"""Recognizers and the real servers of their tiers, closed at the end of a test."""
 
 import threading
 from contextlib import ExitStack
@@ -19,7 +19,7 @@ NOBODY = "tcp://127.0.0.1:9"
 
 
 class Callbacks:
-    """Receives outcomes, counted per request."""
+    """Receives and counts outcomes."""
 
     def __init__(self) -> None:
         self.seen: list[Recognition | NearsightError] = []

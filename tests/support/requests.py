@@ -1,4 +1,4 @@
-"""Queries and tiers of a request flow in the hands of a test."""
+"""Queries and tiers of a request flow, controlled by a test."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -20,7 +20,7 @@ RULES = AskRules(0.6, BreakerSettings(failures=3, probe_timeout_s=1.0))
 
 
 def tiers(*names: str, rules: AskRules = RULES) -> NextTiers:
-    """Tiers that nobody asked yet."""
+    """Tiers without earlier requests."""
     return NextTiers(names or ("edge", "cloud"), rules, COMPUTING_MS, 800)
 
 
@@ -33,7 +33,7 @@ def learn(
     sizes: dict[str, int],
     tier: str = "cloud",
 ) -> None:
-    """Answers over a link like this, of a tier that computes that long on each form."""
+    """Observe answers of a tier over a link with this latency and bandwidth, and with these compute times."""
     for number in range(200):
         form = IMAGE if number % 2 else FEATURES
         size = sizes[form] * (10 + number % 5) // 12
@@ -44,7 +44,7 @@ def learn(
 
 
 class PlainQuery:
-    """A photo in some forms, of which some must be made first."""
+    """A photo in some forms, some of which are not available yet."""
 
     def __init__(
         self,
@@ -63,23 +63,23 @@ class PlainQuery:
         self.reused = 0.0
 
     def payloads(self, features_bytes: int) -> Sequence[Payload]:
-        """The forms that there are."""
+        """The available forms."""
         return [Payload(form, 1000) for form in self.forms]
 
     def missing(self, form: str) -> Work | None:
-        """What was not made yet."""
+        """Work to create a form that is not available yet."""
         if form not in self.unmade:
             return None
         self.unmade.remove(form)
         return Encode() if form == IMAGE else Extract(800)
 
     def missing_features(self, count: int) -> Work | None:
-        """The features of a look, if features are not there yet."""
+        """Work to extract the features of a look, if they are not available yet."""
         return Extract(count) if FEATURES in self.unmade else None
 
 
 class PlainStage:
-    """Finds what the test says, and remembers what it was taught."""
+    """A stage whose results the test provides; records what it learns."""
 
     grain = OBJECT
 
@@ -88,20 +88,20 @@ class PlainStage:
         self.learnt: list[tuple[Answer, Lesson | None]] = []
 
     def features_wanted(self, query: PlainQuery) -> int | None:
-        """Features of a look; None: it must not look."""
+        """Number of features of a look; None: the stage does not look."""
         return self.wants
 
     def look(self, query: PlainQuery) -> RecognizedObject | None:
-        """Nothing: tests tell the flow themselves what was found."""
+        """Always None: tests pass the result of the look to the flow."""
         return None
 
     def learn(self, query: PlainQuery, answer: Answer, lesson: Lesson | None) -> None:
-        """Remember it."""
+        """Record the answer."""
         self.learnt.append((answer, lesson))
 
 
 def asked(tier: RemoteTier, query: DeviceQuery, step: Ask) -> Answer:
-    """What a tier answers; raises what it fails with."""
+    """The answer of a tier; raises its error."""
     outcome: Future[Answer | NearsightError] = Future()
     tier.ask(query, step, "t", outcome.set_result)
     answer = outcome.result(30)

@@ -33,7 +33,7 @@ def give_back(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.E
 
 
 class ScriptedEcho(Service):
-    """An echo service that does what a test wants."""
+    """An echo service whose handler a test provides."""
 
     descriptor: ClassVar[ServiceDescriptor] = ECHO
 
@@ -63,7 +63,7 @@ class Gate:
 
 
 class Answers:
-    """Takes the answers to frames that a test submits itself."""
+    """Receives the answers to frames that a test submits."""
 
     def __init__(self) -> None:
         self._arrived = threading.Semaphore(0)
@@ -105,7 +105,7 @@ def serving(
 
 @contextmanager
 def echo_stub(server: RpcServer, **settings: Any) -> Iterator[Stub]:
-    """A stub to a server: without sockets if it has none."""
+    """A stub for a server; without sockets if the server has none."""
     if not server.endpoint.startswith("inproc://"):
         with echo_stub_to(server.endpoint, **settings) as stub:
             yield stub
@@ -127,7 +127,7 @@ def text(value: str = "") -> echo_pb2.EchoRequest:
 
 
 class Keys:
-    """A server's identity, and clients' that it allows."""
+    """A server's identity, and those of the clients that it allows."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Rows of a figure as they stand in a file, with a p50 that a test chooses; machines without measuring."""
+"""Stored rows of a figure with a p50 that a test defines; machines without a measurement."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def stored_rows(
     unknown: float = 0.0,
     smoke: bool = False,
 ) -> list[dict[str, str]]:
-    """One row per point, configuration and run; the latency grows by 1 ms with each run."""
+    """One row per point, configuration and run; the latency increases by 1 ms with each run."""
     configuration = json.dumps({"on": "twin", "costs": costs, "smoke": smoke})
     usage = Usage(10.0, {"edge": 1.0, "cloud": 2.0}, {"edge": 8, "cloud": 24}, 10_000, 1_000)
     found = []

@@ -1,4 +1,4 @@
-"""Whole devices near each other, with real recognition and real sockets, and a tier with five exhibits."""
+"""Complete devices with peers: real recognition and real sockets, and a tier with five exhibits."""
 
 import time
 from collections import Counter
@@ -24,7 +24,7 @@ def name(number: int) -> str:
 
 
 class Scene:
-    """A tier with five exhibits, and devices that know each other."""
+    """A tier with five exhibits, and devices that are peers."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -55,7 +55,7 @@ class Scene:
         return cloud
 
     def stranger(self, *services: Service) -> PeerNode:
-        """A peer in the hands of the test."""
+        """A peer that the test controls."""
         node = PeerNode(fast_settings(static=self._known()), device_id="stranger", services=services)
         node.start()
         self._stack.callback(node.stop, 0.0)
@@ -63,7 +63,7 @@ class Scene:
         return node
 
     def meet(self) -> None:
-        """Wait until everybody sees everybody."""
+        """Wait until all devices and nodes are peers of each other."""
         others = len(self.devices) + len(self.nodes) - 1
 
         def met() -> bool:
@@ -84,7 +84,7 @@ def account(device: Recognizer) -> CooperationAccount:
 
 
 def counted(node: PeerNode, key: str) -> dict[str, int]:
-    """What devices counted under a key in this hour and the one before."""
+    """Counts of all devices under a key in the current hour and the one before."""
     period = int(time.time() // PERIOD_S)
     sums: Counter[str] = Counter()
     for number in (period - 1, period):

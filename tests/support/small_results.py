@@ -1,4 +1,4 @@
-"""Folders of results as a run leaves them, of an experiment so small that a test sees all of it."""
+"""Folders of results as a run writes them, of a very small experiment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -69,7 +69,7 @@ def write_result(
     targets: Sequence[Target] = (Target(text="p50 below 100 ms", value=61.25, reached=True),),
     rows: Sequence[Row] = ({"visitors": 1, "ms": 10.5}, {"visitors": 2, "ms": 20.5}),
 ) -> ResultFolder:
-    """A finished run in ``folder``."""
+    """Write a complete run to ``folder``."""
     stored = begin_run(folder, options=options)
     stored.keep_rows(rows, {"seed": 1, "machine": "Abacus 9000"})
     metrics = {"p50_ms": p50_ms or {"1": 10.5, "2": 20.5}}
@@ -81,7 +81,7 @@ def write_result(
 
 
 def begin_run(folder: Path, *, options: Mapping[str, Any] | None = None) -> ResultFolder:
-    """A run in ``folder`` that has not measured anything."""
+    """Write a run without measurements to ``folder``."""
     stored = ResultFolder(folder)
     stored.begin("queue", {**OPTIONS, **(options or {})}, ENVIRONMENT)
     return stored

@@ -1,4 +1,4 @@
-"""A small experiment; in a module of its own, so that other processes can import it."""
+"""A small experiment, in a module of its own so that other processes can import it."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from nearsight.experiments.framework.experiment import (
 
 
 class Squares(Experiment):
-    """Measures n² for n = 0 … 3; can be told to fail."""
+    """Measures n² for n = 0 … 3; can be set to fail."""
 
     name: ClassVar[str] = "squares"
 
@@ -52,7 +52,7 @@ class Squares(Experiment):
 
 
 class SquaresAtOnce(Squares):
-    """Two at a time, each in a process of its own."""
+    """Runs two cells at a time, each in its own process."""
 
     timed = False
 
@@ -61,12 +61,12 @@ class SquaresAtOnce(Squares):
 
 
 class Endless(Squares):
-    """Two cells that write down who runs them, and never end.
+    """Two cells that record the process that runs them, and never end.
 
     Parameters
     ----------
     folder : Path
-        Where a file named after each process is made.
+        Receives a file named after each process.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A real sshd on loopback as a child process: own host key, own configuration, no service of the system."""
+"""A real sshd on loopback as a child process, with its own host key and configuration."""
 
 import getpass
 import os
@@ -27,7 +27,7 @@ class Sshd:
 
     @property
     def node(self) -> str:
-        """Lines of an inventory's node that log in here."""
+        """Lines of a node in an inventory that logs in to this server."""
         return (
             f'kind = "ssh"\nhost = "127.0.0.1"\nport = {self.port}\nkey = "{self.key}"\n'
             f'user = "{getpass.getuser()}"\n'
@@ -41,7 +41,7 @@ class Sshd:
 
 @contextmanager
 def running_sshd(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Sshd]:
-    """Serve until the block ends; what logs in gets ``environment``."""
+    """Serve until the block ends; sessions have ``environment``."""
     served = _configured(folder, environment or {})
     with serving(served):
         yield served
@@ -49,8 +49,8 @@ def running_sshd(folder: Path, environment: Mapping[str, str] | None = None) -> 
 
 @contextmanager
 def serving(sshd: Sshd) -> Iterator[None]:
-    """Serve as configured; also again, after it was stopped."""
-    if os.geteuid() == 0:  # it stays: tests beside this one may be served from it
+    """Serve with an existing configuration; also again, after it was stopped."""
+    if os.geteuid() == 0:  # the folder is not removed, because other tests may use it at the same time
         _PRIVILEGE_FOLDER.mkdir(mode=0o755, exist_ok=True)
     with (sshd.folder / "sshd.log").open("w") as log:
         command = (program("sshd") or "sshd", "-D", "-e", "-f", str(sshd.folder / "sshd_config"))

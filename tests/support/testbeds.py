@@ -1,4 +1,4 @@
-"""Testbeds of tests: whatever a test does, nothing of it stays."""
+"""Testbeds of tests, which are taken down in every case."""
 
 import os
 import re
@@ -38,7 +38,7 @@ up_mbps = 20
 
 @contextmanager
 def testbed_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder for a testbed, which is down afterwards; so are those of tests that were killed."""
+    """A folder for a testbed, which is taken down afterwards, as are those of killed test runs."""
     for parent in tmp_path.parents:
         if parent.name.startswith("pytest-of-"):
             take_down_leftovers(parent)
@@ -53,18 +53,19 @@ testbed_folder.__test__ = False  # type: ignore[attr-defined]
 
 
 def take_down_leftovers(folder: Path) -> None:
-    """Take down what is up in folders of pytest whose process has ended without removing its lock."""
+    """Take down testbeds in folders of pytest whose process has ended without removing its lock."""
     for lock in folder.glob("pytest-*/.lock"):
         if _was_killed(lock):
             for state in lock.parent.rglob(STATE_FILE):
-                with suppress(Unavailable, SetupError):  # its SSH server has ended; another test is at it
+                # Its SSH server has ended, or another test takes it down.
+                with suppress(Unavailable, SetupError):
                     take_down(state.parent)
 
 
 def _was_killed(lock: Path) -> bool:
     try:
         return not psutil.pid_exists(int(lock.read_text()))
-    except (FileNotFoundError, ValueError):  # it ends, or begins, at this moment
+    except (FileNotFoundError, ValueError):  # the lock is being removed or created
         return False
 
 
@@ -78,9 +79,9 @@ _ID = re.compile(r"test(?P<pid>\d+)(?=-|$)")
 
 
 def own_id() -> str:
-    """For names of namespaces and groups: of this process alone.
+    """An id for names of namespaces and groups, unique to this process.
 
-    What a killed run of the tests left under its own is removed, with the processes in it.
+    Namespaces and groups of killed test runs are removed, with the processes in them.
     """
     found = {match["pid"]: match[0] for name in left_of("test") if (match := _ID.search(name))}
     for pid, old in found.items():
@@ -92,19 +93,19 @@ def own_id() -> str:
 
 
 def group_of(test_id: str) -> str:
-    """Name of a group of limits."""
+    """Name of a control group of limits."""
     return f"nearsight-{test_id}"
 
 
 def left_of(testbed_id: str) -> list[str]:
-    """Namespaces and groups that carry a testbed's id."""
+    """Namespaces and groups whose name contains a testbed's id."""
     places = [Path("/run/netns"), *map(Path, cgroup_mounts().values())]
     found = [path.name for place in places if place.is_dir() for path in place.iterdir()]
     return [name for name in found if testbed_id in name]
 
 
 def processes_with(word: str) -> list[str]:
-    """Command lines of living processes that contain a word."""
+    """Command lines of running processes that contain a word."""
     found = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
     return [line for line in found if word in line]
 

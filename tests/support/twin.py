@@ -1,4 +1,4 @@
-"""Sessions of the twin with visitors that walk through a museum of 60 objects."""
+"""Sessions of the twin with visitors in a museum of 60 objects."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def crowd(
     earlier: int = 60,
     costs: CostModel | None = None,
 ) -> TwinSession:
-    """Devices that follow the walks of ``earlier`` visitors."""
+    """A session whose devices follow the walks of ``earlier`` visitors."""
     rng = np.random.default_rng(1)
     maker = PhotoMaker(((200, 0.8), (800, 0.95)), 0.99, (30_000.0, 0.3), rng)
     visitors, transitions = generate_visitors(

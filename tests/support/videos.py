@@ -1,4 +1,4 @@
-"""Short videos, and a convolutional network that takes their frames."""
+"""Short videos, and a convolutional network for their frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIDE = 64
 
 
 def frames_with_a_moving_patch(count: int, side: int = SIDE) -> Iterator[NDArray[np.uint8]]:
-    """Texture at rest; a small square moves over it in every second frame."""
+    """Frames with a static texture; a small square moves in every second frame."""
     coarse = np.random.default_rng(3).integers(60, 200, (side // 8, side // 8, 3), dtype=np.uint8)
     ground = np.asarray(cv2.resize(coarse, (side, side), interpolation=cv2.INTER_CUBIC), np.uint8)
     for number in range(count):
@@ -26,7 +26,7 @@ def frames_with_a_moving_patch(count: int, side: int = SIDE) -> Iterator[NDArray
 
 
 def write_video(path: Path, count: int, side: int = SIDE) -> Path:
-    """As an .avi whose frames are stored one by one, almost as they are."""
+    """Write an .avi whose frames are compressed separately and with high quality."""
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 10.0, (side, side))
     writer.set(cv2.VIDEOWRITER_PROP_QUALITY, 100)
     for frame in frames_with_a_moving_patch(count, side):
@@ -38,9 +38,9 @@ def write_video(path: Path, count: int, side: int = SIDE) -> Path:
 def convolutional_network(
     path: Path, side: int | None = SIDE, *, spatial: bool = True, sums_at: int | None = None
 ) -> Path:
-    """Three logits for photos ``(N, 3, side, side)``. Not ``spatial``: it begins with a mean.
+    """Three logits for photos ``(N, 3, side, side)``; not ``spatial``: the first layer is a mean.
 
-    ``sums_at``: before this node rows are summed up, so that each cell depends on all above it.
+    ``sums_at``: rows are summed before this node, so that each cell depends on all cells above it.
     """
     rng = np.random.default_rng(5)
 

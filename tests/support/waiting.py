@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does, without guessing how long it takes."""
+"""Waits for effects of other threads and processes, without fixed delays."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Peers that speak ZeroMQ's wire protocol byte by byte, as no library would."""
+"""Peers that speak ZeroMQ's wire protocol byte by byte, to send data that no library sends."""
 
 import ctypes
 import socket
@@ -28,12 +28,12 @@ def frame(body: bytes, flags: int = 0) -> bytes:
 
 
 def begun(size_bytes: int) -> bytes:
-    """The header of a frame that has this size."""
+    """The header of a frame of this size."""
     return b"\x02" + struct.pack(">Q", size_bytes)
 
 
 class RawPeer:
-    """A connection whose client sends what a test wants, without keys."""
+    """A client without keys that sends any data."""
 
     def __init__(self, endpoint: str, *, receive_buffer: int = 0) -> None:
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
@@ -58,7 +58,7 @@ class RawPeer:
         return data
 
     def frame(self) -> bytes:
-        """The next frame, without its header."""
+        """Read the next frame, without its header."""
         flags, size = self.read(2)
         if flags & 2:
             size = int.from_bytes(bytes([size]) + self.read(7), "big")
@@ -69,14 +69,14 @@ class RawPeer:
         self.socket.sendall(frame(bytes(body)))
 
     def send(self, data: bytes) -> bool:
-        """Whether all of it was taken."""
+        """Send data; return whether all of it was accepted."""
         with suppress(OSError):
             self.socket.sendall(data)
             return True
         return False
 
     def is_cut(self) -> bool:
-        """Whether the server has closed the connection; what it sent before is thrown away."""
+        """Whether the server has closed the connection; discards data that it sent before."""
         self.socket.settimeout(0.0)
         try:
             while self.socket.recv(65536):
@@ -106,13 +106,14 @@ class RawServer(RawPeer):
         self.socket.settimeout(20)
 
     def greet(self) -> None:
-        """Accept the client, and shake hands."""
+        """Accept the client and perform the handshake."""
         self.accept()
         super().greet()
 
     def vanish(self) -> None:
-        """Take nothing that arrives from now on, and acknowledge nothing, as a machine that is gone."""
-        nothing = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # a filter: keep 0 bytes
+        """Discard all data that arrives from now on, and acknowledge nothing, as a failed machine."""
+        # A filter that keeps 0 bytes.
+        nothing = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
         program = struct.pack("HP", 1, ctypes.addressof(nothing))
         self.socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
@@ -132,7 +133,7 @@ def raw_peers(endpoint: str, count: int, *, greet: bool = True) -> Iterator[list
 
 
 class CurveClient:
-    """The client's side of CURVE, with knobs to get it wrong. Source: CurveZMQ (ZeroMQ RFC 26)."""
+    """The client's side of CURVE, whose messages a test can falsify. Source: CurveZMQ (ZeroMQ RFC 26)."""
 
     def __init__(self, own: KeyPair, server_public: str) -> None:
         self.public, self.secret = z85.decode(own.public), z85.decode(own.secret)
