@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -154,8 +155,15 @@ def _show(urls: Sequence[str]) -> None:
     for url in urls:
         print_line(f"open {url}")
         if sys.stdout.isatty():
-            from nearsight.edge.gateway.qr import qr_lines
-
             for line in qr_lines(url):
                 print_line(line)
     sys.stdout.flush()
+
+
+def qr_lines(text: str) -> list[str]:
+    """A QR code of half blocks, for a terminal with light text on a dark background."""
+    import segno
+
+    out = io.StringIO()
+    segno.make(text, micro=False, error="l").terminal(out=out, border=2, compact=True)
+    return out.getvalue().splitlines()

@@ -14,8 +14,8 @@ import pytest
 from nearsight.common.errors import ConfigurationError
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.edge.gateway.certificates import self_signed
+from nearsight.edge.gateway.cli import qr_lines
 from nearsight.edge.gateway.daemon import GatewayDaemon
-from nearsight.edge.gateway.qr import qr_lines
 from nearsight.edge.gateway.settings import GatewaySettings, TlsSettings
 from nearsight.edge.gateway.tokens import add_token
 from support.gateway import ScriptedEdge
