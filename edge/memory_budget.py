@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 
 from nearsight.common.inference.process_memory import return_freed_memory
 from nearsight.common.recognition.classifiers.registry import AUTO, bytes_per_descriptor
+from nearsight.common.recognition.models import FEATURE_BYTES
 from nearsight.edge.cache_size import CacheSizeOptimizer
 from nearsight.edge.catalogue_cache import CatalogueCache
 from nearsight.edge.catalogue_caches import CatalogueCaches
@@ -30,8 +31,6 @@ _EVERY_S = 1.0
 RATE_WINDOW_S = 60.0
 _NEXT_OBJECTS = 16
 """Objects that may enter a cache before the next division; spare models leave room for them."""
-_FEATURE_BYTES = 44
-"""Size of a feature in an object model, without its index [bytes]."""
 _MB = 10**6
 
 
@@ -186,7 +185,7 @@ class MemoryBudget:
         settings, snapshot = self._settings.recognition, cache.holder.snapshot
         if len(snapshot) and not (settings.backend == AUTO and snapshot.backend == "exact"):
             return snapshot.size_bytes / len(snapshot)
-        return settings.training_features * (_FEATURE_BYTES + bytes_per_descriptor(settings.backend))
+        return settings.training_features * (FEATURE_BYTES + bytes_per_descriptor(settings.backend))
 
     def _limit(self, cache: CatalogueCache, limit_bytes: float) -> None:
         if math.isinf(limit_bytes):

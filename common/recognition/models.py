@@ -13,6 +13,9 @@ from nearsight.common.errors import InvalidArgument
 DESCRIPTOR_BYTES = 32
 """Bytes of one binary descriptor (256 bits), the same for every extractor."""
 
+FEATURE_BYTES = 2 * 4 + DESCRIPTOR_BYTES + 4
+"""Bytes of one feature in memory: keypoint, descriptor and strength."""
+
 TWIN = 0
 """In `ObjectModel.rivals`, instead of inliers: the same picture under another id; either id is correct."""
 

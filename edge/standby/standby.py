@@ -21,7 +21,7 @@ from nearsight.common.logging import get_logger
 from nearsight.common.operation.status import format_duration
 from nearsight.common.recognition.classifiers.registry import bytes_per_descriptor
 from nearsight.common.recognition.extraction import FeatureExtractor
-from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.recognition.models import FEATURE_BYTES, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, look_again
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import RecognitionSettings
@@ -33,9 +33,7 @@ from nearsight.edge.standby.choice import FetchPace, choose, worth_building
 from nearsight.edge.standby.store import StandbyStore
 
 BACKEND = "smallhash"
-_FEATURE_BYTES = 44
-"""Size of a feature in an object model [bytes]."""
-_ENTRY_BYTES = _FEATURE_BYTES + bytes_per_descriptor(BACKEND)
+_ENTRY_BYTES = FEATURE_BYTES + bytes_per_descriptor(BACKEND)
 _BUILD_SHARE = 0.2
 """Maximum share of one core's time for builds after the first one."""
 _PLAN_EVERY_S = 1.0
