@@ -78,7 +78,8 @@ class EdgeDaemon:
         )
         self._background = BackgroundWorker(clock)
         edge_metrics = EdgeMetrics(metrics.registry)
-        self._load = LoadControl(settings.multi_user, settings.load, _parallel(settings), clock)
+        parallel = min(settings.server.workers, os.cpu_count() or 1)
+        self._load = LoadControl(settings.multi_user, settings.load, parallel, clock)
         self._next_tiers = next_tiers(settings.recognition.query_features)
         services = EdgeServices(
             self._cloud,
@@ -213,11 +214,6 @@ class EdgeDaemon:
         if self._settings.forward != "auto":
             return f"always {self._settings.forward}"
         return self._next_tiers.why().get(CLOUD, "nothing sent yet")
-
-
-def _parallel(settings: EdgeSettings) -> int:
-    """Requests processed in parallel: limited by the number of workers and cores."""
-    return min(settings.server.workers, os.cpu_count() or 1)
 
 
 def _load_profile(settings: EdgeSettings) -> CacheProfile | None:

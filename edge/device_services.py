@@ -62,7 +62,11 @@ class EdgeCatalogueService(Service):
         answers = then(cache, lambda cache: cache.supply.for_device(wanted, context.deadline.remaining_s()))
 
         def respond(answer: ModelsAnswer) -> GetObjectModelsResponse:
-            return self._response(answer, cache.result().listing.revision, context)
+            revision = cache.result().listing.revision
+            response = GetObjectModelsResponse(revision=revision, missing=answer.missing)
+            add_models(response, context.response_blobs, answer.models, self._max_response_bytes)
+            response.left_out.extend(answer.left_out)
+            return response
 
         return then(flat(answers), respond)
 
@@ -94,12 +98,6 @@ class EdgeCatalogueService(Service):
         raise InvalidArgument("an edge does not change catalogues", advice="ask the cloud")
 
     add_objects = remove_objects = remove_catalogue = refuse
-
-    def _response(self, answer: ModelsAnswer, revision: int, context: CallContext) -> GetObjectModelsResponse:
-        response = GetObjectModelsResponse(revision=revision, missing=answer.missing)
-        add_models(response, context.response_blobs, answer.models, self._max_response_bytes)
-        response.left_out.extend(answer.left_out)
-        return response
 
 
 class PredictionService(Service):
