@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from nearsight.edge.prediction import PrefetchCount
 from nearsight.experiments.links.link import LinkShape
 from nearsight.experiments.rig.processes import ManagedProcess, ProcessGroup
 from nearsight.experiments.rig.rows import RequestRow, read_request_rows
 from nearsight.experiments.rig.sequence import DevicePlan, OnTally, SessionSteps, Tally, run_session
 from nearsight.experiments.rig.tiers import deployed, empty_config, endpoint_of, served_bytes
 from nearsight.experiments.rig.walks import Trace
-from nearsight.experiments.rig.warming import PrefetchCounts, WarmUp
+from nearsight.experiments.rig.warming import WarmUp
 
 _DEVICES = "devices"
 
@@ -46,7 +47,7 @@ class Played:
 
     rows: tuple[RequestRow, ...]
     """Requests of all devices."""
-    prefetched: PrefetchCounts | None
+    prefetched: PrefetchCount | None
     """The edge's counts of prefetched objects; None without an edge."""
     edge_sent: Mapping[str, int] = field(default_factory=dict)
     """Bytes of the edge's responses, by ``Service.Method``; empty unless its settings serve metrics."""

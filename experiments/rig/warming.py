@@ -27,6 +27,7 @@ from nearsight.common.errors import NearsightError, SetupError
 from nearsight.common.operation.status import ask_status
 from nearsight.common.rpc.client import Channel, Reply, Stub
 from nearsight.common.rpc.security import ClientSecurity
+from nearsight.edge.prediction import PrefetchCount
 from nearsight.experiments.traces.visits import read_visits_csv
 from nearsight.protos import catalogue_pb2, prediction_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, ListObjectsRequest
@@ -61,15 +62,6 @@ class CacheState:
         if self.fetching:
             return math.inf
         return max(quiet_s, _BUILDS_AGAIN_S) if self.cached < self.chosen else quiet_s
-
-
-@dataclass(frozen=True, slots=True)
-class PrefetchCounts:
-    """An edge's counts of prefetched objects (`edge.prediction`)."""
-
-    entered: int
-    useful: int
-    wasted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +181,10 @@ class WarmUp:
         """Number of objects in the edge's recognition cache; None before it has the catalogue."""
         return _number(_HELD, self._facts(), "cached objects")
 
-    def prefetched(self) -> PrefetchCounts:
+    def prefetched(self) -> PrefetchCount:
         """Counts of prefetched objects in the edge's cache so far, and of the useful and wasted ones."""
         found = _PREFETCHED.search(_fact(self._facts(), "prefetched"))
-        return PrefetchCounts(*map(int, found.groups())) if found else PrefetchCounts(0, 0, 0)
+        return PrefetchCount(*map(int, found.groups())) if found else PrefetchCount(0, 0, 0)
 
     def _channel(self) -> Channel:
         return Channel(self.edge, client_id="warm-up", security=self.security)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from nearsight.edge.prediction import PrefetchCount
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.rig.rows import RequestRow
 from nearsight.experiments.rig.session import Played
-from nearsight.experiments.rig.warming import PrefetchCounts
 from nearsight.experiments.studies.edge_prefetching import (
     CONFIGURATIONS,
     PREFETCHING,
@@ -28,8 +28,8 @@ def rows() -> list[dict[str, str]]:
     without = (photo(0, "a", "cloud", 100), photo(1, "a", "edge", 20), photo(2, "b", "cloud", 100))
     prefetched = (photo(0, "a", "cloud", 100), photo(1, "a", "edge", 20), photo(2, "b", "edge", 20))
     played = {
-        WITHOUT: Played((*without, photo(3, "b", "edge", 20)), PrefetchCounts(0, 0, 0)),
-        PREFETCHING: Played((*prefetched, photo(3, "b", "edge", 20)), PrefetchCounts(3, 1, 2)),
+        WITHOUT: Played((*without, photo(3, "b", "edge", 20)), PrefetchCount(0, 0, 0)),
+        PREFETCHING: Played((*prefetched, photo(3, "b", "edge", 20)), PrefetchCount(3, 1, 2)),
     }
     return [
         {
