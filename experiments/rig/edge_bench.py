@@ -31,7 +31,7 @@ _TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class BenchRequest:
     """One photo and the object that it shows."""
 
     object_id: str
@@ -40,7 +40,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BenchAnswer:
     """The answer of one edge to one photo."""
 
     size: str
@@ -64,18 +64,18 @@ class CacheBench:
     devices: Mapping[str, Recognizer]
     """One device per edge, by the edge's cache size."""
 
-    def fill(self, requests: Sequence[tuple[str, str]]) -> None:
+    def warm_up(self, requests: Sequence[tuple[str, str]]) -> None:
         """Report earlier requests to every edge; static caches then hold the most frequent objects."""
         held = {size: None if size == ADAPTIVE else int(size) for size in self.devices}
         self.running.warm_up(requests, held, with_models=True, timeout_s=120.0)
 
-    def settle(self, asks: Sequence[Ask]) -> None:
+    def settle(self, requests: Sequence[BenchRequest]) -> None:
         """Let the adaptive edge measure the network with a few requests, and wait until its cache settles."""
-        for ask in asks:
-            self._ask(ADAPTIVE, ask)
+        for request in requests:
+            self._send(ADAPTIVE, request)
         WarmUp(endpoint_of(self.running.edges[ADAPTIVE])).wait_settled(timeout_s=15.0)
 
-    def ask_all(self, asks: Sequence[Ask], turn: int) -> list[tuple[Ask, Answer]]:
+    def send_all(self, requests: Sequence[BenchRequest], turn: int) -> list[tuple[BenchRequest, BenchAnswer]]:
         """Send photos to every edge, all of them to one edge before the next.
 
         ``turn`` rotates the order of the edges. Consecutive requests to one edge find its index in the CPU
@@ -84,7 +84,7 @@ class CacheBench:
         sizes = tuple(self.devices)
         turn %= len(sizes)
         order = (*sizes[turn:], *sizes[:turn])
-        return [(ask, self._ask(size, ask)) for size in order for ask in asks]
+        return [(request, self._send(size, request)) for size in order for request in requests]
 
     def cached(self) -> dict[str, int]:
         """Number of objects in each cache now."""
@@ -93,11 +93,11 @@ class CacheBench:
             for size, edge in self.running.edges.items()
         }
 
-    def _ask(self, size: str, ask: Ask) -> Answer:
-        photo = ask.path.read_bytes()
+    def _send(self, size: str, request: BenchRequest) -> BenchAnswer:
+        photo = request.path.read_bytes()
         started_s = perf_counter()
         recognition = self.devices[size].recognize_blocking(photo)
-        return Answer(size, (perf_counter() - started_s) * 1e3, recognition)
+        return BenchAnswer(size, (perf_counter() - started_s) * 1e3, recognition)
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class ModelEdge:
         the way to the client and back. Both are scaled down by the CPU share of other processes.
         """
         self.warm_up(sizes)  # so that files are read and checked before the measurement
-        self.others()
+        self.other_cores()
         loads_ms: dict[str, list[float]] = {name: [] for name in sizes}
         executions_ms: dict[str, list[float]] = {name: [] for name in sizes}
         for _ in range(rounds):
@@ -101,13 +101,13 @@ class ModelEdge:
                 loads_ms[name].append(1e3 * (self._counter("load_seconds") - before_s))
                 for _ in range(_EXECUTIONS):
                     executions_ms[name].append(self._clients[name].infer(self._inputs[name]).latency_ms)
-        speed = min(1.0, CORES / (1.0 + self.others()))
+        speed = min(1.0, CORES / (1.0 + self.other_cores()))
         return {
             name: ModelCosts(size_bytes, speed * median(loads_ms[name]), speed * median(executions_ms[name]))
             for name, size_bytes in sizes.items()
         }
 
-    def others(self) -> float:
+    def other_cores(self) -> float:
         """Mean number of cores that other processes used since the last call."""
         (began_s, busy_s, used_s), self._last_times = self._last_times, self._cpu_times()
         now_s, busy_now_s, used_now_s = self._last_times

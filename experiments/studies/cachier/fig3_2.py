@@ -35,7 +35,7 @@ from nearsight.experiments.framework.experiment import (
     table_of,
 )
 from nearsight.experiments.links.link import FIGURE_3_2, TABLE_6_3, in_words
-from nearsight.experiments.rig.edge_bench import ADAPTIVE, Answer, Ask, CacheBench, cache_bench
+from nearsight.experiments.rig.edge_bench import ADAPTIVE, BenchAnswer, BenchRequest, CacheBench, cache_bench
 from nearsight.experiments.studies.cachier.zipf import ZipfVisitors
 from nearsight.experiments.studies.museums import TaughtMuseum, museum_of
 from nearsight.experiments.studies.profiles import BACKEND_NAMES, LSH, OURS, EdgeProfiles, ProfileAmount
@@ -131,13 +131,13 @@ class Figure(Experiment):
             network=NETWORKS[plan.networks[0]],
             seed=options.seed,
         ) as bench:
-            bench.fill(visitors.reports(plan.earlier, rng))
+            bench.warm_up(visitors.reports(plan.earlier, rng))
             rows: list[Row] = []
             for network in plan.networks:
                 bench.running.link.reshape(NETWORKS[network])
-                bench.settle(visitors.asks(plan.settling, rng))
-                bench.ask_all(visitors.asks(plan.rehearsed, rng), 0)
-                measured = _measure(bench, visitors.asks(plan.photos[backend], rng))
+                bench.settle(visitors.requests(plan.settling, rng))
+                bench.send_all(visitors.requests(plan.rehearsed, rng), 0)
+                measured = _measure(bench, visitors.requests(plan.photos[backend], rng))
                 rows += [
                     {"backend": backend, "network": network, "repetition": number, **row} for row in measured
                 ]
@@ -204,20 +204,20 @@ class Figure(Experiment):
         return picture
 
 
-def _measure(bench: CacheBench, asks: Sequence[Ask]) -> list[Row]:
-    turns = [asks[start : start + _BATCH] for start in range(0, len(asks), _BATCH)]
-    measured = [pair for turn, some in enumerate(turns) for pair in bench.ask_all(some, _ROTATION * turn)]
+def _measure(bench: CacheBench, requests: Sequence[BenchRequest]) -> list[Row]:
+    turns = [requests[start : start + _BATCH] for start in range(0, len(requests), _BATCH)]
+    measured = [pair for turn, some in enumerate(turns) for pair in bench.send_all(some, _ROTATION * turn)]
     cached = bench.cached()
-    return [_row(ask, answer, cached[answer.size]) for ask, answer in measured]
+    return [_row(request, answer, cached[answer.size]) for request, answer in measured]
 
 
-def _row(ask: Ask, answer: Answer, cached: int) -> Row:
+def _row(request: BenchRequest, answer: BenchAnswer, cached: int) -> Row:
     edge, cloud = answer.hop("edge"), answer.hop("cloud")
     return {
         "size": answer.size,
         "cached": cached,
-        "rank": ask.rank,
-        "expected": ask.object_id,
+        "rank": request.rank,
+        "expected": request.object_id,
         "answered": answer.recognition.object_id or "",
         "answered_by": answer.recognition.answered_by,
         "latency_ms": round(answer.latency_ms, 3),

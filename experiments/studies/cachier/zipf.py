@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nearsight.experiments.datasets.dataset import Dataset
 from nearsight.experiments.framework.numbers import zipf
-from nearsight.experiments.rig.edge_bench import Ask
+from nearsight.experiments.rig.edge_bench import BenchRequest
 from nearsight.experiments.traces.plan import photos_by_object
 
 EXPONENT = 0.8
@@ -50,11 +50,13 @@ class ZipfVisitors:
             (f"earlier-{number % _EARLIER_DEVICES}", self._objects[rank]) for number, rank in enumerate(ranks)
         ]
 
-    def asks(self, count: int, rng: np.random.Generator) -> list[Ask]:
+    def requests(self, count: int, rng: np.random.Generator) -> list[BenchRequest]:
         """Draw photos for new requests."""
-        asks = []
+        requests = []
         for rank in systematic_ranks(self._shares, count, rng):
             object_id = self._objects[rank]
             photos = self._photos[object_id]
-            asks.append(Ask(object_id, int(rank) + 1, Path(photos[int(rng.integers(len(photos)))])))
-        return asks
+            requests.append(
+                BenchRequest(object_id, int(rank) + 1, Path(photos[int(rng.integers(len(photos)))]))
+            )
+        return requests

@@ -124,9 +124,9 @@ class Figure(Experiment):
                     folder / policy, folder / "models", policy, budget_bytes, simulator.window_s
                 ) as edge:
                     edge.warm_up(costs)
-                    before, _ = edge.evictions(), edge.others()
+                    before, _ = edge.evictions(), edge.other_cores()
                     live = edge.serve(requests, clients)
-                    others.append(edge.others())
+                    others.append(edge.other_cores())
                     evictions = edge.evictions() - before
                 shared = {**cell.parameters, "policy": policy, "others": round(others[-1], 2)}
                 rows.append({**shared, "where": EDGE, **_row(live, evictions)})

@@ -98,5 +98,5 @@ def test_earlier_requests_name_every_object_and_photos_show_what_they_say() -> N
     visitors = ZipfVisitors(dataset, np.random.default_rng(1))
     reports = visitors.reports(400, np.random.default_rng(2))
     assert {object_id for _, object_id in reports} == set(names)
-    for ask in visitors.asks(50, np.random.default_rng(3)):
-        assert ask.path.name.startswith(ask.object_id)
+    for request in visitors.requests(50, np.random.default_rng(3)):
+        assert request.path.name.startswith(request.object_id)
