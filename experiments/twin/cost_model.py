@@ -312,7 +312,7 @@ def paper_costs() -> CostModel:
       at a time.
     - The cloud's speed is derived from table 6.4. 600 ms for one device and 500 classes is half of f(500). It
       is sufficient for 5 devices with 300 classes, but not with 500, which gives two photos at a time. These
-      two bounds of only-cloud are therefore inputs and no targets; the values between them are targets.
+      two bounds of only-cloud are therefore inputs, not targets; the values between them are targets.
     - A photo has about 100 kB. There is no second look, and a lookup that finds nothing takes no longer.
     """
     return CostModel(

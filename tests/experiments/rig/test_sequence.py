@@ -1,4 +1,4 @@
-"""The course of a session, told with a stage and devices that only say what they are told to."""
+"""The steps of a session, with simulated steps and devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def row(number: int, outcomes: int = 1) -> RequestRow:
 
 
 class Device(Process):
-    """Says two answers and its computing time, and ends as it is told to."""
+    """Reports two answers and its CPU time, and ends as given."""
 
     def __init__(self, course: list[str], ends_with: NearsightError | None = None) -> None:
         self.name = "ann"
@@ -46,7 +46,7 @@ class Device(Process):
 
 
 class Rehearsal:
-    """A stage that writes down what is asked of it."""
+    """Session steps that record the calls."""
 
     def __init__(
         self, *, fails_at: str = "", cloud_died: bool = False, rows: Sequence[RequestRow] = ()

@@ -1,4 +1,4 @@
-"""Visitors that are replayed: who taught the edge, and whom the devices follow."""
+"""Visitors of a replay: those of the warm-up, and those whose photos are sent."""
 
 from __future__ import annotations
 
