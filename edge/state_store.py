@@ -31,19 +31,19 @@ from nearsight.edge.renewable_file import open_or_replace, renewable_format
 from nearsight.edge.request_distribution import PopularityChanges, StoredCount
 
 _VERSION_1 = """
-CREATE TABLE operation (                 -- one row: how long edges have worked on this file
+CREATE TABLE operation (                 -- one row: total time of operation with this file
     operated_s REAL NOT NULL
 );
 CREATE TABLE popularity (
     catalogue TEXT NOT NULL,
     object_id TEXT NOT NULL,
-    count REAL NOT NULL,                 -- as of operated_s; decays since
+    count REAL NOT NULL,                 -- at operated_s; decays since then
     operated_s REAL NOT NULL,
     PRIMARY KEY (catalogue, object_id)
 ) WITHOUT ROWID;
 CREATE TABLE transitions (
     catalogue TEXT NOT NULL,
-    history TEXT NOT NULL,               -- JSON list of object ids, the latest last
+    history TEXT NOT NULL,               -- JSON list of object ids, latest last
     object_id TEXT NOT NULL,
     count REAL NOT NULL,
     operated_s REAL NOT NULL,
@@ -51,7 +51,7 @@ CREATE TABLE transitions (
 ) WITHOUT ROWID;
 CREATE TABLE measured (
     catalogue TEXT PRIMARY KEY NOT NULL,
-    content TEXT NOT NULL                -- JSON: what lookups and misses cost
+    content TEXT NOT NULL                -- JSON: costs of lookups and misses
 ) WITHOUT ROWID;
 """
 
