@@ -55,6 +55,7 @@ _RANDOM = "guests"
 """Former name of the experiment; it is kept so that random numbers equal those of earlier runs."""
 _SEPARATOR = "+"
 """Separator of configurations that are played at the same time, as in a smoke run."""
+_COUNTS = ("entered", "useful", "wasted")
 _ALL, _FIRST = "#1f6f8b", "#e0a33a"
 _FATES = {"useful": "#7a9e3b", "wasted": "#c2571a", "in the cache at the end": "#bbbbbb"}
 
@@ -197,9 +198,6 @@ def photo_rows(played: Played) -> list[Row]:
         rows.append({**photo_row(row), "first": first, **counts})
         before[row.visitor] = row.expected
     return rows
-
-
-_COUNTS = ("entered", "useful", "wasted")
 
 
 def _configuration(rows: Sequence[StoredRow]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ _COLOURS = ("#1f6f8b", "#c2571a", "#7a9e3b", "#8a5a3a", "#24415c", "#e0a33a", "#
 
 
 class Figure(Experiment):
-    """Served lookups of a cache that chooses its approximation, beside caches with a fixed one."""
+    """Served lookups of a cache that chooses its approximation, compared with a fixed one."""
 
     name: ClassVar[str] = "approximate-choice"
     source: ClassVar[str] = "beyond the approximate-key caching, 3"

@@ -49,7 +49,7 @@ _QUANTITIES = {"inferences": "inferences", "errors": "wrong answers"}
 
 
 class Figure(Experiment):
-    """Inferences and errors of simulated caches beside the equations: ideal, LRU, and single heavy keys."""
+    """Inferences and errors of simulated caches against the equations: ideal, LRU, and single heavy keys."""
 
     name: ClassVar[str] = "approximate-model"
     source: ClassVar[str] = "approximate-key caching, 4"

@@ -1,4 +1,4 @@
-"""Figure 6 of approximate-key caching: lookups, hits and errors of similarity caches beside ours.
+"""Figure 6 of approximate-key caching: lookups, hits and errors of similarity caches and of ours.
 
 All caches hold the K most popular results of the same generated history. They answer the same subsequent
 flows in blocks, alternating between the caches. Only the lookup is timed: key and dictionary, or search and

@@ -1,7 +1,7 @@
 """Figure 3.4, tables 3.1 and 3.2: recognition over the number of objects (dissertation, 3.3.1).
 
 The paper compares LSH with brute force on two data sets. Here FAISS's exact search and the default backend
-are added. The tables are straight lines fitted to the figure's rows, beside those of the paper. The paper's
+are added. The tables are straight lines fitted to the figure's rows, next to those of the paper. The paper's
 times were measured on a PC of its time, ours on one thread of this machine. Slopes can be compared within a
 run, not with the paper's.
 """

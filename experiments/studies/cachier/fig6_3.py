@@ -46,6 +46,13 @@ BARE, BACKOFF = "bare", "backoff"
 TOPS = (1, 3, 5, 8)
 _FOLDS = 5
 _REPETITIONS, _SMOKE_REPETITIONS = 20, 2
+_ROOM_FOR_LABEL = 0.1
+_PRIOR: Any = {"marker": "D", "color": "white", "markeredgecolor": "black", "markersize": 4}
+_TITLES = {
+    GENERATED: "Generated visitors:\nby construction",
+    RAW: "Real visitors, raw log",
+    STEADY: "Real visitors, flicker removed",
+}
 
 Walks = Sequence[Sequence[str]]
 
@@ -133,15 +140,6 @@ class Figure(Experiment):
         }
         drawing.legend_below(picture, panels[-1], 2 if len(found) == 1 else 6, **more)
         return picture
-
-
-_ROOM_FOR_LABEL = 0.1
-_PRIOR: Any = {"marker": "D", "color": "white", "markeredgecolor": "black", "markersize": 4}
-_TITLES = {
-    GENERATED: "Generated visitors:\nby construction",
-    RAW: "Real visitors, raw log",
-    STEADY: "Real visitors, flicker removed",
-}
 
 
 def accuracy(training: Walks, test: Walks, settings: MarkovSettings) -> tuple[int, dict[int, int]]:

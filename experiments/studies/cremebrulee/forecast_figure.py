@@ -94,7 +94,7 @@ def workload(models: str, process: str, serving: str, rng: np.random.Generator) 
 
 
 class ForecastFigure(Experiment):
-    """Our policy and its parts beside CremeBrulee, IAM and the oracle under four arrival processes."""
+    """Our policy and its parts against CremeBrulee, IAM and the oracle under four arrival processes."""
 
     name: ClassVar[str] = "model-forecast"
     source: ClassVar[str] = "CremeBrulee, 7"

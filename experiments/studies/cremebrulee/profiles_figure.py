@@ -1,6 +1,6 @@
 """Figures 1 and 3 of CremeBrulee: load, first and later executions of its 26 CNNs, and their costs.
 
-Figure 3 is measured for CPUs only, beside the paper's values; its part for GPUs needs a p2.xlarge. Figure 2
+Figure 3 is measured for CPUs only, next to the paper's values; its part for GPUs needs a p2.xlarge. Figure 2
 is in `mcache-traffic`.
 """
 

@@ -18,6 +18,9 @@ from nearsight.experiments.studies.cachier.scale.machines import NEXUS_7
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, Amount, OperatingPoint
 from nearsight.experiments.twin.cost_model import Hardware
 
+_VISITORS, _SECTIONS, _CLASSES = (1, 10, 40), (1, 3, 9), (500, 2000)
+_NETWORKS = ("Slow", "baseline", "SuperFast")
+_RUNS = 3
 SLOW_EDGE = 4.0
 """Time of a core of the small edge over that of a core of table 6.1's edge."""
 
@@ -98,8 +101,3 @@ class Grid:
             Cell(f"{point.key}-run{run}", {**point.parameters(), "run": run})
             for point, run in (*((point, 1) for point in self.points), *again)
         )
-
-
-_VISITORS, _SECTIONS, _CLASSES = (1, 10, 40), (1, 3, 9), (500, 2000)
-_NETWORKS = ("Slow", "baseline", "SuperFast")
-_RUNS = 3

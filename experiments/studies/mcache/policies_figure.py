@@ -48,7 +48,7 @@ _LEAST_S = 1e-9
 
 
 class Figure(Experiment):
-    """Hit ratios, load times and throughput of the eviction policies under bursts, beside table 3."""
+    """Hit ratios, load times and throughput of the eviction policies under bursts, and table 3."""
 
     name: ClassVar[str] = "mcache-policies"
     source: ClassVar[str] = "mCache, 6.3"

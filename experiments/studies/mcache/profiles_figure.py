@@ -31,7 +31,7 @@ TABLE_2 = {
 
 
 class Figure(Profiles):
-    """Times and memory of loading and executing networks, 20 cycles of 10 executions each, beside table 2."""
+    """Times and memory of loading and executing networks, 20 cycles of 10 executions each, and table 2."""
 
     name: ClassVar[str] = "mcache-profiles"
     source: ClassVar[str] = "mCache, 3.2"

@@ -79,7 +79,7 @@ _COLOURS = dict(
 
 
 class Figure(Experiment):
-    """Load delays and throughput of a live edge with real networks, beside the simulator's."""
+    """Load delays and throughput of a live edge with real networks, and the simulator's."""
 
     name: ClassVar[str] = "model-testbed"
     source: ClassVar[str] = "CremeBrulee, 6.2; mCache, 6.3.2"

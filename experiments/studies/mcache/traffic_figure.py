@@ -1,4 +1,4 @@
-"""Figures 1 and 2 of mCache, figure 2 of CremeBrulee: generated functions beside the papers' values."""
+"""Figures 1 and 2 of mCache, figure 2 of CremeBrulee: generated functions and the papers' values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COLOURS = {"mCache": "#1f6f8b", "CremeBrulee": "#c2571a"}
 
 
 class Figure(Experiment):
-    """Rates of generated functions, and calls of functions of all quantiles, beside both papers."""
+    """Rates of generated functions, and calls of functions of all quantiles, and those of both papers."""
 
     name: ClassVar[str] = "mcache-traffic"
     source: ClassVar[str] = "mCache, 3.1"
