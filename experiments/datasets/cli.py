@@ -31,7 +31,7 @@ def evaluate(
         int | None, typer.Option("--query-features", metavar="N", min=50, help="Features per photo.")
     ] = None,
     serving: Annotated[
-        bool, typer.Option("--serving", help="With the default settings of the daemons.")
+        bool, typer.Option("--serving", help="Use the default settings of the daemons.")
     ] = False,
     failures: Annotated[bool, typer.Option("--failures", help="List missed and wrong photos too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
@@ -84,4 +84,4 @@ def _list_failures(reports: Sequence[EvaluationReport]) -> None:
             if one.answered != one.expected:
                 kind = "missed" if one.answered is None else "wrong "
                 said = "" if one.answered is None else f", answered {one.answered}"
-                print_line(f"{kind} {one.path}: shows {one.expected or 'nothing known'}{said}", err=True)
+                print_line(f"{kind} {one.path}: shows {one.expected or 'an unknown object'}{said}", err=True)

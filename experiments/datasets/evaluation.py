@@ -104,8 +104,8 @@ def evaluate_together(
         If two references have the same id.
     """
     references = [reference for dataset in datasets for reference in dataset.references]
-    catalogue, unreadable = _learn(references, settings, progress)
-    return tuple(_ask(dataset, catalogue, unreadable, progress) for dataset in datasets)
+    catalogue, unreadable = _train(references, settings, progress)
+    return tuple(_recognise_all(dataset, catalogue, unreadable, progress) for dataset in datasets)
 
 
 def datasets_in(folders: Sequence[Path]) -> tuple[Dataset, ...]:
@@ -175,18 +175,18 @@ def table_of(reports: Sequence[EvaluationReport]) -> tuple[tuple[str, ...], list
     return columns, rows
 
 
-def _learn(
-    references: Iterable[Reference], settings: RecognitionSettings, tell: Progress
+def _train(
+    references: Iterable[Reference], settings: RecognitionSettings, progress: Progress
 ) -> tuple[ObjectRecognizer, tuple[str, ...]]:
     """Train the catalogue's recognizer; return it and a line for each reference that cannot be trained."""
     pin_threads()
-    models, failures = train_references(references, settings, tell)
+    models, failures = train_references(references, settings, progress)
     unreadable = tuple(f"reference {object_id}: {error}" for object_id, error in failures.items())
     return ObjectRecognizer.build(models, settings), unreadable
 
 
-def _ask(
-    dataset: Dataset, catalogue: ObjectRecognizer, unreadable: tuple[str, ...], tell: Progress
+def _recognise_all(
+    dataset: Dataset, catalogue: ObjectRecognizer, unreadable: tuple[str, ...], progress: Progress
 ) -> EvaluationReport:
     settings = catalogue.settings
     extractor = OrbExtractor(settings.fast_threshold)
@@ -197,7 +197,7 @@ def _ask(
             outcomes.append(_recognise(query, catalogue, extractor))
         except InvalidArgument as error:
             lines.append(f"query {query.path}: {error}")
-        tell(1)
+        progress(1)
     return EvaluationReport(dataset.name, len(catalogue), tuple(outcomes), tuple(lines))
 
 

@@ -33,10 +33,10 @@ from nearsight.common.errors import InvalidArgument, NotFound
 from nearsight.experiments.datasets.dataset import Dataset, Query, listed
 from nearsight.experiments.datasets.tables import read_rows
 
-_PLAIN = "references/*.jpg, queries/*.jpg and perhaps labels.csv with the columns query,object_id"
+_PLAIN = "references/*.jpg, queries/*.jpg and optionally labels.csv with the columns query,object_id"
 _STANFORD = "Reference/001.jpg and photos of the same number in Query/, Canon/, Droid/, E63/, Palm/, …"
 _HOW_TO_LABEL = (
-    "labels.csv beside references/ and queries/, with the columns query,object_id, says it for all"
+    "labels.csv beside references/ and queries/, with the columns query,object_id, labels all photos"
 )
 _SEPARATORS = "_-. "
 _UNKNOWN = "unknown"
@@ -114,8 +114,8 @@ def _load_plain(folder: Path) -> Dataset:
         name,
         references,
         tuple(Query(path, reference.object_id) for reference in references for path in reference.paths),
-        f"{folder} has no photos: each reference is asked itself, which finds pictures with too little to "
-        f"recognise and pairs that look alike; {_HOW_TO_LABEL}",
+        f"{folder} has no photos: the references are used as queries, which detects pictures with too few "
+        f"features and similar pairs; {_HOW_TO_LABEL}",
     )
 
 
@@ -138,7 +138,7 @@ def _named_queries(folder: Path, object_ids: Set[str]) -> tuple[tuple[Query, ...
             found.append(Query(path, object_id))
     if not any(query.object_id for query in found):
         raise InvalidArgument(f"no photo in {folder} has the name of an object", advice=_HOW_TO_LABEL)
-    remark = f"no labels.csv: the names of {len(found)} photos say what they show"
+    remark = f"no labels.csv: {len(found)} photos are labelled by their names"
     if nameless:
         remark += f", {nameless} others are left out"
     return tuple(found), f"{remark}; {_HOW_TO_LABEL}"

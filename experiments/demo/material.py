@@ -28,9 +28,9 @@ from nearsight.experiments.demo.scenario import Scenario
 from nearsight.experiments.museum.generation import (
     each_exhibit,
     generate_museum,
-    put_whole,
     query_name,
     render_photos,
+    write_atomically,
 )
 from nearsight.experiments.museum.settings import UNKNOWN_FROM, VERSION, MuseumSettings
 from nearsight.experiments.profiling import measuring
@@ -163,7 +163,7 @@ def _photograph(
     folder: Path, settings: MuseumSettings, wanted: Mapping[int, Sequence[int]], index: int
 ) -> int:
     for number, jpeg in render_photos(settings.seed, index, wanted[index], settings.difficulty):
-        put_whole(folder / query_name(index, number), jpeg)
+        write_atomically(folder / query_name(index, number), jpeg)
     return index
 
 

@@ -25,29 +25,34 @@ _MB = 1e6
 
 @app.command()
 def plan(
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="A line `id time model` per request; seconds.")],
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LOG", help="Text file with a line `id time model` per request; time in seconds."
+        ),
+    ],
     folder: Annotated[
         Path | None,
-        typer.Option(
-            "--folder", metavar="DIR", help="Folder of `nearsight models`, whose networks were measured."
-        ),
+        typer.Option("--folder", metavar="DIR", help="Folder of `nearsight models` with measured networks."),
     ] = None,
     costs: Annotated[
         Path | None,
         typer.Option(
-            "--costs", metavar="FILE.csv", help="Instead: columns model,memory_mb,load_ms,execution_ms."
+            "--costs",
+            metavar="FILE.csv",
+            help="Table instead of --folder: columns model,memory_mb,load_ms,execution_ms.",
         ),
     ] = None,
     policies: Annotated[
         list[str] | None,
-        typer.Option("--policy", metavar="NAME", help="Eviction policy, also several; default: all."),
+        typer.Option("--policy", metavar="NAME", help="Eviction policy; may be repeated; default: all."),
     ] = None,
     memory_mb: Annotated[
         str, typer.Option(metavar="MB,MB,…", help="Budgets; default: from the largest model to all models.")
     ] = "",
-    steps: Annotated[int, typer.Option(min=2, max=100, help="Number of budgets, by default.")] = 8,
+    steps: Annotated[int, typer.Option(min=2, max=100, help="Number of default budgets.")] = 8,
     p95_ms: Annotated[
-        float | None, typer.Option(metavar="MS", help="What 95 % of the requests should not exceed.")
+        float | None, typer.Option(metavar="MS", help="Target of the 95th percentile of the latency.")
     ] = None,
     figure: Annotated[Path, typer.Option(metavar="FILE.png", help="Picture.")] = Path("plan.png"),
     as_json: Annotated[bool, typer.Option("--json", help="Print all policies and budgets as JSON.")] = False,
@@ -68,7 +73,7 @@ def plan(
     asked = {name: known[name] for name in requests.names if name in known}
     budgets = _budgets(memory_mb) or planning.default_budgets(asked.values() or known.values(), steps)
     names = tuple(policies or planning.default_policies())
-    with progress_bar("playing the log", len(budgets) * (len(names) + 1)) as advance:
+    with progress_bar("replaying the log", len(budgets) * (len(names) + 1)) as advance:
         found = planning.plan(requests, known, names, budgets, advance)
     draw_plan(found, figure, f"{log.name}: {len(requests):,} requests for {len(requests.names)} models")
     if as_json:
@@ -82,11 +87,13 @@ def _costs(folder: Path | None, costs: Path | None) -> dict[str, ModelCosts]:
     from nearsight.experiments.model_serving.planning import costs_of_repository, read_costs
 
     if (folder is None) == (costs is None):
-        raise InvalidArgument("what models cost comes from one place", advice="give --folder or --costs")
+        raise InvalidArgument(
+            "the costs of models come from exactly one source", advice="give --folder or --costs"
+        )
     known = read_costs(costs) if costs is not None else costs_of_repository(folder or Path())
     if not known:
         raise InvalidArgument(
-            f"{costs or folder} has no network that was measured",
+            f"{costs or folder} has no measured network",
             advice="measure with `nearsight models profile`, or give a table with --costs",
         )
     return known

@@ -34,7 +34,7 @@ _WARM_UP = 0.1
 """Share of the requests at the start that are not counted, because the cache is empty at first."""
 _QUANTILE = 0.95
 _MB = 1e6
-_FEW = 5
+_NAMES_IN_ERROR = 5
 """Maximum number of names in an error message."""
 
 
@@ -121,10 +121,10 @@ def plan(
     outcomes = []
     for budget in sorted(budgets_bytes):
         for policy in policies:
-            outcomes.append(_played(policy, requests, costs, budget))
+            outcomes.append(_replayed(policy, requests, costs, budget))
             advance(1)
         outcomes.append(_fixed_set(requests, costs, budget))
-        known = [_played(policy, requests, costs, budget) for policy in CLAIRVOYANT_POLICIES]
+        known = [_replayed(policy, requests, costs, budget) for policy in CLAIRVOYANT_POLICIES]
         outcomes.append(
             Outcome(
                 CLAIRVOYANT,
@@ -163,7 +163,7 @@ def read_costs(path: str | os.PathLike[str]) -> dict[str, ModelCosts]:
     for row in read_rows(path, (COLUMNS,)):
         name = row.text("model")
         if name in costs:
-            raise row.error(f"{name!r} stands there twice", "a row for each model")
+            raise row.error(f"{name!r} occurs twice", "one row per model")
         try:
             costs[name] = ModelCosts(
                 round(row.number("memory_mb") * _MB), row.number("load_ms"), row.number("execution_ms")
@@ -178,21 +178,21 @@ def _check(requests: ModelRequests, costs: Mapping[str, ModelCosts], budgets_byt
         raise InvalidArgument("the log has no requests")
     unknown = [name for name in requests.names if name not in costs]
     if unknown:
-        more = f" and {len(unknown) - _FEW} more" if len(unknown) > _FEW else ""
+        more = f" and {len(unknown) - _NAMES_IN_ERROR} more" if len(unknown) > _NAMES_IN_ERROR else ""
         raise InvalidArgument(
-            f"nothing is known of what {', '.join(unknown[:_FEW])}{more} cost",
+            f"there are no costs of {', '.join(unknown[:_NAMES_IN_ERROR])}{more}",
             advice="measure them with `nearsight models profile`, or give a table with --costs",
         )
     largest = max(requests.names, key=lambda name: costs[name].size_bytes)
     if min(budgets_bytes) < costs[largest].size_bytes:
         raise InvalidArgument(
-            f"{largest} takes {costs[largest].size_bytes / _MB:,.0f} MB, more than the "
+            f"{largest} needs {costs[largest].size_bytes / _MB:,.0f} MB, more than the "
             f"{min(budgets_bytes) / _MB:,.0f} MB of the smallest budget",
-            advice="give every budget room for the largest model",
+            advice="give budgets that can hold the largest model",
         )
 
 
-def _played(
+def _replayed(
     policy: str, requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_bytes: int
 ) -> Outcome:
     cache = ModelCache(budget_bytes, make_policy(policy, knowledge_of(requests)))

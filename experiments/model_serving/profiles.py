@@ -115,7 +115,7 @@ def small_network(path: Path, megabytes: int) -> Path:
         import onnx  # noqa: PLC0415  optional
     except ImportError as error:
         raise MissingDependency(
-            "profiles without --data need small networks, which onnx makes",
+            "profiles without --data use generated networks, which need onnx",
             advice="pip install 'nearsight[inference]', or give a folder of networks with --data",
         ) from error
     side = int((megabytes * 1e6 / 4) ** 0.5)

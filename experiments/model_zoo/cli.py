@@ -63,7 +63,7 @@ def _pixels(name: str) -> Pixels:
 def build(
     names: Annotated[list[str], typer.Argument(help=f"Architectures, or sets of them: {', '.join(SETS)}.")],
     folder: FolderOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random weights.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random weights.")] = 1,
     shrink: Annotated[
         int, typer.Option(min=1, max=12, help="Divides the widths of language models; 1: as published.")
     ] = 2,
@@ -81,7 +81,8 @@ def build(
     known = {one for members in SETS.values() for one in members}
     if unknown := [name for name in chosen if name not in known]:
         raise InvalidArgument(
-            f"no architecture {unknown[0]!r}", advice=f"choose of {', '.join(sorted(known))}; or a set"
+            f"there is no architecture {unknown[0]!r}",
+            advice=f"choose one of {', '.join(sorted(known))}; or a set",
         )
     _require_zoo(chosen)
     settings = models_settings(config, folder)
@@ -96,7 +97,7 @@ def _build_one(name: str, count: str, place: Path, settings: ModelSettings, seed
 
     repository = ModelRepository(settings.folder)
     if repository.has(name):
-        print_line(f"{count}: {name} is in {settings.folder} already")
+        print_line(f"{count}: {name} is already in {settings.folder}")
         return
     started_s = time.perf_counter()
     path = place / f"{name}.onnx"

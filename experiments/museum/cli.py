@@ -11,17 +11,15 @@ import typer
 from nearsight.common.command_line.terminal import print_line
 
 app = typer.Typer(
-    no_args_is_help=True, help="Generate a museum to try nearsight on: pictures, photos, visitors."
+    no_args_is_help=True, help="Generate a museum to test nearsight with: pictures, photos, visits."
 )
 
-Seed = Annotated[int, typer.Option(min=0, help="Names the museum: the same number, the same pictures.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the museum: the same seed, the same pictures.")]
 
 
 @app.command()
 def generate(
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder to write; a museum that was interrupted goes on.")
-    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write; an interrupted run is continued.")],
     objects: Annotated[int, typer.Option(min=1, help="Exhibits in the catalogue.")] = 500,
     seed: Seed = 1,
     photos: Annotated[int, typer.Option(min=0, help="Photos of each exhibit.")] = 2,
@@ -30,9 +28,11 @@ def generate(
     ] = 100,
     difficulty: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Of the photos: 0 easy, 1 hard.", show_default="calibrated"),
+        typer.Option(
+            min=0, max=1, help="Difficulty of the photos: 0 easy, 1 hard.", show_default="calibrated"
+        ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each processor.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Number of processes; 0: one per processor.")] = 0,
 ) -> None:
     """Paint exhibits and simulate handheld photos of them."""
     from nearsight.common.command_line.terminal import progress_bar
@@ -49,18 +49,18 @@ def generate(
         f"(seed {seed}, difficulty {hardness:g})"
     )
     print_line(f"next: nearsight cloud ingest {out} --database cloud.db --catalogue museum")
-    print_line(f"or look at it: nearsight museum sheet {out} --out sheet.png")
+    print_line(f"to view it: nearsight museum sheet {out} --out sheet.png")
 
 
 @app.command()
 def traces(
     museum: Annotated[Path, typer.Argument(help="A generated museum.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder to write; without it MUSEUM/traces.")
+        Path | None, typer.Option("--out", help="Folder to write; default: MUSEUM/traces.")
     ] = None,
     sections: Annotated[int, typer.Option(min=1, help="Rooms, each with its own exhibits.")] = 3,
     exhibits: Annotated[int, typer.Option(min=1, help="Exhibits in each section.")] = 44,
-    visitors: Annotated[int, typer.Option(min=1, help="Divided equally among the sections.")] = 180,
+    visitors: Annotated[int, typer.Option(min=1, help="Visitors, divided equally among the sections.")] = 180,
     seed: Seed = 1,
 ) -> None:
     """Simulate visits to a museum: visits.csv, and for each visitor a file with one photo per second."""
@@ -100,7 +100,7 @@ def _first_objects(object_ids: list[str], count: int, museum: Path) -> list[str]
 
     if len(object_ids) < count:
         raise InvalidArgument(
-            f"{museum} has photos of {len(object_ids)} exhibits, {count} are to be on show",
+            f"{museum} has photos of {len(object_ids)} exhibits, but {count} are needed",
             advice="give fewer sections or exhibits, or generate a larger museum",
         )
     return object_ids[:count]
@@ -108,12 +108,14 @@ def _first_objects(object_ids: list[str], count: int, museum: Path) -> list[str]
 
 @app.command()
 def sheet(
-    folder: Annotated[Path, typer.Argument(help="A museum, or any other data set that evaluate reads.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A museum, or another data set that `nearsight evaluate` reads.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="Picture to write: .png or .jpg.")] = Path("sheet.png"),
     count: Annotated[int, typer.Option(min=1, help="Images on the sheet.")] = 48,
     columns: Annotated[int, typer.Option(min=1, help="Images side by side.")] = 8,
     references: Annotated[
-        bool, typer.Option("--references", help="The catalogue instead of the photos.")
+        bool, typer.Option("--references", help="Show the references instead of the photos.")
     ] = False,
 ) -> None:
     """Put many pictures of a data set on one contact sheet, for visual inspection."""

@@ -105,7 +105,7 @@ def generate_museum(
         if progress is not None:
             progress(done, len(indices))
     _write_tables(folder, settings)
-    put_whole(folder / "museum.json", _to_text(settings))
+    write_atomically(folder / "museum.json", _to_text(settings))
     (folder / "museum.partial.json").unlink(missing_ok=True)
 
 
@@ -127,8 +127,8 @@ def each_exhibit(task: Callable[[int], int], indices: list[int], workers: int) -
                 pool.shutdown(cancel_futures=True)
     except BrokenProcessPool as error:
         raise InternalError(
-            "a process that paints exhibits died",
-            advice="run again with one worker to see why; nothing is lost",
+            "a worker process died",
+            advice="run again with one worker to see the error; finished files are kept",
         ) from error
 
 
@@ -163,9 +163,9 @@ def _write_exhibit(folder: Path, settings: MuseumSettings, index: int) -> int:
     reference = render_reference(settings.seed, index)
     if without_reference:
         _, data = cv2.imencode(".jpg", reference, [cv2.IMWRITE_JPEG_QUALITY, REFERENCE_QUALITY])
-        put_whole(path, data.tobytes())
+        write_atomically(path, data.tobytes())
     for photo, jpeg in _photos_of(reference, (settings.seed, index), missing, settings.difficulty):
-        put_whole(folder / "queries" / query_name(index, photo), jpeg)
+        write_atomically(folder / "queries" / query_name(index, photo), jpeg)
     return index
 
 
@@ -181,7 +181,7 @@ def _claim(folder: Path, settings: MuseumSettings) -> None:
         _require_same(folder, mark, settings)
     (folder / "references").mkdir(parents=True, exist_ok=True)
     (folder / "queries").mkdir(exist_ok=True)
-    put_whole(folder / "museum.partial.json", _to_text(settings))
+    write_atomically(folder / "museum.partial.json", _to_text(settings))
     (folder / "museum.json").unlink(missing_ok=True)
 
 
@@ -196,7 +196,7 @@ def _require_same(folder: Path, mark: Path, settings: MuseumSettings) -> None:
     for name in ("version", "seed", "difficulty"):
         if found.get(name) != wanted[name]:
             raise ConfigurationError(
-                f"{folder} holds a museum of {name} {found.get(name)}, not {wanted[name]}", advice=advice
+                f"{folder} holds a museum with {name} {found.get(name)}, not {wanted[name]}", advice=advice
             )
     for name in ("objects", "photos_per_object", "unknown_photos"):
         here = found.get(name)
@@ -215,12 +215,14 @@ def _write_tables(folder: Path, settings: MuseumSettings) -> None:
         for photo in range(settings.photos_per_object)
     ]
     labels += [(query_name(UNKNOWN_FROM + number, 0), "") for number in range(settings.unknown_photos)]
-    put_whole(folder / "labels.csv", _to_csv(("query", "object_id"), labels))
+    write_atomically(folder / "labels.csv", _to_csv(("query", "object_id"), labels))
     rows = []
     for index in range(settings.objects):
         entry = catalogue_entry(settings.seed, index)
         rows.append((object_id(index), entry.title, entry.artist, str(entry.year), entry.technique))
-    put_whole(folder / "objects.csv", _to_csv(("object_id", "label", "artist", "year", "technique"), rows))
+    write_atomically(
+        folder / "objects.csv", _to_csv(("object_id", "label", "artist", "year", "technique"), rows)
+    )
 
 
 def _to_csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> bytes:
@@ -235,7 +237,7 @@ def _to_text(settings: MuseumSettings) -> bytes:
     return (json.dumps(settings.to_json(), indent=2) + "\n").encode()
 
 
-def put_whole(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """Write a file atomically: through a temporary file in the same folder."""
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(data)

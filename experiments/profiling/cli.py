@@ -32,18 +32,18 @@ def profile(
     backend: Annotated[str, typer.Option(help="Classifier backend.")] = "auto",
     query_features: Annotated[int, typer.Option(metavar="N", help="Features per photo.")] = 800,
     sizes: Annotated[
-        str, typer.Option(metavar="K,K,…", help="Cache sizes; default: 1 and parts of all objects.")
+        str, typer.Option(metavar="K,K,…", help="Cache sizes; default: 1 and fractions of all objects.")
     ] = "",
     subsets: Annotated[int, typer.Option(min=1, help="Random subsets per size.")] = 8,
     relevant: Annotated[int, typer.Option(min=1, help="Photos of cached objects per subset.")] = 20,
     noise: Annotated[int, typer.Option(min=0, help="Photos of other objects per subset.")] = 100,
-    seed: Annotated[int, typer.Option(help="Of the random choices.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random choices.")] = 1,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Seconds instead of minutes: 2 subsets, few photos.")
+        bool, typer.Option("--quick", help="Run for seconds, not minutes: 2 subsets, few photos.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
     device: Annotated[
-        bool, typer.Option("--device", help="Of a device: small caches, with several numbers of features.")
+        bool, typer.Option("--device", help="Profile a device: small caches, several numbers of features.")
     ] = False,
     features: Annotated[
         str, typer.Option(metavar="N,N,…", help="Numbers of features, with --device.")

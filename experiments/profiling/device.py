@@ -87,7 +87,7 @@ def analyse_device(
     chosen = sorted(set(counts))
     if not chosen or not all(50 <= count <= 10_000 for count in chosen):
         raise InvalidArgument(
-            f"numbers of features must be within 50 and 10000, got {list(counts)}",
+            f"numbers of features must be between 50 and 10000, got {list(counts)}",
             advice="for example --features 200,400,600,800",
         )
     steps = len(dataset.references) + len(dataset.queries)

@@ -46,7 +46,7 @@ Progress = Callable[[int], None]
 
 _DEGREES = (1, 2, 3)
 _FOLDS = 8
-_LEAST_FOLDS = 3
+_MIN_FOLDS = 3
 """Minimum of folds for cross-validation; with fewer, the lowest degree is used."""
 
 
@@ -194,7 +194,7 @@ def measure(
     wrong = [size for size in plan.sizes if not 1 <= size <= len(data.models)]
     if wrong or not plan.sizes:
         raise InvalidArgument(
-            f"cache sizes must be within 1 and {len(data.models)} objects, got {list(wrong)}",
+            f"cache sizes must be between 1 and {len(data.models)} objects, got {list(wrong)}",
             advice="give other --sizes",
         )
     rng = np.random.default_rng(plan.seed)
@@ -319,7 +319,7 @@ def fit_profile(
         except ValidationError as error:
             problem = str(error.errors(include_url=False)[0]["msg"])
     raise InvalidArgument(
-        f"the measurements make no usable profile: {problem}",
+        f"no valid profile fits the measurements: {problem}",
         advice="measure on photos that can be recognised",
     )
 
@@ -385,7 +385,7 @@ def _choose_degree(
     groups: NDArray[np.int64],
 ) -> int:
     folds = min(_FOLDS, len(np.unique(groups)))
-    if len(degrees) == 1 or folds < _LEAST_FOLDS:
+    if len(degrees) == 1 or folds < _MIN_FOLDS:
         return min(degrees)
     errors: dict[int, list[float]] = {degree: [] for degree in degrees}
     for train, test in GroupKFold(folds).split(x, groups=groups):

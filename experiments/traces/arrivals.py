@@ -140,7 +140,9 @@ class OnOff:
 
     def __post_init__(self) -> None:
         if self.on_s <= 0 or not 0.0 < self.duty < 1.0:
-            raise InvalidArgument(f"functions cannot be on for {self.on_s} s, {self.duty:.0%} of the time")
+            raise InvalidArgument(
+                f"on_s must be positive and duty between 0 and 1, got {self.on_s} and {self.duty}"
+            )
 
     def segments(
         self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator
@@ -186,7 +188,7 @@ class Diurnal:
     def __post_init__(self) -> None:
         if self.day_s <= 0 or not 0.0 <= self.amplitude <= 1.0:
             raise InvalidArgument(
-                f"a day of {self.day_s} s cannot change rates by {self.amplitude:.0%} of the mean"
+                f"day_s must be positive and amplitude in [0, 1], got {self.day_s} and {self.amplitude}"
             )
 
     def segments(
@@ -221,7 +223,9 @@ class Drift:
 
     def __post_init__(self) -> None:
         if self.spread < 0 or self.memory_s <= 0:
-            raise InvalidArgument(f"rates cannot drift by {self.spread} in {self.memory_s} s")
+            raise InvalidArgument(
+                f"spread must not be negative and memory_s positive, got {self.spread} and {self.memory_s}"
+            )
 
     def segments(
         self, rates_hz: NDArray[np.float64], duration_s: float, rng: np.random.Generator

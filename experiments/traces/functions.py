@@ -201,7 +201,7 @@ def _columns(path: Path, header: list[str]) -> tuple[list[int], int, list[int]]:
     if foreign := [column for column in header if column.isdecimal() and column not in wanted]:
         raise InvalidArgument(f"{path}, line 1: a day has no minute {foreign[0]}", advice=_EXPECTED)
     if len(places) < len(header):
-        raise InvalidArgument(f"{path}, line 1: a column stands there twice", advice=_EXPECTED)
+        raise InvalidArgument(f"{path}, line 1: a column occurs twice", advice=_EXPECTED)
     return (
         [places[column] for column in _FUNCTION],
         places["Trigger"],

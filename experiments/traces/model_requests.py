@@ -41,12 +41,12 @@ class ModelRequests:
     def __post_init__(self) -> None:
         if self.times_s.shape != self.models.shape or self.times_s.ndim != 1:
             raise InvalidArgument(
-                f"a request has a time and a model, got {self.times_s.shape} and {self.models.shape} of them"
+                f"times and models must have one shape (M,), got {self.times_s.shape} and {self.models.shape}"
             )
         if not np.all(np.isfinite(self.times_s)) or np.any(np.diff(self.times_s) < 0):
             raise InvalidArgument("times of requests must be finite and in order")
         if len(self.models) and not 0 <= self.models.min() <= self.models.max() < len(self.names):
-            raise InvalidArgument(f"models are numbered 0 to {len(self.names) - 1}, their names")
+            raise InvalidArgument(f"models must be indices of names, 0 to {len(self.names) - 1}")
 
     def __len__(self) -> int:
         """M, the number of requests."""

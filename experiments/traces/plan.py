@@ -204,7 +204,7 @@ def load_photos(plan: Iterable[PlannedPhoto]) -> Mapping[Path, bytes]:
             except OSError as error:
                 raise NotFound(
                     f"cannot read photo {photo.path}: {error.strerror}",
-                    advice="--photos is the folder that the paths of the trace start from",
+                    advice="paths in the trace are relative to the folder --photos",
                 ) from error
     return photos
 

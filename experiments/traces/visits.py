@@ -69,7 +69,9 @@ def read_visits_csv(path: str | os.PathLike[str]) -> tuple[Visit, ...]:
         if end_s < start_s:
             raise row.error(f"end_s {end_s:g} is before start_s {start_s:g}", "end_s >= start_s")
         if end_s - start_s > _LONGEST_STAY_S:  # one photo per second would exhaust the memory
-            raise row.error(f"a stay of {end_s - start_s:g} s", "times in seconds, and stays of days at most")
+            raise row.error(
+                f"a stay of {end_s - start_s:g} s", "times in seconds, and stays of at most 10 days"
+            )
         visits.append(Visit(row.text("visitor"), exhibit, start_s, end_s))
     return tuple(visits)
 

@@ -35,7 +35,7 @@ from nearsight.experiments.framework.experiment import (
 from nearsight.experiments.links.link import TABLE_6_3, in_words
 from nearsight.experiments.museum.art.exhibit import render_reference
 from nearsight.experiments.museum.camera.handheld import Filming, Stay, film
-from nearsight.experiments.museum.generation import object_id, put_whole
+from nearsight.experiments.museum.generation import object_id, write_atomically
 from nearsight.experiments.rig.session import Session, Tiers
 from nearsight.experiments.rig.walks import write_traces
 from nearsight.experiments.studies.answers import (
@@ -207,7 +207,7 @@ def _photos(folder: Path, options: RunOptions, visitor: int) -> tuple[PhotoReque
         for number, frame in enumerate(frames):
             name = f"v{visitor}/{number:04d}.jpg"
             _, data = cv2.imencode(".jpg", frame.image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
-            put_whole(folder / name, data.tobytes())
+            write_atomically(folder / name, data.tobytes())
             taken.append(PhotoRequest(frame.object_id or "", name, round(frame.at_s * 1e3)))
         write_requests_csv(listed, taken)
     return read_requests_csv(listed)

@@ -137,7 +137,7 @@ def test_without_photos_the_references_are_asked_and_the_remark_says_how_to_add_
     (labelled / "labels.csv").unlink()
     (dataset,) = load_datasets(labelled.parent / folder)
     assert by_name(dataset) == {"references/a.jpg": "a", "references/b.PNG": "b", "references/b__2.jpeg": "b"}
-    assert "each reference is asked itself" in dataset.remark
+    assert "the references are used as queries" in dataset.remark
     assert "labels.csv" in dataset.remark
 
 

@@ -88,7 +88,7 @@ def test_default_budgets_go_from_the_largest_model_to_all() -> None:
 @pytest.mark.parametrize(
     ("costs", "budgets", "complaint"),
     [
-        ({"a": COSTS["a"]}, (500,), "nothing is known of what b, c, d, e cost"),
+        ({"a": COSTS["a"]}, (500,), "there are no costs of b, c, d, e"),
         (COSTS, (99, 500), "the smallest budget"),
     ],
 )
@@ -117,7 +117,7 @@ def test_costs_of_a_folder_are_those_of_measured_networks(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("rows", "complaint"),
     [
-        ("a,1,2,3\na,1,2,3\n", "line 3: 'a' stands there twice"),
+        ("a,1,2,3\na,1,2,3\n", "line 3: 'a' occurs twice"),
         ("a,0,2,3\n", "line 2: a model cannot have 0 bytes"),
         ("a,1,soon,3\n", "line 2: load_ms is 'soon'"),
         ("a,1,2\n", "line 2: not 4 fields"),

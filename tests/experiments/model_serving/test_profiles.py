@@ -65,7 +65,7 @@ def test_what_the_paper_says_of_its_processor_is_compared() -> None:
     assert (loads.value, executions.value) == (1.0, 1.0)
     _, lines = figure.table(summary)
     prices = {str(line[0]): line[6] for line in lines[3:]}
-    assert prices["the same of a GB of system memory"] == "1.23"
+    assert prices["the same per GB of system memory"] == "1.23"
     assert prices["an hour of a p2.xlarge over one of an m5.large"] == "9.38"
     paper = {line[0]: line[-1] for line in lines}
     assert paper["NASNetLarge"] == "519.3, 33.8", "19.474 s and 1.269 s at 0.096 $/h, in millionths"

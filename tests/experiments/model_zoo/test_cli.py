@@ -21,7 +21,7 @@ def test_unknown_architectures_are_refused_before_anything_is_built(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["models", "build", "ResNet50", "LeNet", "--folder", str(tmp_path)]) == 2
-    assert "no architecture 'LeNet'" in capsys.readouterr().err
+    assert "there is no architecture 'LeNet'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

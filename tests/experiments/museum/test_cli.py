@@ -60,4 +60,4 @@ def test_traces_are_written_for_every_visitor(museum: Path) -> None:
 def test_more_exhibits_than_the_museum_has_are_refused(museum: Path) -> None:
     result = CliRunner().invoke(app, ["traces", str(museum), "--sections", "1"])
     assert isinstance(result.exception, InvalidArgument)
-    assert "photos of 4 exhibits, 44" in result.exception.message
+    assert "photos of 4 exhibits, but 44" in result.exception.message

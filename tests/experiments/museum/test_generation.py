@@ -98,7 +98,7 @@ def test_a_museum_can_grow_and_keeps_its_exhibits(museum: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (MuseumSettings(3, 3, 2, 2), "museum of seed 2, not 3"),
+        (MuseumSettings(3, 3, 2, 2), "museum with seed 2, not 3"),
         (MuseumSettings(3, 2, 2, 2, difficulty=0.1), "difficulty"),
         (MuseumSettings(2, 2, 2, 2), "objects 3, more than 2"),
         (MuseumSettings(3, 2, 1, 2), "photos per object 2, more than 1"),

@@ -71,7 +71,7 @@ def test_an_image_that_cannot_be_used_is_named_beside_json_too(
     ("flags", "message"),
     [
         (["--sizes", "1,many"], "--sizes"),
-        (["--sizes", "5"], "within 1 and 4"),
+        (["--sizes", "5"], "between 1 and 4"),
         (["--backend", "no-such"], "no-such"),
     ],
 )

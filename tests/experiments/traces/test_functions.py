@@ -65,7 +65,7 @@ def _changed(text: str) -> Callable[[Table], Table]:
         (_without("Trigger"), "no column 'Trigger'"),
         (lambda rows: [row[:1] for row in rows], "no column 'HashApp' and 1442 more"),
         (lambda rows: [[*rows[0], "1441"], [*rows[1], "0"]], "a day has no minute 1441"),
-        (lambda rows: [[*rows[0], "17"], [*rows[1], "0"]], "a column stands there twice"),
+        (lambda rows: [[*rows[0], "17"], [*rows[1], "0"]], "a column occurs twice"),
         (lambda rows: [rows[0], rows[1][:-1]], "line 2: 1443 fields, the header has 1444"),
         (_changed(""), "line 2: minute 7 is ''"),
         (_changed("many"), "line 2: minute 7 is 'many'"),
