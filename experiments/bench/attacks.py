@@ -34,13 +34,14 @@ from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2
 
 SERVER, HONEST, HOSTILE = "server", "honest", "hostile"
 """Names of keys."""
+NOT_REFUSED = "not refused"
 ALLOWED = "allowed"
 """Folder of the keys of allowed clients."""
 CATALOGUE = catalogue_pb2.DESCRIPTOR.services_by_name["Catalogue"]
 _RECOGNITION = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
 _HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 TIMEOUT_S = 5.0
-MOST_JOIN_S = 15.0
+MAX_JOIN_S = 15.0
 """Timeout until a new device is a peer: three beacon periods."""
 _NEWCOMERS, _FLOODED_S = 3, 2.0
 """New devices that join before the flood of beacons and during it; start of the flood before them."""
@@ -84,7 +85,7 @@ class Outcome:
 
     sent: str
     refused: str
-    """How it was refused; "nobody" if it was not."""
+    """How it was refused, or `NOT_REFUSED`."""
     broken: str = ""
     """A violated requirement that only this attack has; empty if there is none."""
     figures: dict[str, float] = field(default_factory=dict)
@@ -118,26 +119,28 @@ def beacon_flood(victim: Victim) -> Outcome:
         over.set()
         flood.join()
     median_s, most_s = statistics.median(joined_s), max(joined_s)
-    broken = f"a newcomer is no peer after {most_s:.0f} s" if most_s >= MOST_JOIN_S else ""
+    broken = f"a new device is not a peer after {most_s:.0f} s" if most_s >= MAX_JOIN_S else ""
     figures = {"quiet_join_s": quiet_s, "join_s": median_s, "most_join_s": most_s}
-    told = f"nobody; newcomers join in {median_s:.1f} s (most {most_s:.1f} s), before in {quiet_s:.1f} s"
-    return Outcome(f"{sent.total():,} forged beacons", told, broken, figures)
+    refused = (
+        f"{NOT_REFUSED}; devices join in {median_s:.1f} s (at most {most_s:.1f} s), before in {quiet_s:.1f} s"
+    )
+    return Outcome(f"{sent.total():,} forged beacons", refused, broken, figures)
 
 
 def _joined_s(victim: Victim) -> float:
-    """Time until a new device and the victim are peers of each other, at most `MOST_JOIN_S`."""
+    """Time until a new device and the victim are peers of each other, at most `MAX_JOIN_S`."""
     node = PeerNode(PeerSettings(enabled=True, beacon_port=victim.beacon_port), device_id="newcomer")
     began_s = time.monotonic()
     try:
         node.start()
-        while (passed_s := time.monotonic() - began_s) < MOST_JOIN_S:
+        while (passed_s := time.monotonic() - began_s) < MAX_JOIN_S:
             (answer,) = ask_peers([victim.endpoint], timeout_s=TIMEOUT_S)
             if (report := answer.report) is not None:
                 known = {one.node_id for one in report.peers if one.state == PeerState.LIVE.value}
                 if node.node_id in known and report.node_id in {one.node_id for one in node.peers()}:
                     return passed_s
             time.sleep(0.02)
-        return MOST_JOIN_S
+        return MAX_JOIN_S
     finally:
         node.stop(1.0)
 
@@ -188,13 +191,13 @@ def new_catalogues(victim: Victim) -> Outcome:
                 break
             with _counted(counts):
                 add(request, timeout_s=TIMEOUT_S, blobs=[image], catalogue=f"forged-{number}")
-    return Outcome(f"{counts.total()} new catalogues", _told(counts))
+    return Outcome(f"{counts.total()} new catalogues", _in_words(counts))
 
 
 def revoked_key(victim: Victim) -> Outcome:
     """A client's key is removed and allowed again while the client is connected."""
     if victim.keys is None:
-        raise ValueError("a key can be revoked only where there are keys")
+        raise ValueError("a key can be revoked only if the daemon has keys")
     allowed = victim.keys / ALLOWED
     broken = []
     with victim.channel() as channel:
@@ -210,7 +213,9 @@ def revoked_key(victim: Victim) -> Outcome:
         if not _served(check):
             broken.append("refused 1 s after its key was allowed again")
     return Outcome(
-        "calls after a removed, and an allowed key", "" if broken else "while forbidden", "; ".join(broken)
+        "calls after its key was removed and allowed again",
+        "" if broken else "while the key was removed",
+        "; ".join(broken),
     )
 
 
@@ -249,7 +254,7 @@ def burst(victim: Victim) -> Outcome:
     figures = {"refusal_median_ms": round(median_ms, 1), "answered_per_s": round(per_s, 2)}
     broken = f"refusals take {median_ms:.0f} ms" if median_ms > 100 else ""
     return Outcome(
-        f"200 clients: {per_s:.1f} answers/s", f"{_told(counts)} in {median_ms:.0f} ms", broken, figures
+        f"200 clients: {per_s:.1f} answers/s", f"{_in_words(counts)} in {median_ms:.0f} ms", broken, figures
     )
 
 
@@ -274,7 +279,7 @@ def _in_flight(victim: Victim, most: int, photos: Sequence[bytes], what: str) ->
             ask(stub, victim, photos[number % len(photos)]).add_done_callback(ended)
             number += 1
             time.sleep(0.001)  # at most 1,000 requests per second, even if they are refused early
-    return Outcome(f"{number} {what}, {most} in flight", _told(counts))
+    return Outcome(f"{number} {what}, {most} in flight", _in_words(counts))
 
 
 @contextmanager
@@ -296,9 +301,9 @@ def _served(check: Callable[..., Reply]) -> bool:
     return True
 
 
-def _told(counts: Counter[str]) -> str:
+def _in_words(counts: Counter[str]) -> str:
     refused = {code: n for code, n in counts.items() if code != "answered"}
-    return ", ".join(f"{n} {code}" for code, n in refused.items()) or "nobody"
+    return ", ".join(f"{n} {code}" for code, n in refused.items()) or NOT_REFUSED
 
 
 def many_scans_jpeg(width: int, height: int, *, scans: int) -> bytes:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from nearsight.experiments.framework.environment import describe_environment
 
-Tell = Callable[[str], None]
+ReportStep = Callable[[str], None]
 """Called with a description of the current step."""
 
 _Argument = TypeVar("_Argument")
@@ -56,7 +56,7 @@ class Benchmark:
         return table
 
 
-def keep(benchmarks: Sequence[Benchmark], folder: Path) -> None:
+def write_results(benchmarks: Sequence[Benchmark], folder: Path) -> None:
     """Write ``NAME.json`` of each benchmark, and all tables to ``tables.txt``."""
     folder.mkdir(parents=True, exist_ok=True)
     for one in benchmarks:

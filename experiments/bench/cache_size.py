@@ -20,7 +20,7 @@ import numpy as np
 from nearsight.common.object_cache.profile import CacheProfile, ProfileCurves
 from nearsight.edge.cache_size import CacheSizeOptimizer
 from nearsight.edge.request_distribution import Ranking, RequestDistribution
-from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles, times_ms
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles, times_ms
 from nearsight.experiments.framework.numbers import zipf
 
 _SCAN_RADIUS = 10
@@ -28,9 +28,9 @@ _MISS_MS = 370.0
 _SEED = 1
 
 
-def bench_cache_size(quick: bool, tell: Tell) -> Benchmark:
+def bench_cache_size(quick: bool, report_step: ReportStep) -> Benchmark:
     """The choice of k for 10,000 objects."""
-    tell("cache size: choosing k for 10,000 objects")
+    report_step("cache size: choosing k for 10,000 objects")
     columns = {
         "method": "{method}",
         "k": "{k}",

@@ -26,7 +26,7 @@ from nearsight.common.recognition.images import load_image
 from nearsight.common.recognition.models import Features, ObjectModel
 from nearsight.common.recognition.object_recognizer import ObjectRecognizer, pin_threads
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.experiments.bench.benchmark import Benchmark, Tell
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep
 from nearsight.experiments.datasets.loading import load_dataset
 from nearsight.experiments.datasets.training import train_all
 from nearsight.experiments.museum.art.exhibit import render_reference
@@ -106,7 +106,7 @@ class _Series:
         }
 
 
-def bench_classifier(options: ClassifierBenchOptions, tell: Tell) -> Benchmark:
+def bench_classifier(options: ClassifierBenchOptions, report_step: ReportStep) -> Benchmark:
     """Measure the backends; backends that are not installed are skipped and listed in the environment.
 
     Raises
@@ -115,14 +115,18 @@ def bench_classifier(options: ClassifierBenchOptions, tell: Tell) -> Benchmark:
         If the data set has fewer objects than the largest requested catalogue.
     """
     pin_threads()
-    models, photos = _from_folder(options, tell) if options.folder else _from_museum(options, tell)
+    models, photos = (
+        _from_folder(options, report_step) if options.folder else _from_museum(options, report_step)
+    )
     wanted = options.backends or tuple(name for name in backend_names() if name != AUTO)
     rows: list[dict[str, Any]] = []
     ratios: list[dict[str, object]] = []
     missing: dict[str, str] = {}
     for objects in sorted(set(options.objects)):
-        series = _build(models[:objects], wanted, missing, tell)
-        _measure(series, _chosen(photos, {model.object_id for model in models[:objects]}, options), tell)
+        series = _build(models[:objects], wanted, missing, report_step)
+        _measure(
+            series, _chosen(photos, {model.object_id for model in models[:objects]}, options), report_step
+        )
         rows += [one.row() for one in series]
         ratios += _ratios(series)
         del series
@@ -139,14 +143,14 @@ def bench_classifier(options: ClassifierBenchOptions, tell: Tell) -> Benchmark:
     return Benchmark("classifier", title, columns, rows, figures)
 
 
-def _from_museum(options: ClassifierBenchOptions, tell: Tell) -> _Material:
+def _from_museum(options: ClassifierBenchOptions, report_step: ReportStep) -> _Material:
     settings = RecognitionSettings()
     extractor = OrbExtractor(settings.fast_threshold)
     largest = max(options.objects)
     models: list[ObjectModel] = []
     for index in range(largest):
         if index % 25 == 0:
-            tell(f"painting and learning exhibit {index} of {largest}")
+            report_step(f"painting and training exhibit {index} of {largest}")
         reference = render_reference(_SEED, index)
         models.append(train_object(object_id(index), "", [reference], settings, extractor=extractor))
     photographed = [
@@ -156,14 +160,14 @@ def _from_museum(options: ClassifierBenchOptions, tell: Tell) -> _Material:
     photos: list[_Photo] = []
     for index in photographed:
         if len(photos) % 10 == 0:
-            tell(f"taking photo {len(photos)} of {len(photographed)}")
+            report_step(f"taking photo {len(photos)} of {len(photographed)}")
         for _, jpeg in render_photos(_SEED, index, [0], DEFAULT_DIFFICULTY):
             features = extractor.extract(load_image(jpeg, settings.limits), options.query_features)
             photos.append((None if index >= UNKNOWN_FROM else object_id(index), features))
     return tuple(models), tuple(photos)
 
 
-def _from_folder(options: ClassifierBenchOptions, tell: Tell) -> _Material:
+def _from_folder(options: ClassifierBenchOptions, report_step: ReportStep) -> _Material:
     settings = RecognitionSettings()
     extractor = OrbExtractor(settings.fast_threshold)
     folder = options.folder or Path()
@@ -171,12 +175,12 @@ def _from_folder(options: ClassifierBenchOptions, tell: Tell) -> _Material:
     largest = max(options.objects)
     if len(dataset.references) < largest:
         raise InvalidArgument(
-            f"{folder} has {len(dataset.references)} objects, {largest} are wanted",
+            f"{folder} has {len(dataset.references)} objects, but {largest} are needed",
             advice="ask for fewer objects or use a larger data set",
         )
-    tell(f"learning {largest} objects of {folder}")
+    report_step(f"training {largest} objects of {folder}")
     models = train_all(dataset.references[:largest], settings)
-    tell(f"reading {len(dataset.queries)} photos of {folder}")
+    report_step(f"reading {len(dataset.queries)} photos of {folder}")
     photos = tuple(
         (one.object_id, extractor.extract(load_image(one.path, settings.limits), options.query_features))
         for one in dataset.queries
@@ -196,11 +200,11 @@ def _chosen(photos: Sequence[_Photo], held: set[str], options: ClassifierBenchOp
 
 
 def _build(
-    models: Sequence[ObjectModel], names: Iterable[str], missing: dict[str, str], tell: Tell
+    models: Sequence[ObjectModel], names: Iterable[str], missing: dict[str, str], report_step: ReportStep
 ) -> list[_Series]:
     series: list[_Series] = []
     for name in names:
-        tell(f"building {name} with {len(models)} objects")
+        report_step(f"building {name} with {len(models)} objects")
         settings = RecognitionSettings(backend=name, early_stop=name not in PEERS)
         start_s = time.perf_counter()
         try:
@@ -212,12 +216,12 @@ def _build(
     return series
 
 
-def _measure(series: Sequence[_Series], photos: Sequence[_Photo], tell: Tell) -> None:
+def _measure(series: Sequence[_Series], photos: Sequence[_Photo], report_step: ReportStep) -> None:
     for one in series:  # the first lookup runs FLANN's lazy initialisation and warms the caches
         one.recognizer.recognize(photos[0][1])
     for number, (expected, features) in enumerate(photos):
         if number % 5 == 0:
-            tell(f"{len(series[0].recognizer)} objects: photo {number} of {len(photos)}")
+            report_step(f"{len(series[0].recognizer)} objects: photo {number} of {len(photos)}")
         shift = number % len(series)
         for one in (*series[shift:], *series[:shift]):
             one.ask(expected, features)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 app = typer.Typer(
     callback=lambda: require_experiments("bench"),
     no_args_is_help=True,
-    help="Compare with other libraries on this machine. Peers are measured in the same run on the same data; "
-    "figures are medians with their spread.",
+    help="Run benchmarks against other libraries on this machine. Baselines are measured in the same run on "
+    "the same data; results are medians with their spread.",
 )
 
 OutOption = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Folder for the JSON file and the table.")
 ]
-QuickOption = Annotated[bool, typer.Option("--quick", help="Fewer objects and repetitions: seconds.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Run for seconds: fewer objects and repetitions.")]
 
 
 @app.command()
@@ -79,7 +79,7 @@ _QUICK = {
     "markov": "The Markov model of 10,000 objects, a million transitions: memory, and time of a prediction.",
     "twin": "The simulation: speed with 100 devices, and time and memory with 10,000 devices at 100 edges.",
     "result-cache": "Lookups among 100,000 results, for each approximation: against scikit-learn's BallTree.",
-    "inference": "A warm request to a network at an edge, beside the runtime alone on the same tensor.",
+    "inference": "A warm request to a network at an edge, against the runtime alone on the same tensor.",
     "model-cache": "Requests for models that the simulator replays per second, for every eviction policy.",
 }
 """Benchmarks whose only option is ``--quick``; each is the function ``bench_NAME`` of the module NAME."""
@@ -113,9 +113,7 @@ def page(out: OutOption = None, quick: QuickOption = False, as_json: JsonOption 
     _run([partial(bench_page, quick)], out, as_json)
 
 
-MuseumsOption = Annotated[
-    Path, typer.Option("--museums", metavar="DIR", help="Where generated museums are kept.")
-]
+MuseumsOption = Annotated[Path, typer.Option("--museums", metavar="DIR", help="Folder of generated museums.")]
 MUSEUMS = Path("results/museums")
 
 
@@ -124,21 +122,23 @@ def robustness(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="ATTACK", help="Only this one; may be repeated.")
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="Of each attack.")] = 1,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", min=1, help="Repetitions of each attack.")
+    ] = 1,
     museums: MuseumsOption = MUSEUMS,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Attack daemons: memory, latency of other clients, refusals. Exit code 1: a target is missed."""
-    from nearsight.experiments.bench.robustness import bench_robustness, chosen
+    from nearsight.experiments.bench.robustness import bench_robustness, select_scenarios
 
-    _run_targets(partial(bench_robustness, chosen(only or ()), rounds, museums), out, as_json)
+    _run_targets(partial(bench_robustness, select_scenarios(only or ()), rounds, museums), out, as_json)
 
 
 @app.command()
 def soak(
-    minutes: Annotated[float, typer.Option("--minutes", metavar="N", min=0.5, help="How long.")] = 20.0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of events and photos.")] = 1,
+    minutes: Annotated[float, typer.Option("--minutes", metavar="N", min=0.5, help="Duration.")] = 20.0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of events and photos.")] = 1,
     museums: MuseumsOption = MUSEUMS,
     out: OutOption = None,
     as_json: JsonOption = False,
@@ -164,10 +164,14 @@ def _run_targets(
 @app.command()
 def gateway(
     only: Annotated[
-        str | None, typer.Option("--only", metavar="PART", help="answers or streams alone.")
+        str | None, typer.Option("--only", metavar="PART", help="Run only answers or streams.")
     ] = None,
-    streams: Annotated[int, typer.Option("--streams", metavar="N", min=1, help="At once.")] = 100,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="N", min=10, help="Of streams.")] = 60.0,
+    streams: Annotated[
+        int, typer.Option("--streams", metavar="N", min=1, help="Number of concurrent streams.")
+    ] = 100,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="N", min=10, help="Duration of streams.")
+    ] = 60.0,
     museums: MuseumsOption = MUSEUMS,
     out: OutOption = None,
     quick: QuickOption = False,
@@ -220,16 +224,16 @@ def all_benchmarks(
 def _run(
     benchmarks: Sequence[Callable[[Callable[[str], None]], Benchmark]], out: Path | None, as_json: bool
 ) -> list[Benchmark]:
-    from nearsight.experiments.bench.benchmark import keep
+    from nearsight.experiments.bench.benchmark import write_results
 
     finished: list[Benchmark] = []
     for run in benchmarks:
-        with _status() as tell:
-            finished.append(run(tell))
+        with _status() as report_step:
+            finished.append(run(report_step))
         if not as_json:
             output_console().print(finished[-1].table())
         if out is not None:
-            keep(finished, out)
+            write_results(finished, out)
     if as_json:
         contents = {one.name: one.content() for one in finished}
         print_json(contents if len(contents) > 1 else finished[0].content())

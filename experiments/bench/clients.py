@@ -29,7 +29,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PhotoResult:
     """One photo of an honest client."""
 
     begun_s: float
@@ -78,11 +78,13 @@ def answer_of(child: Connection, timeout_s: float) -> Any:
         if child.poll(timeout_s):
             return child.recv()
     except EOFError:
-        raise InternalError("a client of the benchmark ended with an error; it stands above") from None
-    raise InternalError(f"a client of the benchmark was silent for {timeout_s:.0f} s")
+        raise InternalError(
+            "a client of the benchmark ended with an error; see its traceback above"
+        ) from None
+    raise InternalError(f"a client of the benchmark sent nothing for {timeout_s:.0f} s")
 
 
-def attack(parent: Connection, attacker: Attack, victim: Victim) -> None:
+def run_attacker(parent: Connection, attacker: Attack, victim: Victim) -> None:
     """Run a hostile client."""
     os.nice(3)  # it represents another machine, which does not use the daemon's cores
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -92,7 +94,7 @@ def attack(parent: Connection, attacker: Attack, victim: Victim) -> None:
         parent.send(attacker(victim))
 
 
-def ask_honestly(parent: Connection, victim: Victim) -> None:
+def run_honest_clients(parent: Connection, victim: Victim) -> None:
     """Run the honest clients: some stay connected, others connect anew for every photo."""
     photos = [Path(name).read_bytes() for name in victim.photos]
     over, told = threading.Event(), threading.Lock()
@@ -108,7 +110,7 @@ def ask_honestly(parent: Connection, victim: Victim) -> None:
             outcome = error.code.name
         ms = (time.monotonic() - begun_s) * 1e3 if not outcome else TIMEOUT_S * 1e3
         with told, suppress(OSError):
-            parent.send(Asked(begun_s, ms, outcome, newcomer))
+            parent.send(PhotoResult(begun_s, ms, outcome, newcomer))
         over.wait(pauses[number % len(pauses)])
 
     def steady(first: int) -> None:

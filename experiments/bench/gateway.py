@@ -26,7 +26,7 @@ from nearsight.common.request.answer import answer_of
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
-from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles
 from nearsight.experiments.bench.gabriel import gabriel_server
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.museum.settings import MuseumSettings
@@ -44,7 +44,7 @@ from nearsight.protos import recognition_pb2
 from nearsight.protos.recognition_pb2 import ImageInput, RecognizeRequest
 
 MUSEUM = MuseumSettings(objects=32, photos_per_object=2, unknown_photos=0)
-MOST_MORE_MS = 2.0
+MAX_ADDED_MS = 2.0
 _TIMEOUT_S = 10.0
 _JPEG_QUALITY = 80
 """JPEG quality of a browser's photos, whose longer side has 640 pixels."""
@@ -168,7 +168,7 @@ def _stream(running: Deployment) -> Iterator[Ask]:
         yield ask
 
 
-def bench_answers(quick: bool, museums: Path, folder: Path, tell: Tell) -> Benchmark:
+def bench_answers(quick: bool, museums: Path, folder: Path, report_step: ReportStep) -> Benchmark:
     """Measure the latency that the gateway adds to one photo at a time.
 
     Parameters
@@ -179,13 +179,13 @@ def bench_answers(quick: bool, museums: Path, folder: Path, tell: Tell) -> Bench
         Folder of generated museums.
     folder : Path
         Folder of logs.
-    tell : callable
+    report_step : callable
         Called with the current step.
     """
     rounds = 2 if quick else 12
-    tell("painting and learning a museum")
+    report_step("painting and training a museum")
     museum, photos = photos_of(museums)
-    tell(f"gateway: {rounds} rounds of {len(photos)} photos, each in every way")
+    report_step(f"gateway: {rounds} rounds of {len(photos)} photos, each in every way")
     with ExitStack() as stack:
         running = stack.enter_context(deployed(museum, photos, folder))
         ways: dict[str, Ask] = {
@@ -260,7 +260,7 @@ def measured(
                 "least_more_ms": float(of_rounds.min()),
                 "most_more_ms": float(of_rounds.max()),
                 "server_cpu_ms": _cpu_ms(ways[name], servers.get(name), photos, rounds),
-                "reached": float(np.median(more)) <= MOST_MORE_MS,
+                "reached": float(np.median(more)) <= MAX_ADDED_MS,
             }
         )
     return rows

@@ -26,13 +26,13 @@ import numpy as np
 import psutil
 from websockets.asyncio.client import connect
 
-from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles
 from nearsight.experiments.bench.clients import answer_of, child
 from nearsight.experiments.bench.gateway import Deployment, deployed, photos_of
 from nearsight.experiments.rig.tiers import CATALOGUE
 
-PER_SECOND, OLDEST_MS = 5.0, 250.0
-MOST_GROWTH_MIB = 8.0
+PER_SECOND, MAX_AGE_MS = 5.0, 250.0
+MAX_GROWTH_MIB = 8.0
 _DWELL_FRAMES, _VARIANTS = 25, 6
 _OPENING_S, _DRAIN_S, _SETTLE_S = 2.0, 20.0, 5.0
 """Delay of the first picture; timeout of the last answers; time before memory is measured."""
@@ -56,7 +56,7 @@ class Seen:
 
 
 def bench_streams(
-    quick: bool, streams: int, seconds: float, museums: Path, folder: Path, tell: Tell
+    quick: bool, streams: int, seconds: float, museums: Path, folder: Path, report_step: ReportStep
 ) -> Benchmark:
     """Measure streams with and without the edge's result cache.
 
@@ -70,18 +70,18 @@ def bench_streams(
         Duration.
     museums, folder : Path
         Folders of generated museums and of logs.
-    tell : callable
+    report_step : callable
         Called with the current step.
     """
     if quick:
         streams, seconds = max(1, streams // 10), seconds / 10
-    tell("painting and learning a museum")
+    report_step("painting and training a museum")
     museum, photos = photos_of(museums)
     held = [_variants(photo, np.random.default_rng(number)) for number, photo in enumerate(photos)]
     rows = []
     for cached in (False, True):
         name = f"{streams} streams, result cache {'on' if cached else 'off'}"
-        tell(f"gateway: {name}, {seconds:g} s")
+        report_step(f"gateway: {name}, {seconds:g} s")
         where = folder / name.replace(" ", "-").replace(",", "")
         with deployed(museum, photos, where, result_cache__enabled=cached) as running:
             rows.append({"streams": streams, "result_cache": cached, **_run(running, held, streams, seconds)})
@@ -159,8 +159,8 @@ def _run(
         "rss_mib": rss,
         "reached": not lost
         and not seen.errors
-        and p95_ms <= OLDEST_MS
-        and end_mib - begin_mib <= MOST_GROWTH_MIB,
+        and p95_ms <= MAX_AGE_MS
+        and end_mib - begin_mib <= MAX_GROWTH_MIB,
     }
 
 

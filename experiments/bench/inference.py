@@ -28,31 +28,31 @@ from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import PrefetchSettings, RecognizerSettings
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import EdgeSettings
-from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles
 
 SIDES_PX = (16, 112, 224)
 """Side lengths of inputs of 3 KB, 151 KB and 602 KB."""
-MOST_OVERHEAD_MS = 1.0
+MAX_OVERHEAD_MS = 1.0
 _WARM_UP = 20
-_NOBODY = "tcp://127.0.0.1:9"
+_UNREACHABLE = "tcp://127.0.0.1:9"
 _WAIT_S = 60.0
 
 
-def bench_inference(quick: bool, tell: Tell) -> Benchmark:
+def bench_inference(quick: bool, report_step: ReportStep) -> Benchmark:
     """Warm requests with inputs of several sizes."""
     blocks, requests = (3, 10) if quick else (20, 50)
-    tell(f"inference: {blocks} x {requests} warm requests per size")
+    report_step(f"inference: {blocks} x {requests} warm requests per size")
     columns = {
         "input kB": "{input_kb:.0f}",
         "runtime ms": "{runtime_ms:.3f}",
         "in the edge ms": "{edge_ms:.3f}",
-        "more ms": "{more_ms:.3f}",
+        "overhead ms": "{more_ms:.3f}",
         "blocks": "{least_more_ms:.3f} … {most_more_ms:.3f}",
         "p99 in the edge": "{edge_p99_ms:.3f}",
         "whole call ms": "{call_ms:.3f}",
         "at most 1 ms more": "{reached}",
     }
-    title = "A warm request to a network at an edge, beside the runtime alone"
+    title = "A warm request to a network at an edge, against the runtime alone"
     return Benchmark("inference", title, columns, run(SIDES_PX, blocks, requests))
 
 
@@ -70,7 +70,7 @@ def run(sides_px: tuple[int, ...], blocks: int, requests: int) -> list[dict[str,
     -------
     list of dict
         For each size: medians of the runtime, of the time in the edge and of the whole call of the SDK; the
-        median difference of blocks with its minimum and maximum; whether it is at most `MOST_OVERHEAD_MS`.
+        median difference of blocks with its minimum and maximum; whether it is at most `MAX_OVERHEAD_MS`.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="nearsight-bench-")))
@@ -86,7 +86,7 @@ def run(sides_px: tuple[int, ...], blocks: int, requests: int) -> list[dict[str,
         edge = EdgeDaemon(
             EdgeSettings(
                 server=ServerSettings(listen="tcp://127.0.0.1:0"),
-                cloud=_NOBODY,
+                cloud=_UNREACHABLE,
                 models=ModelSettings(folder=folder / "models"),
             ),
             DaemonMetrics("edge"),
@@ -125,7 +125,7 @@ def _row(edge: EdgeDaemon, side_px: int, network: Network, blocks: int, requests
         "most_more_ms": max(more),
         "call_ms": statistics.median(calls),
         "requests": len(calls),
-        "reached": more_ms <= MOST_OVERHEAD_MS,
+        "reached": more_ms <= MAX_OVERHEAD_MS,
     }
 
 

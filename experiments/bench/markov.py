@@ -15,13 +15,13 @@ import numpy as np
 import psutil
 
 from nearsight.common.object_cache.markov import MarkovModel, MarkovSettings, TransitionCount
-from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles, times_ms
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles, times_ms
 from nearsight.experiments.framework.numbers import zipf
 
 
-def bench_markov(quick: bool, tell: Tell) -> Benchmark:
+def bench_markov(quick: bool, report_step: ReportStep) -> Benchmark:
     """Memory and times of the Markov model with a large catalogue."""
-    tell("markov: learning transitions between the objects of a large catalogue")
+    report_step("markov: adding transitions between the objects of a large catalogue")
     rows = run(500, 20_000, repeats=50) if quick else run(10_000, 1_000_000, repeats=500)
     size = "{objects:,} objects, {transitions:,} transitions: {model_mib:.0f} MiB".format_map(rows[0])
     columns = {"operation": "{operation}", "median ms": "{median_ms:.3f}", "p99 ms": "{p99_ms:.3f}"}
@@ -56,7 +56,7 @@ def _measure(objects: int, transitions: int, repeats: int) -> list[dict[str, Any
     process = psutil.Process()
     gc.collect()
     before = process.memory_info().rss
-    model = _learned(names, transitions, rng)
+    model = _trained_model(names, transitions, rng)
     gc.collect()
     model_mib = (process.memory_info().rss - before) / 2**20
     asked = [names[number] for number in rng.integers(objects, size=repeats).tolist()]
@@ -84,7 +84,7 @@ def _measure(objects: int, transitions: int, repeats: int) -> list[dict[str, Any
     return rows
 
 
-def _learned(names: list[str], transitions: int, rng: np.random.Generator) -> MarkovModel:
+def _trained_model(names: list[str], transitions: int, rng: np.random.Generator) -> MarkovModel:
     model = MarkovModel(names, MarkovSettings(order=1))
     per_object = transitions // len(names)
     popularity = zipf(len(names), 0.8)

@@ -15,7 +15,7 @@ import numpy as np
 
 from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.registry import make_policy, policy_names
-from nearsight.experiments.bench.benchmark import Benchmark, Tell
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep
 from nearsight.experiments.model_serving.simulation import knowledge_of, replay
 from nearsight.experiments.model_serving.zoo import cremebrulee_models
 from nearsight.experiments.traces.arrivals import CREMEBRULEE, Poisson, rarely_called
@@ -25,7 +25,7 @@ _MEMORY = 0.2
 """Budget as a share of the memory of all models."""
 
 
-def bench_model_cache(quick: bool, tell: Tell) -> Benchmark:
+def bench_model_cache(quick: bool, report_step: ReportStep) -> Benchmark:
     """Requests per second and core."""
     functions, repetitions = (300, 2) if quick else (3_500, 5)
     columns = {
@@ -35,11 +35,9 @@ def bench_model_cache(quick: bool, tell: Tell) -> Benchmark:
         "hit ratio": "{hit_ratio:.3f}",
         "load ms per request": "{load_ms:,.1f}",
     }
-    tell("model cache: replaying requests")
+    report_step("model cache: replaying requests")
     rows = run(functions, repetitions)
-    title = (
-        f"Replay of {rows[0]['requests']:,} requests for {rows[0]['models']:,} models, a fifth of which fits"
-    )
+    title = f"Replay of {rows[0]['requests']:,} requests for {rows[0]['models']:,} models, memory for a fifth"
     return Benchmark("model-cache", title, columns, rows)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nearsight.common.recognition.settings import RecognitionSettings
-from nearsight.experiments.bench.benchmark import Benchmark, Tell
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep
 from nearsight.experiments.datasets.evaluation import (
     datasets_in,
     evaluate_together,
@@ -21,13 +21,13 @@ _MUSEUM = MuseumSettings(objects=500, photos_per_object=1, unknown_photos=100)
 _QUICK_MUSEUM = MuseumSettings(objects=60, photos_per_object=1, unknown_photos=20)
 
 
-def bench_museum(folder: Path, quick: bool, tell: Tell) -> Benchmark:
+def bench_museum(folder: Path, quick: bool, report_step: ReportStep) -> Benchmark:
     """Recall and precision on a generated museum, with photos of objects outside the catalogue."""
     settings = _QUICK_MUSEUM if quick else _MUSEUM
-    tell(f"museum: painting {settings.objects} exhibits")
+    report_step(f"museum: painting {settings.objects} exhibits")
     museum = folder / f"museum-{settings.objects}"
     generate_museum(museum, settings, workers=os.cpu_count() or 1)
-    tell(f"museum: recognising {settings.objects + settings.unknown_photos} photos")
+    report_step(f"museum: recognising {settings.objects + settings.unknown_photos} photos")
     return bench_photos([museum], "museum", f"A generated museum of {settings.objects} objects")
 
 

@@ -18,12 +18,12 @@ from nearsight.common.metrics import DaemonMetrics
 from nearsight.edge.gateway.daemon import GatewayDaemon
 from nearsight.edge.gateway.page_files import FOLDER
 from nearsight.edge.gateway.settings import GatewaySettings
-from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles
 
-SLOWER = 4
-LONGEST_MS, MOST_BYTES = 1000.0, 100_000
+CPU_SLOWDOWN = 4
+MAX_LOAD_MS, MAX_BYTES = 1000.0, 100_000
 _PHONE = ViewportSize(width=390, height=844)
-_NOBODY = "tcp://127.0.0.1:9"
+_UNREACHABLE = "tcp://127.0.0.1:9"
 _USABLE = """async () => {
     await navigator.serviceWorker.ready;
     const [paint] = performance.getEntriesByName("first-contentful-paint");
@@ -32,7 +32,7 @@ _USABLE = """async () => {
 }"""
 
 
-def bench_page(quick: bool, tell: Tell) -> Benchmark:
+def bench_page(quick: bool, report_step: ReportStep) -> Benchmark:
     """Time to the first usable view with empty caches and on a second visit; bytes of all files.
 
     Raises
@@ -41,7 +41,7 @@ def bench_page(quick: bool, tell: Tell) -> Benchmark:
         If Chromium is not installed.
     """
     loads = 3 if quick else 20
-    tell(f"page: {loads} first and second visits")
+    report_step(f"page: {loads} first and second visits")
     with _page_url() as url, _chromium() as browser:
         times_ms = list(zip(*(_visits(browser, url) for _ in range(loads)), strict=True))
     rows = [_row(visit, times) for visit, times in zip(("first", "second"), times_ms, strict=True)]
@@ -53,7 +53,7 @@ def bench_page(quick: bool, tell: Tell) -> Benchmark:
         "page bytes": "{page_bytes}",
         "at most 1 s, 100 kB": "{reached}",
     }
-    title = f"First usable view of the visitor's page, processor {SLOWER} times slower"
+    title = f"First usable view of the visitor's page, processor {CPU_SLOWDOWN} times slower"
     return Benchmark("page", title, columns, rows)
 
 
@@ -67,7 +67,7 @@ def _row(visit: str, times_ms: tuple[float, ...]) -> dict[str, Any]:
         "least_ms": least_ms,
         "most_ms": most_ms,
         "page_bytes": page_bytes,
-        "reached": most_ms <= LONGEST_MS and page_bytes <= MOST_BYTES,
+        "reached": most_ms <= MAX_LOAD_MS and page_bytes <= MAX_BYTES,
     }
 
 
@@ -76,7 +76,7 @@ def _visits(browser: Browser, url: str) -> tuple[float, float]:
     context = browser.new_context(viewport=_PHONE)
     try:
         page = context.new_page()
-        context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
+        context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": CPU_SLOWDOWN})
         return _load(page, url), _load(page, url)
     finally:
         context.close()
@@ -91,7 +91,9 @@ def _load(page: Page, url: str) -> float:
 @contextmanager
 def _page_url() -> Iterator[str]:
     """Run a gateway that serves the page, without an edge."""
-    gateway = GatewayDaemon(GatewaySettings(edge=_NOBODY, listen="127.0.0.1:0"), DaemonMetrics("gateway"))
+    gateway = GatewayDaemon(
+        GatewaySettings(edge=_UNREACHABLE, listen="127.0.0.1:0"), DaemonMetrics("gateway")
+    )
     gateway.start()
     try:
         yield gateway.endpoint

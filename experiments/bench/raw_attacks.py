@@ -18,7 +18,15 @@ import zmq
 from nearsight.common.rpc.client import Stub
 from nearsight.common.rpc.envelope import PROTOCOL
 from nearsight.common.rpc.security import read_public_key, read_secret_key
-from nearsight.experiments.bench.attacks import CATALOGUE, HOSTILE, SERVER, TIMEOUT_S, Outcome, Victim
+from nearsight.experiments.bench.attacks import (
+    CATALOGUE,
+    HOSTILE,
+    NOT_REFUSED,
+    SERVER,
+    TIMEOUT_S,
+    Outcome,
+    Victim,
+)
 from nearsight.protos import catalogue_pb2, rpc_pb2
 
 MIB = 2**20
@@ -38,7 +46,7 @@ def frame_bomb(victim: Victim) -> Outcome:
     """One message of millions of empty frames; each has two bytes on the wire."""
     with _raw(victim) as peer:
         sent = _send(peer, bytes([_MORE, 0]) * (4 * MIB - 1) + bytes(2))
-        return Outcome(f"{sent / 2e6:.1f} M empty frames, {sent / 1e6:.1f} MB", _fate([peer], victim))
+        return Outcome(f"{sent / 2e6:.1f} M empty frames, {sent / 1e6:.1f} MB", _refusal([peer], victim))
 
 
 def encrypted_frame_bomb(victim: Victim) -> Outcome:
@@ -59,7 +67,7 @@ def endless_message(victim: Victim) -> Outcome:
     with _raw(victim) as peer:
         while sent < 1500 * len(frame) and (passed := _send(peer, frame)):
             sent += passed
-        return Outcome(f"{sent / MIB:.0f} MiB of one message", _fate([peer], victim))
+        return Outcome(f"{sent / MIB:.0f} MiB of one message", _refusal([peer], victim))
 
 
 def unfinished_messages(victim: Victim) -> Outcome:
@@ -68,7 +76,7 @@ def unfinished_messages(victim: Victim) -> Outcome:
     with ExitStack() as stack:
         peers = [stack.enter_context(_raw(victim)) for _ in range(25)]
         sent = sum(_send(peer, data) for peer in peers)
-        return Outcome(f"59 of 60 MiB, 25 times ({sent / MIB:.0f} MiB)", _fate(peers, victim))
+        return Outcome(f"59 of 60 MiB, 25 times ({sent / MIB:.0f} MiB)", _refusal(peers, victim))
 
 
 def unread_answers(victim: Victim) -> Outcome:
@@ -97,8 +105,8 @@ def unread_answers(victim: Victim) -> Outcome:
             # The server's queue is bounded, and excess requests are answered as overloaded.
             if not asked % 16:
                 time.sleep(0.02)
-        told = f"{asked} requests for {one.received_bytes / MIB:.1f} MiB of models, none read"
-        return Outcome(told, _fate([peer], victim, reads=False))
+        sent = f"{asked} requests for {one.received_bytes / MIB:.1f} MiB of models, none read"
+        return Outcome(sent, _refusal([peer], victim, reads=False))
 
 
 # ---- connections
@@ -111,14 +119,14 @@ def idle_connections(victim: Victim) -> Outcome:
         for _ in range(1100):
             stack.enter_context(_dealer(victim, context))
         time.sleep(victim.seconds)
-    return Outcome("1,100 idle connections, 1,024 descriptors", "nobody")
+    return Outcome("1,100 idle connections, 1,024 descriptors", NOT_REFUSED)
 
 
 def vanished_connections(victim: Victim) -> Outcome:
     """Connections of clients that disappeared without closing them; only the kernel's buffers remain."""
     with ExitStack() as stack:
         peers = [stack.enter_context(_raw(victim)) for _ in range(300)]
-        fate = _fate(peers, victim)
+        fate = _refusal(peers, victim)
         kept = sum(not _closed(peer) for peer in peers)
     broken = f"{kept} dead connections kept for {victim.seconds:.0f} s" if kept else ""
     return Outcome("300 connections that answer nothing", fate, broken)
@@ -134,14 +142,14 @@ def metrics_flood(victim: Victim) -> Outcome:
                 one = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=1)
                 peers.append(stack.enter_context(closing(one)))
                 one.sendall(b"GET /metrics HTTP/1.1\r\nHost: ")
-        fate = _fate(peers, victim)
+        fate = _refusal(peers, victim)
     try:
         with closing(http.client.HTTPConnection(victim.metrics, timeout=2)) as scraper:
             scraper.request("GET", "/metrics")
             scraper.getresponse().read()
         broken = ""
     except (OSError, http.client.HTTPException):
-        broken = "no metrics afterwards"
+        broken = "no metrics after the attack"
     return Outcome(f"{len(peers)} unfinished HTTP requests", fate, broken)
 
 
@@ -184,7 +192,7 @@ def _send(peer: socket.socket, data: bytes) -> int:
     return sent
 
 
-def _fate(peers: Sequence[socket.socket], victim: Victim, *, reads: bool = True) -> str:
+def _refusal(peers: Sequence[socket.socket], victim: Victim, *, reads: bool = True) -> str:
     """Keep the connections for the duration of the attack; describe how the daemon handled them."""
     started_s = time.monotonic()
     while time.monotonic() < started_s + victim.seconds and not all(map(_closed, peers)):
@@ -194,7 +202,7 @@ def _fate(peers: Sequence[socket.socket], victim: Victim, *, reads: bool = True)
         after = f" after {time.monotonic() - started_s:.1f} s" if cut == len(peers) else ""
         return f"{cut} of {len(peers)} cut off{after}"
     answered = reads and any(_readable(peer) for peer in peers)
-    return "answered with an error" if answered else "nobody"
+    return "answered with an error" if answered else NOT_REFUSED
 
 
 def _closed(peer: socket.socket) -> bool:

@@ -16,7 +16,7 @@ from sklearn.neighbors import BallTree
 from nearsight.common.result_cache.approximations import Approximation, Vector
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.result_cache import ResultCache
-from nearsight.experiments.bench.benchmark import Benchmark, Tell, percentiles, times_ms
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, percentiles, times_ms
 from nearsight.experiments.studies.approximate_keys.traffic import flows
 from nearsight.experiments.studies.approximate_keys.traffic_figures import FUNCTIONS
 
@@ -24,10 +24,10 @@ _IN_TREE, _IN_CACHE, _NEW = 20, 1000, 2000
 """Lookups per block in the tree and in each cache; number of new keys for each function."""
 
 
-def bench_result_cache(quick: bool, tell: Tell) -> Benchmark:
+def bench_result_cache(quick: bool, report_step: ReportStep) -> Benchmark:
     """Lookups among 100,000 results."""
     size, blocks = (2_000, 3) if quick else (100_000, 10)
-    tell(f"result cache: lookups among {size:,} results")
+    report_step(f"result cache: lookups among {size:,} results")
     columns = {
         "function": "{function}",
         "median µs": "{median_us:.2f}",

@@ -3,7 +3,7 @@
 For each attack a daemon is started as a process. Honest clients send photos before, during and after the
 attack; the photos before it are the baseline. Some clients stay connected, others connect anew for every
 photo. A photo without an answer counts with the timeout of a client. Attacker, honest clients and daemon are
-separate processes. A daemon with more than `KILLED_MIB` of memory is killed, to protect the machine.
+separate processes. A daemon with more than `KILL_MIB` of memory is killed, to protect the machine.
 """
 
 from __future__ import annotations
@@ -38,8 +38,15 @@ from nearsight.experiments.bench.attacks import (
     Outcome,
     Victim,
 )
-from nearsight.experiments.bench.benchmark import Benchmark, Tell
-from nearsight.experiments.bench.clients import CLIENTS, Asked, answer_of, ask_honestly, attack, child
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep
+from nearsight.experiments.bench.clients import (
+    CLIENTS,
+    PhotoResult,
+    answer_of,
+    child,
+    run_attacker,
+    run_honest_clients,
+)
 from nearsight.experiments.framework.experiment import RunOptions
 from nearsight.experiments.museum.settings import MuseumSettings
 from nearsight.experiments.rig.peer_group import free_udp_port
@@ -48,13 +55,13 @@ from nearsight.experiments.rig.tiers import CATALOGUE, endpoint_of, start_daemon
 from nearsight.experiments.studies.museums import TaughtMuseum
 
 MUSEUM = MuseumSettings(objects=32, photos_per_object=2, unknown_photos=0)
-MOST_MORE_MIB = (ServerSettings().memory_limit_bytes + ServerSettings().max_message_bytes) / 2**20
+MAX_ADDED_MIB = (ServerSettings().memory_limit_bytes + ServerSettings().max_message_bytes) / 2**20
 """Limit of the memory that clients occupy in a daemon: the configured limit and one incomplete message."""
-KILLED_MIB = 3584
-MOST_THREADS = 64
+KILL_MIB = 3584
+MAX_ADDED_THREADS = 64
 """Maximum number of threads that an attack may add."""
-MOST_SLOWER = 3.0
-MOST_RECOVERY_S = 2.0
+MAX_SLOWDOWN = 3.0
+MAX_RECOVERY_S = 2.0
 _WARM_S, _QUIET_S, _PATIENCE_S, _WELL_S = 1.5, 5.0, 40.0, 1.0
 """Warm-up; duration before the attack; timeout of recovery; duration without slow photos that is recovery."""
 _LEAST_S = 2.0
@@ -63,9 +70,9 @@ _SAMPLE_S = 0.02
 
 _WAITS = {
     "p95 ms": "{quiet_p95_ms:.0f} → {p95_ms:.0f}",
-    "times": "{slower:.1f}",
+    "slowdown": "{slower:.1f}",
     "answered": "{answered:.0%}",
-    "well after s": "{recovery_s:.1f}",
+    "recovery s": "{recovery_s:.1f}",
 }
 """Columns of the table with the latency of honest clients."""
 
@@ -108,7 +115,7 @@ SCENARIOS = (
 )
 
 
-def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
+def select_scenarios(names: Sequence[str]) -> tuple[Scenario, ...]:
     """Scenarios by name; all without names.
 
     Raises
@@ -123,7 +130,7 @@ def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
 
 
 def bench_robustness(
-    scenarios: Sequence[Scenario], rounds: int, museums: Path, folder: Path, tell: Tell
+    scenarios: Sequence[Scenario], rounds: int, museums: Path, folder: Path, report_step: ReportStep
 ) -> Benchmark:
     """Run attacks; results are the medians of the rounds, but the maximum of memory.
 
@@ -137,16 +144,16 @@ def bench_robustness(
         Folder of generated museums.
     folder : Path
         Folder of logs and keys.
-    tell : callable
+    report_step : callable
         Called with the current step.
     """
-    tell("painting and learning a museum")
+    report_step("painting and training a museum")
     museum = TaughtMuseum(RunOptions(museums=museums), MUSEUM)
     rows = []
     for scenario in scenarios:
         tried = []
         for number in range(1, rounds + 1):
-            tell(f"{scenario.name}: round {number} of {rounds}")
+            report_step(f"{scenario.name}: round {number} of {rounds}")
             place = folder / f"{scenario.name}-{number}"
             tried.append(_Round(scenario, museum, place).row())
         rows.append(summary(scenario, tried))
@@ -158,11 +165,11 @@ def bench_robustness(
         "refused": "{refused}",
         "verdict": "{verdict}",
     }
-    title = "What one hostile client takes from the others"
-    return Benchmark("robustness", title, columns, [*map(shown, rows)], {"rows": rows})
+    title = "Effect of one hostile client on the others"
+    return Benchmark("robustness", title, columns, [*map(for_table, rows)], {"rows": rows})
 
 
-def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+def for_table(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row whose latencies of honest clients are formatted for the table; dashes without photos."""
     words = {name: text.format_map(row) if row["photos"] else "-" for name, text in _WAITS.items()}
     return {**row, **words}
@@ -179,16 +186,16 @@ def summary(scenario: Scenario, tried: Sequence[Mapping[str, Any]]) -> dict[str,
     row["photos"] = min(one["photos"] for one in tried)
     row["slower_range"] = [round(pick(one["slower"] for one in tried), 2) for pick in (min, max)]
     reasons = [one[name] for name in ("ended", "broken") for one in tried if one[name]][:2]
-    if (more_mib := row["most_mib"] - row["quiet_mib"]) > MOST_MORE_MIB:
-        reasons.append(f"{more_mib:.0f} MiB more")
-    if (more := max(one["more_threads"] for one in tried)) > MOST_THREADS:
-        reasons.append(f"{more} threads more")
-    if scenario.honest and not scenario.overload and row["slower"] > MOST_SLOWER:
-        reasons.append(f"others wait {row['slower']:.1f} times as long")
+    if (more_mib := row["most_mib"] - row["quiet_mib"]) > MAX_ADDED_MIB:
+        reasons.append(f"{more_mib:.0f} MiB of additional memory")
+    if (more := max(one["more_threads"] for one in tried)) > MAX_ADDED_THREADS:
+        reasons.append(f"{more} additional threads")
+    if scenario.honest and not scenario.overload and row["slower"] > MAX_SLOWDOWN:
+        reasons.append(f"others have {row['slower']:.1f} times the latency")
     if scenario.honest and not row["photos"]:
-        reasons.append("nobody asked during it")
-    if scenario.honest and row["recovery_s"] > MOST_RECOVERY_S:
-        reasons.append(f"recovers after {row['recovery_s']:.1f} s")
+        reasons.append("no photos during the attack")
+    if scenario.honest and row["recovery_s"] > MAX_RECOVERY_S:
+        reasons.append(f"recovery takes {row['recovery_s']:.1f} s")
     row["reached"] = not reasons
     row["verdict"] = f"MISSED: {'; '.join(dict.fromkeys(reasons))}" if reasons else "reached"
     row["rounds"] = [dict(one) for one in tried]
@@ -214,8 +221,8 @@ class _Round:
             group = stack.enter_context(ProcessGroup(self._folder))
             daemon, victim = self._start(group)
             meter = stack.enter_context(_Meter(daemon))
-            honest = stack.enter_context(child(ask_honestly, victim)) if scenario.honest else None
-            hostile = stack.enter_context(child(attack, scenario.run, victim))
+            honest = stack.enter_context(child(run_honest_clients, victim)) if scenario.honest else None
+            hostile = stack.enter_context(child(run_attacker, scenario.run, victim))
             asked = _Samples(honest)
             time.sleep(_WARM_S)
             began_s = time.monotonic()
@@ -227,13 +234,16 @@ class _Round:
             outcome: Outcome = answer_of(hostile, scenario.seconds + 120.0)
             ended_s = time.monotonic()
             quiet = [one for one in asked.between(began_s, attacked_s) if one.ended_s < attacked_s]
-            well_ms = MOST_SLOWER * max(map(_p95, _kinds(quiet)))
+            well_ms = MAX_SLOWDOWN * max(map(_p95, _by_client_kind(quiet)))
             recovery_s = asked.recovery_s(ended_s, well_ms) if scenario.honest else 0.0
             until_s = max(ended_s, attacked_s + _LEAST_S)
             time.sleep(max(0.0, until_s - time.monotonic()) if scenario.honest else 0.0)
             asked.finish()
         during = [one for one in asked.between(began_s, until_s) if one.ended_s >= attacked_s]
-        pairs = [(_p95(before), _p95(now)) for before, now in zip(_kinds(quiet), _kinds(during), strict=True)]
+        pairs = [
+            (_p95(before), _p95(now))
+            for before, now in zip(_by_client_kind(quiet), _by_client_kind(during), strict=True)
+        ]
         quiet_p95_ms, p95_ms = max(pairs, key=lambda pair: pair[1] / max(pair[0], 1.0))
         return {
             "sent": outcome.sent,
@@ -299,14 +309,14 @@ class _Round:
 class _Meter:
     """Measures memory, descriptors and threads of a daemon for a ``with`` block.
 
-    Kills the daemon if its memory exceeds `KILLED_MIB`.
+    Kills the daemon if its memory exceeds `KILL_MIB`.
     """
 
     def __init__(self, daemon: ManagedProcess) -> None:
         self._daemon = daemon
         self._process = psutil.Process(daemon.pid)
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
+        self._thread = threading.Thread(target=self._measure)
         self.ended = ""
         self.most_mib = 0.0
         self.most_descriptors = self.most_threads = 0
@@ -324,7 +334,7 @@ class _Meter:
         self._over.set()
         self._thread.join()
 
-    def _watch(self) -> None:
+    def _measure(self) -> None:
         while not self._over.wait(_SAMPLE_S):
             try:
                 mib = self.now_mib()
@@ -333,7 +343,7 @@ class _Meter:
             except psutil.Error:
                 mib = 0.0
             self.most_mib = max(self.most_mib, mib)
-            if mib > KILLED_MIB:
+            if mib > KILL_MIB:
                 self.ended = f"killed at {mib:.0f} MiB"
                 with suppress(psutil.Error):
                     self._process.kill()
@@ -345,7 +355,7 @@ class _Samples:
     """Receives the results of honest clients in a thread, because a full pipe would block them."""
 
     def __init__(self, honest: Connection | None) -> None:
-        self._all: list[Asked] = []
+        self._all: list[PhotoResult] = []
         self._honest = honest
         self._thread = threading.Thread(target=self._take, daemon=True)
         self._thread.start()
@@ -361,7 +371,7 @@ class _Samples:
             self._honest.send(None)
         self._thread.join(2 * TIMEOUT_S)
 
-    def between(self, start_s: float, end_s: float) -> list[Asked]:
+    def between(self, start_s: float, end_s: float) -> list[PhotoResult]:
         """Completed photos that were sent in this time."""
         return [one for one in list(self._all) if start_s <= one.begun_s < end_s]
 
@@ -382,10 +392,10 @@ class _Samples:
         return _PATIENCE_S
 
 
-def _kinds(asked: Sequence[Asked]) -> tuple[list[Asked], list[Asked]]:
+def _by_client_kind(asked: Sequence[PhotoResult]) -> tuple[list[PhotoResult], list[PhotoResult]]:
     """Photos of clients that stay connected, and of clients that connect anew."""
     return [one for one in asked if not one.newcomer], [one for one in asked if one.newcomer]
 
 
-def _p95(asked: Sequence[Asked]) -> float:
+def _p95(asked: Sequence[PhotoResult]) -> float:
     return float(np.percentile([one.ms for one in asked], 95)) if asked else 0.0

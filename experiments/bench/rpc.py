@@ -33,7 +33,7 @@ from nearsight.common.rpc.security import (
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.experiments.bench.benchmark import Benchmark, Tell, times_ms
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep, times_ms
 from nearsight.experiments.bench.clients import answer_of, child
 from nearsight.protos import echo_pb2
 
@@ -87,9 +87,9 @@ class _Series:
         }
 
 
-def bench_rpc(quick: bool, tell: Tell) -> Benchmark:
+def bench_rpc(quick: bool, report_step: ReportStep) -> Benchmark:
     """Echo round trips, ours against raw pyzmq."""
-    figures = run(tell, rounds=3, calls=30) if quick else run(tell)
+    figures = run(report_step, rounds=3, calls=30) if quick else run(report_step)
     ratios = {(one["curve"], one["size_bytes"]): f"{one['p50_ratio']:.2f}" for one in figures["ratios"]}
     rows = [
         {
@@ -111,13 +111,13 @@ def bench_rpc(quick: bool, tell: Tell) -> Benchmark:
 
 
 def run(
-    tell: Tell, *, sizes_bytes: Sequence[int] = SIZES_BYTES, rounds: int = 15, calls: int = 100
+    report_step: ReportStep, *, sizes_bytes: Sequence[int] = SIZES_BYTES, rounds: int = 15, calls: int = 100
 ) -> dict[str, Any]:
     """Measure all transports.
 
     Parameters
     ----------
-    tell : callable
+    report_step : callable
         Called with the current step.
     sizes_bytes : sequence of int
         Sizes of the echoed blob.
@@ -142,7 +142,7 @@ def run(
             for size in sizes_bytes
         ]
         for number in range(-1, rounds):
-            tell(f"rpc: round {number + 1} of {rounds}")
+            report_step(f"rpc: round {number + 1} of {rounds}")
             for one in series if number % 2 else reversed(series):
                 one.measure(calls if number >= 0 else min(calls, 20))
         for one in series:
@@ -226,7 +226,7 @@ def _server_key(keys: Path) -> str:
 
 def _check(same: bool) -> None:
     if not same:
-        raise RuntimeError("the echo is not what was sent")
+        raise RuntimeError("the echo differs from the request")
 
 
 def _serve_ours(parent: Connection, keys: Path | None) -> None:

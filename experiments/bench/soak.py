@@ -35,7 +35,7 @@ from nearsight.common.rpc.client import Channel
 from nearsight.device.recognition import Recognition
 from nearsight.device.recognizer import Recognizer
 from nearsight.device.recognizer_settings import RecognizerSettings
-from nearsight.experiments.bench.benchmark import Benchmark, Tell
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep
 from nearsight.experiments.bench.clients import answer_of, child
 from nearsight.experiments.bench.robustness import MUSEUM
 from nearsight.experiments.framework.experiment import RunOptions
@@ -45,11 +45,11 @@ from nearsight.experiments.studies.museums import TaughtMuseum
 
 APPLICATIONS, BURST = 3, 40
 """Processes with the SDK, the last of which is killed at times; photos of each in a burst."""
-FLAT = {"MiB": 32.0, "descriptors": 16.0, "threads": 8.0}
+MAX_GROWTH = {"MiB": 32.0, "descriptors": 16.0, "threads": 8.0}
 """Maximum growth in the second half, or a quarter if that is more."""
 _STEADY_S = 30.0
 """Memory is not judged in shorter windows: it is higher for 20 s after a change of the catalogue."""
-_HARM = 0.4
+_FAULT_SHARE = 0.4
 """Share of the time in which daemons are killed and restarted."""
 _EVENTS, _LONGEST_PAUSE_S = 15, 20.0
 """The pause between two events is a fifteenth of the duration, but at most this."""
@@ -57,7 +57,7 @@ _TIMEOUT_S, _LATE_S = 5.0, 1.0
 """Deadline of a photo, and maximum delay of its outcome; without times of a stalled process."""
 _PAUSE_S = (0.05, 0.25)
 """Pause between two photos of an application."""
-_TOLD_EVERY_S, _LAST_OUTCOMES_S, _STOP_S, _TICK_S = 1.0, 10.0, 15.0, 0.05
+_REPORT_PERIOD_S, _LAST_OUTCOMES_S, _STOP_S, _TICK_S = 1.0, 10.0, 15.0, 0.05
 _ERROR = re.compile(r"\[(error|critical)\s*\]|Traceback|Assertion failed")
 
 
@@ -66,7 +66,7 @@ Usage = dict[tuple[str, int], list[tuple[float, ...]]]
 
 @dataclass(slots=True)
 class Tally:
-    """Results of one application; times are those of `Running`."""
+    """Results of one application; times are those of `RunClock`."""
 
     asked: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -98,10 +98,10 @@ class Tally:
             return
         self.outcomes["known" if outcome.known else "unknown"] += 1
         if outcome.object_id is not None and outcome.object_id != shown:
-            self.wrong.append(f"{shown} was called {outcome.object_id} by the {outcome.answered_by}")
+            self.wrong.append(f"the {outcome.answered_by} answered {outcome.object_id} for {shown}")
 
 
-class Running:
+class RunClock:
     """Run time of this process: stops while a thread that only sleeps is not scheduled."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -120,7 +120,7 @@ class Running:
         return now_s - self.stalled_s - max(0.0, now_s - self._due_s)
 
 
-def bench_soak(seconds: float, seed: int, museums: Path, folder: Path, tell: Tell) -> Benchmark:
+def bench_soak(seconds: float, seed: int, museums: Path, folder: Path, report_step: ReportStep) -> Benchmark:
     """Run all processes for a duration; the result has a row for each law.
 
     Parameters
@@ -133,18 +133,20 @@ def bench_soak(seconds: float, seed: int, museums: Path, folder: Path, tell: Tel
         Folder of generated museums.
     folder : Path
         Folder of logs and databases.
-    tell : callable
+    report_step : callable
         Called with the current step.
     """
-    tell("painting and learning a museum")
+    report_step("painting and training a museum")
     museum = TaughtMuseum(RunOptions(museums=museums), replace(MUSEUM, unknown_photos=8))
     with ExitStack() as stack:
         soak = _Soak(museum, seed, folder.resolve(), stack)
-        soak.run(seconds, tell)
+        soak.run(seconds, report_step)
     outcomes = soak.outcomes()
     figures = {"seconds": seconds, "seed": seed, "events": soak.events, "outcomes": outcomes}
     rows = soak.laws()
-    title = f"{seconds:.0f} s: {_told(Counter(name for _, name, _ in soak.events))}; {_told(outcomes)}"
+    title = (
+        f"{seconds:.0f} s: {_in_words(Counter(name for _, name, _ in soak.events))}; {_in_words(outcomes)}"
+    )
     columns = {"law": "{law}", "found": "{found}", "verdict": "{verdict}"}
     return Benchmark("soak", title, columns, rows, {**figures, "rows": rows, "usage": soak.usage()})
 
@@ -164,14 +166,14 @@ class _Soak:
         self._listen = dict.fromkeys(("cloud", "edge"), "tcp://127.0.0.1:0")
         self._daemons: dict[str, ManagedProcess] = {}
         self._applications: dict[str, _Application] = {}
-        self._gone: list[str] = []
+        self._removed: list[str] = []
         self._usage: Usage = defaultdict(list)
         self._began_s = self._half_s = 0.0
         self._faults: list[str] = []
         self._tallies: list[Tally] = []
         self.events: list[tuple[float, str, float]] = []
 
-    def run(self, seconds: float, tell: Tell) -> None:
+    def run(self, seconds: float, report_step: ReportStep) -> None:
         """Run all processes and events."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for old in (*self._folder.glob("*.db*"), *self._folder.glob("*.log")):
@@ -180,11 +182,11 @@ class _Soak:
         self._start("cloud")
         self._start("edge")
         for number in range(1, APPLICATIONS + 1):
-            self._begin(f"application {number}")
+            self._start_application(f"application {number}")
         self._began_s = began_s = time.monotonic()
         self._half_s = began_s + seconds / 2
         with self._metered():
-            self._play(began_s, seconds, tell)
+            self._run_events(began_s, seconds, report_step)
         self._tallies += [application.end() for application in self._applications.values()]
         for daemon in self._daemons.values():
             self._stop(daemon)
@@ -200,13 +202,21 @@ class _Soak:
         wrong = [text for one in self._tallies for text in one.wrong]
         known, bugs = self.outcomes()["known"], self.outcomes()["INTERNAL"]
         late = f"{len(late_s)} late by up to {max(late_s)} s" if late_s else "0 late"
-        stalled = f"held up for {max(one.stalled_s for one in self._tallies):.0f} s"
+        stalled = f"stalled for {max(one.stalled_s for one in self._tallies):.0f} s"
         answers = f"{asked} requests, {without} without, {twice} with two, {late}; {stalled}"
         return [
-            _law("every request one outcome", answers, asked > 0 and without == twice == len(late_s) == 0),
-            _law("no wrong answer", "; ".join([f"{len(wrong)} of {known}", *wrong[:3]]), known and not wrong),
-            _law("no bug", "; ".join(self._faults[:3]) or f"{bugs} INTERNAL", not (self._faults or bugs)),
-            *flat(self._usage, self._half_s),
+            _law(
+                "every request has one outcome", answers, asked > 0 and without == twice == len(late_s) == 0
+            ),
+            _law(
+                "no answer is wrong", "; ".join([f"{len(wrong)} of {known}", *wrong[:3]]), known and not wrong
+            ),
+            _law(
+                "no internal error",
+                "; ".join(self._faults[:3]) or f"{bugs} INTERNAL",
+                not (self._faults or bugs),
+            ),
+            *growth_laws(self._usage, self._half_s),
         ]
 
     def outcomes(self) -> Counter[str]:
@@ -224,7 +234,7 @@ class _Soak:
 
     # ---- events
 
-    def _play(self, began_s: float, seconds: float, tell: Tell) -> None:
+    def _run_events(self, began_s: float, seconds: float, report_step: ReportStep) -> None:
         """Run events with pauses between them; every kind occurs once before any kind occurs again."""
         calm: list[tuple[str, Callable[[], None]]] = [
             ("change catalogue", self._change_catalogue),
@@ -232,24 +242,24 @@ class _Soak:
             ("kill application", self._kill_application),
         ]
         harm: list[tuple[str, Callable[[], None]]] = [
-            (f"{verb} {tier}", partial(self._again, tier, kill=verb == "kill"))
+            (f"{verb} {tier}", partial(self._restart, tier, kill=verb == "kill"))
             for verb in ("kill", "restart")
             for tier in self._listen
         ]
         pause_s, end_s = min(_LONGEST_PAUSE_S, seconds / _EVENTS), began_s + seconds
         waiting: list[tuple[str, Callable[[], None]]] = []
         while (now_s := time.monotonic()) < end_s - pause_s:
-            if now_s > began_s + _HARM * seconds and harm:
+            if now_s > began_s + _FAULT_SHARE * seconds and harm:
                 harm, waiting = [], []
             waiting = waiting or [*self._rng.sample(calm, len(calm)), *self._rng.sample(harm, len(harm))]
             name, event = waiting.pop()
-            tell(f"{now_s - began_s:.0f} of {seconds:.0f} s: {name}")
+            report_step(f"{now_s - began_s:.0f} of {seconds:.0f} s: {name}")
             event()
             self.events.append((round(now_s - began_s, 1), name, round(time.monotonic() - now_s, 2)))
-            self._watch(pause_s)
-        self._watch(end_s - time.monotonic())
+            self._wait_and_check(pause_s)
+        self._wait_and_check(end_s - time.monotonic())
 
-    def _again(self, tier: str, *, kill: bool) -> None:
+    def _restart(self, tier: str, *, kill: bool) -> None:
         """Kill or stop a daemon and restart it at the same address."""
         if kill:
             self._daemons[tier].send_signal(signal.SIGKILL)
@@ -262,11 +272,11 @@ class _Soak:
         """Remove objects from the running cloud, or add the removed ones again."""
         with Channel(self._listen["cloud"], client_id="curator") as channel:
             catalogue = RemoteCatalogue(channel, CATALOGUE)
-            if not self._gone:
-                self._gone = self._rng.sample(sorted(self._references), 6)
-                catalogue.remove(self._gone)
+            if not self._removed:
+                self._removed = self._rng.sample(sorted(self._references), 6)
+                catalogue.remove(self._removed)
                 return
-            back = [self._references[name] for name in self._gone]
+            back = [self._references[name] for name in self._removed]
             outcome = catalogue.put(
                 [
                     NewObject(one.object_id, one.label, tuple(path.read_bytes() for path in one.paths))
@@ -275,7 +285,7 @@ class _Soak:
             )
             self._faults += [f"{one.object_id} was rejected: {one.reason}" for one in outcome.rejected]
             catalogue.finish()
-            self._gone = []
+            self._removed = []
 
     def _burst(self) -> None:
         for application in self._applications.values():
@@ -284,7 +294,7 @@ class _Soak:
     def _kill_application(self) -> None:
         name = f"application {APPLICATIONS}"
         self._tallies.append(self._applications.pop(name).kill())
-        self._begin(name)
+        self._start_application(name)
 
     # ---- processes
 
@@ -302,16 +312,16 @@ class _Soak:
         if code := daemon.stop(_STOP_S):
             self._faults.append(f"{daemon.name} ended with exit status {code}")
 
-    def _begin(self, name: str) -> None:
+    def _start_application(self, name: str) -> None:
         """Start an application."""
         self._started[name] += 1
         tiers, log = tuple(self._listen[tier] for tier in ("edge", "cloud")), self._folder / f"{name}.log"
         seed = f"{name} {self._started[name]}"
         stack = self._stack.enter_context(ExitStack())
-        pipe = stack.enter_context(child(_use, tiers, self._photos, seed, log))
+        pipe = stack.enter_context(child(_run_application, tiers, self._photos, seed, log))
         self._applications[name] = _Application(pipe, stack)
 
-    def _watch(self, seconds: float) -> None:
+    def _wait_and_check(self, seconds: float) -> None:
         """Wait, and check that no daemon ends."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
@@ -328,7 +338,7 @@ class _Soak:
         over = threading.Event()
 
         def meter() -> None:
-            while not over.wait(_TOLD_EVERY_S):
+            while not over.wait(_REPORT_PERIOD_S):
                 for name, pid in [
                     (name, one.pid)
                     for group in (self._daemons, self._applications)
@@ -349,7 +359,7 @@ class _Soak:
             thread.join()
 
 
-def flat(usage: Usage, half_s: float) -> list[dict[str, Any]]:
+def growth_laws(usage: Usage, half_s: float) -> list[dict[str, Any]]:
     """Compare the first and the last third of the second half, for each process that runs throughout it.
 
     Parameters
@@ -362,7 +372,7 @@ def flat(usage: Usage, half_s: float) -> list[dict[str, Any]]:
     rows = []
     end_s = max(used[-1][0] for used in usage.values())
     third_s = (end_s - half_s) / 3
-    most_growth = FLAT if third_s >= _STEADY_S else {**FLAT, "MiB": math.inf}
+    most_growth = MAX_GROWTH if third_s >= _STEADY_S else {**MAX_GROWTH, "MiB": math.inf}
     for (name, _), used in usage.items():
         first = [takes for at_s, *takes in used if 0 < at_s - half_s < third_s]
         last = [takes for at_s, *takes in used if at_s > end_s - third_s]
@@ -381,7 +391,7 @@ def _law(law: str, found: str, held: object) -> dict[str, Any]:
     return {"law": law, "found": found, "reached": bool(held), "verdict": "reached" if held else "MISSED"}
 
 
-def _told(counts: Counter[str]) -> str:
+def _in_words(counts: Counter[str]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
 
 
@@ -420,19 +430,19 @@ class _Application:
         return self._tally
 
 
-def _use(
+def _run_application(
     parent: Connection, tiers: tuple[str, str], photos: Sequence[tuple[str, str | None]], seed: str, log: Path
 ) -> None:
     """Run an application: one photo after the other, popular ones more often; in a burst, many at once."""
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 2)
-    rng, tally, lock, running = random.Random(seed), Tally(), threading.Lock(), Running()
+    rng, tally, lock, running = random.Random(seed), Tally(), threading.Lock(), RunClock()
     weights = [1 / (1 + rank) for rank in range(len(photos))]
 
     def ended(number: int, outcome: Recognition | NearsightError) -> None:
         with lock:
             tally.ends(number, outcome, running.now_s())
 
-    def tell() -> None:
+    def report_step() -> None:
         with lock:
             tally.stalled_s = round(running.stalled_s, 2)
             parent.send(tally)
@@ -455,12 +465,12 @@ def _use(
                     number = tally.asks(shown, running.now_s())
                 recognizer.recognize(path, partial(ended, number))
             more = parent.recv() if parent.poll(rng.uniform(*_PAUSE_S)) else 1
-            if time.monotonic() > told_s + _TOLD_EVERY_S:
-                tell()
+            if time.monotonic() > told_s + _REPORT_PERIOD_S:
+                report_step()
                 told_s = time.monotonic()
         until_s = time.monotonic() + _LAST_OUTCOMES_S
         while tally.open and time.monotonic() < until_s:
             time.sleep(0.05)
-        tell()
-    tell()  # includes the outcomes at the close of the recognizer
+        report_step()
+    report_step()  # includes the outcomes at the close of the recognizer
     parent.send(None)

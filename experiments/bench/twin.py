@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nearsight.experiments.bench.benchmark import Benchmark, Tell
+from nearsight.experiments.bench.benchmark import Benchmark, ReportStep
 from nearsight.experiments.links.link import TABLE_6_3
 from nearsight.experiments.rig.walks import Following
 from nearsight.experiments.twin.cost_model import CostModel
@@ -49,9 +49,9 @@ SIZES = (
 QUICK_SIZES = (Size(LOAD_BALANCED, 20, 2, 10.0), Size(ADAPTIVE, 20, 2, 10.0))
 
 
-def bench_twin(quick: bool, tell: Tell) -> Benchmark:
+def bench_twin(quick: bool, report_step: ReportStep) -> Benchmark:
     """Speed of the simulation, and memory of a large one."""
-    tell("twin: simulating devices and edges")
+    report_step("twin: simulating devices and edges")
     columns = {
         "configuration": "{configuration}",
         "devices": "{devices:,}",

@@ -99,5 +99,5 @@ def test_options_that_cannot_work_are_refused(wrong: dict[str, tuple[object, ...
 
 
 def test_a_data_set_with_too_few_objects_is_refused(folder: Path) -> None:
-    with pytest.raises(InvalidArgument, match="6 objects, 50 are wanted"):
+    with pytest.raises(InvalidArgument, match="6 objects, but 50 are needed"):
         run(folder, objects=(50,))

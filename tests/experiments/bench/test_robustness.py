@@ -9,7 +9,14 @@ import pytest
 from nearsight.__main__ import main
 from nearsight.common.errors import NotFound
 from nearsight.experiments.bench.attacks import many_scans_jpeg
-from nearsight.experiments.bench.robustness import MOST_MORE_MIB, SCENARIOS, Scenario, chosen, shown, summary
+from nearsight.experiments.bench.robustness import (
+    MAX_ADDED_MIB,
+    SCENARIOS,
+    Scenario,
+    for_table,
+    select_scenarios,
+    summary,
+)
 
 QUIET = {
     "sent": "much",
@@ -42,13 +49,13 @@ def test_a_daemon_that_nobody_notices_under_attack_reaches_its_targets() -> None
 @pytest.mark.parametrize(
     ("worse", "verdict"),
     [
-        ({"most_mib": 101.0 + MOST_MORE_MIB}, f"{MOST_MORE_MIB + 1:.0f} MiB more"),
-        ({"slower": 3.1}, "others wait 3.1 times as long"),
-        ({"recovery_s": 2.5}, "recovers after 2.5 s"),
-        ({"more_threads": 100}, "100 threads more"),
+        ({"most_mib": 101.0 + MAX_ADDED_MIB}, f"{MAX_ADDED_MIB + 1:.0f} MiB of additional memory"),
+        ({"slower": 3.1}, "others have 3.1 times the latency"),
+        ({"recovery_s": 2.5}, "recovery takes 2.5 s"),
+        ({"more_threads": 100}, "100 additional threads"),
         ({"ended": "the daemon ended"}, "the daemon ended"),
         ({"broken": "served a forbidden key"}, "served a forbidden key"),
-        ({"photos": 0}, "nobody asked during it"),
+        ({"photos": 0}, "no photos during the attack"),
     ],
 )
 def test_a_missed_target_is_named(worse: dict[str, Any], verdict: str) -> None:
@@ -67,19 +74,19 @@ def test_honest_clients_that_overload_a_daemon_may_slow_each_other_down() -> Non
     assert row({"slower": 20.0}, overload=True)["reached"]
 
 
-def test_where_nobody_is_to_ask_the_table_has_dashes_in_place_of_waits() -> None:
+def test_without_honest_clients_the_table_has_dashes_instead_of_latencies() -> None:
     waits = {"quiet_p95_ms": 20.0, "p95_ms": 50.0, "slower": 2.5, "answered": 0.5, "recovery_s": 1.0}
-    names = ("p95 ms", "times", "answered", "well after s")
-    asked, unasked = shown(row(waits)), shown(row({**waits, "photos": 0}, honest=False))
+    names = ("p95 ms", "slowdown", "answered", "recovery s")
+    asked, unasked = for_table(row(waits)), for_table(row({**waits, "photos": 0}, honest=False))
     assert [asked[name] for name in names] == ["20 → 50", "2.5", "50%", "1.0"]
     assert [unasked[name] for name in names] == ["-"] * 4
     assert unasked["reached"]
 
 
 def test_an_unknown_attack_is_refused_with_those_that_exist() -> None:
-    assert chosen([]) == SCENARIOS
+    assert select_scenarios([]) == SCENARIOS
     with pytest.raises(NotFound, match="no attack 'flood'") as raised:
-        chosen(["flood"])
+        select_scenarios(["flood"])
     assert "frame-bomb" in raised.value.advice
 
 

@@ -8,7 +8,7 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Unavailable
 from nearsight.common.recognition.results import RecognizedObject
 from nearsight.device.recognition import Recognition
-from nearsight.experiments.bench.soak import Running, Tally, flat
+from nearsight.experiments.bench.soak import RunClock, Tally, growth_laws
 
 
 def answer(object_id: str | None) -> Recognition:
@@ -23,14 +23,14 @@ def test_a_tally_tells_right_wrong_unknown_and_failed_answers_apart() -> None:
     for outcome in outcomes:
         tally.ends(tally.asks("a", 0.0), outcome, 1.0)
     assert dict(tally.outcomes) == {"known": 2, "unknown": 1, "UNAVAILABLE": 1}
-    assert tally.wrong == ["a was called b by the edge"]
+    assert tally.wrong == ["the edge answered b for a"]
     assert (tally.asked, tally.twice, tally.late_s, tally.open) == (4, 0, [], {})
 
 
 def test_an_answer_about_a_photo_of_nothing_in_the_catalogue_is_wrong() -> None:
     tally = Tally()
     tally.ends(tally.asks(None, 0.0), answer("a"), 1.0)
-    assert tally.wrong == ["None was called a by the edge"]
+    assert tally.wrong == ["the edge answered a for None"]
 
 
 def test_a_tally_counts_second_missing_and_late_outcomes() -> None:
@@ -44,7 +44,7 @@ def test_a_tally_counts_second_missing_and_late_outcomes() -> None:
 
 def test_an_outcome_is_not_late_for_the_time_that_the_whole_process_was_held_up() -> None:
     clock = ManualClock()
-    running, tally = Running(clock), Tally()
+    running, tally = RunClock(clock), Tally()
     held_up, late = (tally.asks("a", running.now_s()) for _ in range(2))
     clock.advance(60.0)
     tally.ends(held_up, answer("a"), running.now_s())
@@ -60,7 +60,7 @@ def test_an_outcome_is_not_late_for_the_time_that_the_whole_process_was_held_up(
 @pytest.mark.parametrize(("seconds", "verdict"), [(60, "reached"), (240, "MISSED")])
 def test_memory_that_grows_is_missed_where_the_run_is_long_enough_to_tell(seconds: int, verdict: str) -> None:
     used = [(float(at_s), 100.0 + 60.0 * (at_s > seconds * 0.7), 40.0, 10.0) for at_s in range(seconds)]
-    (law,) = flat({("edge", 1): list(used)}, seconds / 2)
+    (law,) = growth_laws({("edge", 1): list(used)}, seconds / 2)
     assert (law["found"], law["verdict"]) == (
         "100 → 160 MiB, 40 → 40 descriptors, 10 → 10 threads",
         verdict,
@@ -69,7 +69,7 @@ def test_memory_that_grows_is_missed_where_the_run_is_long_enough_to_tell(second
 
 def test_descriptors_that_are_left_open_are_missed_in_a_short_run_too() -> None:
     used = [(float(at_s), 100.0, 40.0 + at_s, 10.0) for at_s in range(60)]
-    (law,) = flat({("edge", 1): list(used)}, 30.0)
+    (law,) = growth_laws({("edge", 1): list(used)}, 30.0)
     assert law["verdict"] == "MISSED"
 
 
