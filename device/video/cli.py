@@ -42,15 +42,17 @@ _DAMAGED = "give a video that is not damaged"
 def video(  # noqa: PLR0917  typer calls it by name
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Any video that OpenCV reads.")],
     model: Annotated[
-        str, typer.Option("--model", metavar="NETWORK.onnx", help="The network; with --models its name.")
+        str,
+        typer.Option("--model", metavar="NETWORK.onnx", help="The network's file; with --models its name."),
     ],
     models: Annotated[
-        Path | None, typer.Option("--models", metavar="FOLDER", help="Networks as in `nearsight models`.")
+        Path | None,
+        typer.Option("--models", metavar="FOLDER", help="Folder of networks, see `nearsight models`."),
     ] = None,
     pixels: Annotated[
         str | None,
         typer.Option(
-            "--pixels", metavar="RANGE", help="Of its input: 0..255, 0..1, -1..1, imagenet or caffe."
+            "--pixels", metavar="RANGE", help="Range of its input: 0..255, 0..1, -1..1, imagenet or caffe."
         ),
     ] = None,
     threshold_db: Annotated[
@@ -58,7 +60,7 @@ def video(  # noqa: PLR0917  typer calls it by name
         typer.Option(
             "--threshold",
             metavar="DB",
-            help="Blocks of a lower PSNR are computed again; it follows the measured deviation of outputs.",
+            help="Blocks below this PSNR are recomputed. Adjusted to the measured deviation of outputs.",
         ),
     ] = 20.0,
     block_px: Annotated[int, typer.Option("--block", metavar="PX", min=1, help="Side of a block.")] = 10,
@@ -72,38 +74,42 @@ def video(  # noqa: PLR0917  typer calls it by name
             metavar="SHARE",
             min=0.0,
             max=1.0,
-            help="Leave a margin, so that the network's window can move with the picture, as 0.08.",
+            help="Margin around the network's window, which follows the motion of the picture; such as 0.08.",
         ),
     ] = 0.0,
     budget_ms: Annotated[
         float | None,
         typer.Option(
-            "--budget", metavar="MS", help="For a frame: what hardly differs waits while it does not fit."
+            "--budget",
+            metavar="MS",
+            help="Time budget of a frame. To meet it, blocks that changed little are postponed.",
         ),
     ] = None,
     last_frame: Annotated[
-        bool, typer.Option("--last-frame", help="Match with the last frame, as the paper does.")
+        bool, typer.Option("--last-frame", help="Match with the last frame, as in the paper.")
     ] = False,
     most: Annotated[
-        int | None, typer.Option("--frames", metavar="N", min=1, help="Stop after so many.")
+        int | None, typer.Option("--frames", metavar="N", min=1, help="Stop after N frames.")
     ] = None,
     table: Annotated[
         Path | None, typer.Option("--csv", metavar="OUT.csv", help="One line per frame.")
     ] = None,
     heat_map: Annotated[
         Path | None,
-        typer.Option("--heat-map", metavar="OUT.png", help="How often each block was reused."),
+        typer.Option(
+            "--heat-map", metavar="OUT.png", help="Picture that shows how often each block was reused."
+        ),
     ] = None,
     heat_video: Annotated[
         Path | None,
-        typer.Option("--heat-video", metavar="OUT.mp4", help="What was computed again in each frame."),
+        typer.Option("--heat-video", metavar="OUT.mp4", help="Video that marks what each frame recomputed."),
     ] = None,
     segments: Annotated[
         Path | None,
         typer.Option(
             "--segments",
             metavar="FOLDER",
-            help="Where to keep what was prepared. Default: beside the network.",
+            help="Folder for the prepared network. Default: beside the network.",
         ),
     ] = None,
     as_json: JsonOption = False,
