@@ -104,9 +104,9 @@ def costs_in_words(added: Manifest) -> str:
     """Costs of a measured network, as text for the user."""
     measured = added.measured
     if measured is None:
-        return f"{format_bytes(added.size_bytes)} in its file"
+        return f"{format_bytes(added.size_bytes)} on disk"
     return (
-        f"{format_bytes(added.size_bytes)} in its file, {format_bytes(measured.memory_bytes)} in memory; "
+        f"{format_bytes(added.size_bytes)} on disk, {format_bytes(measured.memory_bytes)} in memory; "
         f"loads in {measured.load_ms:.0f} ms, executes in {measured.execution_ms:.1f} ms"
     )
 
@@ -353,4 +353,4 @@ def _use_of(path: Path, manifest: Manifest, settings: ModelSettings) -> str:
                 advice="give one line per class",
             )
     takes = ", ".join(f"{one.name!r} {one}" for one in inputs)
-    return f"{f'names {len(labels)} classes in photos' if labels else 'takes tensors only'}; input {takes}"
+    return f"{f'{len(labels)} classes of photos' if labels else 'only tensors'}; input {takes}"

@@ -25,7 +25,7 @@ def test_a_network_is_added_listed_replaced_and_removed(
     add = ["models", "add", "colours.onnx", "--labels", "labels.txt"]
     assert main(add) == 0
     told = capsys.readouterr().out
-    assert "added colours, version 1, in models: names 3 classes in photos" in told
+    assert "added colours, version 1, in models: 3 classes of photos" in told
     assert "in memory; loads in" in told
     stands_in = ["--accuracy", "0.7", "--stands-in-for", "birds"]
     assert main([*add, "--least-confidence", "0.9", "--pixels=-1..1", *stands_in]) == 0

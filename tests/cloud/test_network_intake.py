@@ -93,7 +93,7 @@ def test_a_network_is_sent_serves_at_once_is_replaced_and_removed(
     to = ["--to", cloud.endpoint]
     assert main(["models", "add", "colours.onnx", "--labels", "labels.txt", *to]) == 0
     told = capsys.readouterr().out
-    assert f"added colours, version 1, in {cloud.endpoint}: names 3 classes in photos" in told
+    assert f"added colours, version 1, in {cloud.endpoint}: 3 classes of photos" in told
     assert "in memory; loads in" in told
     tensor = np.ones((1, 3, 8, 8), np.float32)
     with Recognizer(None, cloud.endpoint, "colours") as recognizer:
