@@ -44,11 +44,11 @@ class Guide:
         self._last = self._problem = ""
         self._playing: subprocess.Popen[bytes] | None = None
 
-    def hear(self, answer: StreamAnswer) -> None:
+    def receive(self, answer: StreamAnswer) -> None:
         """Process the answer to one frame; a stream keeps an answer as long as its picture is visible."""
         if (problem := str(answer.error or "")) != self._problem:
             self._problem = problem
-            print(f"no answer: {problem}" if problem else "it answers again", flush=True)
+            print(f"no answer: {problem}" if problem else "answers again", flush=True)
         found = answer.recognition
         if found is None or found.object_id is None or found.object_id == self._last:
             return
@@ -98,7 +98,7 @@ def main() -> None:
         recognizer.stream() as stream,
     ):
         while (read := camera.read())[0]:
-            guide.hear(stream.push(read[1]))
+            guide.receive(stream.push(read[1]))
             time.sleep(pause_s)
     guide.stop()
 

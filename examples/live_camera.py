@@ -42,10 +42,10 @@ def frames_of(source: str) -> Iterator[np.ndarray]:
 def in_words(answer: StreamAnswer) -> str:
     """Text of an answer for the user."""
     if answer.recognition is None:
-        return f"no answer: {answer.error}" if answer.error else "looking ..."
+        return f"no answer: {answer.error}" if answer.error else "waiting for an answer"
     found = answer.recognition
     if not found.known:
-        return "nothing that the catalogue knows"
+        return "not in the catalogue"
     # Characters that are not printable could control the terminal.
     return "".join(one for one in found.label or found.object_id or "" if one.isprintable())
 

@@ -23,7 +23,7 @@ PAGE = """<!doctype html>
   <button>What is this?</button>
 </form>
 {% if error %}<p role="alert">{{ error }}</p>{% endif %}
-{% if found and not found.known %}<p>Nothing that the catalogue knows.</p>{% endif %}
+{% if found and not found.known %}<p>Not in the catalogue.</p>{% endif %}
 {% if found and found.known %}
 <h1>{{ found.label or found.object_id }}</h1>
 <dl>{% for name, value in found.metadata.items() %}<dt>{{ name }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>

@@ -54,7 +54,7 @@ class Visit:
         """
         found = self._recognizer.recognize_blocking(photo)
         if not found.known:
-            yield "nothing that the catalogue knows"
+            yield "not in the catalogue"
             return
         yield f"{found.label or found.object_id} (answered by the {found.answered_by})"
         self.leave()
@@ -88,7 +88,7 @@ class Visit:
 def show_peers(peers: tuple[Peer, ...]) -> None:
     """Print the devices nearby."""
     names = ", ".join(printable(peer.device_id) for peer in peers)
-    print(f"[{len(peers)} nearby: {names or 'nobody yet'}]")
+    print(f"[{len(peers)} nearby: {names or 'none'}]")
 
 
 def main() -> None:
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--edge", default="tcp://127.0.0.1:7100")
     parser.add_argument("--catalogue", default="museum")
     parser.add_argument("--name", default="visitor")
-    parser.add_argument("--note", default="", help="leave this at each exhibit")
+    parser.add_argument("--note", default="", help="note to store at each exhibit")
     parser.add_argument("photos", nargs="+")
     arguments = parser.parse_args()
     settings = RecognizerSettings(peers=PeerSettings(enabled=True))
@@ -114,7 +114,7 @@ def main() -> None:
                     print(printable(line))
             except NearsightError as error:
                 print(f"{photo}: {error}")
-            print("Enter goes on to the next exhibit")
+            print("Press Enter for the next exhibit")
             sys.stdin.readline()
         visit.leave()
         for object_id, visits in visit.popular():

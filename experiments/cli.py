@@ -41,8 +41,8 @@ CostsOption = Annotated[
     typer.Option(
         "--costs",
         metavar="measured|paper|testbed",
-        help="The twin's machines: table 6.1's with costs measured here; with the dissertation's own; "
-        "or this one, as on the testbed.",
+        help="Machines of the twin: those of table 6.1, with costs measured here or with those of the "
+        "dissertation; or this machine, as on the testbed.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
@@ -65,12 +65,12 @@ def list_experiments() -> None:
 @app.command()
 def run(
     name: NameArgument,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Seconds: shows that everything works.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Run for seconds, to test that it works.")] = False,
     out: OutOption = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Everything random follows from it.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all random choices.")] = 1,
     visits: Annotated[
         Path | None,
-        typer.Option("--visits", metavar="FILE.csv", help="Stays of real visitors, to be used as well."),
+        typer.Option("--visits", metavar="FILE.csv", help="Visits of real visitors, to use as well."),
     ] = None,
     data: Annotated[
         Path | None,
@@ -79,10 +79,11 @@ def run(
     on: OnOption = None,
     costs: CostsOption = None,
     runs: Annotated[
-        int, typer.Option("--runs", min=0, help="With other traces each; 0: as many as the figure wants.")
+        int, typer.Option("--runs", min=0, help="Repetitions with different traces; 0: the figure's default.")
     ] = 0,
     clients: Annotated[
-        int, typer.Option("--clients", min=0, max=64, help="Of closed loops; 0: as the figure wants.")
+        int,
+        typer.Option("--clients", min=0, max=64, help="Clients of closed loops; 0: the figure's default."),
     ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace earlier results in the folder.")] = False,
     as_json: JsonOption = False,
@@ -135,7 +136,7 @@ def plot(
 @app.command()
 def report(
     results: Annotated[
-        Path, typer.Option("--results", metavar="DIR", help="Folder with a folder per result.")
+        Path, typer.Option("--results", metavar="DIR", help="Folder that contains the folders of results.")
     ] = _RESULTS,
     out: Annotated[
         Path | None,
@@ -165,7 +166,7 @@ def report(
     if smoke := len(collection.results) - len(counted):
         print_line(f"{smoke} smoke runs are shown, not judged")
     measured = len({result.experiment for result in collection.results})
-    print_line(f"{measured} of {len(entries)} experiments are measured; the others stand at the end")
+    print_line(f"{measured} of {len(entries)} experiments are measured; the others are listed at the end")
     print_line(f"Report: {written.path}, {written.size_bytes / 1e6:.1f} MB")
 
 
@@ -176,7 +177,7 @@ def _adopt(found: Experiment, options: RunOptions, folder: Path, variant: str) -
     if found.same_rows_as:
         other = _default_folder(found.same_rows_as, options.smoke, variant)
         if adopt_rows(found, folder, other):
-            print_line(f"{found.same_rows_as} measured the same: using its rows in {other}", err=True)
+            print_line(f"{found.same_rows_as} has the same rows: using those in {other}", err=True)
     for sibling in found.shares_cells_with:
         other = _default_folder(sibling, options.smoke, variant)
         if adopted := adopt_cells(found, options, folder, other):
@@ -190,14 +191,14 @@ def _measure(found: Experiment, options: RunOptions, folder: Path) -> None:
 
     cells, missing = found.cells(options), missing_cells(found, options, folder)
     if not missing:
-        print_line(f"{folder} has all measurements already; --fresh replaces them", err=True)
+        print_line(f"{folder} already has all measurements; --fresh replaces them", err=True)
     elif len(missing) < len(cells):
         print_line(f"{len(cells) - len(missing)} of {len(cells)} parts were measured before", err=True)
     try:
         with cell_progress(found.name, len(cells), len(cells) - len(missing)) as progress:
             run_cells(found, options, folder, lambda _cells: progress.finish(), progress.begin)
     except (KeyboardInterrupt, NearsightError, OSError):
-        print_line("stopped: finished parts are kept, the same command goes on after them", err=True)
+        print_line("stopped: completed parts are kept; the same command continues after them", err=True)
         raise
 
 

@@ -59,7 +59,7 @@ _PANELS = {
     "Run it": {
         "demo": LazyCommand(
             "nearsight.experiments.demo.cli:app",
-            "See a museum, its visitors and all three tiers on this machine.",
+            "Run a museum with visitors and all three tiers on this machine.",
             "experiments",
         ),
         "cloud": LazyCommand("nearsight.cloud.cli:app", "Run the cloud daemon; manage its catalogues."),
@@ -67,37 +67,37 @@ _PANELS = {
             "nearsight.edge.cli:app", "Run the edge daemon, the recognition cache near its users."
         ),
         "gateway": LazyCommand(
-            "nearsight.edge.gateway.cli:app", "Let browsers and HTTP clients ask an edge.", "web"
+            "nearsight.edge.gateway.cli:app", "Run the gateway from browsers and HTTP to an edge.", "web"
         ),
         "models": LazyCommand(
             "nearsight.experiments.model_zoo.cli:app", "Manage the neural networks of a cloud.", "inference"
         ),
         "device": LazyCommand("nearsight.device.cli:app", "Run the SDK as a daemon for other programs."),
         "config": LazyCommand(
-            "nearsight.common.config.cli:app", "Show the settings in force, or write a settings file."
+            "nearsight.common.config.cli:app", "Show the current settings, or write a settings file."
         ),
-        "keys": LazyCommand("nearsight.common.rpc.cli:app", "Make the keys of daemons and clients."),
+        "keys": LazyCommand("nearsight.common.rpc.cli:app", "Create the keys of daemons and clients."),
     },
-    "Ask it": {
-        "recognize": LazyCommand("nearsight.device.recognize_cli:app", "Say what photos show."),
+    "Use it": {
+        "recognize": LazyCommand("nearsight.device.recognize_cli:app", "Recognise objects in photos."),
         "video": LazyCommand(
             "nearsight.device.video.cli:app",
-            "Run a network over a video; compute again only what changes.",
+            "Run a network on a video; recompute only what changes.",
             "inference",
         ),
         "replay": LazyCommand(
             "nearsight.experiments.rig.cli:app", "Send recorded photo requests to running daemons."
         ),
     },
-    "Look into it": {
-        "status": LazyCommand("nearsight.common.operation.cli:status_app", "Ask daemons how they are."),
+    "Inspect it": {
+        "status": LazyCommand("nearsight.common.operation.cli:status_app", "Show the status of daemons."),
         "explain": LazyCommand(
             "nearsight.common.operation.cli:explain_app",
-            "Ask edges and devices why they cache what they cache.",
+            "Explain the last cache decisions of edges and devices.",
         ),
         "peers": LazyCommand(
             "nearsight.device.peers_cli:app",
-            "Show the devices near a device, and what they share.",
+            "Show the peers of a device, and the data that they share.",
         ),
     },
     "Measure": {
@@ -113,7 +113,7 @@ _PANELS = {
             "nearsight.experiments.museum.cli:app", "Generate a museum: exhibits, photos, visits."
         ),
         "link": LazyCommand(
-            "nearsight.experiments.links.cli:app", "Put a slow network before a daemon, to try it."
+            "nearsight.experiments.links.cli:app", "Emulate a slow network in front of a daemon."
         ),
         "testbed": LazyCommand(
             "nearsight.experiments.testbed.cli:app",
@@ -121,16 +121,16 @@ _PANELS = {
             "experiments",
         ),
         "experiment": LazyCommand(
-            "nearsight.experiments.cli:app", "Measure tables and figures of the papers anew.", "experiments"
+            "nearsight.experiments.cli:app", "Measure tables and figures of the papers again.", "experiments"
         ),
         "plan": LazyCommand(
             "nearsight.experiments.model_serving.cli:app",
-            "Say how much memory the networks of an edge need.",
+            "Plan the memory of an edge for its networks.",
             "experiments",
         ),
         "bench": LazyCommand(
             "nearsight.experiments.bench.cli:app",
-            "Compare with other libraries on this machine.",
+            "Run benchmarks against other libraries on this machine.",
             "experiments",
         ),
     },

@@ -94,7 +94,7 @@ def test_what_cannot_be_played_is_only_printed(
     guide = example("audio_guide").Guide(tmp_path)
     known = replace(recognition("1"), object=RecognizedObject("1", "Ni\x1b[2Jght", 1, 0.9, 30, None))
     for number, found in enumerate((None, known, UNKNOWN, None, known)):
-        guide.hear(StreamAnswer(number, 0.0, Done.TRACKED, found))
+        guide.receive(StreamAnswer(number, 0.0, Done.TRACKED, found))
     guide.stop()
     assert capsys.readouterr().out == "Ni[2Jght\n"
 
@@ -102,8 +102,8 @@ def test_what_cannot_be_played_is_only_printed(
 def test_a_problem_and_its_end_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     guide = example("audio_guide").Guide(tmp_path)
     for number, error in enumerate((Unavailable("nobody"), Unavailable("nobody"), None, None)):
-        guide.hear(StreamAnswer(number, 0.0, Done.PAUSED, error=error))
-    assert capsys.readouterr().out == "no answer: nobody\nit answers again\n"
+        guide.receive(StreamAnswer(number, 0.0, Done.PAUSED, error=error))
+    assert capsys.readouterr().out == "no answer: nobody\nanswers again\n"
 
 
 @pytest.mark.parametrize("name", ["audio_guide", "live_camera"])

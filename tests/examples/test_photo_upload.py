@@ -40,7 +40,7 @@ def test_a_photo_is_answered_with_label_and_metadata_as_text(page: FlaskClient) 
 
 def test_what_is_unknown_is_said(page: FlaskClient) -> None:
     status, text = upload(page, photo_jpeg(2))
-    assert (status, "Nothing that the catalogue knows." in text) == (200, True)
+    assert (status, "Not in the catalogue." in text) == (200, True)
 
 
 @pytest.mark.parametrize("broken", ["empty", "no image", "truncated", "bomb"])

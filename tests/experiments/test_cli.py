@@ -34,14 +34,14 @@ def test_a_stopped_run_goes_on_after_its_finished_parts(
         assert run(tmp_path) == INTERRUPTED
     shown = capsys.readouterr().err
     assert "fig6.3: 1/2, generated-00" in shown
-    assert "finished parts are kept" in shown
+    assert "completed parts are kept" in shown
     assert run(tmp_path) == 0
     shown = capsys.readouterr()
     assert "1 of 2 parts were measured before" in shown.err
     assert "fig6.3: 2/2, generated-01" in shown.err
     assert "generated-00" not in shown.err
     assert run(tmp_path) == 0
-    assert "has all measurements already" in capsys.readouterr().err
+    assert "already has all measurements" in capsys.readouterr().err
 
 
 TARGETS = (Target("the moon", 0.25, reached=False), Target("the hill", 2.0, reached=True))
