@@ -127,7 +127,7 @@ class TestOverSsh:
         with (
             shell(sshd, options=(f"UserKnownHostsFile={hosts}",)) as lab,
             pytest.raises(
-                Unavailable, match=r"HAS CHANGED!; was it installed anew.*how to remove its old key"
+                Unavailable, match=r"HAS CHANGED!; was it reinstalled.*how to remove its old key"
             ),
         ):
             lab.run(["true"])
