@@ -126,9 +126,7 @@ class TestOverSsh:
         hosts.write_text(f"[127.0.0.1]:{sshd.port} {sshd.key.with_suffix('.pub').read_text()}")
         with (
             shell(sshd, options=(f"UserKnownHostsFile={hosts}",)) as lab,
-            pytest.raises(
-                Unavailable, match=r"HAS CHANGED!; was it reinstalled.*how to remove its old key"
-            ),
+            pytest.raises(Unavailable, match=r"HAS CHANGED!; was it reinstalled.*how to remove its old key"),
         ):
             lab.run(["true"])
 
