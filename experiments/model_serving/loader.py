@@ -20,15 +20,15 @@ from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.experiments.model_serving.simulation import Served
 from nearsight.experiments.traces.model_requests import ModelRequests
 
-Ahead = Callable[[ModelCache, float], str | None]
+SelectPrefetch = Callable[[ModelCache, float], str | None]
 """Selects the model that an idle loader prefetches at a time [s]; None for no model."""
 
 
-def serve_beside_loader(
+def serve_with_loader(
     requests: ModelRequests,
     costs: Mapping[str, ModelCosts],
     cache: ModelCache,
-    ahead: Ahead | None = None,
+    select_prefetch: SelectPrefetch | None = None,
     *,
     cores: float = math.inf,
     others: float = 0.0,
@@ -43,7 +43,7 @@ def serve_beside_loader(
         Costs of every requested model.
     cache : ModelCache
         In any state; it is modified.
-    ahead : Ahead, optional
+    select_prefetch : SelectPrefetch, optional
         Selects models to prefetch.
     cores : float
         Cores for the loader and all executions; with ``inf``, jobs do not slow each other down.
@@ -59,7 +59,7 @@ def serve_beside_loader(
         ``load_ms`` is the time until the model is resident, including earlier loads. ``queue_ms`` is the
         slow-down of an execution by other jobs.
     """
-    edge = _Edge(requests, costs, cache, ahead, _Cores(cores, others))
+    edge = _Edge(requests, costs, cache, select_prefetch, _Cores(cores, others))
     if clients:
         places = iter(range(len(requests)))
 
@@ -125,11 +125,11 @@ class _Edge:
         requests: ModelRequests,
         costs: Mapping[str, ModelCosts],
         cache: ModelCache,
-        ahead: Ahead | None,
+        select_prefetch: SelectPrefetch | None,
         cores: _Cores,
     ) -> None:
         self._names = [requests.names[model] for model in requests.models.tolist()]
-        self._costs, self._cache, self._ahead = costs, cache, ahead
+        self._costs, self._cache, self._select_prefetch = costs, cache, select_prefetch
         self._cores = cores
         self._loading = False
         self._waiting: dict[str, list[int]] = {}
@@ -155,7 +155,7 @@ class _Edge:
             self._waiting.setdefault(name, []).append(place)
             if isinstance(decision, Load):
                 self._begin(name, now_s)
-        self._load_ahead(now_s)
+        self._prefetch(now_s)
 
     def advance(self, now_s: float) -> None:
         """Complete all jobs that end until ``now_s``."""
@@ -183,7 +183,7 @@ class _Edge:
             for place in self._waiting.pop(model, ()):
                 self._execute(place, end_s)
             self._load_next(end_s)
-            self._load_ahead(end_s)
+            self._prefetch(end_s)
 
         self._loading = True
         self._cores.start(self._costs[model].load_ms, ended, now_s)
@@ -194,10 +194,10 @@ class _Edge:
                 self._begin(model, now_s)
                 return
 
-    def _load_ahead(self, now_s: float) -> None:
+    def _prefetch(self, now_s: float) -> None:
         """Prefetch a model if the loader is idle."""
-        if self._ahead is None or self._loading:
+        if self._select_prefetch is None or self._loading:
             return
-        model = self._ahead(self._cache, now_s)
+        model = self._select_prefetch(self._cache, now_s)
         if model is not None and isinstance(self._cache.load(model, self._costs[model], now_s), Load):
             self._begin(model, now_s)

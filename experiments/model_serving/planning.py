@@ -23,7 +23,7 @@ from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.policy import ModelCosts
 from nearsight.common.model_cache.registry import make_policy, policy_names
 from nearsight.experiments.datasets.tables import read_rows
-from nearsight.experiments.model_serving.loader import serve_beside_loader
+from nearsight.experiments.model_serving.loader import serve_with_loader
 from nearsight.experiments.model_serving.simulation import knowledge_of
 from nearsight.experiments.traces.model_requests import ModelRequests
 
@@ -196,7 +196,7 @@ def _replayed(
     policy: str, requests: ModelRequests, costs: Mapping[str, ModelCosts], budget_bytes: int
 ) -> Outcome:
     cache = ModelCache(budget_bytes, make_policy(policy, knowledge_of(requests)))
-    served = serve_beside_loader(requests, costs, cache)
+    served = serve_with_loader(requests, costs, cache)
     first = int(_WARM_UP * len(requests))
     hits = 1.0 - float(served.missed[first:].mean())
     return _outcome(policy, budget_bytes, served.latency_ms[first:], hits)

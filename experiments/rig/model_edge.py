@@ -119,7 +119,7 @@ class ModelEdge:
         return time.monotonic(), machine_busy_s(), self._process.cpu_s()
 
     def serve(self, requests: ModelRequests, clients: int = 0) -> Served:
-        """Send requests at their times, or with ``clients`` concurrent clients as in `serve_beside_loader`.
+        """Send requests at their times, or with ``clients`` concurrent clients as in `serve_with_loader`.
 
         A request that fails counts as refused.
         """

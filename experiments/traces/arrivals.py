@@ -240,7 +240,7 @@ class Drift:
         return _regular(rates_hz[:, None] * np.exp(wander - self.spread**2 / 2.0), step_s, duration_s)
 
 
-FIXED: dict[str, ArrivalProcess] = {
+ARRIVAL_PROCESSES: dict[str, ArrivalProcess] = {
     "poisson": Poisson(),
     "on-off": OnOff(),
     "diurnal": Diurnal(),

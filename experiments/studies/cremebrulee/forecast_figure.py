@@ -34,12 +34,12 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
 )
 from nearsight.experiments.framework.numbers import grouped, leaves, nested
-from nearsight.experiments.model_serving.loader import serve_beside_loader
+from nearsight.experiments.model_serving.loader import serve_with_loader
 from nearsight.experiments.model_serving.simulation import Served, knowledge_of, preload, replay
 from nearsight.experiments.model_serving.workloads import Recipe, Workload
 from nearsight.experiments.model_serving.zoo import cremebrulee_models, mcache_models
 from nearsight.experiments.studies.cremebrulee.load_ahead import LoadAhead
-from nearsight.experiments.traces.arrivals import CREMEBRULEE, FIXED, Diurnal
+from nearsight.experiments.traces.arrivals import ARRIVAL_PROCESSES, CREMEBRULEE, Diurnal
 
 OWN, SEVEN = "300 models", "7 models"
 MEMORY = (0.4, 0.6, 0.8)
@@ -86,7 +86,7 @@ class TrueRates(Forecast):
 
 def workload(models: str, process: str, serving: str, rng: np.random.Generator) -> Workload:
     """Draw the requests of an hour."""
-    arrivals = FIXED[process]
+    arrivals = ARRIVAL_PROCESSES[process]
     if models == SEVEN:
         return Recipe(arrivals).draw(mcache_models(), rng)
     recipe = Recipe(arrivals, requests=_REQUESTS[serving], marginals=CREMEBRULEE, own_names=True)
@@ -103,7 +103,7 @@ class ForecastFigure(Experiment):
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One cell per workload, process and run; the loader serves only the 300 models."""
         runs = range(1 if options.smoke else _RUNS)
-        processes = ("on-off",) if options.smoke else tuple(FIXED)
+        processes = ("on-off",) if options.smoke else tuple(ARRIVAL_PROCESSES)
         return tuple(
             cell
             for serving, models in ((REPLAY, OWN), (LOADER, OWN), (REPLAY, SEVEN))
@@ -227,7 +227,7 @@ def _served(drawn: Workload, budget_bytes: int, serving: str, run: int) -> list[
             served = replay(drawn.requests, drawn.costs, cache)
         else:
             ahead = policy if isinstance(policy, LoadAhead) else None
-            served = serve_beside_loader(drawn.requests, drawn.costs, cache, ahead)
+            served = serve_with_loader(drawn.requests, drawn.costs, cache, ahead)
         found.append((name, served))
     return found
 

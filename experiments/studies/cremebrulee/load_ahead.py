@@ -25,7 +25,7 @@ _MEMORY_S = 600.0
 
 
 class LoadAhead(Forecast):
-    """The policy together with the choice of models to load ahead: an `Ahead`.
+    """The policy together with the choice of models to load ahead: a `SelectPrefetch`.
 
     Parameters
     ----------

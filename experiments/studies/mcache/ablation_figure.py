@@ -38,7 +38,7 @@ from nearsight.experiments.studies.mcache.contenders import (
     play,
     row_of,
 )
-from nearsight.experiments.traces.arrivals import FIXED, ArrivalProcess, Drift, OnOff
+from nearsight.experiments.traces.arrivals import ARRIVAL_PROCESSES, ArrivalProcess, Drift, OnOff
 from nearsight.experiments.traces.model_requests import ModelRequests
 
 TABLE_3 = {
@@ -50,9 +50,9 @@ TABLE_3 = {
 READINGS = {"per request": "load_s", "per miss": "load_s_of_misses"}
 _FAST, _SHUFFLED, _RARER = "drift, fast", "on-off, shuffled", "on-off, rarer"
 PROCESSES: dict[str, ArrivalProcess] = {
-    **FIXED,
+    **ARRIVAL_PROCESSES,
     _FAST: Drift(spread=3.0, memory_s=300.0),
-    _SHUFFLED: FIXED["on-off"],
+    _SHUFFLED: ARRIVAL_PROCESSES["on-off"],
     _RARER: OnOff(duty=0.05),
 }
 """Shuffled: in random order within every 10 minutes, as in section 6.1. Rarer: active half as often."""

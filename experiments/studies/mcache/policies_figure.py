@@ -37,7 +37,7 @@ from nearsight.experiments.studies.mcache.contenders import (
     play,
     row_of,
 )
-from nearsight.experiments.traces.arrivals import FIXED
+from nearsight.experiments.traces.arrivals import ARRIVAL_PROCESSES
 
 MEMORY = ("0.2", "0.4", "0.6", "0.8")
 _LEAST_GAINS = {"0.4": 0.27, "0.6": 0.42, "0.8": 0.61}
@@ -61,7 +61,7 @@ class Figure(Experiment):
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """One row per share of the memory and policy."""
         run = cell.parameters["run"]
-        workload = Recipe(FIXED["on-off"]).draw(mcache_models(), options.rng(self.name, run))
+        workload = Recipe(ARRIVAL_PROCESSES["on-off"]).draw(mcache_models(), options.rng(self.name, run))
         return [
             {
                 "run": run,

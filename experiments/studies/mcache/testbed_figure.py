@@ -41,7 +41,7 @@ from nearsight.experiments.framework.experiment import (
     cells_of,
 )
 from nearsight.experiments.framework.numbers import nested, values
-from nearsight.experiments.model_serving.loader import serve_beside_loader
+from nearsight.experiments.model_serving.loader import serve_with_loader
 from nearsight.experiments.model_serving.profiles import small_network
 from nearsight.experiments.model_serving.simulation import Served, knowledge_of
 from nearsight.experiments.model_serving.workloads import Recipe
@@ -49,7 +49,7 @@ from nearsight.experiments.model_serving.zoo import mcache_models
 from nearsight.experiments.rig.model_edge import CORES, model_edge, prepared_copy
 from nearsight.experiments.studies.mcache.ablation_figure import THROUGHPUT
 from nearsight.experiments.studies.mcache.contenders import row_of
-from nearsight.experiments.traces.arrivals import FIXED
+from nearsight.experiments.traces.arrivals import ARRIVAL_PROCESSES
 from nearsight.experiments.traces.model_requests import ModelRequests
 
 EDGE, SIMULATOR = "edge", "simulator"
@@ -204,7 +204,7 @@ def _long_loads(costs: Mapping[str, ModelCosts]) -> dict[str, ModelCosts]:
 
 def _requests(costs: Mapping[str, ModelCosts], clients: int, run: int, options: RunOptions) -> ModelRequests:
     """The beginning of a trace of `mcache-policies`."""
-    drawn = Recipe(FIXED["on-off"]).draw(costs, options.rng("mcache-policies", run)).requests
+    drawn = Recipe(ARRIVAL_PROCESSES["on-off"]).draw(costs, options.rng("mcache-policies", run)).requests
     speed = 100.0 if options.smoke else _SPEED
     count = 20 if options.smoke else _REQUESTS
     if not clients:
@@ -241,11 +241,9 @@ class _Simulator:
         )
         policy_of = make_policy(policy, knowledge_of(known, window_s=self.window_s))
         cache = ModelCache(self.budget_bytes, policy_of)
-        serve_beside_loader(first, costs, cache)
+        serve_with_loader(first, costs, cache)
         before = len(cache.evictions)
-        served = serve_beside_loader(
-            following, costs, cache, cores=CORES, others=others, clients=self.clients
-        )
+        served = serve_with_loader(following, costs, cache, cores=CORES, others=others, clients=self.clients)
         return _row(served, len(cache.evictions) - before)
 
 

@@ -28,7 +28,7 @@ from nearsight.experiments.framework.numbers import leaves, median_and_range, me
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
 from nearsight.experiments.studies.mcache.contenders import IAM, play
-from nearsight.experiments.traces.arrivals import FIXED
+from nearsight.experiments.traces.arrivals import ARRIVAL_PROCESSES
 from nearsight.experiments.traces.model_requests import Association
 
 MEMORY = ("0.2", "0.4", "0.6", "0.8", "1.0")
@@ -64,7 +64,7 @@ class Figure(Experiment):
     def run(self, cell: Cell, options: RunOptions) -> list[Row]:
         """One row per share of the memory."""
         association, run = cell.parameters.values()
-        recipe = Recipe(FIXED["on-off"], Association(association))
+        recipe = Recipe(ARRIVAL_PROCESSES["on-off"], Association(association))
         workload = recipe.draw(mcache_models(), options.rng(self.name, run))
         rows: list[Row] = []
         for memory in MEMORY:

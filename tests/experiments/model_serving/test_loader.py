@@ -6,7 +6,7 @@ import pytest
 from nearsight.common.model_cache.model_cache import ModelCache
 from nearsight.common.model_cache.policies.lru import LeastRecentlyUsed
 from nearsight.common.model_cache.policy import ModelCosts
-from nearsight.experiments.model_serving.loader import serve_beside_loader
+from nearsight.experiments.model_serving.loader import serve_with_loader
 from nearsight.experiments.traces.model_requests import ModelRequests
 
 COSTS = {"a": ModelCosts(1, 2000.0), "b": ModelCosts(1, 5000.0), "c": ModelCosts(1, 1000.0)}
@@ -25,13 +25,13 @@ def cache(budget_bytes: int) -> ModelCache:
 
 def test_loads_follow_each_other_and_resident_models_do_not_wait() -> None:
     trace = requests((0, "a"), (3, "b"), (4, "c"), (4.5, "a"), (6, "b"))
-    served = serve_beside_loader(trace, COSTS, cache(3))
+    served = serve_with_loader(trace, COSTS, cache(3))
     assert served.load_ms == pytest.approx([2000, 5000, 5000, 0, 2000])
     assert served.missed.tolist() == [True, True, True, False, True]
 
 
 def test_a_load_waits_until_another_one_lets_its_memory_go() -> None:
-    served = serve_beside_loader(requests((0, "a"), (1, "b")), COSTS, cache(1))
+    served = serve_with_loader(requests((0, "a"), (1, "b")), COSTS, cache(1))
     assert served.load_ms == pytest.approx([2000, 6000])
 
 
@@ -40,17 +40,17 @@ def test_a_model_serves_until_the_load_that_needs_its_room_begins() -> None:
     trace = ModelRequests(
         np.array([0.0, 3.0, 9.0, 10.0, 12.0]), np.array([0, 2, 1, 3, 2], np.int32), tuple(costs)
     )
-    served = serve_beside_loader(trace, costs, cache(2))  # a, c; b in place of a; d then in place of c
+    served = serve_with_loader(trace, costs, cache(2))  # a, c; b in place of a; d then in place of c
     assert served.load_ms == pytest.approx([2000, 1000, 5000, 5000, 0])
 
 
 def test_requests_that_are_blocked_together_share_one_load() -> None:
-    served = serve_beside_loader(requests((0, "a"), (1, "b"), (1.5, "b")), COSTS, cache(1))
+    served = serve_with_loader(requests((0, "a"), (1, "b"), (1.5, "b")), COSTS, cache(1))
     assert served.load_ms == pytest.approx([2000, 6000, 5500])
 
 
 def test_a_model_larger_than_the_budget_is_refused() -> None:
-    served = serve_beside_loader(requests((0, "a")), {**COSTS, "a": ModelCosts(5, 1.0)}, cache(1))
+    served = serve_with_loader(requests((0, "a")), {**COSTS, "a": ModelCosts(5, 1.0)}, cache(1))
     assert served.refused.tolist() == [True]
 
 
@@ -60,33 +60,33 @@ def test_an_idle_loader_loads_ahead_and_delays_who_comes_meanwhile() -> None:
     def b_once(models: ModelCache, now_s: float) -> str | None:
         return "b" if now_s >= 2 and "b" not in models.resident else None
 
-    served = serve_beside_loader(trace, COSTS, cache(3), b_once)
+    served = serve_with_loader(trace, COSTS, cache(3), b_once)
     assert served.load_ms == pytest.approx([2000, 0, 1000])
-    late = serve_beside_loader(requests((0, "a"), (3, "c")), COSTS, cache(3), b_once)
+    late = serve_with_loader(requests((0, "a"), (3, "c")), COSTS, cache(3), b_once)
     assert late.load_ms == pytest.approx([2000, 5000])
 
 
 def test_loads_and_executions_share_the_cores() -> None:
     costs = {"a": ModelCosts(1, 1000.0, 1000.0), "b": ModelCosts(1, 1000.0)}
     trace = requests((0, "a"), (1, "b"))
-    alone = serve_beside_loader(trace, costs, cache(2))
+    alone = serve_with_loader(trace, costs, cache(2))
     assert (alone.load_ms[1], alone.queue_ms[0]) == pytest.approx((1000, 0))
-    together = serve_beside_loader(trace, costs, cache(2), cores=1)
+    together = serve_with_loader(trace, costs, cache(2), cores=1)
     assert (together.load_ms[1], together.queue_ms[0]) == pytest.approx((2000, 1000))
-    shared = serve_beside_loader(requests((0, "a")), costs, cache(2), cores=2, others=3)
+    shared = serve_with_loader(requests((0, "a")), costs, cache(2), cores=2, others=3)
     assert shared.load_ms[0] == pytest.approx(2000), "one of four jobs on two cores"
 
 
 def test_a_model_is_not_evicted_while_it_executes() -> None:
     costs = {"a": ModelCosts(1, 1000.0, 3000.0), "b": ModelCosts(1, 1000.0)}
-    served = serve_beside_loader(requests((0, "a"), (2, "b")), costs, cache(1))
+    served = serve_with_loader(requests((0, "a"), (2, "b")), costs, cache(1))
     assert served.load_ms == pytest.approx([1000, 3000])
 
 
 def test_clients_ask_as_soon_as_they_are_answered() -> None:
     costs = {name: ModelCosts(1, 1000.0, 500.0) for name in COSTS}
     trace = requests((0, "a"), (100, "b"), (200, "a"), (300, "c"))
-    one = serve_beside_loader(trace, costs, cache(3), clients=1)
+    one = serve_with_loader(trace, costs, cache(3), clients=1)
     assert one.latency_ms == pytest.approx([1500, 1500, 500, 1500])
-    two = serve_beside_loader(trace, costs, cache(3), clients=2)
+    two = serve_with_loader(trace, costs, cache(3), clients=2)
     assert two.latency_ms == pytest.approx([1500, 2500, 500, 1500]), "b waits for a's load, c for b's is over"

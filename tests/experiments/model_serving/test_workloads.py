@@ -5,7 +5,7 @@ import pytest
 
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import cremebrulee_models, mcache_models
-from nearsight.experiments.traces.arrivals import CREMEBRULEE, FIXED, Poisson
+from nearsight.experiments.traces.arrivals import ARRIVAL_PROCESSES, CREMEBRULEE, Poisson
 from nearsight.experiments.traces.model_requests import Association
 
 
@@ -13,9 +13,9 @@ def rng(seed: int = 1) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("name", ARRIVAL_PROCESSES)
 def test_an_hour_has_about_as_many_requests_as_mcache_s(name: str) -> None:
-    work = Recipe(FIXED[name]).draw(mcache_models(), rng())
+    work = Recipe(ARRIVAL_PROCESSES[name]).draw(mcache_models(), rng())
     assert len(work.requests) == pytest.approx(2_389, rel=0.4)
     assert work.requests.names == tuple(work.costs) == tuple(mcache_models())
     assert work.size_bytes == sum(one.size_bytes for one in mcache_models().values())

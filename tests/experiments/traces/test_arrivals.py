@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from nearsight.common.errors import InvalidArgument
 from nearsight.experiments.traces.arrivals import (
+    ARRIVAL_PROCESSES,
     CREMEBRULEE,
-    FIXED,
     MCACHE,
     ArrivalProcess,
     Diurnal,
@@ -57,27 +57,27 @@ def test_functions_that_are_popular_or_called_once_are_left_out() -> None:
     assert (rarely_called(rates) * day).round().tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("name", ARRIVAL_PROCESSES)
 def test_every_process_keeps_mean_rates_and_the_order_of_times(name: str) -> None:
     rates = np.repeat([0.01, 0.05], 1_000)
-    times, functions = FIXED[name].segments(rates, HOUR_S, rng()).events(rng(2))
+    times, functions = ARRIVAL_PROCESSES[name].segments(rates, HOUR_S, rng()).events(rng(2))
     assert np.all(np.diff(times) >= 0)
     assert 0.0 <= times[0] < times[-1] < HOUR_S
     counts = np.bincount(functions, minlength=2_000).reshape(2, 1_000).mean(axis=1)
     assert counts == pytest.approx([36.0, 180.0], rel=0.2)
 
 
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("name", ARRIVAL_PROCESSES)
 def test_a_seed_gives_the_same_calls_again(name: str) -> None:
     rates = np.full(20, 0.01)
-    one, same = (FIXED[name].segments(rates, HOUR_S, rng()).events(rng(2))[0] for _ in range(2))
+    one, same = (ARRIVAL_PROCESSES[name].segments(rates, HOUR_S, rng()).events(rng(2))[0] for _ in range(2))
     assert one.tolist() == same.tolist()
 
 
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("name", ARRIVAL_PROCESSES)
 def test_true_rates_predict_the_calls(name: str) -> None:
     rates, count = np.full(200, 0.05), 200
-    segments = FIXED[name].segments(rates, HOUR_S, rng())
+    segments = ARRIVAL_PROCESSES[name].segments(rates, HOUR_S, rng())
     times, _ = segments.events(rng(2))
     said = [segments.rates_at(time, count).sum() for time in np.arange(5.0, HOUR_S, 10.0)]
     assert len(times) == pytest.approx(10.0 * sum(said), rel=0.05)

@@ -26,9 +26,9 @@ from nearsight.experiments.studies.mcache.contenders import (
     MomentaryRates,
     play,
 )
-from nearsight.experiments.traces.arrivals import FIXED
+from nearsight.experiments.traces.arrivals import ARRIVAL_PROCESSES
 
-TRAFFIC = Recipe(FIXED["on-off"], requests=300)
+TRAFFIC = Recipe(ARRIVAL_PROCESSES["on-off"], requests=300)
 
 
 def test_momentary_rates_are_those_that_the_traffic_was_drawn_with() -> None:
