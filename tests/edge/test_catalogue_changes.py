@@ -135,7 +135,7 @@ def test_a_cloud_that_lists_a_version_it_does_not_hand_out_yet_is_not_asked_in_a
 ) -> None:
     """While the cloud's index lags behind its list of objects, the model that it sends is outdated."""
     warm(edge, device, [1])
-    cloud.handed_out = {"00": models[0]}
+    cloud.replaced_models = {"00": models[0]}
     cloud.set_models([exhibit(0, version=2, picture=20), *models[1:]])
     wait_until(lambda: cache_of(edge).listing.revision == 2, what="the new list at the edge")
     ask_until(lambda: "00" in cloud.fetched_ids(), lambda: device.ask(photo(20)), "a request for exhibit 0")
@@ -143,7 +143,7 @@ def test_a_cloud_that_lists_a_version_it_does_not_hand_out_yet_is_not_asked_in_a
         assert device.ask(photo(20)) == ("00", "cloud")
     assert version_held(edge, "00") == 0
     assert cloud.fetched_ids().count("00") <= 4
-    cloud.handed_out = {}
+    cloud.replaced_models = {}
     wait_until(lambda: version_held(edge, "00") == 2, what="the new version in the cache")
     assert device.ask(photo(20)) == ("00", "edge")
 

@@ -41,12 +41,12 @@ def test_a_photo_that_a_device_sends_after_its_features_goes_on_as_an_image(
     with serve(forward="features") as (edge, device):
         warm(edge, device, [0])
         cloud.received.clear()
-        cloud.told_unknown.clear()
+        cloud.flagged_unknown.clear()
         for _ in range(3):
             assert device.ask(features_of(photo(77))) == (None, "cloud")
             assert answer_of(device.send(photo(77), features_unknown=True).result(30)) == (None, "cloud")
         assert cloud.received == ["features", "image"] * 3
-        assert cloud.told_unknown == [False, True] * 3
+        assert cloud.flagged_unknown == [False, True] * 3
 
         lookups = cache_of(edge).regret.report().requests
         assert answer_of(device.send(photo(0), features_unknown=True).result(30)) == ("00", "cloud")

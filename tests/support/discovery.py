@@ -20,7 +20,7 @@ def free_udp_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def shout(data: bytes, port: int, times: int = 1) -> None:
+def broadcast(data: bytes, port: int, times: int = 1) -> None:
     """Broadcast any data on loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
@@ -70,7 +70,7 @@ class Device:
         future: Future[PingReply] = Future()
         there = self._group.at(endpoint)
         if there is None:
-            future.set_exception(Unavailable("nobody there"))
+            future.set_exception(Unavailable("no device at this address"))
         elif there.answers:
             there.discovery.introduced(self.own.node_id, self.endpoint, self.own.incarnation)
             future.set_result(PingReply(there.own.node_id, there.own.incarnation))
@@ -118,10 +118,10 @@ class Neighbourhood:
         device.discovery.stop(farewell=farewell)
 
     def wait_complete(self) -> None:
-        everybody = {device.own.node_id for device in self.devices}
+        ids = {device.own.node_id for device in self.devices}
         wait_until(
-            lambda: all(device.sees() == everybody - {device.own.node_id} for device in self.devices),
-            what="everybody seeing everybody",
+            lambda: all(device.sees() == ids - {device.own.node_id} for device in self.devices),
+            what="all nodes being peers of each other",
         )
 
     def __enter__(self) -> "Neighbourhood":

@@ -71,7 +71,7 @@ class ScriptedCloud:
         Objects of each request for models.
     received : list of str
         Kind of each recognition request, "image" or "features".
-    told_unknown : list of bool
+    flagged_unknown : list of bool
         Whether each recognition request stated that its features were unknown before.
     one_looks : list of bool
         Whether each recognition request asked for one look only.
@@ -90,7 +90,7 @@ class ScriptedCloud:
         Delay of answers with models.
     malformed : set of str
         Objects whose models are sent damaged.
-    handed_out : dict
+    replaced_models : dict
         Models to send instead of those in the catalogue.
     gate, image_gate : threading.Event
         Recognition requests wait until ``gate`` is set; those with an image wait for both.
@@ -104,7 +104,7 @@ class ScriptedCloud:
     ) -> None:
         self.fetched: list[tuple[str, ...]] = []
         self.received: list[str] = []
-        self.told_unknown: list[bool] = []
+        self.flagged_unknown: list[bool] = []
         self.one_looks: list[bool] = []
         self.seconds_left: list[float] = []
         self.recognize_error: NearsightError | None = None
@@ -119,7 +119,7 @@ class ScriptedCloud:
         self.gate.set()
         self.image_gate = threading.Event()
         self.image_gate.set()
-        self.handed_out: dict[str, ObjectModel] = {}
+        self.replaced_models: dict[str, ObjectModel] = {}
         self.revision = 1
         self.hidden = False
         self.set_models(models, bump=False)
@@ -155,7 +155,7 @@ class _Recognition(Service):
     def recognize(self, request: RecognizeRequest, context: CallContext) -> RecognizeResponse:
         cloud = self._cloud
         cloud.received.append(str(request.WhichOneof("input")))
-        cloud.told_unknown.append(request.image.features_unknown)
+        cloud.flagged_unknown.append(request.image.features_unknown)
         cloud.one_looks.append(request.image.one_look)
         cloud.seconds_left.append(context.deadline.remaining_s())
         assert cloud.gate.wait(20)
@@ -220,7 +220,7 @@ class _Catalogue(Service):
                 raise copy.copy(cloud.fetch_errors[name])
         response = pb.GetObjectModelsResponse(revision=cloud.revision)
         for name in asked:
-            model = cloud.handed_out.get(name) or cloud.recognizer.models.get(name)
+            model = cloud.replaced_models.get(name) or cloud.recognizer.models.get(name)
             if model is None:
                 response.missing.append(name)
                 continue

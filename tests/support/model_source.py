@@ -114,21 +114,21 @@ class Scene:
         self.background.run()
         return result
 
-    def store_says(self, *items: bytes, wait_ms: int = 0) -> None:
+    def store_answers(self, *items: bytes, wait_ms: int = 0) -> None:
         self.reads[-1].set_result(ItemsRead(items, wait_ms))
         self.background.run()
 
-    def peer_says(self, outcome: Reply | NearsightError) -> None:
+    def peer_answers(self, outcome: Reply | NearsightError) -> None:
         future = self.calls[-1][1]
         future.set_exception(outcome) if isinstance(outcome, NearsightError) else future.set_result(outcome)
         self.background.run()
 
-    def tier_says(self, model: ObjectModel, tier: str = "edge") -> None:
+    def tier_answers(self, model: ObjectModel, tier: str = "edge") -> None:
         self.tier[-1].set_result(reply(model, hops=(Hop("cloud"), Hop(tier))))
         self.background.run()
 
     def holders(self, *nodes: NodeId) -> None:
-        self.store_says(*map(holder_item, nodes))
+        self.store_answers(*map(holder_item, nodes))
 
 
 def model_in(result: Future[Reply]) -> ObjectModel:

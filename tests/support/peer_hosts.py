@@ -71,10 +71,10 @@ class PeerHosts:
     def wait_complete(self, *nodes: PeerNode) -> None:
         """Wait until these nodes are peers of each other and of no other node."""
         chosen = nodes or tuple(self.nodes)
-        everybody = {node.node_id for node in chosen}
+        ids = {node.node_id for node in chosen}
         wait_until(
-            lambda: all(sees(node) == everybody - {node.node_id} for node in chosen),
-            what="everybody seeing everybody",
+            lambda: all(sees(node) == ids - {node.node_id} for node in chosen),
+            what="all nodes being peers of each other",
         )
 
     def __enter__(self) -> "PeerHosts":

@@ -27,7 +27,7 @@ def frame(body: bytes, flags: int = 0) -> bytes:
     return bytes([flags | 2]) + struct.pack(">Q", len(body)) + body
 
 
-def begun(size_bytes: int) -> bytes:
+def frame_header(size_bytes: int) -> bytes:
     """The header of a frame of this size."""
     return b"\x02" + struct.pack(">Q", size_bytes)
 
@@ -110,7 +110,7 @@ class RawServer(RawPeer):
         self.accept()
         super().greet()
 
-    def vanish(self) -> None:
+    def stop_responding(self) -> None:
         """Discard all data that arrives from now on, and acknowledge nothing, as a failed machine."""
         # A filter that keeps 0 bytes.
         nothing = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))

@@ -37,7 +37,7 @@ def test_a_server_whose_machine_is_gone_ends_the_call_before_its_deadline(server
         future = stub.echo.future(text(), timeout_s=14)
         server.greet()
         server.frame()
-        server.vanish()
+        server.stop_responding()
         with pytest.raises(Unavailable, match="went away"):
             future.result(30)
 

@@ -20,7 +20,7 @@ from nearsight.common.rpc.zmtp import Connection
 from nearsight.protos import echo_pb2
 from support.rpc import Gate, ScriptedEcho, echo_stub, serving, text
 from support.waiting import wait_until
-from support.zmtp import READY, RawPeer, begun, frame, greeting, raw_peers
+from support.zmtp import READY, RawPeer, frame, frame_header, greeting, raw_peers
 
 TCP = "tcp://127.0.0.1:0"
 KIB = 1024
@@ -95,7 +95,7 @@ def test_messages_that_never_end_take_no_more_memory_than_the_limit() -> None:
         raw_peers(server.endpoint, 8) as peers,
     ):
         for peer in peers:
-            peer.send(begun(1000 * KIB) + bytes(900 * KIB))
+            peer.send(frame_header(1000 * KIB) + bytes(900 * KIB))
         wait_until(lambda: len(observer.dropped) >= 6, what="six of them being cut")
         assert 0 < held_bytes(server) <= 2560 * KIB
         assert stub.echo(text(), timeout_s=20, blobs=[bytes(100 * KIB)]).blobs[0].nbytes == 100 * KIB
@@ -105,7 +105,7 @@ def test_messages_that_never_end_take_no_more_memory_than_the_limit() -> None:
 
 def test_what_a_client_holds_is_given_back_when_it_goes() -> None:
     with serving(ScriptedEcho(), listen=TCP) as server, raw_peers(server.endpoint, 1) as (peer,):
-        peer.send(begun(1000 * KIB) + bytes(900 * KIB))
+        peer.send(frame_header(1000 * KIB) + bytes(900 * KIB))
         wait_until(lambda: held_bytes(server) >= 900 * KIB, what="the bytes")
         peer.close()
         wait_until(lambda: held_bytes(server) == 0, what="the end")

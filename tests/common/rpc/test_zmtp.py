@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nearsight.common.rpc.envelope import LARGEST_HEADER, Buffer
 from nearsight.common.rpc.settings import ServerSettings
 from nearsight.common.rpc.zmtp import FRAME_COST, Null, ProtocolError, Session
-from support.zmtp import READY, begun, frame, greeting
+from support.zmtp import READY, frame, frame_header, greeting
 
 
 def session(**settings: int) -> Session:
@@ -76,7 +76,7 @@ def test_many_messages_at_once_are_taken_in_turns() -> None:
 
 def test_a_frame_that_is_too_large_is_refused_by_its_header() -> None:
     with pytest.raises(ProtocolError, match="10000 bytes"):
-        session(max_message_bytes=10_000).receive(begun(10_000 + LARGEST_HEADER + 1))
+        session(max_message_bytes=10_000).receive(frame_header(10_000 + LARGEST_HEADER + 1))
 
 
 def test_the_limit_is_of_all_frames_together() -> None:
@@ -88,7 +88,7 @@ def test_the_limit_is_of_all_frames_together() -> None:
 
 def test_a_large_frame_takes_the_memory_of_what_has_come_of_it() -> None:
     one = session()
-    take(one, begun(60_000_000))
+    take(one, frame_header(60_000_000))
     assert one.held_bytes == 0
     take(one, bytes(5000))
     assert one.held_bytes == 5000
@@ -96,7 +96,7 @@ def test_a_large_frame_takes_the_memory_of_what_has_come_of_it() -> None:
 
 def test_what_is_discarded_takes_no_memory() -> None:
     one = session()
-    take(one, frame(b"first", 1) + begun(60_000) + bytes(50_000))
+    take(one, frame(b"first", 1) + frame_header(60_000) + bytes(50_000))
     assert one.held_bytes > 50_000
     one.discard()
     assert one.held_bytes == 0

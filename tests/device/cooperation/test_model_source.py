@@ -33,7 +33,7 @@ def test_a_peer_is_asked_before_a_tier(scene: Scene) -> None:
     result = scene.ask()
     scene.holders(SECOND)
     assert [node for node, _ in scene.calls] == [SECOND]
-    scene.peer_says(reply(RIGHT))
+    scene.peer_answers(reply(RIGHT))
     assert same_model(model_in(result), RIGHT)
     assert scene.tier == []
     account = scene.account
@@ -47,20 +47,20 @@ def test_what_a_peer_says_of_the_catalogue_is_not_passed_on(scene: Scene) -> Non
     assert isinstance(answer.message, GetObjectModelsResponse)
     answer.message.missing.append("b")
     answer.message.left_out.append("a")
-    scene.peer_says(answer)
+    scene.peer_answers(answer)
     fetched = models_of(result.result(0), ["a"])
     assert (fetched.revision, fetched.missing, fetched.left_out) == (5, (), ())
 
 
 def test_a_model_that_is_asked_for_again_meanwhile_is_not_looked_for_twice(scene: Scene) -> None:
     first, second = scene.ask(), scene.ask()
-    scene.store_says()
+    scene.store_answers()
     assert (len(scene.reads), len(scene.tier)) == (1, 1)
-    scene.tier_says(RIGHT)
+    scene.tier_answers(RIGHT)
     assert first.result(0) is second.result(0)
     scene.ask()
     assert len(scene.reads) == 2
-    scene.store_says()
+    scene.store_answers()
     again = scene.ask()
     scene.tier[-1].set_exception(Unavailable("gone"))
     with pytest.raises(Unavailable):
@@ -77,8 +77,8 @@ def test_alone_the_store_is_not_asked(scene: Scene) -> None:
 @pytest.mark.parametrize("tier", ["edge", "cloud"])
 def test_models_are_counted_by_the_tier_that_they_came_from(scene: Scene, tier: str) -> None:
     scene.ask()
-    scene.store_says()
-    scene.tier_says(RIGHT, tier)
+    scene.store_answers()
+    scene.tier_answers(RIGHT, tier)
     account = scene.account
     assert (account.edge_models, account.cloud_models) == ((1, 0) if tier == "edge" else (0, 1))
     assert account.edge_bytes + account.cloud_bytes == 4000
@@ -90,13 +90,13 @@ def test_who_holds_the_claim_asks_the_tier_and_knows_later_that_the_model_came_f
     assert not scene.source.came_from_tier("a")
     result = scene.ask()
     assert scene.claims == [True]
-    scene.store_says()
-    scene.tier_says(RIGHT)
+    scene.store_answers()
+    scene.tier_answers(RIGHT)
     assert same_model(model_in(result), RIGHT)
     assert scene.source.came_from_tier("a")
     scene.ask()
     scene.holders(FIRST)
-    scene.peer_says(reply(RIGHT))
+    scene.peer_answers(reply(RIGHT))
     assert not scene.source.came_from_tier("a")
 
 
@@ -105,14 +105,14 @@ FOREVER_MS = 2**32 - 1
 
 def test_who_does_not_hold_it_waits_and_gets_it_from_the_one_who_fetched_it(scene: Scene) -> None:
     result = scene.ask()
-    scene.store_says(wait_ms=5000)
+    scene.store_answers(wait_ms=5000)
     for _ in range(3):
         assert scene.tier == []
         scene.background.advance(POLL_S)
-        scene.store_says(wait_ms=4000)
+        scene.store_answers(wait_ms=4000)
     scene.background.advance(POLL_S)
     scene.holders(FIRST)
-    scene.peer_says(reply(RIGHT))
+    scene.peer_answers(reply(RIGHT))
     assert result.done()
     account = scene.account
     assert (account.waited, account.waited_in_vain, account.peer_models) == (1, 0, 1)
@@ -122,30 +122,30 @@ def test_a_claim_without_end_does_not_hold_up_for_longer_than_patience(scene: Sc
     scene.ask()
     started_s = scene.clock.monotonic()
     while scene.claims[-1]:
-        scene.store_says(wait_ms=FOREVER_MS)
+        scene.store_answers(wait_ms=FOREVER_MS)
         scene.background.advance(POLL_S)
     assert scene.clock.monotonic() - started_s <= LONGEST_WAIT_S + 2 * POLL_S
     assert scene.account.waited_in_vain == 1
-    scene.store_says()
-    scene.tier_says(RIGHT)
+    scene.store_answers()
+    scene.tier_answers(RIGHT)
     scene.ask()
-    scene.store_says(wait_ms=FOREVER_MS)  # by the same node: not believed again, for a while
-    scene.store_says()
+    scene.store_answers(wait_ms=FOREVER_MS)  # by the same node: not believed again, for a while
+    scene.store_answers()
     assert len(scene.tier) == 2
-    scene.tier_says(RIGHT)
+    scene.tier_answers(RIGHT)
     scene.clock.advance(BACK_OFF_S)
     scene.ask()
-    scene.store_says(wait_ms=FOREVER_MS)
+    scene.store_answers(wait_ms=FOREVER_MS)
     assert len(scene.tier) == 2
 
 
 def test_a_node_that_puts_everybody_off_does_not_hide_who_has_a_model(scene: Scene) -> None:
     result = scene.ask()
     while scene.claims[-1]:
-        scene.store_says(wait_ms=FOREVER_MS)
+        scene.store_answers(wait_ms=FOREVER_MS)
         scene.background.advance(POLL_S)
     scene.holders(SECOND)
-    scene.peer_says(reply(RIGHT))
+    scene.peer_answers(reply(RIGHT))
     assert same_model(model_in(result), RIGHT)
     assert scene.tier == []
 
@@ -153,9 +153,9 @@ def test_a_node_that_puts_everybody_off_does_not_hide_who_has_a_model(scene: Sce
 def test_who_claims_nothing_is_not_put_off(scene: Scene) -> None:
     scene.ask()
     while scene.claims[-1]:
-        scene.store_says(wait_ms=FOREVER_MS)
+        scene.store_answers(wait_ms=FOREVER_MS)
         scene.background.advance(POLL_S)
-    scene.store_says(wait_ms=FOREVER_MS)
+    scene.store_answers(wait_ms=FOREVER_MS)
     assert len(scene.tier) == 1
 
 
@@ -164,11 +164,11 @@ def test_a_peer_that_never_answers_costs_a_short_time_once(scene: Scene) -> None
     scene.holders(FIRST)
     scene.background.advance(MODEL_TIMEOUT_S)
     assert len(scene.tier) == 1
-    scene.tier_says(RIGHT)
+    scene.tier_answers(RIGHT)
     scene.ask()
     scene.holders(FIRST)
     assert (len(scene.calls), len(scene.tier)) == (1, 2)
-    scene.tier_says(RIGHT)
+    scene.tier_answers(RIGHT)
     scene.background.advance(BACK_OFF_S)
     scene.ask()
     scene.holders(FIRST)
@@ -180,9 +180,9 @@ def test_an_answer_that_comes_too_late_changes_nothing(scene: Scene) -> None:
     result = scene.ask()
     scene.holders(FIRST)
     scene.background.advance(MODEL_TIMEOUT_S)
-    scene.peer_says(reply(RIGHT))
+    scene.peer_answers(reply(RIGHT))
     assert not result.done()
-    scene.tier_says(RIGHT)
+    scene.tier_answers(RIGHT)
     assert result.done()
 
 
@@ -190,7 +190,7 @@ def test_not_more_than_a_few_holders_are_asked(scene: Scene) -> None:
     scene.ask()
     scene.holders(FIRST, SECOND, THIRD)
     for _ in range(HOLDERS_ASKED):
-        scene.peer_says(Unavailable("gone"))
+        scene.peer_answers(Unavailable("gone"))
     assert len(scene.calls) == HOLDERS_ASKED
     assert len(scene.tier) == 1
 
@@ -198,7 +198,7 @@ def test_not_more_than_a_few_holders_are_asked(scene: Scene) -> None:
 def test_a_holder_that_let_the_model_go_is_not_blamed(scene: Scene) -> None:
     scene.ask()
     scene.holders(FIRST)
-    scene.peer_says(Reply(GetObjectModelsResponse(missing=["a"]), (), (), 10, 20))
+    scene.peer_answers(Reply(GetObjectModelsResponse(missing=["a"]), (), (), 10, 20))
     assert len(scene.tier) == 1
     account = scene.account
     assert (account.silent_peers, account.rejected_models, scene.source.distrusted) == (0, 0, ())
@@ -209,7 +209,7 @@ def test_a_store_that_fails_or_is_silent_leads_to_the_tier(scene: Scene) -> None
     scene.reads[-1].set_exception(Unavailable("gone"))
     scene.background.run()
     assert len(scene.tier) == 1
-    scene.tier_says(RIGHT)
+    scene.tier_answers(RIGHT)
     scene.ask()
     scene.background.advance(READ_TIMEOUT_S)
     assert len(scene.tier) == 2
@@ -258,9 +258,9 @@ def test_a_search_waits_for_the_first_listing_but_not_for_ever() -> None:
 def test_a_wrong_model_is_rejected_and_its_peer_not_asked_again(scene: Scene, lie: Reply) -> None:
     result = scene.ask()
     scene.holders(FIRST)
-    scene.peer_says(lie)
+    scene.peer_answers(lie)
     assert not result.done()
-    scene.tier_says(RIGHT)
+    scene.tier_answers(RIGHT)
     assert same_model(model_in(result), RIGHT)
     account = scene.account
     assert (account.rejected_models, account.rejected_bytes) == (1, lie.received_bytes)
@@ -276,10 +276,10 @@ def test_after_a_liar_the_next_holder_is_asked(scene: Scene) -> None:
     result = scene.ask()
     scene.holders(FIRST, SECOND)
     liar, _ = scene.calls[0]
-    scene.peer_says(reply(forged(RIGHT)))
+    scene.peer_answers(reply(forged(RIGHT)))
     honest, _ = scene.calls[1]
     assert {liar, honest} == {FIRST, SECOND}
-    scene.peer_says(reply(RIGHT))
+    scene.peer_answers(reply(RIGHT))
     assert result.done()
     assert scene.tier == []
 
@@ -287,7 +287,7 @@ def test_after_a_liar_the_next_holder_is_asked(scene: Scene) -> None:
 def test_another_version_is_not_taken_but_no_lie(scene: Scene) -> None:
     scene.ask()
     scene.holders(FIRST)
-    scene.peer_says(reply(replace(RIGHT, version=2)))
+    scene.peer_answers(reply(replace(RIGHT, version=2)))
     assert len(scene.tier) == 1
     assert scene.source.distrusted == ()
     assert scene.account.rejected_models == 1
@@ -297,7 +297,7 @@ def test_peers_are_forgiven_what_only_an_old_listing_spoke_against(scene: Scene)
     newer = replace(RIGHT, label="made anew")
     scene.ask()
     scene.holders(FIRST)
-    scene.peer_says(reply(newer))
+    scene.peer_answers(reply(newer))
     assert scene.source.distrusted == (FIRST,)
     scene.digests.update(listing(RIGHT, revision=6))
     scene.source.listed()
@@ -311,7 +311,7 @@ def test_peers_are_forgiven_what_only_an_old_listing_spoke_against(scene: Scene)
 
 def test_holders_that_are_not_here_and_nonsense_in_the_list_are_passed_over(scene: Scene) -> None:
     scene.ask()
-    scene.store_says(b"", b"H", b"H" + bytes(8), b"nonsense" * 9, holder_item(NodeId(77)))
+    scene.store_answers(b"", b"H", b"H" + bytes(8), b"nonsense" * 9, holder_item(NodeId(77)))
     assert scene.calls == []
     assert len(scene.tier) == 1
 
@@ -320,7 +320,7 @@ def test_a_model_in_the_store_itself_is_taken_if_it_is_the_right_one(scene: Scen
     result = scene.ask()
     data = object_model_to_bytes(RIGHT)
     wrong = object_model_to_bytes(forged(RIGHT))
-    scene.store_says(model_item(b"nonsense"), model_item(wrong), model_item(data))
+    scene.store_answers(model_item(b"nonsense"), model_item(wrong), model_item(data))
     assert same_model(model_in(result), RIGHT)
     account = scene.account
     assert (account.peer_models, account.peer_bytes, account.rejected_models) == (1, len(data), 2)

@@ -20,7 +20,7 @@ from nearsight.common.rpc.security import generate_keys
 from nearsight.device.peers.presence.beacons import UDP_IP_HEADER_BYTES, Beacon, BeaconSocket, encode_beacon
 from nearsight.device.peers.presence.identity import AllowedPeers, NodeId, node_id_of_key
 from nearsight.device.peers.settings import PeerSettings
-from support.discovery import Neighbourhood, shout
+from support.discovery import Neighbourhood, broadcast
 from support.waiting import wait_until
 
 
@@ -48,7 +48,7 @@ def test_a_device_that_dies_is_gone(group: Neighbourhood) -> None:
 def test_what_is_no_beacon_is_ignored_and_counted(group: Neighbourhood) -> None:
     device = group.add(1)
     for data in (b"", b"hello", bytes(13), bytes(1400), encode_beacon(Beacon(NodeId(9), 9))[:-1]):
-        shout(data, group.port)
+        broadcast(data, group.port)
     wait_until(lambda: device.discovery.beacon_counts.malformed == 5)
     assert device.asked == []
 
@@ -59,8 +59,8 @@ def test_beacons_of_strangers_are_ignored_and_counted(tmp_path: Path) -> None:
     friend, stranger = (node_id_of_key(keys[name].public_key) for name in ("friend", "stranger"))
     with Neighbourhood() as group:
         device = group.add(1, allowed=AllowedPeers(tmp_path / "peers"))
-        shout(encode_beacon(Beacon(stranger, 7000)), group.port, times=3)
-        shout(encode_beacon(Beacon(friend, 7000)), group.port)
+        broadcast(encode_beacon(Beacon(stranger, 7000)), group.port, times=3)
+        broadcast(encode_beacon(Beacon(friend, 7000)), group.port)
         wait_until(lambda: len(device.asked) == 1)
         assert device.asked == [(friend, "tcp://127.0.0.1:7000")]
         assert device.discovery.beacon_counts.strangers == 3
@@ -72,12 +72,12 @@ def test_a_friend_whose_key_is_added_later_is_heard(tmp_path: Path) -> None:
     beacon = encode_beacon(Beacon(node_id_of_key(friend.public_key), 7000))
     with Neighbourhood() as group:
         device = group.add(1, allowed=AllowedPeers(tmp_path / "peers"))
-        shout(beacon, group.port)
+        broadcast(beacon, group.port)
         wait_until(lambda: device.discovery.beacon_counts.strangers == 1)
         allow_client(friend.public_file, tmp_path / "peers")
         sent = device.discovery.beacon_counts.sent
         wait_until(lambda: device.discovery.beacon_counts.sent > sent)
-        shout(beacon, group.port)
+        broadcast(beacon, group.port)
         wait_until(lambda: len(device.asked) == 1)
 
 
@@ -162,7 +162,7 @@ def test_a_flood_of_datagrams_does_not_hide_the_peers(group: Neighbourhood) -> N
 
     def flood() -> None:
         while not stop.is_set():
-            shout(b"noise", group.port, times=50)
+            broadcast(b"noise", group.port, times=50)
 
     flooding = threading.Thread(target=flood)
     flooding.start()
@@ -225,7 +225,7 @@ def test_a_peer_whose_answer_never_comes_holds_nobody_up(group: Neighbourhood) -
     mute = group.add(1, start=False)
     mute.answers = False
     first, second = group.add(2), group.add(3)
-    shout(encode_beacon(Beacon(NodeId(1), 10_001)), group.port)
+    broadcast(encode_beacon(Beacon(NodeId(1), 10_001)), group.port)
     wait_until(lambda: first.sees() == {NodeId(3)} and second.sees() == {NodeId(2)})
     wait_until(lambda: (NodeId(1), mute.endpoint) in first.asked)
     assert NodeId(1) not in first.sees()
@@ -241,7 +241,7 @@ def test_a_ping_that_cannot_even_begin_counts_as_failed(
 
     monkeypatch.setattr(device.discovery._pinger, "_ask", refuse)
     device.start()
-    shout(encode_beacon(Beacon(NodeId(2), 7000)), group.port)
+    broadcast(encode_beacon(Beacon(NodeId(2), 7000)), group.port)
     wait_until(lambda: device.discovery.counts.pings_failed >= 1)
     assert device.discovery.known() == ()
 
