@@ -213,23 +213,23 @@ EXIT_CODES = MappingProxyType(
         0: "done",
         1: "a bug, here or on the other side",
         2: "wrong arguments, or no such file, catalogue or object",
-        3: "the peer refused the key, or what it asked for, or is not who it should be",
+        3: "the peer refused the key or the request, or does not have the expected key",
         4: "a peer is unreachable, overloaded, too late or not ready; trying again may help",
         5: "this machine must change first: settings, a missing library, a port in use, a damaged file",
         6: "every photo was answered, one or more with: unknown (`nearsight recognize`)",
         INTERRUPTED: "interrupted with Ctrl-C",
-        BROKEN_PIPE: "whoever read the output closed it",
+        BROKEN_PIPE: "the reader of the output closed it",
     }
 )
 """Meaning of each exit code of the ``nearsight`` command, for scripts."""
 
-_NO_ROOM = "make room, or write to another place, and give the command again"
-_NO_RIGHT = "give the right to it, or name another place"
+_NO_ROOM = "free some space, or write to another location, and run the command again"
+_NO_RIGHT = "give access to it, or name another location"
 _ADVICE = MappingProxyType(
     {
         errno.ENOSPC: _NO_ROOM,
         errno.EDQUOT: _NO_ROOM,
-        errno.EROFS: "name another place",
+        errno.EROFS: "name another location",
         errno.EACCES: _NO_RIGHT,
         errno.EPERM: _NO_RIGHT,
         errno.EMFILE: "allow more: ulimit -n 4096",

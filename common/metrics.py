@@ -52,7 +52,7 @@ class DaemonMetrics:
         self._http: _HttpServer | None = None
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-        Info("nearsight", "Which daemon this is.", registry=self.registry).info(
+        Info("nearsight", "Name and version of the daemon.", registry=self.registry).info(
             {"daemon": daemon, "version": __version__}
         )
         method, registry = ("service", "method"), self.registry
@@ -61,7 +61,7 @@ class DaemonMetrics:
             Histogram(f"nearsight_call_{name}_seconds", text, method, registry=registry, buckets=_SECONDS)
             for name, text in (
                 ("queue", "Time from arrival to the start of work."),
-                ("compute", "Time of work on a call, without waiting for the next tier."),
+                ("compute", "Time of work on a call, without the wait for the next tier."),
             )
         )
         self._received = Counter("nearsight_received_bytes", "Bytes of requests.", method, registry=registry)
@@ -72,7 +72,7 @@ class DaemonMetrics:
         )
         self._held = Gauge(
             "nearsight_rpc_held_bytes",
-            "Memory of requests that are unfinished or wait, and of unread answers.",
+            "Memory of unfinished and waiting requests and of unread answers.",
             registry=registry,
         )
         self._dropped = Counter(
@@ -154,7 +154,7 @@ class DaemonMetrics:
             reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
             raise AddressInUse(
                 f"metrics address {listen} {reason}",
-                advice="set metrics_listen to a free port, or to nothing to go without",
+                advice="set metrics_listen to a free port, or leave it empty to disable metrics",
             ) from error
         self._http.start()
         bound = self._http.server_port

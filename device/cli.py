@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 EdgeOption = Annotated[
-    str | None, typer.Option("--edge", metavar="ENDPOINT", help="Asked first, e.g. tcp://127.0.0.1:7100.")
+    str | None, typer.Option("--edge", metavar="ENDPOINT", help="Called first, e.g. tcp://127.0.0.1:7100.")
 ]
 CloudOption = Annotated[
-    str | None, typer.Option("--cloud", metavar="ENDPOINT", help="Asked if the edge cannot answer.")
+    str | None, typer.Option("--cloud", metavar="ENDPOINT", help="Called if the edge cannot answer.")
 ]
 CatalogueOption = Annotated[
     str | None, typer.Option("--catalogue", metavar="NAME", help="Catalogue to recognise. Default: museum.")
 ]
 PrefetchOption = Annotated[
     bool | None,
-    typer.Option("--prefetch/--no-prefetch", help="Recognise on the device what the edge predicts."),
+    typer.Option(
+        "--prefetch/--no-prefetch", help="Cache predicted objects and recognise them on the device."
+    ),
 ]
 EdgeKeyOption = Annotated[
     str | None,
@@ -56,7 +58,8 @@ def device(  # noqa: PLR0917  typer calls it by name
     config: ConfigOption = None,
     prefetch: PrefetchOption = None,
     profile: Annotated[
-        Path | None, typer.Option("--profile", metavar="FILE", help="Of nearsight profile --device.")
+        Path | None,
+        typer.Option("--profile", metavar="FILE", help="Profile of `nearsight profile --device`."),
     ] = None,
     key: KeyOption = None,
     edge_key: EdgeKeyOption = None,

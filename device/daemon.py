@@ -111,7 +111,7 @@ class DeviceDaemon:
         def report() -> PeersReport:
             now = self._recognizer.peers()
             if now is None:
-                raise NotFound("this device does not share with others")
+                raise NotFound("this device does not cooperate with devices nearby")
             return now
 
         return (PeerReportsService(report),)

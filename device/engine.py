@@ -291,7 +291,7 @@ class RequestEngine:
             self._cooling.update(began)
             self._cooling.difference_update(back)
         for tier in began:
-            _log.warning("a tier keeps failing and is asked last for a while", tier=tier, reason=str(error))
+            _log.warning("a tier keeps failing and is called last for a while", tier=tier, reason=str(error))
         for tier in back:
             _log.info("a tier is back", tier=tier)
 

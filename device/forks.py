@@ -22,6 +22,6 @@ def check_process(made_in: int, what: str) -> None:
     """
     if os.getpid() != made_in:
         raise RuntimeError(
-            f"this {what} was made before the process forked, and its threads stayed behind: "
+            f"this {what} was made before the process forked, and its threads do not run in this process: "
             "make one in each process, after the fork"
         )

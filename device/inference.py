@@ -88,7 +88,7 @@ def infer(
             raise InvalidArgument(f"input {name!r} is a {type(tensor).__name__}, not an array of numpy")
     messages, blobs = tensors_to_proto(named)
     began_s = clock.monotonic()
-    error: NearsightError = DeadlineExceeded("no time was left to ask", advice="allow more time")
+    error: NearsightError = DeadlineExceeded("no time was left to call a tier", advice="allow more time")
     for number, (name, tier) in enumerate(tiers.items(), 1):
         left_s = began_s + timeout_s - clock.monotonic()
         if left_s <= 0:

@@ -171,7 +171,7 @@ def _opened(place: Path, stack: ExitStack, *, own: bool) -> CatalogueStore:
         reason = error.message
         with suppress(OSError):  # from a disk that cannot be written
             aside = set_aside(place, "damaged")
-            _log.warning("the index is damaged and made anew", error=reason, damaged=str(aside))
+            _log.warning("the index is damaged and created again", error=reason, damaged=str(aside))
             return CatalogueStore(place)
     except (ConfigurationError, Unavailable) as error:
         reason = error.message

@@ -38,7 +38,7 @@ class RecognizerMetrics:
             registry=registry,
         )
         self._attempts = Counter(
-            "nearsight_tier_attempts", "Questions put to a tier.", ("tier", "outcome"), registry=registry
+            "nearsight_tier_attempts", "Calls to a tier.", ("tier", "outcome"), registry=registry
         )
         self._attempt_seconds = Histogram(
             "nearsight_tier_attempt_seconds",
@@ -89,7 +89,7 @@ def _prefetching(state: PrefetchState) -> Iterator[Metric]:
         hits=("Photos recognised on the device.", state.hits),
         prefetched_models=("Object models fetched ahead.", account.fetched_models),
         prefetched_bytes=("Bytes of object models fetched ahead.", account.fetched_bytes),
-        wasted_models=("Models that left without having recognised anything.", account.wasted_models),
+        wasted_models=("Prefetched models that were removed without a hit.", account.wasted_models),
         wasted_bytes=("Bytes of such models.", account.wasted_bytes),
     )
     yield from _gauges(
@@ -99,7 +99,7 @@ def _prefetching(state: PrefetchState) -> Iterator[Metric]:
         held_bytes=("Bytes of object models in memory.", state.held_bytes),
         expected_seconds=("E[L] of the last decision.", state.expected_ms / 1e3),
         miss_seconds=(
-            "Time of an answer of a tier that a hit would have saved, the median.",
+            "Median latency of a tier that a hit would have saved.",
             state.miss_ms / 1e3,
         ),
     )
@@ -108,7 +108,7 @@ def _prefetching(state: PrefetchState) -> Iterator[Metric]:
 def _cooperation(state: CooperationState) -> Iterator[Metric]:
     account = state.account
     for of, name, text in (
-        ("models", "models", "Object models by where they came from."),
+        ("models", "models", "Object models by source."),
         ("bytes", "model_bytes", "Their bytes on the network."),
     ):
         values = {
@@ -117,16 +117,16 @@ def _cooperation(state: CooperationState) -> Iterator[Metric]:
         yield labelled(CounterMetricFamily, f"nearsight_device_{name}", text, "source", values)
     yield from _gauges(
         peers=("Devices nearby.", state.peers),
-        peers_distrusted=("Peers that handed out a wrong model.", state.distrusted),
+        peers_distrusted=("Peers that sent a wrong model.", state.distrusted),
     )
     yield from _counters(
-        lists=("Lists of the catalogue, by which models of peers are judged.", account.lists),
-        list_bytes=("Bytes of such lists.", account.list_bytes),
-        served_models=("Object models handed out to peers.", account.served_models),
+        lists=("Catalogue listings, used to verify models of peers.", account.lists),
+        list_bytes=("Bytes of such listings.", account.list_bytes),
+        served_models=("Object models sent to peers.", account.served_models),
         served_bytes=("Bytes of such models.", account.served_bytes),
-        silent_peers=("Peers that failed to hand out a model.", account.silent_peers),
+        silent_peers=("Peers that failed to send a model.", account.silent_peers),
         claims_waited=("Models that another device was fetching.", account.waited),
-        claims_waited_in_vain=("Of these, the ones that did not come.", account.waited_in_vain),
+        claims_waited_in_vain=("Of these, models that did not arrive.", account.waited_in_vain),
         steps=("Steps counted in the shared store.", account.steps),
     )
 

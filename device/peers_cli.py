@@ -73,9 +73,7 @@ def _print(answer: DevicePeers) -> None:
     else:
         name = f"{report.device_id}, node {shown(report.node_id)}, at {report.endpoint}"
         count, rows = len(report.peers), table_of(report)
-        title = (
-            f"{name}: {count} peer{'s' if count > 1 else ''}" if count else f"{name}: nobody else is there"
-        )
+        title = f"{name}: {count} peer{'s' if count > 1 else ''}" if count else f"{name}: no peers"
         if count and fits_terminal(TABLE_COLUMNS, rows):
             print_table(TABLE_COLUMNS, rows, title=title, right=TABLE_COLUMNS[4:])
         else:

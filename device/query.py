@@ -289,7 +289,7 @@ class DeviceQuery:
             As `load_image`.
         """
         if isinstance(self.source, Features):
-            raise InternalError("features that somebody else extracted have no pixels")
+            raise InternalError("features that were extracted elsewhere have no pixels")
         upload = self._context.upload
         limits = ImageLimits(upload.max_bytes, upload.max_pixels, upload.longest_side)
         return load_colour(self.source, limits)
@@ -297,7 +297,7 @@ class DeviceQuery:
     def _gray(self, longest_side: int) -> GrayImage:
         """The pixels; decoded once per size."""
         if isinstance(self.source, Features):
-            raise InternalError("features that somebody else extracted have no pixels")
+            raise InternalError("features that were extracted elsewhere have no pixels")
         if longest_side not in self._decoded:
             upload = self._context.upload
             limits = ImageLimits(upload.max_bytes, upload.max_pixels, longest_side)

@@ -170,7 +170,7 @@ class Recognizer(BaseRecognizer):
         super().__init__(engine, self.settings, limits, clock)
         if self._local is None and self.settings.result_cache.enabled:
             get_logger("device").warning(
-                "no answer is used again, as this device does not follow the catalogue",
+                "answers are not reused, because this device does not track the catalogue",
                 advice="give an edge and set prefetch.enabled, or set result_cache.enabled = false",
             )
         nearby = self._local.cooperation if self._local else None
@@ -225,8 +225,8 @@ class Recognizer(BaseRecognizer):
         if self._local is not None:
             return self._local.why_empty()
         if not self.settings.prefetch.enabled:
-            return "the settings keep nothing here: prefetch.enabled is false"
-        return "there is no edge, and nobody nearby to share with, who could predict what comes next"
+            return "the cache is disabled: prefetch.enabled is false"
+        return "there is no edge and no device nearby that could predict the next objects"
 
     @property
     def prefetch_state(self) -> PrefetchState | None:
@@ -264,7 +264,7 @@ class Recognizer(BaseRecognizer):
         check_process(self._process, type(self).__name__)
         if self._store is None:
             raise ConfigurationError(
-                "this device shares nothing with devices nearby, so it has no store",
+                "this device does not cooperate with devices nearby, so it has no store",
                 advice="pass settings=RecognizerSettings(peers=PeerSettings(enabled=True)), and leave "
                 "prefetch.enabled and prefetch.k_max on",
             )
@@ -279,7 +279,7 @@ class Recognizer(BaseRecognizer):
         if not (prefetch.enabled and prefetch.k_max):
             if peers.enabled:
                 get_logger("device").warning(
-                    "nothing is shared with devices nearby, as this one does not recognise by itself",
+                    "no cooperation with devices nearby: this device does not recognise objects itself",
                     advice="set prefetch.enabled and prefetch.k_max, or peers.enabled = false",
                 )
             return False
@@ -300,7 +300,7 @@ def _endpoints(edge: str | LeftOut | None, cloud: str | LeftOut | None) -> Mappi
         used = {tier: DEFAULT_ENDPOINTS[tier] for tier, address in given.items() if address is LEFT_OUT}
     if not used:
         raise ConfigurationError(
-            "a recognizer needs an edge or a cloud to ask",
+            "a recognizer needs an edge or a cloud",
             advice="give the address of one, e.g. tcp://127.0.0.1:7100",
         )
     return used

@@ -46,9 +46,12 @@ class DeviceSettings(RpcDaemonSettings):
 
     changed_first: ClassVar[Mapping[str, tuple[object, str]]] = MappingProxyType(
         {
-            "catalogue": ("museum", "What `nearsight recognize` and `nearsight device` recognise."),
-            "edge.endpoint": (DEFAULT_ENDPOINTS["edge"], "Asked first."),
-            "cloud.endpoint": (DEFAULT_ENDPOINTS["cloud"], "Asked if the edge cannot answer."),
+            "catalogue": ("museum", "The catalogue of `nearsight recognize` and `nearsight device`."),
+            "edge.endpoint": (DEFAULT_ENDPOINTS["edge"], "The tier that is called first."),
+            "cloud.endpoint": (
+                DEFAULT_ENDPOINTS["cloud"],
+                "The tier that is called if the edge cannot answer.",
+            ),
         }
     )
     read_by_commands: ClassVar[bool] = True

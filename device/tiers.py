@@ -105,6 +105,4 @@ class RemoteTier:
                 following = next_objects_from_proto(message.next_objects, MOST_NEXT_OBJECTS)
                 query.prediction = Prediction(following, message.next_objects.revision)
             except InvalidMessage as error:
-                _log.warning(
-                    "a prediction that makes no sense was ignored", tier=self._name, error=str(error)
-                )
+                _log.warning("an invalid prediction was ignored", tier=self._name, error=str(error))

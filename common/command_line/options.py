@@ -15,7 +15,7 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings file. Default: ./nearsight.toml, then that in your folder of configurations.",
+        help="Settings file. Default: ./nearsight.toml, then the one in your configuration folder.",
     ),
 ]
 SetOption = Annotated[
@@ -31,7 +31,7 @@ AnnounceOption = Annotated[
     typer.Option(
         "--announce",
         metavar="FILE",
-        help="File for endpoint, metrics address and process id, as JSON, written once the daemon serves.",
+        help="File for endpoint, metrics address and process id, as JSON; written when the daemon serves.",
     ),
 ]
 EndpointsArgument = Annotated[
@@ -43,7 +43,7 @@ EndpointsArgument = Annotated[
     ),
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.01, help="How long to wait for an answer.")
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.01, help="Timeout of an answer.")
 ]
 KeyOption = Annotated[
     Path | None, typer.Option("--key", metavar="FILE", help="Your secret key, from `nearsight keys`.")
@@ -63,7 +63,7 @@ ServerKeysOption = Annotated[
 ]
 WatchOption = Annotated[
     float | None,
-    typer.Option("--watch", metavar="SECONDS", min=0.1, help="Ask again so often, until Ctrl-C."),
+    typer.Option("--watch", metavar="SECONDS", min=0.1, help="Repeat at this interval, until Ctrl-C."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -44,9 +44,7 @@ def show_config(
     classes = import_settings_classes(ctx.obj.settings_classes)
     chosen = [section.value] if section else list(classes)
     if assignments and section is None:
-        raise ConfigurationError(
-            "--set needs the daemon that it is for", advice="for example `config show edge`"
-        )
+        raise ConfigurationError("--set needs the name of a daemon", advice="for example `config show edge`")
     overrides = flag_overrides(assignments)
     rows = {name: settings_in_force(load_settings(classes[name], name, config, overrides)) for name in chosen}
     if as_json:
@@ -66,7 +64,9 @@ def show_config(
 def init_config(
     ctx: typer.Context,
     path: Annotated[Path, typer.Argument(help="File to write; never overwritten.")] = Path(FILE_NAME),
-    short: Annotated[bool, typer.Option("--short", help="Only what people change first.")] = False,
+    short: Annotated[
+        bool, typer.Option("--short", help="Only the settings that users change first.")
+    ] = False,
 ) -> None:
     """Write a settings file that explains every setting and changes none, or a short one."""
     from nearsight.common.config.base import import_settings_classes

@@ -141,7 +141,7 @@ class DatabaseFile:
             if (version := version_of(self._connection)) != self.form.version:
                 raise Unavailable(
                     f"{self.path} has been upgraded to schema version {version}",
-                    advice="restart this process with the nearsight that did it",
+                    advice="restart this process with the newer nearsight",
                 )
 
     def _become_writable(self) -> None:
@@ -149,7 +149,7 @@ class DatabaseFile:
             connection = open_to_write(self.path, self.form)
         except NearsightError as error:
             self.read_only = str(error)
-            raise Unavailable(f"no changes are taken: {error.message}", advice=error.advice) from error
+            raise Unavailable(f"changes are refused: {error.message}", advice=error.advice) from error
         self._connection.close()
         self._connection, self.read_only = connection, ""
         self._files = self._files_now()
@@ -170,11 +170,11 @@ class DatabaseFile:
                 self._copy_of_deleted = copy
             log = log_of(self.path).name
             advice = (
-                f"what it held is in {self._copy_of_deleted}: stop, put a file in place without {log}, start"
+                f"its content is in {self._copy_of_deleted}: stop, put a file in place without {log}, start"
             )
         except NearsightError as error:
-            advice = f"what it held could not be saved: {error}"
-        return Unavailable(f"{file} was {what} while it is in use: no changes are taken", advice=advice)
+            advice = f"its content could not be saved: {error}"
+        return Unavailable(f"{file} was {what} while in use: changes are refused", advice=advice)
 
     def corrupt(self, reason: str) -> CorruptStore:
         """The error for invalid content."""

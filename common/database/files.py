@@ -178,7 +178,7 @@ def _begin_write_ahead_log(connection: sqlite3.Connection, deadline: float) -> N
 
 def _check_place(path: Path, form: DatabaseFormat, *, create: bool) -> None:
     if path.exists() and not path.is_file():
-        what = "a folder" if path.is_dir() else "no regular file"
+        what = "a folder" if path.is_dir() else "not a regular file"
         raise ConfigurationError(f"{path} is {what}", advice=f"name a database file, such as {form.example}")
     if path.exists():
         return
@@ -252,7 +252,7 @@ def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Conne
         raise _foreign(
             path,
             f"it has schema version {version}, this nearsight reads versions up to {form.version}",
-            f"nothing was changed: `pip install --upgrade nearsight`, or go back to {_copies_of(path)}",
+            f"nothing was changed: `pip install --upgrade nearsight`, or restore {_copies_of(path)}",
         )
     (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if problem != "ok":
@@ -260,13 +260,13 @@ def _examine_content(path: Path, form: DatabaseFormat, connection: sqlite3.Conne
     if lost := sorted(_columns_of(form, version) - _columns_in(connection)):
         raise corrupt(path, form, f"table {lost[0][0]} has no column {lost[0][1]}")
     if orphan := connection.execute("PRAGMA foreign_key_check").fetchone():
-        raise corrupt(path, form, f"a row of {orphan[0]} belongs to nothing")
+        raise corrupt(path, form, f"a row of {orphan[0]} refers to a missing row")
 
 
 def _copies_of(path: Path) -> str:
     """The copies that upgrades left beside a database, as text for the user."""
     copies = sorted(copy.name for copy in path.parent.glob(f"{glob.escape(path.name)}.v*"))
-    return f"the copy of before, {' or '.join(copies)}" if copies else "a backup"
+    return f"the copy from before the upgrade, {' or '.join(copies)}" if copies else "a backup"
 
 
 def _columns_of(form: DatabaseFormat, version: int) -> frozenset[tuple[str, str]]:
@@ -364,7 +364,7 @@ def translated_errors(path: Path, form: DatabaseFormat) -> Iterator[None]:
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
                 raise corrupt(path, form, str(error)) from error
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                text, advice = f"{path} is being written by another process", "try again when it is done"
+                text, advice = f"{path} is being written by another process", "try again later"
                 if form.exclusive:
                     text, advice = f"{path} is in use by another process", "name another file for this one"
                 raise Overloaded(text, advice=advice) from error
@@ -376,4 +376,4 @@ def translated_errors(path: Path, form: DatabaseFormat) -> Iterator[None]:
                 raise ConfigurationError(text, advice=advice) from error
         raise
     except UnicodeDecodeError as error:  # SQLite's message quotes damaged text
-        raise corrupt(path, form, "it holds text that is none") from error
+        raise corrupt(path, form, "it holds invalid text") from error

@@ -94,7 +94,7 @@ def _excluding_others(path: Path) -> Iterator[None]:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 512, 0x4000_0000)
         except OSError as error:
             raise ConfigurationError(
-                f"{path} is in use", advice="stop the cloud that serves it, and give the command again"
+                f"{path} is in use", advice="stop the cloud that serves it, and run the command again"
             ) from error
         yield
 

@@ -75,7 +75,9 @@ def explain(  # noqa: PLR0917  typer calls it by name
     key: KeyOption = None,
     server_keys: ServerKeysOption = None,
     config: ConfigOption = None,
-    most: Annotated[int, typer.Option("--objects", metavar="N", min=0, help="Cached objects to name.")] = 10,
+    most: Annotated[
+        int, typer.Option("--objects", metavar="N", min=0, help="Number of cached objects to list.")
+    ] = 10,
     as_json: JsonOption = False,
 ) -> None:
     """Show why edges and devices cache their objects: the named daemons, or those of the settings.
@@ -100,7 +102,7 @@ def _print_explanations(answer: DaemonExplanations, most: int) -> None:
     if answer.error:
         print_line(f"{answer.endpoint}: no answer: {answer.error}", hang=2)
     elif not answer.decisions and not answer.networks:
-        print_line(f"{answer.endpoint}: nothing decided yet: no request was answered", hang=2)
+        print_line(f"{answer.endpoint}: no decision yet: no request was answered", hang=2)
     for decision in answer.decisions:
         title = (
             f"{answer.endpoint}, catalogue {decision.catalogue or '(default)'}: "
@@ -209,7 +211,7 @@ def show_answers(
             if absent:
                 print_line(f"no answer, and not in the settings: {', '.join(absent)}", hang=2)
             if not counted:
-                print_error("no daemon answers; start one, or name the ENDPOINT of one that runs")
+                print_error("no daemon answers; start one, or name the ENDPOINT of a running daemon")
         if watch_s is None:
             raise typer.Exit(0 if counted and all(map(is_fine, counted)) else PeerError.exit_code)
         time.sleep(watch_s)

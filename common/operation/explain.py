@@ -23,7 +23,7 @@ from nearsight.protos.explanation_pb2 import (
 )
 
 _ROUNDING = 1e-6
-_NO_CACHE = "this daemon chooses no cache; ask an edge or a device"
+_NO_CACHE = "this daemon has no cache decisions; name an edge or a device"
 
 
 class ExplanationService(Service):
@@ -152,7 +152,7 @@ def explanation_from_proto(message: ExplainedDecision) -> Explanation:
         If there is no chosen point, or a number is not finite or out of its range.
     """
     if not message.HasField("chosen"):
-        raise InvalidMessage("an explained decision without what was chosen")
+        raise InvalidMessage("an explained decision without a chosen point")
     if not 0 <= message.age_s < math.inf:
         raise InvalidMessage(f"a decision cannot be {message.age_s} s old")
     return Explanation(

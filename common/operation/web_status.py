@@ -57,12 +57,12 @@ def ask_web_status(url: str, timeout_s: float) -> DaemonStatus:
             said = _said(error, "error")
             told = "; ".join(filter(None, (str(said["message"]), str(said["advice"]))))
             return DaemonStatus(url, daemon="gateway", details=(("edge", told),))
-        return DaemonStatus(url, error=f"no gateway answers there, but: {error}")
+        return DaemonStatus(url, error=f"the server there is not a gateway: {error}")
     except OSError as error:
         reason = error.reason if isinstance(error, URLError) else error
-        return DaemonStatus(url, error=f"nobody answers: {reason}")
+        return DaemonStatus(url, error=f"the connection failed: {reason}")
     except _OF_OTHERS:
-        return DaemonStatus(url, error="no gateway answers there, but another program; is the address right?")
+        return DaemonStatus(url, error="the server there is not a gateway; is the address right?")
 
 
 def _said(answer: IO[bytes], name: str) -> Any:

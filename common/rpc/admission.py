@@ -130,7 +130,7 @@ class AdmissionQueue(Generic[T]):
             the most requests is removed; `sweep` returns it later.
         """
         if deadline_s <= now_s:
-            return [Refused(item, DeadlineExceeded("the time was over when the request arrived"))]
+            return [Refused(item, DeadlineExceeded("the deadline had passed when the request arrived"))]
         ring = self._old if sender.peer in self._old else self._new
         clients = ring.setdefault(sender.peer, _Peer()).clients
         clients.setdefault(sender.client, deque()).append(_Waiting(item, sender, now_s, deadline_s))
@@ -244,13 +244,13 @@ class AdmissionQueue(Generic[T]):
         """
         limit_s = self._settings.queue_timeout_s
         if waiting.deadline_s <= now_s:
-            return DeadlineExceeded("the time was over before a worker was free")
+            return DeadlineExceeded("the deadline passed before a worker was free")
         if waiting.since_s + limit_s <= now_s:
             return Overloaded(f"waited for {limit_s:g} s without a free worker", advice="try again later")
         starts_s = now_s + ahead * self._wait_s * caution
         if starts_s < min(waiting.deadline_s, waiting.since_s + limit_s):
             return None
-        text = f"too busy: {ahead} requests are before this one, which would wait for longer than "
+        text = f"too busy: {ahead} requests are queued before this one, which would wait longer than "
         patience_s = min(limit_s, waiting.deadline_s - waiting.since_s)
         return Overloaded(f"{text}{patience_s:.3g} s", advice="try again later")
 

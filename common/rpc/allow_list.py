@@ -102,7 +102,7 @@ class Caller:
         if access is Access.CHANGES_CATALOGUE and self.role is not Role.WRITER:
             what = f"the catalogue {name!r}" if name else "a catalogue"
             raise PermissionDenied(
-                f"the key {self.name!r} is a reader's: it may not change {what}",
+                f"the key {self.name!r} has the role reader: it may not change {what}",
                 advice=replace(self, role=Role.WRITER).command(),
             )
         if access is Access.CHANGES_CATALOGUE and self.writes and name not in self.writes:
@@ -184,10 +184,10 @@ def allow_client(
     # Catalogue names and key names have the same valid characters.
     if bad := [one for one in (*catalogues, *writes) if not KEY_NAME.fullmatch(one)]:
         raise ConfigurationError(
-            f"{bad[0]!r} cannot name a catalogue", advice="see `nearsight cloud catalogues`"
+            f"{bad[0]!r} is not a valid catalogue name", advice="see `nearsight cloud catalogues`"
         )
     if writes and role is Role.READER:
-        raise ConfigurationError("a reader changes no catalogue", advice="leave --role out, or --writes")
+        raise ConfigurationError("a reader cannot change catalogues", advice="omit --role or --writes")
     target = folder / f"{name}.key"
     before = None
     if target.exists() and not overwrite:
@@ -195,7 +195,7 @@ def allow_client(
         if before.key != key:
             raise ConfigurationError(
                 f"another client called {name} is allowed already",
-                advice="give this one another --name, or --force",
+                advice="give this client another --name, or use --force",
             )
         if role is None and not catalogues and not writes:
             return before

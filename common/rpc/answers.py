@@ -116,7 +116,8 @@ class Answers:
         mine = sum(call.sender.peer == sender.peer for call in list(self.deferred.values()))
         if owed + mine >= self._settings.deferred_limit:
             raise Overloaded(
-                f"{mine} answers are still owed to this client, and {owed} in all", advice="try again later"
+                f"{mine} deferred answers of this client are in progress, and {owed} in total",
+                advice="try again later",
             )
 
     def finish(self, call: ServedCall, result: object) -> None:
@@ -214,12 +215,12 @@ class Answers:
 
 
 def _too_late(call: ServedCall) -> DeadlineExceeded:
-    return DeadlineExceeded(f"{call.endpoint.full_name} did not finish within the time given")
+    return DeadlineExceeded(f"{call.endpoint.full_name} did not finish before its deadline")
 
 
 def too_large(what: str, size_bytes: int, limit_bytes: int) -> InvalidMessage:
     """The error for a request or response that exceeds ``max_message_bytes``."""
     return InvalidMessage(
         f"the {what} has {size_bytes} bytes, more than the limit of {limit_bytes}",
-        advice="ask for less at once, or raise max_message_bytes on both sides",
+        advice="request less at once, or raise max_message_bytes on both sides",
     )

@@ -14,7 +14,7 @@ app = typer.Typer(
     add_completion=False,
     help="Make the keys of daemons and clients.\n\n"
     "A daemon that other machines can reach needs a key of its own (generate) and a folder with the public "
-    "keys of the clients that it lets in (allow). Each client needs a key of its own and the daemon's public "
+    "keys of its allowed clients (allow). Each client needs a key of its own and the daemon's public "
     "key. NAME.key is public; NAME.key_secret never leaves its machine. A client reads; one that may change "
     "catalogues of a cloud is a writer (allow --role writer).",
 )
@@ -27,20 +27,20 @@ DEFAULT_ALLOWED = Path("keys/allowed")
 def generate(
     name: Annotated[str, typer.Argument(help="Name of the daemon or client, e.g. edge.")],
     folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where to write.")] = DEFAULT_KEYS,
-    force: Annotated[bool, typer.Option("--force", help="Replace a key of this name for good.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the existing key of this name.")] = False,
 ) -> None:
     """Create a key pair: NAME.key to hand out, NAME.key_secret to keep."""
     from nearsight.common.rpc.security import generate_keys
 
     files = generate_keys(folder, name, overwrite=force)
-    print_line(f"{files.secret_file}  secret: stays on this machine, readable by you alone")
+    print_line(f"{files.secret_file}  secret: stays on this machine, readable by you only")
     print_line(f"{files.public_file}  public: {files.public_key}")
     print_line("Next, if this is a daemon:")
     print_line(f'  set secret_key_file = "{files.secret_file}" and allowed_clients = "{DEFAULT_ALLOWED}"')
     print_line(f"  in its table, such as [edge.security], and give {files.public_file} to its clients")
     print_line("Next, if this is a client:")
     print_line(f"  on the daemon's machine run: nearsight keys allow {name}.key --dir {DEFAULT_ALLOWED}")
-    print_line("Next, if this is a device that shares with others nearby:")
+    print_line("Next, if this is a device that cooperates with devices nearby:")
     print_line(f"  on each of the others run: nearsight keys allow {name}.key --dir keys/peers")
     print_line('  and set allowed = "keys/peers" in [device.recognizer.peers] of all of them')
 
@@ -57,17 +57,21 @@ def allow(
         typer.Option(
             "--role",
             metavar="ROLE",
-            help="reader, or writer, who may change catalogues. Default: as it is now; a new client reads.",
+            help="reader, or writer (may change catalogues). Default: the current role; reader if new.",
         ),
     ] = None,
     catalogue: Annotated[
         list[str] | None,
-        typer.Option("--catalogue", metavar="NAME", help="May use this catalogue alone; may be repeated."),
+        typer.Option(
+            "--catalogue", metavar="NAME", help="Limits the client to this catalogue; may be repeated."
+        ),
     ] = None,
     writes: Annotated[
         list[str] | None,
         typer.Option(
-            "--writes", metavar="NAME", help="May change this catalogue alone; may be repeated. A writer."
+            "--writes",
+            metavar="NAME",
+            help="Limits changes to this catalogue; may be repeated. Makes a writer.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another client of this name.")] = False,
@@ -86,7 +90,7 @@ def allow(
     )
     which = ", ".join(client.catalogues) or "all catalogues"
     print_line(f"{client.name} may connect to daemons with allowed_clients = {str(folder)!r}")
-    changes = f", and changes {', '.join(client.writes)} alone" if client.writes else ""
+    changes = f", and may change {', '.join(client.writes)} only" if client.writes else ""
     print_line(f"{client.name} is a {client.role} of {which}{changes}")
 
 

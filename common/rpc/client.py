@@ -397,7 +397,7 @@ class ChannelGroup:
                     request_id = result.request_id
                 except InvalidMessage as error:
                     request_id = salvage_request_id(frames)
-                    result = InternalError(f"{link.endpoint} sent what cannot be read: {error.message}")
+                    result = InternalError(f"{link.endpoint} sent an invalid response: {error.message}")
                 pending = self._channels[link]._pending
                 call = pending.answered(request_id)
                 if call is not None:
@@ -406,7 +406,7 @@ class ChannelGroup:
                         pending.told_busy(call, result.retry_after_s, self._clock.monotonic())
                 else:
                     self._log.debug(
-                        "nobody waits for an answer", endpoint=link.endpoint, request_id=request_id
+                        "an answer belongs to no pending call", endpoint=link.endpoint, request_id=request_id
                     )
             if len(messages) < wanted:
                 break

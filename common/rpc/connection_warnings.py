@@ -63,7 +63,7 @@ class ConnectionWarnings:
         elif isinstance(error, Refused):
             self._refuse(connection.session.mechanism.key, address)
         elif error is not None and not connection.session.mechanism.done:
-            message = "a client failed to connect: no peer of this protocol, or a wrong key"
+            message = "a client failed to connect: another protocol, or a wrong key"
             self.tell(message, client=address, reason=str(error))
         else:
             self.tell(
@@ -80,5 +80,5 @@ class ConnectionWarnings:
         if key not in self._refused and len(self._refused) < _REMEMBERED_REFUSALS:
             self._refused.add(key)
             log = self._log.warning
-        advice = "`nearsight keys allow` lets it in"
+        advice = "allow it with `nearsight keys allow`"
         log("client refused: its key is not allowed", address=address, public_key=key, advice=advice)

@@ -107,7 +107,7 @@ class Curve:
         if lib.crypto_box_open_easy_afternm(
             box + _MAC, box, len(body) - _BOX, _FROM_CLIENT + number, self._shared
         ):
-            raise ProtocolError("a frame that was altered on the way")
+            raise ProtocolError("an altered frame")
         sealed, content = body[_BOX + _MAC], memoryview(body)[self.overhead :]
         flags = COMMAND if sealed & _SEALED_COMMAND else sealed & MORE
         return flags, content if len(content) > _COPY_BELOW_BYTES else bytes(content)
@@ -151,5 +151,5 @@ class Curve:
     def _count(self, number: bytes) -> None:
         value = int.from_bytes(number, "big")
         if value <= self._received:
-            raise ProtocolError("a frame that came twice")
+            raise ProtocolError("a repeated frame")
         self._received = value

@@ -140,13 +140,13 @@ def refusal(link: Link, event: int, value: int, *, ask_why: bool) -> ConnectionE
     if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
         if value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
             return _other_mechanism(link)
-        return _refused(f"what listens at {link.endpoint} is no nearsight daemon", "is the address right?")
+        return _refused(f"the server at {link.endpoint} is not a nearsight daemon", "is the address right?")
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         return _handshake_ended(link, ask_why=ask_why)
     if not _has_descriptors():
         return ConnectionEvent(Change.REFUSED, out_of_descriptors())
     advice = "is the daemon running, and is the address right?"
-    return _refused(f"nobody answers at {link.endpoint}", advice, reached=False)
+    return _refused(f"no server answers at {link.endpoint}", advice, reached=False)
 
 
 def _handshake_ended(link: Link, *, ask_why: bool) -> ConnectionEvent:
@@ -170,12 +170,12 @@ def _handshake_ended(link: Link, *, ask_why: bool) -> ConnectionEvent:
 def _other_mechanism(link: Link) -> ConnectionEvent:
     if link.own_keys is None:
         error = Unauthenticated(
-            f"{link.endpoint} lets in only clients with a key",
+            f"{link.endpoint} accepts only clients with a key",
             advice="make one with `nearsight keys generate NAME --dir keys` and have it allowed there",
         )
     else:
         error = Unauthenticated(
-            f"{link.endpoint} does not use keys, so that nobody knows who it is",
+            f"{link.endpoint} does not use keys, so its identity cannot be checked",
             advice="start that daemon with its keys, or connect without one",
         )
     return ConnectionEvent(Change.REJECTED, error)

@@ -277,8 +277,8 @@ class PendingCalls(Generic[C]):
         if call.refusal is not None:
             return call.refusal
         if call.request_id in self._unsent:
-            return DeadlineExceeded(f"no connection to {self._endpoint} within the time given")
-        return DeadlineExceeded(f"no answer from {self._endpoint} within the time given")
+            return DeadlineExceeded(f"no connection to {self._endpoint} before the deadline")
+        return DeadlineExceeded(f"no answer from {self._endpoint} before the deadline")
 
     def _jitter(self, mean_s: float) -> float:
         return mean_s * self._rng.uniform(0.5, 1.5)

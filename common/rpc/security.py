@@ -178,13 +178,13 @@ def generate_keys(folder: Path, name: str, *, overwrite: bool = False) -> KeyFil
     """
     if not KEY_NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{name!r} is no name for a key", advice="use letters, digits, dots, dashes and underscores"
+            f"{name!r} is not a valid key name", advice="use letters, digits, dots, dashes and underscores"
         )
     public_file, secret_file = folder / f"{name}.key", folder / f"{name}.key_secret"
     for path in (public_file, secret_file):
         if path.exists() and not overwrite:
             raise ConfigurationError(
-                f"{path} exists", advice="choose another name, or --force to replace the identity for good"
+                f"{path} exists", advice="choose another name, or use --force to replace the key"
             )
     public, secret = (key.decode() for key in zmq.curve_keypair())
     keys = {"public-key": public, "secret-key": secret}

@@ -267,7 +267,7 @@ class RpcServer:
             if size_bytes > self._settings.max_message_bytes:
                 raise too_large("request", size_bytes, self._settings.max_message_bytes)
             if self._listener is not None and not self._listener.has_room(request.size_bytes):
-                raise Overloaded("requests take as much memory as they may", advice="try again later")
+                raise Overloaded("the memory limit for requests is reached", advice="try again later")
             sender = Sender(peer_key or peer, request.client_id)
             if 2 * len(self._answers.deferred) >= self._settings.deferred_limit:
                 self._answers.check_owed(sender)
@@ -363,7 +363,8 @@ class RpcServer:
 
 def _forbidden() -> Unauthenticated:
     return Unauthenticated(
-        "this key is not allowed any more, or not for the same", advice="ask for it to be allowed again"
+        "this key is not allowed any more, or has lost rights",
+        advice="ask the server's operator to allow it again",
     )
 
 

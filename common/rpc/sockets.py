@@ -192,7 +192,7 @@ def _listen_on_file(endpoint: str) -> tuple[sockets.socket, str]:
     path = endpoint.removeprefix("ipc://")
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
         if probe.connect_ex(path) == 0:
-            raise OSError(errno.EADDRINUSE, "somebody listens there")
+            raise OSError(errno.EADDRINUSE, "another process listens there")
     if Path(path).is_socket():
         Path(path).unlink()  # left by a killed process
     listening = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)

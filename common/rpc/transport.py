@@ -167,7 +167,7 @@ class Transport:
                 continue
             del self._by_address[link.address]
             if link.up:
-                error = Unavailable(f"{link.endpoint} went away in mid-request")
+                error = Unavailable(f"{link.endpoint} closed the connection during the request")
                 found.append((link, ConnectionEvent(Change.LOST, error)))
             else:
                 found.append((link, refusal(link, kind, value, ask_why=self._ask_why)))

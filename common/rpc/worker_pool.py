@@ -129,7 +129,7 @@ class WorkerPool:
             thread.join(timeout_s)
         stuck = [thread.name for thread in self._threads if thread.is_alive()]
         if stuck:
-            self._log.warning("handlers do not end; they are left behind", threads=stuck)
+            self._log.warning("handlers did not end in time", threads=stuck)
         else:
             self.poller.close()
             self._work.close()

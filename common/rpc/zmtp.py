@@ -274,7 +274,7 @@ class Session:
         """Check the received part of the greeting; returns its size once it is complete."""
         start = data[: len(SIGNATURE)]
         if start[:1] != SIGNATURE[:1] or (len(start) == len(SIGNATURE) and start[-1:] != SIGNATURE[-1:]):
-            raise ProtocolError("no peer of this protocol")
+            raise ProtocolError("a peer of another protocol")
         if len(data) > len(SIGNATURE) and data[len(SIGNATURE)] < 3:
             raise ProtocolError("a peer of an older version of this protocol")
         if len(data) < GREETING_BYTES:

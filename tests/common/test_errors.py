@@ -60,7 +60,7 @@ def test_the_status_codes_are_those_of_the_wire() -> None:
 
 def test_a_missing_right_names_the_file_and_the_next_step() -> None:
     found = refusal_of_machine(PermissionError(errno.EACCES, "denied", "/lab/rows.csv"))
-    assert str(found) == "Permission denied: /lab/rows.csv; give the right to it, or name another place"
+    assert str(found) == "Permission denied: /lab/rows.csv; give access to it, or name another location"
 
 
 def test_a_full_disk_says_so_without_a_file() -> None:

@@ -140,7 +140,7 @@ def test_a_damaged_index_is_set_aside_and_made_anew(folder: Path, damage: str) -
     with capture_logs() as logs:
         assert versions(load(folder)) == {"a": 1, "b": 1, "c": 1}
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == [
-        "the index is damaged and made anew"
+        "the index is damaged and created again"
     ]
     assert (folder / f"{INDEX_NAME}.damaged").exists()
 

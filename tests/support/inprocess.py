@@ -52,7 +52,9 @@ class InProcessTransport(Transport):
         """Lose the connection during a request, as with a broken network."""
         with self._lock:
             self._changes.append(
-                ConnectionEvent(Change.LOST, Unavailable("the server went away in mid-request"))
+                ConnectionEvent(
+                    Change.LOST, Unavailable("the server closed the connection during the request")
+                )
             )
         self.wake()
 

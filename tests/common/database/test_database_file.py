@@ -57,7 +57,7 @@ def test_a_log_that_is_deleted_is_noticed_behind_a_link(file: DatabaseFile, tmp_
 
 def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigurationError, match="no regular file"):
+    with pytest.raises(ConfigurationError, match="not a regular file"):
         DatabaseFile(tmp_path / "pipe", FORMAT, create=True, or_read_only=True, or_empty=True)
 
 

@@ -41,7 +41,7 @@ def test_a_person_makes_keys_and_lets_a_client_in(tmp_path: Path) -> None:
     (entry,) = json.loads(run("list", "--dir", allowed, "--json"))
     assert (entry["role"], entry["catalogues"]) == ("writer", ["museum"])
     said = run("allow", f"{keys}/phone.key", "--dir", allowed, "--writes", "museum")
-    assert "phone is a writer of all catalogues, and changes museum alone" in said
+    assert "phone is a writer of all catalogues, and may change museum only" in said
     assert "writer (museum)" in run("list", "--dir", allowed)
     run("forbid", "phone", "--dir", allowed)
     assert "no keys in" in CliRunner().invoke(app, ["list", "--dir", allowed]).stderr

@@ -69,7 +69,7 @@ def test_a_client_without_a_key_is_told_so_whichever_side_notices_first(
     with (
         serving(ScriptedEcho(), listen=TCP, security=secured) as server,
         echo_stub_to(server.endpoint) as stub,
-        pytest.raises(Unauthenticated, match="lets in only clients with a key"),
+        pytest.raises(Unauthenticated, match="accepts only clients with a key"),
     ):
         stub.echo(text(), timeout_s=60)
 

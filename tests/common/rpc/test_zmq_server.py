@@ -168,7 +168,7 @@ def test_nobody_listens_fails_after_the_grace_and_long_before_the_deadline() -> 
         port = free.getsockname()[1]
     with (
         echo_stub_to(f"tcp://127.0.0.1:{port}", connect_grace_s=0.05) as stub,
-        pytest.raises(Unavailable, match=f"nobody answers at tcp://127.0.0.1:{port}"),
+        pytest.raises(Unavailable, match=f"no server answers at tcp://127.0.0.1:{port}"),
     ):
         stub.echo(text(), timeout_s=60)
 
