@@ -161,7 +161,7 @@ def test_what_the_machine_refuses_is_no_bug(
 ) -> None:
     use(monkeypatch, raises=OSError(errno.ENOSPC, "No space left on device", "rows.csv"))
     assert command_line.main(["fail"]) == 5
-    assert capsys.readouterr().err.startswith("error: No space left on device: rows.csv; make room")
+    assert capsys.readouterr().err.startswith("error: No space left on device: rows.csv; free some space")
 
 
 def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,7 @@ def settings_file(sections: Mapping[str, type[DaemonSettings]]) -> str:
 def short_settings_file(sections: Mapping[str, type[DaemonSettings]]) -> str:
     """A ``nearsight.toml`` with the settings that users change first; the daemons start with it unchanged."""
     lines = [
-        "# The settings that users change first. `nearsight config init` writes all settings.",
+        "# Settings that users change first. `nearsight config init` writes all.",
         "# Relative paths start from the folder in which a daemon is started.",
     ]
     for section, settings_class in sections.items():

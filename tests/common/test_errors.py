@@ -65,7 +65,7 @@ def test_a_missing_right_names_the_file_and_the_next_step() -> None:
 
 def test_a_full_disk_says_so_without_a_file() -> None:
     found = refusal_of_machine(OSError(errno.ENOSPC, "full"))
-    assert str(found).startswith("No space left on device; make room")
+    assert str(found).startswith("No space left on device; free some space")
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "nothing", "x"), OSError("no number")])

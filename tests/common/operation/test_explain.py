@@ -1,4 +1,4 @@
-"""`nearsight explain`: a daemon's decision as a table and as JSON, silence, and nothing decided yet."""
+"""`nearsight explain`: a daemon's decision as a table and as JSON, silence, and no decision yet."""
 
 import json
 import math
@@ -105,7 +105,7 @@ def test_silence_and_daemons_that_decided_nothing_are_told_apart(capsys: pytest.
         pass
     with daemon() as edge:
         assert main(["explain", edge]) == 0
-        assert "nothing decided yet" in capsys.readouterr().out
+        assert "no decision yet" in capsys.readouterr().out
         assert main(["explain", edge, gone, "--timeout", "0.5"]) == 4
         assert "no answer" in capsys.readouterr().out
 
@@ -114,7 +114,7 @@ def test_a_daemon_without_a_cache_says_whom_to_ask(capsys: pytest.CaptureFixture
     health = HealthService("cloud", "1", lambda: True)
     with RpcServer([health], tier="cloud", settings=ServerSettings()) as cloud:
         assert main(["explain", cloud.endpoint]) == 4
-    assert "ask an edge or a device" in capsys.readouterr().out
+    assert "name an edge or a device" in capsys.readouterr().out
 
 
 def test_what_a_decision_says_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ def test_a_gateway_is_asked_like_every_other_daemon(capsys: pytest.CaptureFixtur
             assert shown.startswith(f"gateway {url}: not ready\n  edge: ")
             assert re.search("edge: .{10}", shown)
         assert main(["status", url, "--timeout", "2"]) == 4
-        assert f"{url}: no answer: nobody answers" in capsys.readouterr().out
+        assert f"{url}: no answer: the connection failed" in capsys.readouterr().out
     finally:
         edge.stop()
 
@@ -39,7 +39,7 @@ def test_another_program_is_not_taken_for_a_gateway(capsys: pytest.CaptureFixtur
     try:
         for address in (metrics.start_http("127.0.0.1:0"), edge.endpoint.removeprefix("tcp://")):
             assert main(["status", f"http://{address}"]) == 4
-            assert "no answer: no gateway answers there" in capsys.readouterr().out
+            assert "no answer: the server there is not a gateway" in capsys.readouterr().out
     finally:
         metrics.stop_http()
         edge.stop()

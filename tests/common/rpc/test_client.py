@@ -204,7 +204,7 @@ def test_a_call_that_is_not_idempotent_is_never_sent_twice() -> None:
             future = Stub(channel, ECHO).echo_once.future(text("once"), timeout_s=20)
             assert gate.entered.acquire(timeout=30)
             transport.interrupt()
-            with pytest.raises(Unavailable, match="went away"):
+            with pytest.raises(Unavailable, match="closed the connection"):
                 future.result(30)
             gate.open.set()
     assert echo.seen == ["once"]

@@ -139,7 +139,7 @@ def test_a_frame_that_comes_twice_ends_the_connection() -> None:
     one, peer = connected()
     copied = frame(peer.message(b"pay"))
     assert one.receive(copied) == [[b"pay"]]
-    with pytest.raises(ProtocolError, match="twice"):
+    with pytest.raises(ProtocolError, match="repeated"):
         one.receive(copied)
 
 

@@ -260,7 +260,7 @@ def test_keys_are_not_overwritten_unless_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../edge", "a/b", ".hidden", "x" * 65, "two words"])
 def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigurationError, match="no name for a key"):
+    with pytest.raises(ConfigurationError, match="not a valid key name"):
         generate_keys(tmp_path / "keys", name)
 
 

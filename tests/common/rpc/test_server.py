@@ -215,11 +215,11 @@ def test_owed_answers_are_bounded_and_room_is_left_for_a_newcomer() -> None:
     ):
         owed = [stub.echo.future(text(), timeout_s=20) for _ in range(2)]
         wait_until(lambda: len(server._answers.deferred) == 2)
-        with pytest.raises(Overloaded, match="owed"):
+        with pytest.raises(Overloaded, match="deferred answers"):
             stub.echo(text(), timeout_s=20)
         owed.append(newcomer.echo.future(text(), timeout_s=20))
         wait_until(lambda: len(server._answers.deferred) == 3)
-        with pytest.raises(Overloaded, match="owed"):
+        with pytest.raises(Overloaded, match="deferred answers"):
             newcomer.echo(text(), timeout_s=20)
         for promise in promises:
             promise.set_result(echo_pb2.EchoResponse())

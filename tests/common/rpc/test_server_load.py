@@ -143,7 +143,7 @@ def test_a_client_that_was_refused_does_not_send_its_next_request_to_be_refused_
     ):
         server._pool._queue.served(15.0)
         running = [stub.echo.future(text(), timeout_s=60) for _ in range(4)]
-        with pytest.raises(Overloaded, match="requests are before this one"):
+        with pytest.raises(Overloaded, match="requests are queued before this one"):
             running[3].result(30)
         with pytest.raises(Overloaded, match="is too busy; try again in"):
             stub.echo(text(), timeout_s=60)

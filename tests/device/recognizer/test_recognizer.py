@@ -283,7 +283,7 @@ def test_where_no_daemon_of_this_machine_runs_the_error_names_the_next_step(
     with (
         Recognizer(catalogue="museum", settings=QUICK) as recognizer,
         pytest.raises(
-            Unavailable, match=r"nobody answers.*; start `nearsight cloud`.*LocalRecognizer"
+            Unavailable, match=r"no server answers.*; start `nearsight cloud`.*LocalRecognizer"
         ) as raised,
     ):
         recognizer.recognize_blocking(PHOTO)
