@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from nearsight.common.background.progress import Progress, now_and_then
+from nearsight.common.background.progress import Progress, at_intervals
 from nearsight.common.catalogue.live_catalogue import LiveCatalogue
 from nearsight.common.catalogue.store import LOCAL_AUTHOR, Author, CatalogueStore, PutOutcome
 from nearsight.common.catalogue.training import (
@@ -204,7 +204,7 @@ class Catalogues:
 
     def _note_progress(self, before: int, total: int) -> Progress:
         """Progress callback while a catalogue loads after ``before`` objects; sets `loading` and logs."""
-        log = now_and_then(lambda done, of: self._log.info("loading", objects=done, of=of), self._clock)
+        log = at_intervals(lambda done, of: self._log.info("loading", objects=done, of=of), self._clock)
 
         def note(done: int, _: int) -> None:
             self.loading = f"{before + done} of {total} objects"

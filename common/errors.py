@@ -223,22 +223,22 @@ EXIT_CODES = MappingProxyType(
 )
 """Meaning of each exit code of the ``nearsight`` command, for scripts."""
 
-_NO_ROOM = "free some space, or write to another location, and run the command again"
-_NO_RIGHT = "give access to it, or name another location"
+_FREE_SPACE = "free some space, or write to another location, and run the command again"
+_GIVE_ACCESS = "give access to it, or name another location"
 _ADVICE = MappingProxyType(
     {
-        errno.ENOSPC: _NO_ROOM,
-        errno.EDQUOT: _NO_ROOM,
+        errno.ENOSPC: _FREE_SPACE,
+        errno.EDQUOT: _FREE_SPACE,
         errno.EROFS: "name another location",
-        errno.EACCES: _NO_RIGHT,
-        errno.EPERM: _NO_RIGHT,
+        errno.EACCES: _GIVE_ACCESS,
+        errno.EPERM: _GIVE_ACCESS,
         errno.EMFILE: "allow more: ulimit -n 4096",
         errno.ENFILE: "this machine has too many open files: end some programs",
     }
 )
 
 
-def refusal_of_machine(error: OSError) -> SetupError | None:
+def as_setup_error(error: OSError) -> SetupError | None:
     """An error with advice for a refusal by the operating system; None if the cause may be a bug."""
     if error.errno is None or error.errno not in _ADVICE:
         return None

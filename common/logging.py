@@ -18,7 +18,7 @@ from nearsight.common.text import printable
 
 LogFormat = Literal["console", "json"]
 
-_OF_LINES = {"exception", "stack"}
+_MULTILINE_KEYS = {"exception", "stack"}
 
 
 def configure_logging(*, level: str = "INFO", log_format: LogFormat = "console", **context: object) -> None:
@@ -79,7 +79,7 @@ def _printable_values(
     """Escape control characters in values; labels and names from peers could alter the terminal."""
     del logger, method
     return {
-        key: printable(value, lines=key in _OF_LINES) if isinstance(value, str) else value
+        key: printable(value, lines=key in _MULTILINE_KEYS) if isinstance(value, str) else value
         for key, value in event.items()
     }
 

@@ -193,14 +193,14 @@ class _HttpServer(ThreadingMixIn, WSGIServer):
         self._accepting.join()
         with self._lock:
             for request in self._open.values():
-                _cut(request)
+                _shut_down(request)
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
             if len(self._open) >= self.max_connections:
                 oldest = next(iter(self._open))
-                _cut(self._open.pop(oldest))
+                _shut_down(self._open.pop(oldest))
             self._open[id(request)] = request
         super().process_request(request, client_address)
 
@@ -217,7 +217,7 @@ class _HttpServerV6(_HttpServer):
     address_family = socket.AF_INET6
 
 
-def _cut(connection: socket.socket) -> None:
+def _shut_down(connection: socket.socket) -> None:
     with suppress(OSError):  # the client has closed it already
         connection.shutdown(socket.SHUT_RDWR)
 

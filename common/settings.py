@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from nearsight.common.errors import ConfigurationError
 
 
-class Complaint(NamedTuple):
+class SettingError(NamedTuple):
     """The first error of a validation."""
 
     path: tuple[str, ...]
@@ -24,15 +24,15 @@ class Complaint(NamedTuple):
     """The error in one line."""
 
 
-def first_complaint(error: ValidationError) -> Complaint:
+def first_error(error: ValidationError) -> SettingError:
     """The first error of a validation as one line for the user, instead of pydantic's block of text."""
-    complaints = error.errors(include_url=False)
-    first = complaints[0]
+    errors = error.errors(include_url=False)
+    first = errors[0]
     path = tuple(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     shown = f" (given: {first['input']!r})" if path and not isinstance(first["input"], Mapping) else ""
-    more = f", and {len(complaints) - 1} more" if len(complaints) > 1 else ""
-    return Complaint(path, f"{message[:1].lower()}{message[1:]}{shown}{more}")
+    more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+    return SettingError(path, f"{message[:1].lower()}{message[1:]}{shown}{more}")
 
 
 class SettingsGroup(BaseModel):
@@ -59,7 +59,7 @@ class SettingsGroup(BaseModel):
 
 
 def _configuration_error(group: type[BaseModel], error: ValidationError) -> ConfigurationError:
-    path, text = first_complaint(error)
+    path, text = first_error(error)
     unknown = bool(path) and path[0] not in group.model_fields
     advice = f"it has {', '.join(group.model_fields)}" if unknown else f"see help({group.__name__})"
     return ConfigurationError(f"{'.'.join((group.__name__, *path))}: {text}", advice=advice)

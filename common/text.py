@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-_STEERING = re.compile(
+_CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and line break, DEL, C1
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # writing direction
     "\u2028\u2029"  # further line breaks
     "\ud800-\udfff]"  # surrogates: they cannot be encoded
 )
-_BREAKING = re.compile("[\t\n]")
+_BREAKS = re.compile("[\t\n]")
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -23,13 +23,13 @@ def printable(text: str, *, lines: bool = False) -> str:
     lines : bool
         Keep tabs and line breaks; for own text that has several lines.
     """
-    text = _STEERING.sub(_escaped, text)
-    return text if lines else _BREAKING.sub(_escaped, text)
+    text = _CONTROL.sub(_escaped, text)
+    return text if lines else _BREAKS.sub(_escaped, text)
 
 
 def printable_json(text: str) -> str:
     """Escape control characters in a JSON document; its value stays the same."""
-    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -231,7 +231,7 @@ class RequestEngine:
         else:
             effect = self._apply(request, partial(flow.replied, attempt, outcome))
         if flow.last_error is not None or self._cooling:
-            self._tell_breakers(flow.last_error)
+            self._log_breakers(flow.last_error)
         if isinstance(effect, (Extract, Encode)):
             with suppress(RuntimeError):  # closed in the meantime: the request has its outcome
                 self._pool.submit(self._work, request, effect)
@@ -278,7 +278,7 @@ class RequestEngine:
             latency_ms = (now_s - request.flow.started_at_s) * 1000
             self._observer.on_outcome(outcome, tuple(request.flow.attempts), latency_ms)
 
-    def _tell_breakers(self, error: NearsightError | None) -> None:
+    def _log_breakers(self, error: NearsightError | None) -> None:
         """Log tiers that began to cool down, or recovered, since the last call."""
         with self._lock:
             states = self._next_tiers.states()
@@ -305,7 +305,7 @@ class RequestEngine:
 
     def _expire(self, request: _Request) -> None:
         self._apply(request, request.flow.expired)
-        self._tell_breakers(request.flow.last_error)
+        self._log_breakers(request.flow.last_error)
 
     def _next_expired(self) -> list[_Request] | None:
         """Wait for expired deadlines; None when closed."""

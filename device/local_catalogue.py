@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearsight.common.background.progress import Progress, now_and_then
+from nearsight.common.background.progress import Progress, at_intervals
 from nearsight.common.catalogue.database_catalogue import DatabaseCatalogue
 from nearsight.common.catalogue.ingestion import (
     IngestionReport,
@@ -128,17 +128,17 @@ def _trained(
     started_s = clock.monotonic()
     trainer = ObjectTrainer(settings.recognition)
     with closing(DatabaseCatalogue(store, _IN_INDEX, trainer)) as catalogue:
-        removed = _without_those_that_left(folder, store, catalogue)
+        removed = _remove_deleted(folder, store, catalogue)
         report = ingest_folder(
             folder,
             catalogue,
             threads=os.cpu_count() or 1,
             allow_similar=settings.allow_similar,
-            progress=progress or now_and_then(_log_training, clock),
+            progress=progress or at_intervals(_log_training, clock),
         )
         if report.interrupted:
             raise KeyboardInterrupt
-        _tell_problems(report)
+        _log_problems(report)
         try:
             live = catalogue.live()
         except NotFound as error:  # no image was ever accepted
@@ -191,7 +191,7 @@ def _temporary(place: Path, stack: ExitStack, reason: str) -> CatalogueStore:
     return CatalogueStore(copy)
 
 
-def _without_those_that_left(folder: Path, store: CatalogueStore, catalogue: DatabaseCatalogue) -> int:
+def _remove_deleted(folder: Path, store: CatalogueStore, catalogue: DatabaseCatalogue) -> int:
     """Remove objects that are no longer in the folder; returns their number.
 
     Called before new objects are added: an object that was refused as too similar to a removed one can be
@@ -208,7 +208,7 @@ def _log_training(done: int, total: int) -> None:
     _log.info("training", objects=done, of=total)
 
 
-def _tell_problems(report: IngestionReport) -> None:
+def _log_problems(report: IngestionReport) -> None:
     for problem in report.problems[:_MOST_PROBLEMS]:
         _log.warning(
             "an object is not recognised" if problem.rejected else "an image is not used",

@@ -65,14 +65,14 @@ class DeviceObjectCache:
         snapshot = query.snapshot
         if snapshot is None:
             return None
-        query.looked_at = query.features(snapshot.query_features)
-        found = self._cache.lookup(snapshot, query.looked_at)
+        query.lookup_features = query.features(snapshot.query_features)
+        found = self._cache.lookup(snapshot, query.lookup_features)
         if query.has_image:
             spent_ms = (self._clock.monotonic() - query.began_s) * 1e3
             k = len(snapshot.recognizer.models)
             self._profiler.observe_lookup(k, snapshot.query_features, spent_ms)
         if found is not None:
-            self._prefetcher.note(found, query.looked_at)
+            self._prefetcher.note(found, query.lookup_features)
         return found
 
     def learn(self, query: DeviceQuery, answer: Answer, lesson: Lesson | None) -> None:
@@ -92,7 +92,7 @@ class DeviceObjectCache:
         self._profiler.observe_answer(lesson.waited_ms, tier_ms, avoidable=avoidable, transfer_ms=transfer_ms)
         if found is not None:
             by_edge = lesson.tier == EDGE
-            self._prefetcher.note(found, query.looked_at, query.prediction, seen_by_edge=by_edge)
+            self._prefetcher.note(found, query.lookup_features, query.prediction, seen_by_edge=by_edge)
 
 
 class LocalRecognition:

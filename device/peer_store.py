@@ -136,7 +136,7 @@ class PeerStore:
         """
         watch, loop = object(), running_loop()
         self._watchers[watch] = changed, loop
-        self._deliver(partial(self._tell, watch), loop)
+        self._deliver(partial(self._notify, watch), loop)
 
         def end() -> None:
             self._watchers.pop(watch, None)
@@ -145,9 +145,9 @@ class PeerStore:
 
     def _changed(self) -> None:
         for watch, (_, loop) in list(self._watchers.items()):
-            self._deliver(partial(self._tell, watch), loop)
+            self._deliver(partial(self._notify, watch), loop)
 
-    def _tell(self, watch: object) -> object:
+    def _notify(self, watch: object) -> object:
         known = self._watchers.get(watch)
         return known[0](self.peers()) if known else None  # the watch may have ended in the meantime
 

@@ -20,7 +20,7 @@ from nearsight.common.command_line.options import (
     WatchOption,
 )
 from nearsight.common.command_line.terminal import fits_terminal, print_line, print_table
-from nearsight.common.operation.cli import daemons_asked_for, show_answers
+from nearsight.common.operation.cli import selected_daemons, show_answers
 
 if TYPE_CHECKING:
     from nearsight.device.peers.report import DevicePeers, PeersReport
@@ -45,7 +45,7 @@ def peers(  # noqa: PLR0913, PLR0917  typer calls it by name
     """
     from nearsight.device.peers.report import ask_peers
 
-    asked = daemons_asked_for(ctx, endpoints, config, key, server_keys, ("device",))
+    asked = selected_daemons(ctx, endpoints, config, key, server_keys, ("device",))
     show_answers(
         asked,
         partial(ask_peers, timeout_s=timeout_s),

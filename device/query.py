@@ -169,7 +169,7 @@ class DeviceQuery:
         """The snapshot that answers this query on the device."""
         self.began_s = 0.0
         """Start of the work for a lookup."""
-        self.looked_at: Features | None = None
+        self.lookup_features: Features | None = None
         """Features that the device looked up itself; a tier's answer names their object."""
         self.prediction: Prediction | None = None
         """The edge's prediction of the next objects."""

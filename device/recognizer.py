@@ -41,7 +41,7 @@ from nearsight.device.tiers import RemoteTier
 CLOUD = "cloud"
 COMPUTING_MS = MappingProxyType({IMAGE: 8.0, FEATURES: 6.0})
 """Assumed computing time of tiers per photo, until they answer."""
-_NOBODY_HERE = (
+_START_ADVICE = (
     "start `nearsight cloud` and `nearsight edge`, give their addresses, "
     "or use LocalRecognizer(FOLDER), which needs neither"
 )
@@ -138,11 +138,11 @@ class Recognizer(BaseRecognizer):
 
         self._local: LocalRecognition | None = None
         recognition = self.settings.prefetch.recognition
-        advice = _NOBODY_HERE if used.items() <= DEFAULT_ENDPOINTS.items() else ""
+        advice = _START_ADVICE if used.items() <= DEFAULT_ENDPOINTS.items() else ""
         rules = AskRules(self.settings.tier_share, self.settings.breaker, advice)
         self._next_tiers = NextTiers(used, rules, COMPUTING_MS, recognition.query_features)
         with ExitStack() as undo:
-            if self._recognizes_itself():
+            if self._has_cache():
                 providers = ModelProviders(
                     catalogue, self.device_id, tuple(used), connect, self.settings, clock
                 )
@@ -274,7 +274,7 @@ class Recognizer(BaseRecognizer):
         if self._local is not None:
             self._local.close()
 
-    def _recognizes_itself(self) -> bool:
+    def _has_cache(self) -> bool:
         prefetch, peers = self.settings.prefetch, self.settings.peers
         if not (prefetch.enabled and prefetch.k_max):
             if peers.enabled:

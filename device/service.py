@@ -54,7 +54,7 @@ class DeviceRecognitionService(Service):
 
         def deliver(outcome: Outcome) -> None:
             if isinstance(outcome, Recognition):
-                _account(outcome, context)
+                _add_hops(outcome, context)
                 answer.set_result(_to_proto(outcome))
             else:
                 answer.set_exception(outcome)
@@ -73,7 +73,7 @@ def _content(request: RecognizeRequest, context: CallContext) -> bytes | Feature
     return bytes(context.blobs[0])
 
 
-def _account(recognition: Recognition, context: CallContext) -> None:
+def _add_hops(recognition: Recognition, context: CallContext) -> None:
     """Add the hops of the called tiers; the server adds this daemon's own."""
     *below, own = recognition.hops
     context.hops.extend(below)

@@ -12,7 +12,7 @@ Progress = Callable[[int, int], None]
 _INTERVAL_S = 2.0
 
 
-def now_and_then(report: Progress, clock: Clock) -> Progress:
+def at_intervals(report: Progress, clock: Clock) -> Progress:
     """Forward a report only if the last one, or the start, was at least two seconds ago; for logs."""
     last_s = clock.monotonic()
 

@@ -31,7 +31,7 @@ from nearsight.common.errors import ConfigurationError
 from nearsight.common.rpc.endpoints import endpoint_here
 from nearsight.common.rpc.security import ClientSecurity, ServerSecurity
 from nearsight.common.rpc.settings import ServerSettings
-from nearsight.common.settings import SettingsGroup, first_complaint
+from nearsight.common.settings import SettingsGroup, first_error
 
 SECTIONS = ("cloud", "edge", "device", "gateway")
 """The daemons, each with its table in ``nearsight.toml``."""
@@ -267,7 +267,7 @@ def _parsed(settings_class: type[DaemonSettings], keys: Collection[str], key: st
 
 def _one_line(error: ValidationError, section: str, origins: Mapping[str, str]) -> ConfigurationError:
     """The first validation error with the origin of the value, instead of pydantic's block of text."""
-    path, text = first_complaint(error)
+    path, text = first_error(error)
     key = next((joined for end in range(len(path), 0, -1) if (joined := ".".join(path[:end])) in origins), "")
     origin = origins.get(key, section)
     return ConfigurationError(

@@ -62,7 +62,7 @@ def put_in_place(new: Path, path: Path) -> Path | None:
     if log_of(new).exists():
         raise ConfigurationError(f"cannot write {new}", advice="check the disk and its free space")
     _fold_log(path)
-    with _excluding_others(path):
+    with _locked(path):
         there = path.exists()
         aside = free_name(path, "replaced")
         if there:
@@ -84,7 +84,7 @@ def _fold_log(path: Path) -> None:
 
 
 @contextmanager
-def _excluding_others(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     """Lock the bytes that SQLite locks while a database is open (its file format, "lock-byte page")."""
     if not path.exists():
         yield

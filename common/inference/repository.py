@@ -30,7 +30,7 @@ from nearsight.common.errors import (
     NotFound,
     SetupError,
     Unavailable,
-    refusal_of_machine,
+    as_setup_error,
 )
 from nearsight.common.inference.manifest import Manifest, check_name
 from nearsight.common.inference.measurement import Measurement
@@ -366,7 +366,7 @@ def _seen(path: Path) -> _Seen | None:
 
 
 def _refused(error: OSError, what: str) -> SetupError:
-    known = refusal_of_machine(error)
+    known = as_setup_error(error)
     return SetupError(
         f"{what}: {error.strerror or error}", advice=known.advice if known else "check the folder"
     )

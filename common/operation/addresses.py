@@ -33,7 +33,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedFor:
+class DaemonArguments:
     """The arguments of a command that select daemons."""
 
     endpoints: Sequence[str] = ()
@@ -46,14 +46,16 @@ class AskedFor:
     """Public keys: one for all endpoints, or one for each; empty: those of the settings."""
 
 
-def addresses(targets: Mapping[str, str], asked: AskedFor, kinds: Collection[str]) -> tuple[Address, ...]:
+def addresses(
+    targets: Mapping[str, str], asked: DaemonArguments, kinds: Collection[str]
+) -> tuple[Address, ...]:
     """The daemons to call.
 
     Parameters
     ----------
     targets : mapping of str to str
         Daemon → its settings class as ``module:attribute``.
-    asked : AskedFor
+    asked : DaemonArguments
         The arguments of the command.
     kinds : collection of str
         Daemons to call if no endpoint is named.
@@ -80,7 +82,7 @@ def addresses(targets: Mapping[str, str], asked: AskedFor, kinds: Collection[str
         )
     if keys:
         if asked.key is None:
-            raise _apart()
+            raise _keys_incomplete()
         each = [keys[0]] * len(asked.endpoints) if len(keys) == 1 else keys
         securities = [ClientSecurity(asked.key, key) for key in each]
         return tuple(
@@ -89,11 +91,11 @@ def addresses(targets: Mapping[str, str], asked: AskedFor, kinds: Collection[str
         )
     found = tuple(replace(known.get(one, Address(one)), expected=True) for one in asked.endpoints)
     if asked.key is not None and not all(one.security for one in found):
-        raise _apart()
+        raise _keys_incomplete()
     return found
 
 
-def _apart() -> ConfigurationError:
+def _keys_incomplete() -> ConfigurationError:
     return ConfigurationError(
         "--key and --server-key go together",
         advice="give both, or neither for daemons without encryption",

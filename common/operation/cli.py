@@ -56,7 +56,7 @@ def status(  # noqa: PLR0917  typer calls it by name
     """
     from nearsight.common.operation.web_status import ask_each_status
 
-    asked = daemons_asked_for(ctx, endpoints, config, key, server_keys, ctx.obj.settings_classes)
+    asked = selected_daemons(ctx, endpoints, config, key, server_keys, ctx.obj.settings_classes)
     show_answers(
         asked,
         partial(ask_each_status, timeout_s=timeout_s),
@@ -86,7 +86,7 @@ def explain(  # noqa: PLR0917  typer calls it by name
     """
     from nearsight.common.operation.explain import ask_explanations
 
-    asked = daemons_asked_for(ctx, endpoints, config, key, server_keys, ("edge", "device"))
+    asked = selected_daemons(ctx, endpoints, config, key, server_keys, ("edge", "device"))
     show_answers(
         asked,
         partial(ask_explanations, timeout_s=timeout_s),
@@ -135,7 +135,7 @@ def _print_status(status: DaemonStatus) -> None:
         print_line(f"  {name}: {value}", hang=4)
 
 
-def daemons_asked_for(
+def selected_daemons(
     ctx: typer.Context,
     endpoints: Sequence[str] | None,
     config: Path | None,
@@ -144,9 +144,9 @@ def daemons_asked_for(
     kinds: Collection[str],
 ) -> tuple[Address, ...]:
     """The daemons that the arguments of a command select; see `addresses`."""
-    from nearsight.common.operation.addresses import AskedFor, addresses
+    from nearsight.common.operation.addresses import DaemonArguments, addresses
 
-    asked = AskedFor(endpoints or (), config, key, server_keys or ())
+    asked = DaemonArguments(endpoints or (), config, key, server_keys or ())
     return addresses(ctx.obj.settings_classes, asked, kinds)
 
 

@@ -15,8 +15,8 @@ from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 from nearsight.common.operation.status import DaemonStatus, ask_status
 from nearsight.common.rpc.security import ClientSecurity
 
-_MOST_BYTES = 65_536
-_OF_OTHERS = (HTTPException, LookupError, TypeError, ValueError)
+_MAX_BYTES = 65_536
+_INVALID_ANSWER = (HTTPException, LookupError, TypeError, ValueError)
 """Errors from the answers of other programs."""
 
 
@@ -28,10 +28,10 @@ def ask_each_status(
     others = [(one, keys) for one, keys in zip(endpoints, security, strict=True) if one not in web]
     with ThreadPoolExecutor(max_workers=max(1, len(web))) as pool:
         asked = {url: pool.submit(ask_web_status, url, timeout_s) for url in web}
-        told = iter(
+        answers = iter(
             ask_status([one for one, _ in others], timeout_s=timeout_s, security=[keys for _, keys in others])
         )
-        return tuple(asked[one].result() if one in asked else next(told) for one in endpoints)
+        return tuple(asked[one].result() if one in asked else next(answers) for one in endpoints)
 
 
 def ask_web_status(url: str, timeout_s: float) -> DaemonStatus:
@@ -51,19 +51,19 @@ def ask_web_status(url: str, timeout_s: float) -> DaemonStatus:
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
     try:
         with opener.open(f"{url.rstrip('/')}/readyz", timeout=timeout_s) as answer:
-            return DaemonStatus(url, ready=_said(answer, "ready") is True, daemon="gateway")
+            return DaemonStatus(url, ready=_field(answer, "ready") is True, daemon="gateway")
     except HTTPError as error:
-        with error, suppress(*_OF_OTHERS):
-            said = _said(error, "error")
-            told = "; ".join(filter(None, (str(said["message"]), str(said["advice"]))))
-            return DaemonStatus(url, daemon="gateway", details=(("edge", told),))
+        with error, suppress(*_INVALID_ANSWER):
+            problem = _field(error, "error")
+            text = "; ".join(filter(None, (str(problem["message"]), str(problem["advice"]))))
+            return DaemonStatus(url, daemon="gateway", details=(("edge", text),))
         return DaemonStatus(url, error=f"the server there is not a gateway: {error}")
     except OSError as error:
         reason = error.reason if isinstance(error, URLError) else error
         return DaemonStatus(url, error=f"the connection failed: {reason}")
-    except _OF_OTHERS:
+    except _INVALID_ANSWER:
         return DaemonStatus(url, error="the server there is not a gateway; is the address right?")
 
 
-def _said(answer: IO[bytes], name: str) -> Any:
-    return json.loads(answer.read(_MOST_BYTES))[name]
+def _field(answer: IO[bytes], name: str) -> Any:
+    return json.loads(answer.read(_MAX_BYTES))[name]

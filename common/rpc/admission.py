@@ -43,7 +43,7 @@ class Sender(NamedTuple):
     """Client id that the peer states. An edge sends requests for many devices, which share its turns."""
 
 
-_NOBODY = Sender()
+_ANONYMOUS = Sender()
 
 
 class Refused(NamedTuple, Generic[T]):
@@ -100,7 +100,7 @@ class AdmissionQueue(Generic[T]):
         self._new_in_a_row = 0
         self.size = 0
         """Number of waiting requests."""
-        self.unfit: list[Refused[T]] = []
+        self.displaced: list[Refused[T]] = []
         """Requests that were removed from a full queue; returned by the next `sweep`."""
         self._service_s = 0.0
         self._served = 0
@@ -108,7 +108,7 @@ class AdmissionQueue(Generic[T]):
         self._swept_s = -math.inf
 
     def offer(
-        self, item: T, *, now_s: float, deadline_s: float, sender: Sender = _NOBODY, idle: int = 0
+        self, item: T, *, now_s: float, deadline_s: float, sender: Sender = _ANONYMOUS, idle: int = 0
     ) -> list[Refused[T]]:
         """Queue a request, or refuse it.
 
@@ -138,9 +138,9 @@ class AdmissionQueue(Generic[T]):
         if self.size > self._settings.queue_limit + idle:
             limit = self._settings.queue_limit
             error = Overloaded(f"the queue is full: {limit} requests wait", advice="try again later")
-            self.unfit.append(self._turned_away(self._drop_last(sender), error, limit))
-            if len(self.unfit) > limit:
-                refused, self.unfit = self.unfit, []
+            self.displaced.append(self._refused(self._drop_last(sender), error, limit))
+            if len(self.displaced) > limit:
+                refused, self.displaced = self.displaced, []
                 return refused
         return []
 
@@ -149,7 +149,7 @@ class AdmissionQueue(Generic[T]):
         refused: list[Refused[T]] = []
         while self.size:
             waiting = self._pop()
-            error = self._hopeless(waiting, now_s, 0)
+            error = self._refusal_reason(waiting, now_s, 0)
             if error is None:
                 return waiting.item, refused
             refused.append(Refused(waiting.item, error))
@@ -163,17 +163,17 @@ class AdmissionQueue(Generic[T]):
 
     def sweep(self, now_s: float) -> list[Refused[T]]:
         """Remove all requests that have waited too long, or that are predicted to."""
-        refused, self.unfit = self.unfit, []
+        refused, self.displaced = self.displaced, []
         swept_s, self._swept_s = self._swept_s, now_s
         kept = 0
         for waiting in self._in_order():
             caution = _CAUTION if waiting.since_s >= swept_s else 1.0
-            error = self._hopeless(waiting, now_s, kept, caution)
+            error = self._refusal_reason(waiting, now_s, kept, caution)
             if error is None:
                 kept += 1
             else:
                 self._remove(waiting)
-                refused.append(self._turned_away(waiting.item, error, kept + len(refused)))
+                refused.append(self._refused(waiting.item, error, kept + len(refused)))
         return refused
 
     def _pop(self) -> _Waiting[T]:
@@ -234,7 +234,7 @@ class AdmissionQueue(Generic[T]):
         self._remove(last)
         return last.item
 
-    def _hopeless(
+    def _refusal_reason(
         self, waiting: _Waiting[T], now_s: float, ahead: int, caution: float = 1.0
     ) -> NearsightError | None:
         """Reason why a request with ``ahead`` requests before it will not be served; None if it may be.
@@ -254,7 +254,7 @@ class AdmissionQueue(Generic[T]):
         patience_s = min(limit_s, waiting.deadline_s - waiting.since_s)
         return Overloaded(f"{text}{patience_s:.3g} s", advice="try again later")
 
-    def _turned_away(self, item: T, error: NearsightError, ahead: int) -> Refused[T]:
+    def _refused(self, item: T, error: NearsightError, ahead: int) -> Refused[T]:
         """The refusal of a request that had ``ahead`` requests before it.
 
         ``retry_after_s`` is the predicted time until a new request would wait less than ``queue_timeout_s``.

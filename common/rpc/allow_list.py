@@ -35,7 +35,7 @@ REFRESH_S = 0.5
 STALE_S = 1.0
 """Maximum age of the folder's content when a call is executed."""
 
-_YOUNG_NS = 2 * 10**9
+_RECENT_NS = 2 * 10**9
 """Files changed more recently than this are read again: their next change may get the same timestamp."""
 
 
@@ -73,7 +73,7 @@ class Caller:
         """Whether it may see a catalogue."""
         return not self.catalogues or catalogue in self.catalogues
 
-    def may_all_of(self, other: Caller) -> bool:
+    def has_rights_of(self, other: Caller) -> bool:
         """Whether it has at least the rights of the other caller."""
         changes = self.role is Role.WRITER and _within(other.writes or other.catalogues, self.writes)
         return (changes or other.role is Role.READER) and _within(other.catalogues, self.catalogues)
@@ -347,9 +347,9 @@ class AllowList:
     def still_allows(self, caller: Caller) -> bool:
         """Whether a client still has all rights that it had when its call arrived."""
         now = self.clients.get(caller.key)
-        return now is caller or (now is not None and now.may_all_of(caller))
+        return now is caller or (now is not None and now.has_rights_of(caller))
 
-    def notice_new(self) -> None:
+    def refresh_if_changed(self) -> None:
         """Do a `refresh` only if a file was added, deleted or replaced; cheap, for unknown keys."""
         with suppress(OSError):
             if self._folder_changed_ns == self._folder.stat().st_ctime_ns:
@@ -389,4 +389,4 @@ class AllowList:
         return _KeyFile(signature if self._settled(signature[0]) else (), caller)
 
     def _settled(self, changed_ns: int) -> bool:
-        return changed_ns < int(self._clock.wall() * 1e9) - _YOUNG_NS
+        return changed_ns < int(self._clock.wall() * 1e9) - _RECENT_NS

@@ -20,7 +20,7 @@ from nearsight.common.clock import Clock
 from nearsight.common.errors import DeadlineExceeded, InvalidMessage, Overloaded, StatusCode
 from nearsight.common.logging import get_logger
 from nearsight.common.rpc.admission import Sender
-from nearsight.common.rpc.envelope import Buffer, Hop, Request, as_blob, encode_response, told_to_peer
+from nearsight.common.rpc.envelope import Buffer, Hop, Request, as_blob, encode_response, error_for_peer
 from nearsight.common.rpc.listener import ConnectionObserver
 from nearsight.common.rpc.service import CallContext, Endpoint
 from nearsight.common.rpc.settings import ServerSettings
@@ -100,23 +100,23 @@ class Answers:
         self._clock = clock
         self._observer = observer
         self._log = get_logger("rpc.server")
-        self.owed: dict[int, ServedCall] = {}
+        self.unanswered: dict[int, ServedCall] = {}
         """Unanswered calls by identity. The code that accepts a request adds its call."""
         self.deferred: dict[int, ServedCall] = {}
-        """The subset of `owed` whose handlers returned a future."""
+        """The subset of `unanswered` whose handlers returned a future."""
 
-    def check_owed(self, sender: Sender) -> None:
+    def check_deferred(self, sender: Sender) -> None:
         """Raise Overloaded if too many deferred answers are pending, in total and for this peer.
 
         A peer may have as many pending answers as are still free for others, so a new peer always has room.
         Source: dynamic thresholds (Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998), with
         a factor of 1.
         """
-        owed = len(self.deferred)
-        mine = sum(call.sender.peer == sender.peer for call in list(self.deferred.values()))
-        if owed + mine >= self._settings.deferred_limit:
+        total = len(self.deferred)
+        own = sum(call.sender.peer == sender.peer for call in list(self.deferred.values()))
+        if total + own >= self._settings.deferred_limit:
             raise Overloaded(
-                f"{mine} deferred answers of this client are in progress, and {owed} in total",
+                f"{own} deferred answers of this client are in progress, and {total} in total",
                 advice="try again later",
             )
 
@@ -146,7 +146,7 @@ class Answers:
 
     def fail(self, call: ServedCall, error: BaseException, retry_after_s: float = 0.0) -> None:
         """Answer with an error."""
-        told = told_to_peer(error, call.context.trace_id)
+        told = error_for_peer(error, call.context.trace_id)
         if told.code is StatusCode.INTERNAL:
             self._log.error(
                 "a call failed inside the server",
@@ -177,7 +177,7 @@ class Answers:
             self.finish(call, result)
 
     def _answer(self, call: ServedCall, code: StatusCode, frames: Sequence[Buffer], hop: Hop) -> None:
-        if self.owed.pop(id(call), None) is None:
+        if self.unanswered.pop(id(call), None) is None:
             return
         call.reply(frames)
         if self._settings.log_requests != "off":

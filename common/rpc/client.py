@@ -403,7 +403,7 @@ class ChannelGroup:
                 if call is not None:
                     answers.append((call, result))
                     if isinstance(result, Response) and result.retry_after_s:
-                        pending.told_busy(call, result.retry_after_s, self._clock.monotonic())
+                        pending.server_busy(call, result.retry_after_s, self._clock.monotonic())
                 else:
                     self._log.debug(
                         "an answer belongs to no pending call", endpoint=link.endpoint, request_id=request_id

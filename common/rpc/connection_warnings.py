@@ -25,18 +25,18 @@ class ConnectionWarnings:
         self._clock = clock
         self._log = get_logger("rpc.listener")
         self._lock = threading.Lock()
-        self._told: dict[str, tuple[float, int]] = {}
+        self._logged: dict[str, tuple[float, int]] = {}
         self._refused: set[str] = set()
 
-    def tell(self, message: str, **facts: object) -> None:
+    def warn(self, message: str, **facts: object) -> None:
         """Warn, unless the same message was logged recently; the next warning counts the omitted ones."""
         now_s = self._clock.monotonic()
         with self._lock:
-            next_s, untold = self._told.get(message, (now_s, 0))
+            next_s, omitted = self._logged.get(message, (now_s, 0))
             again = now_s < next_s
-            self._told[message] = (next_s, untold + 1) if again else (now_s + _EVERY_S, 0)
+            self._logged[message] = (next_s, omitted + 1) if again else (now_s + _EVERY_S, 0)
         if not again:
-            self._log.warning(message, **facts, **({"times_before": untold} if untold else {}))
+            self._log.warning(message, **facts, **({"times_before": omitted} if omitted else {}))
 
     def dropped(
         self, connection: Connection, name: str, held_bytes: int, reason: str, error: ProtocolError | None
@@ -59,14 +59,14 @@ class ConnectionWarnings:
         address = connection.address
         if isinstance(error, NoRoom):
             message = "client refused: there are too many connections, most of them with its key"
-            self.tell(message, client=address, name=name, reason=str(error))
+            self.warn(message, client=address, name=name, reason=str(error))
         elif isinstance(error, Refused):
             self._refuse(connection.session.mechanism.key, address)
         elif error is not None and not connection.session.mechanism.done:
             message = "a client failed to connect: another protocol, or a wrong key"
-            self.tell(message, client=address, reason=str(error))
+            self.warn(message, client=address, reason=str(error))
         else:
-            self.tell(
+            self.warn(
                 f"connection closed: the client {reason}",
                 client=address,
                 name=name,

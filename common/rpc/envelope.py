@@ -267,7 +267,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     raise IndexError(position)
 
 
-def told_to_peer(error: BaseException, trace_id: str) -> NearsightError:
+def error_for_peer(error: BaseException, trace_id: str) -> NearsightError:
     """The error that the peer receives.
 
     The texts of errors in `nearsight.common.errors` are written for the peer and sent unchanged. All other

@@ -113,7 +113,7 @@ def mechanism_of(endpoint: str, timeout_s: float) -> str | None:
     return greeting[MECHANISM].rstrip(b"\x00").decode("ascii", "replace")
 
 
-def refusal(link: Link, event: int, value: int, *, ask_why: bool) -> ConnectionEvent:
+def refusal(link: Link, event: int, value: int, *, find_reason: bool) -> ConnectionEvent:
     """The error and the advice for a failed attempt to connect.
 
     Parameters
@@ -122,7 +122,7 @@ def refusal(link: Link, event: int, value: int, *, ask_why: bool) -> ConnectionE
         The connection that failed.
     event, value : int
         Of the socket's monitor (``zmq_socket_monitor(3)``).
-    ask_why : bool
+    find_reason : bool
         Read the greeting of a server that ends a handshake, to find its reason.
     """
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and value == _NO_ROOM:
@@ -142,16 +142,16 @@ def refusal(link: Link, event: int, value: int, *, ask_why: bool) -> ConnectionE
             return _other_mechanism(link)
         return _refused(f"the server at {link.endpoint} is not a nearsight daemon", "is the address right?")
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-        return _handshake_ended(link, ask_why=ask_why)
+        return _handshake_ended(link, find_reason=find_reason)
     if not _has_descriptors():
         return ConnectionEvent(Change.REFUSED, out_of_descriptors())
     advice = "is the daemon running, and is the address right?"
     return _refused(f"no server answers at {link.endpoint}", advice, reached=False)
 
 
-def _handshake_ended(link: Link, *, ask_why: bool) -> ConnectionEvent:
+def _handshake_ended(link: Link, *, find_reason: bool) -> ConnectionEvent:
     """Find the reason why the server closed the connection during the handshake."""
-    if ask_why and not link.proven:
+    if find_reason and not link.proven:
         mechanism = mechanism_of(link.endpoint, _GREETING_TIMEOUT_S)
         if mechanism is not None and mechanism != ("NULL" if link.own_keys is None else "CURVE"):
             return _other_mechanism(link)

@@ -191,7 +191,7 @@ class Listener:
         if self.held_bytes > self._settings.memory_limit_bytes:
             self._drop_largest(self._settings.memory_limit_bytes)
 
-    def cut_forbidden(self) -> None:
+    def close_forbidden(self) -> None:
         """Close the connections of clients whose keys were removed from the list."""
         if self._allowed is None:
             return
@@ -241,7 +241,7 @@ class Listener:
                 continue
             except OSError as error:
                 if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
-                    self._warnings.tell(
+                    self._warnings.warn(
                         "no client can connect", reason=error.strerror, advice=_DESCRIPTORS_ADVICE
                     )
                     self._drop_idlest(max(1, self._most // _ROOM))
@@ -252,7 +252,7 @@ class Listener:
             if room or self._drop_idlest(max(1, self._most // _ROOM)):
                 self._begin(socket, name)
             else:
-                self._warnings.tell(
+                self._warnings.warn(
                     "client refused: there are too many connections, all with calls", client=name
                 )
                 socket.close()
@@ -300,11 +300,11 @@ class Listener:
                 if events & ~_OUT or session.more:
                     messages = connection.receive()
                     connection.key = session.mechanism.key
-                    connection.heard_s = self._clock.monotonic()
+                    connection.received_s = self._clock.monotonic()
                     for frames in messages:
                         size_bytes = sum(map(len, frames))
                         connection.waiting_bytes += size_bytes
-                        connection.used_s = connection.heard_s
+                        connection.used_s = connection.received_s
                         arrived.append(Received(frames, size_bytes, connection))
                     if session.replies:
                         self._send_replies(connection)
@@ -347,7 +347,7 @@ class Listener:
 
     def _look_after(self, connection: Connection, now_s: float) -> None:
         heartbeat_s = self._settings.heartbeat_s
-        quiet_s = now_s - connection.heard_s
+        quiet_s = now_s - connection.received_s
         if connection.closed:
             return
         if not connection.session.mechanism.done:
@@ -358,7 +358,7 @@ class Listener:
                 self._drop(connection, "does not read its answers")
         elif connection.interest & _IN and quiet_s > heartbeat_s:
             if quiet_s <= 3 * heartbeat_s or connection.unanswered_s(now_s) <= heartbeat_s:
-                connection.ask(now_s)
+                connection.ping(now_s)
                 self._arm(connection)
             elif not _has_input(connection.socket):
                 self._drop(connection, "is gone")
@@ -382,7 +382,7 @@ class Listener:
     def _admit(self, key: str) -> None:
         """Accept a client that proved its key, or raise `Refused`."""
         if self._allowed is not None and key not in self._allowed.clients:
-            self._allowed.notice_new()
+            self._allowed.refresh_if_changed()
         if self._allowed is None or key not in self._allowed.clients:
             raise Refused(f"the key {key} is not allowed")
         if len(self._connections) <= self._most:
@@ -412,7 +412,7 @@ class Listener:
         )
         for victim in idle[:most]:
             with victim.lock:
-                victim.turn_away()
+                victim.refuse_crowded()
                 self._drop(victim, "was idle while there are too many connections")
         return bool(idle)
 

@@ -190,7 +190,7 @@ class PendingCalls(Generic[C]):
         self._unsent.pop(request_id, None)
         return self.calls.pop(request_id, None)
 
-    def told_busy(self, call: C, for_s: float, now_s: float) -> None:
+    def server_busy(self, call: C, for_s: float, now_s: float) -> None:
         """The server refused a call, and will refuse others of its kind for ``for_s`` seconds."""
         if len(self._busy_until_s) >= _MOST_BUSY:
             self._busy_until_s.clear()

@@ -140,7 +140,7 @@ class RpcServer:
         self._background.start()
         self._watch()
         for pool in self._pools:
-            pool.start(self._look if pool is self._pool and self._listener is not None else None)
+            pool.start(self._receive if pool is self._pool and self._listener is not None else None)
         self._log.info(
             "serving",
             endpoint=self.endpoint,
@@ -178,9 +178,9 @@ class RpcServer:
             return
         # The address stays bound until the end: unbinding would close the connections that wait for answers.
         until_s = self._clock.monotonic() + grace_s
-        while self._answers.owed and self._clock.monotonic() < until_s:
+        while self._answers.unanswered and self._clock.monotonic() < until_s:
             self._finished.wait(0.01)
-        for call in list(self._answers.owed.values()):
+        for call in list(self._answers.unanswered.values()):
             self._answers.fail(call, _stopping_error())
         self._finished.set()
         self._background.stop(STOP_S)
@@ -222,7 +222,7 @@ class RpcServer:
         if pool is not None:
             pool.signal()
 
-    def _look(self, ready: Mapping[int, int]) -> None:
+    def _receive(self, ready: Mapping[int, int]) -> None:
         """Receive the requests that have arrived; called by threads of the pool."""
         listener = self._listener
         if listener is None:
@@ -270,7 +270,7 @@ class RpcServer:
                 raise Overloaded("the memory limit for requests is reached", advice="try again later")
             sender = Sender(peer_key or peer, request.client_id)
             if 2 * len(self._answers.deferred) >= self._settings.deferred_limit:
-                self._answers.check_owed(sender)
+                self._answers.check_deferred(sender)
         except NearsightError as error:
             self._reject(frames, request, error, reply)
             return None
@@ -285,7 +285,7 @@ class RpcServer:
             stopping=self._finished.is_set if self._allowed is None else partial(self._abandoned, caller),
         )
         call = ServedCall(request, endpoint, context, reply, sender, peer, arrived_s)
-        self._answers.owed[id(call)] = call
+        self._answers.unanswered[id(call)] = call
         pool = self._own_pools.get(endpoint.service_name, self._pool)
         pool.offer(call)
         if not self._ticking:
@@ -340,7 +340,7 @@ class RpcServer:
         try:
             if self._allowed is not None:
                 self._allowed.refresh()
-                self._listener.cut_forbidden()
+                self._listener.close_forbidden()
             self._listener.tick()
         finally:
             self._background.submit(self._watch, name="watch", after_s=REFRESH_S)
@@ -353,10 +353,10 @@ class RpcServer:
                 pool.sweep(now_s)
             self._answers.expire(now_s)
         finally:
-            self._idle_ticks = 0 if self._answers.owed else self._idle_ticks + 1
+            self._idle_ticks = 0 if self._answers.unanswered else self._idle_ticks + 1
             # Set before the calls are read again: a call that arrives afterwards restarts the ticks.
             self._ticking = self._idle_ticks < IDLE_TICKS
-            if self._ticking or self._answers.owed:
+            if self._ticking or self._answers.unanswered:
                 self._ticking = True
                 self._background.submit(self._tick, name="tick", after_s=TICK_S)
 

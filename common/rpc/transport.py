@@ -55,12 +55,12 @@ class Transport:
 
     Parameters
     ----------
-    ask_why : bool
+    find_reason : bool
         Read the greeting of a server that ends a handshake, to find its reason; other channels wait for this.
     """
 
-    def __init__(self, *, ask_why: bool = True) -> None:
-        self._ask_why = ask_why
+    def __init__(self, *, find_reason: bool = True) -> None:
+        self._ask_why = find_reason
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._by_name: dict[bytes, Link] = {}
@@ -170,7 +170,7 @@ class Transport:
                 error = Unavailable(f"{link.endpoint} closed the connection during the request")
                 found.append((link, ConnectionEvent(Change.LOST, error)))
             else:
-                found.append((link, refusal(link, kind, value, ask_why=self._ask_why)))
+                found.append((link, refusal(link, kind, value, find_reason=self._ask_why)))
         return found
 
     def wait(self, timeout_s: float, *, arrivals: bool) -> None:

@@ -24,7 +24,7 @@ PAUSE_S = 0.02
 _EVENTS = 16
 """Events that a thread takes at once; other threads may take the rest."""
 
-_LOOKS = 64
+_POLLS = 64
 """Consecutive polls before the next pause."""
 
 
@@ -76,21 +76,21 @@ class WorkerPool:
     def __len__(self) -> int:
         return self._queue.size
 
-    def start(self, look: Callable[[Mapping[int, int]], None] | None = None) -> None:
+    def start(self, receive: Callable[[Mapping[int, int]], None] | None = None) -> None:
         """Start the threads.
 
         Parameters
         ----------
-        look : callable, optional
+        receive : callable, optional
             Takes the events of the descriptors in ``poller``, and offers the received requests; several
             threads may call it at once. None if other code calls `offer` for all requests.
         """
         # The edge-triggered event reaches one thread; the end reaches all.
         self.poller.register(self._work.descriptor, select.EPOLLIN | select.EPOLLET)
         self.poller.register(self._end.descriptor, select.EPOLLIN)
-        for index in range(self._workers + (look is not None)):
+        for index in range(self._workers + (receive is not None)):
             name = f"rpc-{self._name}-{index}"
-            thread = threading.Thread(target=self._loop, args=(look,), name=name, daemon=True)
+            thread = threading.Thread(target=self._loop, args=(receive,), name=name, daemon=True)
             self._threads.append(thread)
         for thread in self._threads:
             thread.start()
@@ -114,7 +114,7 @@ class WorkerPool:
 
     def sweep(self, now_s: float) -> None:
         """Refuse the calls that have waited too long, or are predicted to."""
-        if not (self._queue.size or self._queue.unfit):
+        if not (self._queue.size or self._queue.displaced):
             return
         with self._lock:
             refused = self._queue.sweep(now_s)
@@ -135,7 +135,7 @@ class WorkerPool:
             self._work.close()
             self._end.close()
 
-    def _loop(self, look: Callable[[Mapping[int, int]], None] | None) -> None:
+    def _loop(self, receive: Callable[[Mapping[int, int]], None] | None) -> None:
         call: ServedCall | None = None
         while not self._stopping.is_set():
             try:
@@ -146,12 +146,12 @@ class WorkerPool:
                 if self._busy >= self._workers:
                     self._stopping.wait(PAUSE_S)
                 ready = dict(self.poller.poll(maxevents=_EVENTS))
-                for looks in range(1, _LOOKS + 1):
+                for polls in range(1, _POLLS + 1):
                     if ready.pop(self._work.descriptor, 0):
                         self._work.clear()
-                    if look is not None:
-                        look(ready)
-                    if looks == _LOOKS or self._busy < self._workers:
+                    if receive is not None:
+                        receive(ready)
+                    if polls == _POLLS or self._busy < self._workers:
                         # Before the next poll: an event is delivered once, so its receiver must handle it.
                         break
                     ready = dict(self.poller.poll(0, _EVENTS))  # no handler may run now

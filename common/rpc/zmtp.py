@@ -353,7 +353,7 @@ class Connection:
         """Size of requests that were received and not answered yet."""
         self.counted_bytes = 0
         self.interest = 0
-        self.since_s = self.heard_s = self.asked_s = self.sent_s = self.used_s = now_s
+        self.since_s = self.received_s = self.pinged_s = self.sent_s = self.used_s = now_s
 
     @property
     def group(self) -> str:
@@ -365,21 +365,21 @@ class Connection:
         """Memory that becomes free at once when the connection is closed."""
         return self.session.held_bytes + self.unsent_bytes
 
-    def turn_away(self) -> None:
+    def refuse_crowded(self) -> None:
         """Send an error to a client that has not completed its handshake: there is no room for it."""
         if not self.session.mechanism.done:
             with contextlib.suppress(OSError):
                 self.send([self.session.refusal(Crowded.status)])
 
-    def ask(self, now_s: float) -> None:
+    def ping(self, now_s: float) -> None:
         """Send a heartbeat to the client."""
         if not self.unanswered_s(now_s):
-            self.asked_s = now_s
+            self.pinged_s = now_s
         self.send([self.session.ping()])
 
     def unanswered_s(self, now_s: float) -> float:
         """Time since the last heartbeat if the client has sent nothing since then; else 0."""
-        return now_s - self.asked_s if self.asked_s > self.heard_s else 0.0
+        return now_s - self.pinged_s if self.pinged_s > self.received_s else 0.0
 
     def receive(self) -> list[list[Buffer]]:
         """Read the received bytes; returns complete messages.

@@ -14,7 +14,7 @@ from nearsight.common.errors import NearsightError, Unauthenticated, Unavailable
 from nearsight.common.request.answer import Answer, answer_of
 from nearsight.common.rpc.call import message_of
 from nearsight.common.rpc.client import Channel, Reply, Stub
-from nearsight.common.rpc.envelope import Buffer, Hop, told_to_peer
+from nearsight.common.rpc.envelope import Buffer, Hop, error_for_peer
 from nearsight.protos import catalogue_pb2, health_pb2, recognition_pb2
 from nearsight.protos.catalogue_pb2 import ListCataloguesRequest, ListCataloguesResponse
 from nearsight.protos.health_pb2 import HealthRequest, HealthResponse
@@ -172,7 +172,7 @@ async def _reply_of(future: Future[Reply]) -> Reply:
 def _answer_of(future: Future[Reply]) -> Answer | NearsightError:
     error = future.exception()
     if error is not None:
-        return _edge_error(told_to_peer(error, "")).with_traceback(None)
+        return _edge_error(error_for_peer(error, "")).with_traceback(None)
     reply = future.result()
     try:
         return answer_of(reply, _EDGE, reply.sent_bytes)[0]

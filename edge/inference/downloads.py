@@ -14,7 +14,7 @@ from pathlib import Path
 import xxhash
 
 from nearsight.common.background.worker import BackgroundWorker
-from nearsight.common.errors import CorruptStore, NearsightError, NotFound, SetupError, refusal_of_machine
+from nearsight.common.errors import CorruptStore, NearsightError, NotFound, SetupError, as_setup_error
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.repository import ModelRepository, checksum_of
 from nearsight.common.logging import get_logger
@@ -171,7 +171,7 @@ class NetworkDownloads:
     def _failed(self, download: _Download, error: NearsightError | OSError) -> None:
         """Continue with the next file, and retry this one after a back-off."""
         if isinstance(error, OSError):
-            known = refusal_of_machine(error)
+            known = as_setup_error(error)
             error = known or SetupError(f"cannot write to {self._repository.folder}: {error}")
         pause_s = min(_BACK_OFF_S[0] * 2**download.failures, _BACK_OFF_S[1])
         download.failures += 1

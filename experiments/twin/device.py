@@ -255,7 +255,7 @@ class TwinQuery(DeviceQuery):
         self._prepared = self._has_thumbnail = False
         self.snapshot = None
         self.began_s = 0.0
-        self.looked_at = None
+        self.lookup_features = None
         self.prediction = None
         self.result_look = None
         self.result_s = RESULT_LOOK_S * device.processor.slowness

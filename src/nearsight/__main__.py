@@ -31,7 +31,7 @@ from nearsight.common.errors import (
     INTERRUPTED,
     MissingDependency,
     NearsightError,
-    refusal_of_machine,
+    as_setup_error,
 )
 from nearsight.common.text import printable
 
@@ -306,7 +306,7 @@ def _report(error: Exception, *, show: bool) -> int:
     """Print one line about an error; save the traceback of a bug to a file and print its path."""
     if show:
         sys.stderr.write(printable("".join(traceback.format_exception(error)), lines=True))
-    known = refusal_of_machine(error) if isinstance(error, OSError) else error
+    known = as_setup_error(error) if isinstance(error, OSError) else error
     if isinstance(known, NearsightError):
         print_error(str(known))
         return known.exit_code

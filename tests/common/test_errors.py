@@ -12,7 +12,7 @@ from nearsight.common.errors import (
     NearsightError,
     StatusCode,
     error_from_status,
-    refusal_of_machine,
+    as_setup_error,
 )
 from nearsight.protos import rpc_pb2
 
@@ -59,15 +59,15 @@ def test_the_status_codes_are_those_of_the_wire() -> None:
 
 
 def test_a_missing_right_names_the_file_and_the_next_step() -> None:
-    found = refusal_of_machine(PermissionError(errno.EACCES, "denied", "/lab/rows.csv"))
+    found = as_setup_error(PermissionError(errno.EACCES, "denied", "/lab/rows.csv"))
     assert str(found) == "Permission denied: /lab/rows.csv; give access to it, or name another location"
 
 
 def test_a_full_disk_says_so_without_a_file() -> None:
-    found = refusal_of_machine(OSError(errno.ENOSPC, "full"))
+    found = as_setup_error(OSError(errno.ENOSPC, "full"))
     assert str(found).startswith("No space left on device; free some space")
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "nothing", "x"), OSError("no number")])
 def test_other_errors_of_the_system_may_be_bugs(error: OSError) -> None:
-    assert refusal_of_machine(error) is None
+    assert as_setup_error(error) is None

@@ -116,7 +116,7 @@ class PeerConnections:
             max_message_bytes=max_message_bytes(settings),
         )
         # One thread for all peers, and one descriptor for each connection.
-        self._group = ChannelGroup(clock=clock, transport=Transport(ask_why=False))
+        self._group = ChannelGroup(clock=clock, transport=Transport(find_reason=False))
         self._lock = threading.Lock()
         self._links: dict[NodeId, PeerConnection] = {}
         self._spare: dict[tuple[NodeId, str], Channel] = {}

@@ -1,13 +1,13 @@
 """Progress that a log hears of now and then."""
 
-from nearsight.common.background.progress import now_and_then
+from nearsight.common.background.progress import at_intervals
 from nearsight.common.clock import ManualClock
 
 
 def test_steps_are_reported_once_per_interval_however_many_there_are() -> None:
     clock = ManualClock()
     reports: list[tuple[int, int]] = []
-    step = now_and_then(lambda done, total: reports.append((done, total)), clock)
+    step = at_intervals(lambda done, total: reports.append((done, total)), clock)
     for done in range(10):
         step(done, 10)
         clock.advance(0.5)

@@ -231,9 +231,9 @@ def test_strangers_who_connect_do_not_have_the_files_looked_at(
     allowed = AllowList(keys.allowed, clock)
     with monkeypatch.context() as patch:
         patch.setattr("os.scandir", None)
-        allowed.notice_new()
+        allowed.refresh_if_changed()
     keys.add("tablet")
-    allowed.notice_new()
+    allowed.refresh_if_changed()
     assert {one.name for one in allowed.clients.values()} == {"phone", "tablet"}
 
 

@@ -31,7 +31,7 @@ from nearsight.common.rpc.envelope import (
     encode_response,
     error_of,
     salvage_request_id,
-    told_to_peer,
+    error_for_peer,
 )
 from nearsight.protos import rpc_pb2
 
@@ -156,7 +156,7 @@ def test_an_array_with_gaps_is_no_blob() -> None:
 
 
 def over_the_wire(error: Exception) -> NearsightError:
-    return error_of(decode_response(encode_response(1, (), error=told_to_peer(error, "t1"))))
+    return error_of(decode_response(encode_response(1, (), error=error_for_peer(error, "t1"))))
 
 
 @pytest.mark.parametrize(

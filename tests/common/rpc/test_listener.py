@@ -233,7 +233,7 @@ def test_newcomers_wait_when_they_have_taken_their_share_of_the_processor(
             assert len(listener._connections) == 1
             peer.sendall(frame(b"\x04PING\x00\x00", 4))  # who is connected is served meanwhile
             clock.advance(1.0)
-            wait_until(lambda: bool(look() or connection.heard_s == clock.monotonic()), what="its words")
+            wait_until(lambda: bool(look() or connection.received_s == clock.monotonic()), what="its words")
             assert 0.0 < after_s < 1.0
             monkeypatch.undo()
             accept()
@@ -301,7 +301,7 @@ def test_a_client_that_says_nothing_is_asked_and_dropped_if_it_does_not_answer()
         listener.tick()
         assert peer.recv(4096) == frame(b"\x04PING\x00\x00", 4)
         peer.sendall(frame(b"\x04PONG", 4))
-        wait_until(lambda: bool(look() or connection.heard_s == clock.monotonic()), what="the answer")
+        wait_until(lambda: bool(look() or connection.received_s == clock.monotonic()), what="the answer")
         for _ in range(2):
             clock.advance(7.0)
             listener.tick()

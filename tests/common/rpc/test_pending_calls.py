@@ -66,7 +66,7 @@ def test_calls_that_a_busy_server_would_refuse_are_not_sent_but_fail_after_a_mom
     calls.submit(of_kind(1, "photos of phone"), 0.0)
     refused = calls.answered(1)
     assert refused is not None
-    calls.told_busy(refused, 1.0, 0.0)
+    calls.server_busy(refused, 1.0, 0.0)
     assert calls.submit(of_kind(2, "photos of phone"), 0.5) == []
     assert sends(calls.submit(of_kind(3, "health of phone"), 0.5)) == [3]
     assert sends(calls.submit(of_kind(4, "photos of tablet"), 0.5)) == [4]
@@ -79,13 +79,13 @@ def test_calls_that_a_busy_server_would_refuse_are_not_sent_but_fail_after_a_mom
 
 def test_a_server_cannot_keep_a_client_quiet_for_long() -> None:
     calls = connected()
-    calls.told_busy(of_kind(1, "photos"), 1e6, 0.0)
+    calls.server_busy(of_kind(1, "photos"), 1e6, 0.0)
     assert sends(calls.submit(of_kind(2, "photos"), 6.0)) == [2]
 
 
 def test_a_new_connection_may_be_to_a_server_that_is_not_busy() -> None:
     calls = connected()
-    calls.told_busy(of_kind(1, "photos"), 5.0, 0.0)
+    calls.server_busy(of_kind(1, "photos"), 5.0, 0.0)
     calls.submit(of_kind(2, "photos"), 0.0)
     assert failures(calls.lost(GONE, 0.01)) == []
     assert failures(calls.tick(0.1)) == [(2, Overloaded)]

@@ -77,7 +77,7 @@ WRITES_ONE = Caller("a", "k", Role.WRITER, (), ("museum",))
     ],
 )
 def test_work_goes_on_unless_a_right_was_lost(now: Caller, before: Caller, expected: bool) -> None:
-    assert now.may_all_of(before) is expected
+    assert now.has_rights_of(before) is expected
 
 
 class Recorder(Service):

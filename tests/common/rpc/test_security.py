@@ -328,7 +328,7 @@ def test_heartbeats_of_and_to_libzmq_are_answered_and_are_no_messages(keys: Keys
         def heard() -> bool:
             arrived.extend(listener.receive(dict(poller.poll(0.05))))
             return any(
-                one.session.mechanism.done and one.heard_s == clock.monotonic()
+                one.session.mechanism.done and one.received_s == clock.monotonic()
                 for one in listener._connections.values()
             )
 
