@@ -11,8 +11,8 @@ from nearsight.common.errors import (
     EXIT_CODES,
     NearsightError,
     StatusCode,
-    error_from_status,
     as_setup_error,
+    error_from_status,
 )
 from nearsight.protos import rpc_pb2
 

@@ -29,9 +29,9 @@ from nearsight.common.rpc.envelope import (
     decode_request,
     decode_response,
     encode_response,
+    error_for_peer,
     error_of,
     salvage_request_id,
-    error_for_peer,
 )
 from nearsight.protos import rpc_pb2
 
