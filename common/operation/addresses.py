@@ -15,7 +15,7 @@ from nearsight.common.config.base import (
     load_settings,
 )
 from nearsight.common.errors import ConfigurationError
-from nearsight.common.rpc.security import ClientSecurity, read_secret_key
+from nearsight.common.rpc.security import ClientSecurity, keys_incomplete, read_secret_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def addresses(
         )
     if keys:
         if asked.key is None:
-            raise _keys_incomplete()
+            raise keys_incomplete()
         each = [keys[0]] * len(asked.endpoints) if len(keys) == 1 else keys
         securities = [ClientSecurity(asked.key, key) for key in each]
         return tuple(
@@ -91,15 +91,8 @@ def addresses(
         )
     found = tuple(replace(known.get(one, Address(one)), expected=True) for one in asked.endpoints)
     if asked.key is not None and not all(one.security for one in found):
-        raise _keys_incomplete()
+        raise keys_incomplete()
     return found
-
-
-def _keys_incomplete() -> ConfigurationError:
-    return ConfigurationError(
-        "--key and --server-key go together",
-        advice="give both, or neither for daemons without encryption",
-    )
 
 
 def _of_settings(loaded: Mapping[str, Loaded[DaemonSettings]], key: Path | None) -> Iterator[Address]:

@@ -84,11 +84,16 @@ def client_security(key: Path | None, server_key: str | None) -> ClientSecurity 
     if key is None and server_key is None:
         return None
     if key is None or server_key is None:
-        raise ConfigurationError(
-            "--key and --server-key go together",
-            advice="give both, or neither for daemons without encryption",
-        )
+        raise keys_incomplete()
     return ClientSecurity(key, server_key)
+
+
+def keys_incomplete() -> ConfigurationError:
+    """The error if a command has only one of the options --key and --server-key."""
+    return ConfigurationError(
+        "--key and --server-key go together",
+        advice="give both, or neither for daemons without encryption",
+    )
 
 
 def require_security(endpoint: str, security: ServerSecurity | None) -> None:
