@@ -293,7 +293,7 @@ class RequestEngine:
         for tier in began:
             _log.warning("a tier keeps failing and is called last for a while", tier=tier, reason=str(error))
         for tier in back:
-            _log.info("a tier is back", tier=tier)
+            _log.info("a tier has recovered", tier=tier)
 
     # Deadlines
 

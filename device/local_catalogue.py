@@ -181,7 +181,7 @@ def _opened(place: Path, stack: ExitStack, *, own: bool) -> CatalogueStore:
 def _temporary(place: Path, stack: ExitStack, reason: str) -> CatalogueStore:
     """A temporary copy of the index, for this process only."""
     _log.warning(
-        "the index cannot be kept: what is new in the folder is trained at each start",
+        "the index cannot be stored: new images in the folder are trained at each start",
         error=reason,
         advice="give index=PATH on a disk that can be written",
     )

@@ -87,8 +87,8 @@ def _prefetching(state: PrefetchState) -> Iterator[Metric]:
     yield from _counters(
         lookups=("Photos looked up on the device.", state.lookups),
         hits=("Photos recognised on the device.", state.hits),
-        prefetched_models=("Object models fetched ahead.", account.fetched_models),
-        prefetched_bytes=("Bytes of object models fetched ahead.", account.fetched_bytes),
+        prefetched_models=("Prefetched object models.", account.fetched_models),
+        prefetched_bytes=("Bytes of prefetched object models.", account.fetched_bytes),
         wasted_models=("Prefetched models that were removed without a hit.", account.wasted_models),
         wasted_bytes=("Bytes of such models.", account.wasted_bytes),
     )

@@ -57,7 +57,7 @@ def peers(  # noqa: PLR0913, PLR0917  typer calls it by name
 
 
 TABLE_COLUMNS = (
-    *("device", "node", "address", "state", "heard", "here for"),
+    *("device", "node", "address", "state", "last seen", "present"),
     *("keys", "store", "models", "sent", "received", "ping ms"),
 )
 """Headings of `table_of`."""
@@ -113,9 +113,9 @@ def table_of(report: PeersReport) -> list[tuple[str, ...]]:
 
 def _lines(row: tuple[str, ...]) -> tuple[str, ...]:
     """A row of `table_of` as lines, for a terminal that is too narrow for the table."""
-    name, node, address, state, heard, here, keys, store, models, sent, received, ping_ms = row
+    name, node, address, state, seen, present, keys, store, models, sent, received, ping_ms = row
     return (
         f"  {name}, node {node}, at {address}",
-        f"    {state}, heard {heard}, here for {here}, ping {ping_ms} ms",
+        f"    {state}, last seen {seen}, present for {present}, ping {ping_ms} ms",
         f"    holds {keys} keys, {store}, and {models} models; {sent} sent, {received} received",
     )

@@ -71,7 +71,7 @@ def allow(
         typer.Option(
             "--writes",
             metavar="NAME",
-            help="Limits changes to this catalogue; may be repeated. Makes a writer.",
+            help="Limits changes to this catalogue; may be repeated. Implies --role writer.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another client of this name.")] = False,

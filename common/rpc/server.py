@@ -314,7 +314,7 @@ class RpcServer:
         call.context.queue_ms = (call.started_s - call.arrived_s) * 1000.0
         try:
             if isinstance(call.peer, Connection) and call.peer.closed:
-                raise Unavailable("the client is gone")
+                raise Unavailable("the client has disconnected")
             if self._allowed is not None and self._abandoned(call.context.caller):
                 raise _forbidden()
             message = call.endpoint.request_class()

@@ -92,7 +92,7 @@ def test_where_a_table_would_break_every_value_peers_take_a_few_lines_each(
     assert title == "otto, node 000000000000000e, at tcp://10.0.0.6:40000: 2 peers"
     assert lines[:3] == [
         "  anna, node 000000000000a11a, at tcp://10.0.0.7:40001",
-        "    live, heard 1.2 s ago, here for 2 min, ping 0.6 ms",
+        "    live, last seen 1.2 s ago, present for 2 min, ping 0.6 ms",
         "    holds 1200 keys, 3.4 MB, and 12 models; 950 B sent, 12.3 kB received",
     ]
     assert lines[3].startswith("  ben, ")

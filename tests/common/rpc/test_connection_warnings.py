@@ -12,10 +12,10 @@ def test_the_same_matter_is_told_once_in_a_while_and_then_how_often_it_was_left_
     clock = ManualClock()
     warnings = ConnectionWarnings(clock)
     for _ in range(5):
-        warnings.tell("connection closed: the client is gone", client="a")
-    warnings.tell("no client can connect", reason="too many open files")
+        warnings.warn("connection closed: the client is gone", client="a")
+    warnings.warn("no client can connect", reason="too many open files")
     clock.advance(10.0)
-    warnings.tell("connection closed: the client is gone", client="b")
+    warnings.warn("connection closed: the client is gone", client="b")
     first, other, again = capsys.readouterr().err.splitlines()
     assert "client=a" in first
     assert "times_before" not in first
