@@ -136,7 +136,7 @@ def test_a_writer_s_key_adds_and_removes_networks_of_its_names_and_a_reader_s_no
             return main(["models", verb, what, place, daemon.endpoint, *words, *with_keys])
 
         assert command("phone", "add", "birds.onnx", "--to") == 3
-        assert "the key 'phone' is a reader's" in capsys.readouterr().err
+        assert "the key 'phone' has the role reader" in capsys.readouterr().err
         for name in ("trees", "fish"):
             assert command("curator", "add", "birds.onnx", "--to", "--name", name) == 3
         assert "may not" in capsys.readouterr().err

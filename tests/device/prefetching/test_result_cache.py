@@ -128,4 +128,4 @@ def test_a_device_that_does_not_follow_the_catalogue_says_that_it_keeps_no_answe
     cloud_only = RecognizerSettings(result_cache=TRUSTING.result_cache)
     with Recognizer(None, "tcp://127.0.0.1:1", "museum", settings=cloud_only) as device:
         assert device.result_cache_state is None
-    assert "no answer is used again" in capsys.readouterr().err
+    assert "answers are not reused" in capsys.readouterr().err
