@@ -79,13 +79,13 @@ class Tally:
     open: dict[int, tuple[str | None, float]] = field(default_factory=dict)
     """Object in the photo and deadline of each request without an outcome, by number."""
 
-    def asks(self, shown: str | None, now_s: float) -> int:
+    def begin_request(self, shown: str | None, now_s: float) -> int:
         """Count a request and return its number."""
         self.asked += 1
         self.open[self.asked] = shown, now_s + _TIMEOUT_S
         return self.asked
 
-    def ends(self, number: int, outcome: Recognition | NearsightError, now_s: float) -> None:
+    def end_request(self, number: int, outcome: Recognition | NearsightError, now_s: float) -> None:
         """Count an outcome."""
         if number not in self.open:
             self.twice += 1
@@ -236,12 +236,12 @@ class _Soak:
 
     def _run_events(self, began_s: float, seconds: float, report_step: ReportStep) -> None:
         """Run events with pauses between them; every kind occurs once before any kind occurs again."""
-        calm: list[tuple[str, Callable[[], None]]] = [
+        changes: list[tuple[str, Callable[[], None]]] = [
             ("change catalogue", self._change_catalogue),
             ("burst", self._burst),
             ("kill application", self._kill_application),
         ]
-        harm: list[tuple[str, Callable[[], None]]] = [
+        faults: list[tuple[str, Callable[[], None]]] = [
             (f"{verb} {tier}", partial(self._restart, tier, kill=verb == "kill"))
             for verb in ("kill", "restart")
             for tier in self._listen
@@ -249,9 +249,12 @@ class _Soak:
         pause_s, end_s = min(_LONGEST_PAUSE_S, seconds / _EVENTS), began_s + seconds
         waiting: list[tuple[str, Callable[[], None]]] = []
         while (now_s := time.monotonic()) < end_s - pause_s:
-            if now_s > began_s + _FAULT_SHARE * seconds and harm:
-                harm, waiting = [], []
-            waiting = waiting or [*self._rng.sample(calm, len(calm)), *self._rng.sample(harm, len(harm))]
+            if now_s > began_s + _FAULT_SHARE * seconds and faults:
+                faults, waiting = [], []
+            waiting = waiting or [
+                *self._rng.sample(changes, len(changes)),
+                *self._rng.sample(faults, len(faults)),
+            ]
             name, event = waiting.pop()
             report_step(f"{now_s - began_s:.0f} of {seconds:.0f} s: {name}")
             event()
@@ -328,7 +331,7 @@ class _Soak:
             for daemon in self._daemons.values():
                 daemon.check_alive()
             for application in self._applications.values():
-                application.listen()
+                application.receive_results()
             time.sleep(0.1)
 
     # ---- resource usage
@@ -408,7 +411,7 @@ class _Application:
         """Send this number of photos at once; 0 ends the application."""
         self._pipe.send(photos)
 
-    def listen(self) -> None:
+    def receive_results(self) -> None:
         """Receive its latest results."""
         while self._pipe.poll():
             self._tally = self._pipe.recv()
@@ -416,14 +419,14 @@ class _Application:
     def end(self) -> Tally:
         """Let it wait for its last outcomes and end; return all its results."""
         self.send(0)
-        while (told := answer_of(self._pipe, 60.0)) is not None:
-            self._tally = told
+        while (results := answer_of(self._pipe, 60.0)) is not None:
+            self._tally = results
         self._stack.close()
         return self._tally
 
     def kill(self) -> Tally:
         """Kill it with SIGKILL; return its latest results without the requests that had no outcome."""
-        self.listen()
+        self.receive_results()
         psutil.Process(self.pid).kill()
         self._stack.close()
         self._tally.open.clear()
@@ -440,9 +443,9 @@ def _run_application(
 
     def ended(number: int, outcome: Recognition | NearsightError) -> None:
         with lock:
-            tally.ends(number, outcome, running.now_s())
+            tally.end_request(number, outcome, running.now_s())
 
-    def report_step() -> None:
+    def send_results() -> None:
         with lock:
             tally.stalled_s = round(running.stalled_s, 2)
             parent.send(tally)
@@ -458,19 +461,19 @@ def _run_application(
     with Recognizer(*tiers, CATALOGUE, device_id=seed, settings=settings) as recognizer:
         parent.send("ready")
         parent.send(os.getpid())
-        told_s, more = time.monotonic(), 1
+        sent_s, more = time.monotonic(), 1
         while more:
             for path, shown in rng.choices(photos, weights, k=more):
                 with lock:
-                    number = tally.asks(shown, running.now_s())
+                    number = tally.begin_request(shown, running.now_s())
                 recognizer.recognize(path, partial(ended, number))
             more = parent.recv() if parent.poll(rng.uniform(*_PAUSE_S)) else 1
-            if time.monotonic() > told_s + _REPORT_PERIOD_S:
-                report_step()
-                told_s = time.monotonic()
+            if time.monotonic() > sent_s + _REPORT_PERIOD_S:
+                send_results()
+                sent_s = time.monotonic()
         until_s = time.monotonic() + _LAST_OUTCOMES_S
         while tally.open and time.monotonic() < until_s:
             time.sleep(0.05)
-        report_step()
-    report_step()  # includes the outcomes at the close of the recognizer
+        send_results()
+    send_results()  # includes the outcomes at the close of the recognizer
     parent.send(None)

@@ -21,7 +21,7 @@ def test_a_tally_tells_right_wrong_unknown_and_failed_answers_apart() -> None:
     tally = Tally()
     outcomes = [answer("a"), answer("b"), answer(None), Unavailable("nobody is there")]
     for outcome in outcomes:
-        tally.ends(tally.asks("a", 0.0), outcome, 1.0)
+        tally.end_request(tally.begin_request("a", 0.0), outcome, 1.0)
     assert dict(tally.outcomes) == {"known": 2, "unknown": 1, "UNAVAILABLE": 1}
     assert tally.wrong == ["the edge answered b for a"]
     assert (tally.asked, tally.twice, tally.late_s, tally.open) == (4, 0, [], {})
@@ -29,31 +29,31 @@ def test_a_tally_tells_right_wrong_unknown_and_failed_answers_apart() -> None:
 
 def test_an_answer_about_a_photo_of_nothing_in_the_catalogue_is_wrong() -> None:
     tally = Tally()
-    tally.ends(tally.asks(None, 0.0), answer("a"), 1.0)
+    tally.end_request(tally.begin_request(None, 0.0), answer("a"), 1.0)
     assert tally.wrong == ["the edge answered a for None"]
 
 
 def test_a_tally_counts_second_missing_and_late_outcomes() -> None:
     tally = Tally()
-    first, _, late = (tally.asks("a", 0.0) for _ in range(3))
-    tally.ends(first, answer("a"), 1.0)
-    tally.ends(first, answer("a"), 1.0)
-    tally.ends(late, answer("a"), 60.0)
+    first, _, late = (tally.begin_request("a", 0.0) for _ in range(3))
+    tally.end_request(first, answer("a"), 1.0)
+    tally.end_request(first, answer("a"), 1.0)
+    tally.end_request(late, answer("a"), 60.0)
     assert (tally.twice, len(tally.open), tally.late_s) == (1, 1, [55.0])
 
 
-def test_an_outcome_is_not_late_for_the_time_that_the_whole_process_was_held_up() -> None:
+def test_an_outcome_is_not_late_for_the_time_that_the_whole_process_was_stalled() -> None:
     clock = ManualClock()
     running, tally = RunClock(clock), Tally()
-    held_up, late = (tally.asks("a", running.now_s()) for _ in range(2))
+    stalled, late = (tally.begin_request("a", running.now_s()) for _ in range(2))
     clock.advance(60.0)
-    tally.ends(held_up, answer("a"), running.now_s())
+    tally.end_request(stalled, answer("a"), running.now_s())
     running.tick()
     assert (tally.late_s, round(running.stalled_s)) == ([], 60)
     for _ in range(200):
         clock.advance(0.05)
         running.tick()
-    tally.ends(late, answer("a"), running.now_s())
+    tally.end_request(late, answer("a"), running.now_s())
     assert tally.late_s == [pytest.approx(5.05)]
 
 
