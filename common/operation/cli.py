@@ -209,7 +209,7 @@ def show_answers(
             for answer in counted:
                 show(answer)
             if absent:
-                print_line(f"no answer, and not in the settings: {', '.join(absent)}", hang=2)
+                print_line(f"no answer from daemons that are not configured: {', '.join(absent)}", hang=2)
             if not counted:
                 print_error("no daemon answers; start one, or name the ENDPOINT of a running daemon")
         if watch_s is None:

@@ -9,8 +9,8 @@ and only some frames are sent. The rules, in this order:
 - A frame that looks like the last one sent needs no request. A blurred frame, or one of a fast turn, is not
   sent: its request would occupy a credit while better frames arrive.
 - Credits limit the requests in flight. Without a free credit the frame is superseded, and a later one is
-sent. - The tiers make one recognition attempt per request, which is fast, since other frames follow. If the
-scene
+  sent.
+- The tiers make one recognition attempt per request, which is fast, since other frames follow. If the scene
   stays unknown, some requests allow a second, more thorough attempt.
 - After failed requests the stream backs off. The current answer remains valid.
 

@@ -98,7 +98,7 @@ def test_a_daemon_that_listens_everywhere_is_asked_on_loopback(listen: str, endp
     ("answering", "expected", "code"),
     [({"edge"}, {"edge"}, 0), ({"edge"}, {"edge", "cloud"}, 4), ({"edge"}, set(), 0), (set(), set(), 4)],
 )
-def test_only_daemons_that_should_run_or_do_decide_the_exit_code(
+def test_the_exit_code_depends_only_on_expected_and_running_daemons(
     answering: set[str], expected: set[str], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     daemons = [Address(f"tcp://{name}:1", name, expected=name in expected) for name in ALL]
@@ -118,4 +118,4 @@ def test_only_daemons_that_should_run_or_do_decide_the_exit_code(
     assert end.value.exit_code == code
     assert len(shown) == len(answering | expected)
     absent = [name for name in ALL if name not in answering | expected]
-    assert ("no answer, and not in the settings" in capsys.readouterr().out) is bool(absent)
+    assert ("no answer from daemons that are not configured" in capsys.readouterr().out) is bool(absent)
