@@ -110,10 +110,6 @@ class CloudClient:
             ).message.objects
         )
 
-    def catalogue_names(self) -> list[str]:
-        listed = self._call(self.catalogues.list_catalogues, pb.ListCataloguesRequest()).message
-        return [item.name for item in listed.catalogues]
-
     def objects(self) -> pb.ListObjectsResponse:
         return self._call(self.catalogues.list_objects, pb.ListObjectsRequest()).message
 

@@ -231,18 +231,10 @@ class _Catalogue(Service):
             context.response_blobs.extend(blobs)
         return later(response, cloud.slow_s) if cloud.slow_s else response
 
-    def add_objects(self, request: pb.AddObjectsRequest, context: CallContext) -> pb.AddObjectsResponse:
+    def _refuse(self, request: object, context: CallContext) -> object:
         raise InvalidArgument("not in this test")
 
-    def remove_objects(
-        self, request: pb.RemoveObjectsRequest, context: CallContext
-    ) -> pb.RemoveObjectsResponse:
-        raise InvalidArgument("not in this test")
-
-    def remove_catalogue(
-        self, request: pb.RemoveCatalogueRequest, context: CallContext
-    ) -> pb.RemoveCatalogueResponse:
-        raise InvalidArgument("not in this test")
+    add_objects = remove_objects = remove_catalogue = _refuse
 
 
 def later(response: pb.GetObjectModelsResponse, delay_s: float) -> Future[pb.GetObjectModelsResponse]:

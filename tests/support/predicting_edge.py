@@ -201,13 +201,7 @@ class _Catalogue(Service):
         summary = catalogue_pb2.CatalogueSummary(name="museum", objects=objects, revision=revision)
         return catalogue_pb2.ListCataloguesResponse(catalogues=[summary])
 
-    def add_objects(self, request: object, context: CallContext) -> catalogue_pb2.AddObjectsResponse:
+    def _refuse(self, request: object, context: CallContext) -> object:
         raise InvalidArgument("not in this test")
 
-    def remove_objects(self, request: object, context: CallContext) -> catalogue_pb2.RemoveObjectsResponse:
-        raise InvalidArgument("not in this test")
-
-    def remove_catalogue(
-        self, request: object, context: CallContext
-    ) -> catalogue_pb2.RemoveCatalogueResponse:
-        raise InvalidArgument("not in this test")
+    add_objects = remove_objects = remove_catalogue = _refuse
