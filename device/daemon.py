@@ -122,7 +122,7 @@ class DeviceDaemon:
 
 
 def _cooperation_details(state: CooperationState | None) -> list[tuple[str, str]]:
-    return [("devices nearby", "not shared with")] if state is None else state.facts()
+    return [("devices nearby", "no cooperation")] if state is None else state.facts()
 
 
 def _prefetch_details(state: PrefetchState | None) -> list[tuple[str, str]]:
@@ -131,7 +131,7 @@ def _prefetch_details(state: PrefetchState | None) -> list[tuple[str, str]]:
     account = state.account
     return [
         ("recognised on the device", f"{state.hits} of {state.lookups} lookups"),
-        ("held ready", f"{state.k} objects, {state.query_features} features per photo"),
+        ("in the cache", f"{state.k} objects, {state.query_features} features per photo"),
         ("prefetched", f"{account.fetched_models} models, {format_bytes(account.fetched_bytes)}"),
-        ("prefetched in vain", f"{account.wasted_models} models, {format_bytes(account.wasted_bytes)}"),
+        ("prefetched without a hit", f"{account.wasted_models} models, {format_bytes(account.wasted_bytes)}"),
     ]

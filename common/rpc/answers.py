@@ -146,8 +146,8 @@ class Answers:
 
     def fail(self, call: ServedCall, error: BaseException, retry_after_s: float = 0.0) -> None:
         """Answer with an error."""
-        told = error_for_peer(error, call.context.trace_id)
-        if told.code is StatusCode.INTERNAL:
+        peer_error = error_for_peer(error, call.context.trace_id)
+        if peer_error.code is StatusCode.INTERNAL:
             self._log.error(
                 "a call failed inside the server",
                 method=call.endpoint.full_name,
@@ -157,8 +157,8 @@ class Answers:
             )
         hop = call.hop(self._tier, self._clock.monotonic())
         hops = [*call.context.hops, hop]
-        frames = encode_response(call.request.request_id, hops, error=told, retry_after_s=retry_after_s)
-        self._answer(call, told.code, frames, hop)
+        frames = encode_response(call.request.request_id, hops, error=peer_error, retry_after_s=retry_after_s)
+        self._answer(call, peer_error.code, frames, hop)
 
     def expire(self, now_s: float) -> None:
         """Answer the deferred calls whose deadline has passed."""

@@ -222,14 +222,14 @@ class ChannelGroup:
             return [(call, Unavailable("the channel is closed"))], False
         self._channels[channel._link] = self._busy[channel._link] = channel
         ended = self._perform(channel, channel._pending.submit(call, now_s), now_s)
-        nobody = not (self._thread_receives or self._caller_receives)
-        receives = waits and not ended and nobody and channel._pending.up
+        no_receiver = not (self._thread_receives or self._caller_receives)
+        receives = waits and not ended and no_receiver and channel._pending.up
         receives = receives and self._transport.caller_can_wait()
         self._caller_receives |= receives
         # Wake the thread if it has to receive, or if this call is due before its next wake-up.
         due_s = channel._pending.next_due_s()
         missed = not receives and self._transport.has_arrivals()
-        if (nobody and not receives) or missed or (due_s is not None and due_s < self._wakes_at_s):
+        if (no_receiver and not receives) or missed or (due_s is not None and due_s < self._wakes_at_s):
             self._transport.wake()
         if missed and self._caller_receives:
             self._transport.wake_caller()

@@ -139,7 +139,7 @@ def test_a_device_that_recognises_by_itself_says_so_everywhere() -> None:
             reply = recognition.recognize(request, timeout_s=5.0, blobs=[photo])
             assert reply.message.answered_by == "device"
             assert [hop.tier for hop in reply.hops] == ["device"]
-            assert ("held ready", f"3 objects, {_features(metrics)} features per photo") in daemon.details()
+            assert ("in the cache", f"3 objects, {_features(metrics)} features per photo") in daemon.details()
             for counter, value in (("hits", 1), ("lookups", 1), ("prefetched_models", 3)):
                 assert metrics.registry.get_sample_value(f"nearsight_device_{counter}_total") == value
             here = {"answered_by": "device", "outcome": "known"}

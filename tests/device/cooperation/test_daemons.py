@@ -97,7 +97,9 @@ def test_daemons_with_keys_share_and_say_so(scene: Scene, tmp_path: Path) -> Non
     wait_until(lambda: len(scene.report(first).peers) == len(scene.report(second).peers) == 1, what="peers")
     for daemon in (first, second):
         assert scene.show(daemon, 0) == "edge"
-        wait_until(lambda daemon=daemon: dict(daemon.details())["held ready"].startswith("3 "), what="models")
+        wait_until(
+            lambda daemon=daemon: dict(daemon.details())["in the cache"].startswith("3 "), what="models"
+        )
     assert scene.show(second, 2) == "device"
     assert len(scene.edge.fetched) == 3
     facts = dict(second.details())
@@ -122,7 +124,7 @@ def test_a_daemon_that_does_not_share_has_no_peers_to_report(scene: Scene) -> No
     daemon, metrics = scene.daemon("alone", PeerSettings())
     with pytest.raises(NotFound):
         scene.report(daemon)
-    assert dict(daemon.details())["devices nearby"] == "not shared with"
+    assert dict(daemon.details())["devices nearby"] == "no cooperation"
     assert metrics.registry.get_sample_value("nearsight_device_peers") is None
 
 
