@@ -42,19 +42,6 @@ class Photo:
         return np.asarray(cv2.imdecode(np.frombuffer(self.jpeg, np.uint8), cv2.IMREAD_COLOR), dtype=np.uint8)
 
 
-def photograph(
-    reference: NDArray[np.uint8], rng: np.random.Generator, difficulty: float = DEFAULT_DIFFICULTY
-) -> NDArray[np.uint8]:
-    """A photo of ``reference``; see `take_photo`.
-
-    Returns
-    -------
-    ndarray, (480, 640, 3) or (640, 480, 3) uint8
-        Blue, green, red.
-    """
-    return take_photo(reference, rng, difficulty).image
-
-
 def take_photo(
     reference: NDArray[np.uint8], rng: np.random.Generator, difficulty: float = DEFAULT_DIFFICULTY
 ) -> Photo:
