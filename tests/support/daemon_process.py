@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.leash import leashed
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,17 @@ class DaemonProcess:
     def kill(self) -> None:
         """Kill it with SIGKILL: it can neither write nor send anything."""
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(LONG_S)
 
     def stop(self) -> int:
         """Stop it with SIGTERM; return its exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(LONG_S)
 
     def wait_ready(self) -> None:
         """Wait until it has announced itself."""
         wait_until(
             lambda: self.announcement.exists() or self.process.poll() is not None,
-            timeout_s=60,
             what="the announcement",
         )
         assert self.process.poll() is None, self.log

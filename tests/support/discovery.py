@@ -89,7 +89,7 @@ class Neighbourhood:
     def __init__(self, **settings: object) -> None:
         self.port = free_udp_port()
         self.settings = PeerSettings.model_validate(
-            {"beacon_port": self.port, "period_s": 0.2, "departure_s": 0.6, "ping_timeout_s": 0.2, **settings}
+            {"beacon_port": self.port, "period_s": 0.2, "departure_s": 600.0, **settings}
         )
         self.devices: list[Device] = []
 

@@ -25,6 +25,7 @@ from nearsight.edge.gateway.daemon import GatewayDaemon
 from nearsight.edge.gateway.settings import GatewaySettings, LimitSettings
 from nearsight.protos import catalogue_pb2 as pb
 from support.recognition_server import ScriptedRecognition, always
+from support.waiting import LONG_S
 
 CATALOGUE = "museum"
 OTHER = "library"
@@ -65,7 +66,7 @@ class ScriptedEdge:
 
     def start(self) -> None:
         services = [self.recognition, _Catalogues(), HealthService("edge", "1", lambda: True)]
-        settings = ServerSettings(listen=self.endpoint)
+        settings = ServerSettings(listen=self.endpoint, queue_timeout_s=LONG_S)
         self._server = RpcServer(services, tier="edge", settings=settings)
         self._server.start()
         self.endpoint = self._server.endpoint
@@ -103,7 +104,7 @@ class Browser:
 
     def request(self, method: str, path: str, body: bytes = b"", /, **headers: str) -> Reply:
         """Send one request on its own connection; ``content_type`` is the header Content-Type."""
-        connection = http.client.HTTPConnection(self.host, timeout=20)
+        connection = http.client.HTTPConnection(self.host, timeout=LONG_S)
         try:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body or None, named)
@@ -138,20 +139,20 @@ class LiveStream:
 
     def read(self) -> Any:
         """The next message, decoded from JSON."""
-        return json.loads(self.connection.recv(timeout=20))
+        return json.loads(self.connection.recv(timeout=LONG_S))
 
     def close_code(self) -> int | None:
         """Wait until the gateway closes the stream; return its code."""
         with suppress(ConnectionClosed):
             while True:
-                self.connection.recv(timeout=20)
+                self.connection.recv(timeout=LONG_S)
         return self.connection.close_code
 
 
 @contextmanager
 def running_gateway(edge: str, metrics: DaemonMetrics | None = None, **changes: Any) -> Iterator[Browser]:
-    """A gateway in front of this edge, and a client of it; ``limits`` are changes to the default limits."""
-    limits = LimitSettings(**changes.pop("limits", {}))
+    """A gateway in front of this edge, and a client of it; ``limits`` are changes to patient ones."""
+    limits = LimitSettings(**({"timeout_s": LONG_S, "body_timeout_s": LONG_S} | changes.pop("limits", {})))
     settings = GatewaySettings(edge=edge, listen="127.0.0.1:0", limits=limits, **changes)
     daemon = GatewayDaemon(settings, metrics or DaemonMetrics("gateway"))
     daemon.start()
@@ -162,7 +163,7 @@ def running_gateway(edge: str, metrics: DaemonMetrics | None = None, **changes: 
 
 
 @contextmanager
-def raw(browser: Browser, timeout_s: float = 20.0) -> Iterator[socket.socket]:
+def raw(browser: Browser, timeout_s: float = LONG_S) -> Iterator[socket.socket]:
     """A TCP connection to the gateway."""
     address = urlsplit(browser.gateway.endpoint)
     assert address.hostname and address.port

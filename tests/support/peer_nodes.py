@@ -16,20 +16,18 @@ from nearsight.common.rpc.service import Service
 from nearsight.device.peers.node import PeerNode
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.settings import PeerSettings
-from support.waiting import wait_until
-
-WAIT_S = 30.0
+from support.waiting import LONG_S, wait_until
 
 
 def fast_settings(**changes: Any) -> PeerSettings:
-    """Settings without broadcasts and with short times."""
+    """Settings without broadcasts, under which no busy node is taken for a dead one."""
     values: dict[str, Any] = {
         "broadcast": "off",
         "period_s": 0.2,
-        "departure_s": 1.0,
-        "ping_timeout_s": 0.3,
-        "read_timeout_s": 1.0,
-        "hedge_s": 0.1,
+        "departure_s": LONG_S,
+        "ping_timeout_s": LONG_S,
+        "read_timeout_s": LONG_S,
+        "hedge_s": LONG_S,
         **changes,
     }
     return PeerSettings(**values)
@@ -124,7 +122,7 @@ def wait_synchronised(nodes: Sequence[PeerNode]) -> None:
     def synchronised() -> bool:
         return all(node.route.cluster.view.nodes == ids and node.synchronised() for node in nodes)
 
-    wait_until(synchronised, timeout_s=WAIT_S, what="the group synchronised")
+    wait_until(synchronised, what="the group synchronised")
 
 
 class Wire:
@@ -175,7 +173,10 @@ class Wire:
 
 
 def split(half: Sequence[PeerNode], other: Sequence[PeerNode]) -> list[Wire]:
-    """Split a group into two; `Wire.mend` each to reconnect the halves."""
+    """Split a group into two; `Wire.mend` each to reconnect the halves.
+
+    Nodes notice it when a call fails, or call `drop`.
+    """
     wires = []
     for mine, theirs in ((half, other), (other, half)):
         for node in mine:
@@ -183,6 +184,18 @@ def split(half: Sequence[PeerNode], other: Sequence[PeerNode]) -> list[Wire]:
             wire.cut(*theirs)
             wires.append(wire)
     return wires
+
+
+def drop(nodes: Sequence[PeerNode], unreachable: Sequence[PeerNode]) -> None:
+    """Let these nodes notice that others cannot be reached, as by a failed call, and wait until they left."""
+    for node in nodes:
+        for other in unreachable:
+            node._discovery.call_failed(other.node_id)
+    gone = {node.node_id for node in unreachable}
+    wait_until(
+        lambda: all(gone.isdisjoint(node.route.cluster.view.nodes) for node in nodes),
+        what="unreachable nodes dropped",
+    )
 
 
 def _failed(error: Exception) -> Future[Reply]:

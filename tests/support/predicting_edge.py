@@ -30,6 +30,7 @@ from nearsight.protos.catalogue_pb2 import (
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest, GetNextObjectsResponse
 from nearsight.protos.recognition_pb2 import NextObjectsMessage, RecognizeRequest, RecognizeResponse
 from support.gallery import EXTRACTOR, SETTINGS
+from support.waiting import LONG_S
 
 Predict = Callable[[str], NextObjectsMessage]
 
@@ -79,7 +80,8 @@ class PredictingEdge:
         self.set_models(models, bump=False)
         self.predict: Predict = self.everything_else
         services = [_Recognition(self), _Prediction(self), _Catalogue(self)]
-        self.server = RpcServer(services, tier=tier, settings=ServerSettings(listen=listen, workers=2))
+        settings = ServerSettings(listen=listen, workers=2, queue_timeout_s=LONG_S)
+        self.server = RpcServer(services, tier=tier, settings=settings)
         self.server.start()
 
     @property
@@ -182,7 +184,7 @@ class _Catalogue(Service):
     def list_objects(self, request: ListObjectsRequest, context: CallContext) -> ListObjectsResponse:
         edge = self._edge
         edge.listings += 1
-        assert edge.listing_gate.wait(20)
+        assert edge.listing_gate.wait(LONG_S)
         return ListObjectsResponse(
             objects=[
                 ObjectSummary(

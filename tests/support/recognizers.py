@@ -7,14 +7,15 @@ from nearsight import NearsightError, Recognition, Recognizer, RecognizerSetting
 from nearsight.common.request.next_tiers import BreakerSettings
 from support.pictures import jpeg, picture
 from support.recognition_server import Answer, ScriptedRecognition, serve
+from support.waiting import LONG_S
 
 PHOTO = jpeg(picture(1))
 QUICK = RecognizerSettings(
-    timeout_s=5.0,
-    tier_share=0.2,
+    timeout_s=LONG_S,
     max_pending=600,
-    breaker=BreakerSettings(cooldown_s=0.05, longest_cooldown_s=0.1, probe_timeout_s=2.0),
+    breaker=BreakerSettings(cooldown_s=0.05, longest_cooldown_s=0.1, probe_timeout_s=LONG_S),
 )
+"""A failed tier is asked again soon."""
 NOBODY = "tcp://127.0.0.1:9"
 
 
@@ -31,7 +32,7 @@ class Callbacks:
 
     def wait(self, count: int = 1) -> list[Recognition | NearsightError]:
         for _ in range(count):
-            assert self._arrived.acquire(timeout=20.0), f"{len(self.seen)} callbacks came"
+            assert self._arrived.acquire(timeout=LONG_S), f"{len(self.seen)} callbacks came"
         return self.seen
 
 

@@ -14,6 +14,7 @@ from nearsight.common.rpc.envelope import Hop
 from nearsight.device.query import DeviceQuery
 from nearsight.device.tiers import RemoteTier
 from support.recognition_server import EXHIBIT
+from support.waiting import LONG_S
 
 COMPUTING_MS = {IMAGE: 8.0, FEATURES: 6.0}
 RULES = AskRules(0.6, BreakerSettings(failures=3, probe_timeout_s=1.0))
@@ -104,7 +105,7 @@ def asked(tier: RemoteTier, query: DeviceQuery, step: Ask) -> Answer:
     """The answer of a tier; raises its error."""
     outcome: Future[Answer | NearsightError] = Future()
     tier.ask(query, step, "t", outcome.set_result)
-    answer = outcome.result(30)
+    answer = outcome.result(LONG_S)
     if isinstance(answer, NearsightError):
         raise answer
     return answer

@@ -3,8 +3,11 @@
 import time
 from collections.abc import Callable
 
+LONG_S = 100.0
+"""Limit of waits and requests that succeed, however busy the machine is [s]; a test may take 120 s."""
 
-def wait_until(condition: Callable[[], bool], *, timeout_s: float = 30.0, what: str = "condition") -> None:
+
+def wait_until(condition: Callable[[], bool], *, timeout_s: float = LONG_S, what: str = "condition") -> None:
     """Return as soon as ``condition()`` holds.
 
     Raises

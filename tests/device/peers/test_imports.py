@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 
-def test_a_process_that_only_shares_loads_no_recognition() -> None:
+def test_importing_the_peer_node_loads_no_recognition_library() -> None:
     code = (
         "import sys, nearsight.device.peers.node; "
         "print(*({'cv2', 'faiss', 'numpy', 'sklearn', 'typer'} & set(sys.modules)))"

@@ -1,4 +1,4 @@
-"""Presence of whole nodes, with keys, on hosts of their own: what networks and other people do to them."""
+"""Presence of nodes with keys on separate hosts, under faults of the network and attacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nearsight.experiments.links.namespaces import Namespace
 from nearsight.experiments.rig.peer_group import GroupPlan, PeerGroup
 from support.namespaces import on
 from support.peer_hosts import PeerHosts, endpoints, sees
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("namespaces")]
 
@@ -31,7 +31,7 @@ def hosts(tmp_path: Path) -> Iterator[PeerHosts]:
 
 
 def forge(host: Namespace, beacon: Beacon, port: int = 7400) -> None:
-    """Broadcast a beacon from a host, whoever it speaks of."""
+    """Broadcast a beacon with any node id from a host."""
 
     def send() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -47,7 +47,7 @@ def ip(host: Namespace, *words: str) -> None:
 
 
 def counts(node: PeerNode) -> tuple[int, int]:
-    """How many peers went, and how many conflicts there were."""
+    """Number of departures and of id conflicts."""
     return node._discovery.counts.gone, node._discovery.counts.conflicts
 
 
@@ -63,7 +63,7 @@ def test_a_node_that_listens_on_one_address_is_found(hosts: PeerHosts) -> None:
     hosts.wait_complete()
 
 
-def test_a_host_that_drops_off_the_network_is_gone_until_it_comes_back(hosts: PeerHosts) -> None:
+def test_a_disconnected_host_is_gone_until_it_reconnects(hosts: PeerHosts) -> None:
     first, second, lost = hosts.start_all()
     hosts.wait_complete()
     hosts.network.cut([hosts.network.nodes[2]])
@@ -87,15 +87,15 @@ def test_a_device_reaches_its_peers_again_after_its_own_address_changed(hosts: P
     first, _, moving = hosts.start_all()
     hosts.wait_complete()
     wait_until(lambda: all(node.synchronised() for node in hosts.nodes))
-    moving.store.put("before", b"1").result(30)
+    moving.store.put("before", b"1").result(LONG_S)
     hosts.network.readdress(hosts.network.nodes[2])
     discovery = moving._discovery
     pinged = discovery.counts.pings
-    wait_until(lambda: discovery.counts.pings > pinged, what="noticing the new address")
+    wait_until(lambda: discovery.counts.pings > pinged, what="pings after the change of address")
     wait_until(lambda: all(peer.state is PeerState.LIVE for peer in moving.peers()))
-    moving.store.put("after", b"2").result(30)
-    assert first.store.get("before").result(30) == b"1"
-    assert first.store.get("after").result(30) == b"2"
+    moving.store.put("after", b"2").result(LONG_S)
+    assert first.store.get("before").result(LONG_S) == b"1"
+    assert first.store.get("after").result(LONG_S) == b"2"
     assert all(counts(node) == (0, 0) for node in hosts.nodes)
 
 
@@ -118,7 +118,9 @@ def test_two_hosts_on_two_networks_stay_peers_when_one_network_fails(hosts: Peer
     assert counts(first) == (0, 0)
 
 
-def test_of_two_devices_with_one_key_the_first_stays_and_the_conflict_is_counted(hosts: PeerHosts) -> None:
+def test_with_two_devices_of_one_key_the_first_stays_a_member_and_the_conflict_is_counted(
+    hosts: PeerHosts,
+) -> None:
     copied = hosts.keys("copied")
     watcher = hosts.start(hosts.network.nodes[0], hosts.keys("watcher"))
     first = hosts.start(hosts.network.nodes[1], copied)
@@ -132,24 +134,23 @@ def test_of_two_devices_with_one_key_the_first_stays_and_the_conflict_is_counted
     wait_until(lambda: hosts.network.nodes[2].address in endpoints(watcher).get(second.node_id, ""))
 
 
-def test_a_forged_beacon_in_the_name_of_a_peer_does_not_turn_others_to_the_forger(hosts: PeerHosts) -> None:
+def test_a_forged_beacon_does_not_redirect_connections(hosts: PeerHosts) -> None:
     first, second, _ = hosts.start_all()
     hosts.wait_complete()
     before = endpoints(first)
-    # The third host claims that the second node is at its own server: the connection must prove the key.
+    # The third host announces the second node at its own server; the handshake requires the key.
     third = next(peer for peer in first.peers() if hosts.network.nodes[2].address in peer.endpoint)
     port = int(third.endpoint.rpartition(":")[2])
     received = first.beacon_counters.received
     for _ in range(5):
         forge(hosts.network.nodes[2], Beacon(second.node_id, port))
-    forge(hosts.network.nodes[2], Beacon(second.node_id, 0))  # and that it goes away
+    forge(hosts.network.nodes[2], Beacon(second.node_id, 0))  # also its departure
     wait_until(lambda: first.beacon_counters.received >= received + 12)
     assert endpoints(first) == before
     assert counts(first) == (0, 0)
 
 
 PERIOD_S, DEPARTURE_S = 0.4, 1.2
-WAIT_S = 20.0
 
 
 @pytest.fixture
@@ -157,21 +158,21 @@ def group(tmp_path: Path) -> Iterator[PeerGroup]:
     settings = PeerSettings(period_s=PERIOD_S, departure_s=DEPARTURE_S, ping_timeout_s=0.5)
     with PeerGroup(tmp_path / "group", GroupPlan(3, settings)) as group:
         group.start()
-        group.wait_all_see_all(group.nodes, WAIT_S)
+        group.wait_all_see_all(group.nodes, LONG_S)
         yield group
 
 
-def test_a_process_that_stood_still_finds_out_who_is_left_when_it_goes_on(group: PeerGroup) -> None:
+def test_a_stopped_process_finds_the_remaining_members_when_it_continues(group: PeerGroup) -> None:
     sleeper, second, third = group.nodes
     stopped_s = time.monotonic()
     sleeper._process.send_signal(signal.SIGSTOP)
     group.nodes.remove(sleeper)
-    # It accepts connections, its kernel does, and never answers.
-    group.wait_gone(sleeper.node_id, stopped_s, WAIT_S)
+    # Its kernel accepts connections, but the process never answers.
+    group.wait_gone(sleeper.node_id, stopped_s, LONG_S)
     killed_s = group.kill(third)
-    second.wait_peers(lambda live: third.node_id not in live, time.monotonic() + WAIT_S, killed_s)
+    second.wait_peers(lambda live: third.node_id not in live, time.monotonic() + LONG_S, killed_s)
     woke_s = time.monotonic()
     sleeper._process.send_signal(signal.SIGCONT)
-    deadline_s = woke_s + WAIT_S
+    deadline_s = woke_s + LONG_S
     sleeper.wait_peers(lambda live: live == {second.node_id}, deadline_s, woke_s)
     second.wait_peers(lambda live: live == {sleeper.node_id}, deadline_s, woke_s)

@@ -1,4 +1,4 @@
-"""What may be set about peers."""
+"""Settings of peers: defaults, parsing and validation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic import ValidationError
 from nearsight.device.peers.settings import PeerSettings, StaticPeer
 
 
-def test_defaults_are_those_of_the_dissertation_and_share_nothing_unasked() -> None:
+def test_by_default_peers_are_disabled_with_the_dissertation_s_period() -> None:
     settings = PeerSettings()
     assert not settings.enabled
     assert settings.period_s == 5.0
     assert settings.listen.startswith("tcp://127.0.0.1")
 
 
-def test_static_peers_are_taken_apart() -> None:
+def test_static_peers_are_parsed() -> None:
     assert PeerSettings(static=("tcp://10.0.0.5:7300", "tcp://[fe80::1]:7300")).static_peers() == (
         StaticPeer(name="", endpoint="tcp://10.0.0.5:7300"),
         StaticPeer(name="", endpoint="tcp://[fe80::1]:7300"),
@@ -52,5 +52,5 @@ def test_settings_that_cannot_work_are_refused_with_the_reason(
         PeerSettings.model_validate(values)
 
 
-def test_broadcast_can_be_off() -> None:
+def test_broadcast_can_be_disabled() -> None:
     assert PeerSettings(broadcast="off").broadcast == "off"

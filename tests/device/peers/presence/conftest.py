@@ -1,4 +1,4 @@
-"""A membership that knows nobody, and one that knows a peer."""
+"""A membership without peers, and one with a peer."""
 
 import pytest
 

@@ -20,7 +20,7 @@ from support.faulty_network import FaultyNetwork
 from support.namespaces import entered, on
 
 
-def test_endpoints_are_taken_apart() -> None:
+def test_endpoints_are_parsed() -> None:
     assert host_and_port("tcp://10.0.0.1:7000") == ("10.0.0.1", 7000)
     assert host_and_port("tcp://[::1]:7000") == ("::1", 7000)
     assert host_and_port("tcp://phone-2.local:7000") == ("phone-2.local", 7000)
@@ -38,7 +38,7 @@ def test_endpoints_are_taken_apart() -> None:
         "tcp://a b:1",
     ],
 )
-def test_what_a_stranger_may_give_as_its_address_is_checked(endpoint: str) -> None:
+def test_an_invalid_endpoint_is_refused(endpoint: str) -> None:
     with pytest.raises(InvalidArgument):
         host_and_port(endpoint)
 
@@ -48,7 +48,7 @@ def test_loopback_is_recognised() -> None:
     assert not any(map(is_loopback, ["10.0.0.1", "0.0.0.0", "phone.local"]))
 
 
-def test_peers_are_told_the_address_that_is_listened_on_or_advertised() -> None:
+def test_the_own_endpoint_is_the_listening_or_advertised_address() -> None:
     here = "tcp://10.0.0.1:7000"
     assert own_endpoint(here, "", "tcp://10.0.0.2:7000") == here
     assert own_endpoint(here, "tcp://example.org:1", "tcp://10.0.0.2:7000") == "tcp://example.org:1"
@@ -58,7 +58,7 @@ def test_peers_are_told_the_address_that_is_listened_on_or_advertised() -> None:
         own_endpoint("tcp://0.0.0.0:7000", "", "tcp://no..name:9")
 
 
-def test_beacons_stay_where_the_server_listens() -> None:
+def test_beacons_are_sent_to_the_network_of_the_server() -> None:
     assert broadcast_targets("127.0.0.1", "") == ("127.255.255.255",)
     assert broadcast_targets("10.0.0.1", "") == ("255.255.255.255",)
     assert broadcast_targets("10.0.0.1", "10.0.0.255") == ("10.0.0.255",)
@@ -67,14 +67,14 @@ def test_beacons_stay_where_the_server_listens() -> None:
     assert broadcast_targets("::1", "") == ()
 
 
-def test_this_machine_has_loopback_and_not_a_documentation_address() -> None:
+def test_own_addresses_are_recognised() -> None:
     assert is_own_address("127.0.0.1")
     assert not is_own_address("203.0.113.7")
 
 
 @pytest.mark.system
 @pytest.mark.needs("namespaces")
-def test_a_server_on_all_addresses_is_announced_on_the_networks_that_are_there() -> None:
+def test_a_server_on_all_addresses_is_announced_on_each_network() -> None:
     with NamespaceNetwork(1, network="10.78.4.0/22") as network:
         node = network.nodes[0]
         assert on(node, lambda: broadcast_targets("0.0.0.0", "")) == ("10.78.7.255",)
@@ -86,7 +86,7 @@ def test_a_server_on_all_addresses_is_announced_on_the_networks_that_are_there()
 
 @pytest.mark.system
 @pytest.mark.needs("namespaces")
-def test_another_address_is_noticed_and_a_network_that_is_merely_down_is_not() -> None:
+def test_a_changed_address_is_detected_and_a_network_that_is_down_is_no_change() -> None:
     with FaultyNetwork(1) as network:
         node = network.nodes[0]
         with entered(node):

@@ -1,4 +1,4 @@
-"""The 13 bytes of a beacon."""
+"""Encoding of beacons, 13 bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nearsight.device.peers.presence.identity import NodeId
 
 
 @given(st.integers(1, 2**64 - 1), st.integers(0, 65_535))
-def test_a_beacon_of_13_bytes_says_who_and_where(node_id: int, port: int) -> None:
+def test_a_beacon_has_13_bytes_with_node_id_and_port(node_id: int, port: int) -> None:
     beacon = Beacon(NodeId(node_id), port)
     data = encode_beacon(beacon)
     assert len(data) == BEACON_BYTES == 13
@@ -23,7 +23,7 @@ def test_the_layout_is_fixed() -> None:
     assert encode_beacon(Beacon(NodeId(0x0102030405060708), 0x1F90)).hex() == "6e73011f900102030405060708"
 
 
-def test_port_0_means_goodbye() -> None:
+def test_port_0_announces_a_departure() -> None:
     assert Beacon(NodeId(1), 0).leaving
     assert not Beacon(NodeId(1), 1).leaving
 
@@ -43,13 +43,13 @@ GOOD = encode_beacon(Beacon(NodeId(7), 7000))
     ],
     ids=["empty", "short", "long", "magic", "version", "no node"],
 )
-def test_what_is_no_beacon_is_refused(data: bytes) -> None:
+def test_an_invalid_beacon_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidMessage):
         decode_beacon(data)
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_are_a_beacon_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_a_beacon_or_refused(data: bytes) -> None:
     try:
         beacon = decode_beacon(data)
     except InvalidMessage:

@@ -1,4 +1,4 @@
-"""Node ids, and the keys of those to share with."""
+"""Node ids, and the keys of allowed peers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nearsight.device.peers.presence.identity import (
 )
 
 
-def test_the_id_follows_from_the_key_alone() -> None:
+def test_the_id_is_a_function_of_the_key() -> None:
     public, other = (zmq.curve_keypair()[0].decode() for _ in range(2))
     assert node_id_of_key(public) == node_id_of_key(public)
     assert node_id_of_key(public) != node_id_of_key(other)
@@ -29,22 +29,22 @@ def test_the_id_follows_from_the_key_alone() -> None:
 
 
 def test_a_known_key_has_a_known_id() -> None:
-    # As `b2sum` says. Other versions must find the same: it is in every beacon.
+    # Computed with `b2sum`. All versions must agree, because beacons contain the id.
     assert shown(node_id_of_key("Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID")) == "5bc374dd612dcb28"
 
 
-def test_random_ids_are_ids() -> None:
+def test_random_ids_are_valid_and_different() -> None:
     rng = random.Random(1)
     ids = {random_node_id(rng) for _ in range(100)}
     assert len(ids) == 100
     assert all(map(is_node_id, ids))
 
 
-def test_ids_are_shown_with_all_their_digits() -> None:
+def test_ids_are_shown_with_16_digits() -> None:
     assert shown(255) == "00000000000000ff"
 
 
-def test_a_node_id_selects_the_key_that_must_be_proved(tmp_path: Path) -> None:
+def test_the_key_of_an_allowed_node_is_found_by_its_id(tmp_path: Path) -> None:
     phone = generate_keys(tmp_path / "keys", "phone")
     allow_client(phone.public_file, tmp_path / "peers")
     allowed = AllowedPeers(tmp_path / "peers")
@@ -54,7 +54,7 @@ def test_a_node_id_selects_the_key_that_must_be_proved(tmp_path: Path) -> None:
     assert allowed.public_key(NodeId(5)) is None
 
 
-def test_keys_come_and_go_without_a_restart(tmp_path: Path) -> None:
+def test_keys_are_added_and_removed_without_a_restart(tmp_path: Path) -> None:
     (tmp_path / "peers").mkdir()
     allowed = AllowedPeers(tmp_path / "peers")
     phone = generate_keys(tmp_path / "keys", "phone")
@@ -69,6 +69,6 @@ def test_keys_come_and_go_without_a_restart(tmp_path: Path) -> None:
         allowed.node_named("phone")
 
 
-def test_a_folder_that_is_missing_is_reported(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="does not exist"):
         AllowedPeers(tmp_path / "nowhere")

@@ -1,4 +1,4 @@
-"""Who is there: silence, goodbyes, sleep; several addresses, and those that claim to be another."""
+"""Membership: silence, departures, suspensions, several addresses, and impostors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from support.driven_membership import (
 )
 
 
-def test_a_node_joins_when_it_answers_and_not_before(alone: Driven) -> None:
+def test_a_node_joins_when_it_answers_a_ping(alone: Driven) -> None:
     ping = alone.beacon_ping()
     assert (ping.node_id, ping.endpoint) == (OTHER, THERE)
     assert alone.state() is PeerState.JOINING
@@ -46,7 +46,7 @@ def test_a_node_joins_when_it_answers_and_not_before(alone: Driven) -> None:
     assert alone.sees() == {OTHER}
 
 
-def test_a_node_that_fails_is_asked_less_and_less_often(alone: Driven) -> None:
+def test_a_node_that_fails_is_pinged_at_growing_intervals(alone: Driven) -> None:
     asked = 0
     for _ in range(100):
         alone.after(1.0)
@@ -57,7 +57,7 @@ def test_a_node_that_fails_is_asked_less_and_less_often(alone: Driven) -> None:
     assert alone.membership.counts.pings_failed == asked
 
 
-def test_an_introduction_is_answered_by_a_ping_at_once(alone: Driven) -> None:
+def test_an_introduction_is_followed_by_a_ping_at_once(alone: Driven) -> None:
     alone.fail(alone.beacon_ping())
     alone.fail(alone.beacon_ping())
     assert alone.beacon() == ()
@@ -66,7 +66,7 @@ def test_an_introduction_is_answered_by_a_ping_at_once(alone: Driven) -> None:
     assert alone.sees() == {OTHER}
 
 
-def test_a_silent_peer_is_pinged_at_the_departure_time_and_stays_if_it_answers(joined: Driven) -> None:
+def test_a_silent_peer_is_pinged_at_the_departure_time_and_remains_if_it_answers(joined: Driven) -> None:
     assert not any(isinstance(action, Ping) for action in joined.after(14.9))
     ping = only_ping(joined.after(0.2))
     assert joined.state() is PeerState.SUSPECT
@@ -76,21 +76,21 @@ def test_a_silent_peer_is_pinged_at_the_departure_time_and_stays_if_it_answers(j
     assert not any(isinstance(action, Ping) for action in joined.after(14.0))
 
 
-def test_a_peer_that_answers_a_call_after_all_is_not_in_doubt(joined: Driven) -> None:
+def test_a_suspect_that_answers_a_later_call_is_live_again(joined: Driven) -> None:
     joined.after(2.0)
     ping = only_ping(joined.membership.call_failed(OTHER, joined.now_s))
     joined.membership.heard(OTHER, joined.now_s - 0.1, joined.now_s)
-    assert joined.state() is PeerState.SUSPECT, "that answer came before"
+    assert joined.state() is PeerState.SUSPECT, "the answer is older than the failure"
     joined.after(0.3)
     joined.membership.heard(OTHER, joined.now_s, joined.now_s)
     assert joined.state() is PeerState.LIVE
     again = only_ping(joined.fail(ping))
     joined.membership.heard(OTHER, joined.now_s + 0.1, joined.now_s + 0.1)
     joined.fail(again)
-    assert joined.sees() == {OTHER}, "between two pings that failed it answered"
+    assert joined.sees() == {OTHER}, "it answered between two failed pings"
 
 
-def test_one_lost_ping_drops_nobody(joined: Driven) -> None:
+def test_one_lost_ping_drops_no_peer(joined: Driven) -> None:
     for _ in range(3):
         joined.after(14.0)
         again = only_ping(joined.fail(only_ping(joined.after(1.0))))
@@ -99,7 +99,7 @@ def test_one_lost_ping_drops_nobody(joined: Driven) -> None:
         assert joined.state() is PeerState.LIVE
 
 
-def test_silence_counts_from_when_something_came_not_from_when_it_was_told(joined: Driven) -> None:
+def test_silence_starts_at_the_arrival_of_a_message(joined: Driven) -> None:
     joined.after(10.0)
     joined.membership.heard(OTHER, joined.now_s - 4.0, joined.now_s)
     assert not any(isinstance(action, Ping) for action in joined.after(10.5))
@@ -129,7 +129,7 @@ def test_a_peer_that_is_silent_or_did_not_answer_a_call_is_pinged_and_gone_if_th
     assert not joined.sees()
 
 
-def test_beacons_do_not_clear_a_peer_whose_calls_fail(joined: Driven) -> None:
+def test_beacons_do_not_end_the_suspicion_of_a_peer_whose_calls_fail(joined: Driven) -> None:
     joined.after(2.0)
     ping = only_ping(joined.membership.call_failed(OTHER, joined.now_s))
     joined.beacon()
@@ -138,7 +138,7 @@ def test_beacons_do_not_clear_a_peer_whose_calls_fail(joined: Driven) -> None:
     assert not joined.sees()
 
 
-def test_a_peer_that_sends_beacons_but_is_out_of_reach_is_dropped_after_a_second_ping(joined: Driven) -> None:
+def test_an_unreachable_peer_that_sends_beacons_is_dropped_after_two_pings(joined: Driven) -> None:
     joined.after(14.0)
     ping = only_ping(joined.after(1.0))
     joined.beacon()
@@ -148,7 +148,7 @@ def test_a_peer_that_sends_beacons_but_is_out_of_reach_is_dropped_after_a_second
     assert isinstance(gone, Gone)
 
 
-def test_failing_calls_to_a_peer_that_answers_pings_do_not_flood_it_with_pings(joined: Driven) -> None:
+def test_failing_calls_cause_few_pings(joined: Driven) -> None:
     pings = 0
     for _ in range(500):
         for action in (*joined.after(0.01), *joined.membership.call_failed(OTHER, joined.now_s)):
@@ -159,7 +159,7 @@ def test_failing_calls_to_a_peer_that_answers_pings_do_not_flood_it_with_pings(j
     assert joined.sees() == {OTHER}
 
 
-def test_a_peer_that_leaves_is_gone_at_once_and_late_beacons_do_not_bring_it_back(joined: Driven) -> None:
+def test_a_peer_that_leaves_is_gone_at_once_despite_late_beacons(joined: Driven) -> None:
     (gone,) = joined.membership.left(OTHER, 20, joined.now_s)
     assert isinstance(gone, Gone)
     assert gone.why == "left"
@@ -167,14 +167,14 @@ def test_a_peer_that_leaves_is_gone_at_once_and_late_beacons_do_not_bring_it_bac
     assert joined.state() is None
 
 
-def test_a_node_that_left_comes_back_with_its_next_start(joined: Driven) -> None:
+def test_a_node_that_left_rejoins_after_a_restart(joined: Driven) -> None:
     assert joined.membership.left(OTHER, 19, joined.now_s) == (), "an earlier start"
     joined.membership.left(OTHER, 20, joined.now_s)
     joined.answer(joined.beacon_ping(), SECOND)
     assert joined.sees() == {OTHER}
 
 
-def test_a_beacon_that_says_goodbye_only_causes_a_ping(joined: Driven) -> None:
+def test_a_departure_beacon_only_causes_a_ping(joined: Driven) -> None:
     joined.after(2.0)
     ping = only_ping(joined.membership.leaving(OTHER, joined.now_s))
     assert joined.sees() == {OTHER}
@@ -182,7 +182,7 @@ def test_a_beacon_that_says_goodbye_only_causes_a_ping(joined: Driven) -> None:
     assert joined.state() is PeerState.LIVE
 
 
-def test_after_sleep_every_peer_is_asked_before_it_is_trusted_again(joined: Driven) -> None:
+def test_after_a_suspension_every_peer_is_pinged(joined: Driven) -> None:
     joined.answer(joined.beacon_ping(THIRD, ELSEWHERE), PingReply(THIRD, 30))
     actions = joined.after(600.0)
     assert actions[0] == Slept(600.0)
@@ -195,7 +195,7 @@ def test_after_sleep_every_peer_is_asked_before_it_is_trusted_again(joined: Driv
     assert joined.sees() == {OTHER}
 
 
-def test_with_another_address_all_peers_are_asked_and_a_beacon_is_sent(joined: Driven) -> None:
+def test_after_a_change_of_address_all_peers_are_pinged_and_a_beacon_is_sent(joined: Driven) -> None:
     joined.after(1.0)
     readdressed = joined.membership.readdressed(joined.now_s)
     assert Readdressed() in readdressed
@@ -204,7 +204,7 @@ def test_with_another_address_all_peers_are_asked_and_a_beacon_is_sent(joined: D
     assert Announce() in joined.after(0.0)
 
 
-def test_a_ping_from_before_sleep_says_nothing_about_the_peer(joined: Driven) -> None:
+def test_a_ping_from_before_a_suspension_is_ignored(joined: Driven) -> None:
     joined.after(14.0)
     before = only_ping(joined.after(1.0))
     after = only_ping(joined.after(600.0))
@@ -214,7 +214,7 @@ def test_a_ping_from_before_sleep_says_nothing_about_the_peer(joined: Driven) ->
     assert joined.state() is PeerState.LIVE
 
 
-def test_beacons_that_waited_through_sleep_do_not_keep_a_dead_peer(joined: Driven) -> None:
+def test_beacons_received_during_a_suspension_do_not_keep_a_dead_peer(joined: Driven) -> None:
     joined.now_s += 600.0
     ping = only_ping(joined.beacon())  # arrived long ago, read now
     again = only_ping(joined.fail(ping))
@@ -222,7 +222,7 @@ def test_beacons_that_waited_through_sleep_do_not_keep_a_dead_peer(joined: Drive
     assert not joined.sees()
 
 
-def test_static_peers_are_looked_for_every_period_until_they_are_there() -> None:
+def test_static_peers_are_pinged_every_period_until_they_join() -> None:
     driven = Driven(static=((None, THERE),))
     ping = only_ping(driven.first)
     for _ in range(10):
@@ -246,7 +246,7 @@ def test_a_static_peer_known_under_another_address_is_not_moved() -> None:
     assert driven.membership.counts.moved == 0
 
 
-def test_this_device_among_the_static_peers_is_left_out() -> None:
+def test_the_own_device_among_the_static_peers_is_ignored() -> None:
     driven = Driven(static=((None, HERE), (OWN, THERE)))
     assert not any(isinstance(action, Ping) for action in driven.after(5.0))
 
@@ -261,7 +261,7 @@ def test_nodes_beyond_the_limit_are_ignored_and_counted() -> None:
     assert driven.membership.counts.over_limit == 3
 
 
-def test_strangers_that_were_made_up_keep_no_newcomer_out() -> None:
+def test_forged_beacons_do_not_prevent_a_join() -> None:
     driven = Driven(PeerSettings(max_peers=2))
     made_up = [driven.beacon(NodeId(number), f"tcp://10.0.1.{number}:7000") for number in range(10, 30)]
     (ping,) = driven.beacon()
@@ -272,10 +272,12 @@ def test_strangers_that_were_made_up_keep_no_newcomer_out() -> None:
     assert isinstance(stranger, Ping)
     driven.membership.ping_dropped(stranger, driven.now_s)
     assert stranger.node_id not in {peer.node_id for peer in driven.membership.known()}
-    assert only_ping(driven.beacon(NodeId(10), "tcp://10.0.1.10:7000")).node_id == NodeId(10), "a new chance"
+    assert only_ping(driven.beacon(NodeId(10), "tcp://10.0.1.10:7000")).node_id == NodeId(10), (
+        "it is pinged again"
+    )
 
 
-def test_beacons_spread_around_the_period() -> None:
+def test_beacon_intervals_vary_around_the_period() -> None:
     driven = Driven(PeerSettings(period_s=5, departure_s=15))
     times = [driven.now_s for _ in range(4000) if Announce() in driven.after(0.05)]
     gaps = [after - before for before, after in itertools.pairwise(times)]
@@ -300,7 +302,7 @@ def on_two_networks(joined: Driven) -> Driven:
     return joined
 
 
-def test_a_peer_on_two_networks_does_not_move_to_and_fro(on_two_networks: Driven) -> None:
+def test_a_peer_on_two_networks_keeps_its_address(on_two_networks: Driven) -> None:
     for _ in range(20):
         assert not any(isinstance(action, Ping) for action in on_two_networks.after(5.0))
         assert on_two_networks.beacon(endpoint=ELSEWHERE) == ()
@@ -310,7 +312,7 @@ def test_a_peer_on_two_networks_does_not_move_to_and_fro(on_two_networks: Driven
 
 
 @pytest.mark.parametrize("first", [THERE, ELSEWHERE])
-def test_a_peer_on_two_networks_moves_when_one_of_them_fails(on_two_networks: Driven, first: str) -> None:
+def test_a_peer_on_two_networks_moves_when_one_fails(on_two_networks: Driven, first: str) -> None:
     on_two_networks.after(2.0)
     actions = on_two_networks.membership.call_failed(OTHER, on_two_networks.now_s)
     pings = {action.endpoint: action for action in actions if isinstance(action, Ping)}
@@ -335,7 +337,7 @@ def test_a_peer_on_two_networks_is_gone_when_both_fail(on_two_networks: Driven) 
     assert isinstance(gone, Gone)
 
 
-def test_one_network_that_fails_for_a_moment_changes_nothing(on_two_networks: Driven) -> None:
+def test_a_short_failure_of_one_network_changes_nothing(on_two_networks: Driven) -> None:
     on_two_networks.after(2.0)
     actions = on_two_networks.membership.call_failed(OTHER, on_two_networks.now_s)
     first, second = (action for action in actions if isinstance(action, Ping))
@@ -376,7 +378,7 @@ def test_beacons_forged_with_one_id_on_one_host_cause_few_pings(alone: Driven) -
     assert len(pings) == ADDRESSES_AT_A_TIME
 
 
-def test_two_devices_with_one_id_leave_the_first_in_place_and_are_reported(joined: Driven) -> None:
+def test_with_two_devices_of_one_id_the_first_stays_and_the_conflict_is_reported(joined: Driven) -> None:
     second = joined.beacon_ping(endpoint=ELSEWHERE)
     first = only_ping(joined.answer(second, SECOND))
     assert first.endpoint == THERE
@@ -386,7 +388,7 @@ def test_two_devices_with_one_id_leave_the_first_in_place_and_are_reported(joine
     assert (peer.endpoint, peer.incarnation) == (THERE, 20)
 
 
-def test_a_lasting_conflict_is_not_checked_with_every_beacon(joined: Driven) -> None:
+def test_a_lasting_conflict_is_not_checked_at_every_beacon(joined: Driven) -> None:
     for _ in range(60):
         joined.after(1.0)
         joined.beacon()
@@ -399,7 +401,7 @@ def test_a_lasting_conflict_is_not_checked_with_every_beacon(joined: Driven) -> 
     assert joined.sees() == {OTHER}
 
 
-def test_the_second_of_two_devices_with_one_id_joins_when_the_first_goes(joined: Driven) -> None:
+def test_the_second_of_two_devices_with_one_id_joins_when_the_first_leaves(joined: Driven) -> None:
     for _ in range(6):
         joined.after(5.0)
         joined.beacon()
@@ -412,7 +414,7 @@ def test_the_second_of_two_devices_with_one_id_joins_when_the_first_goes(joined:
     assert peer.endpoint == ELSEWHERE
 
 
-def test_a_restart_at_a_new_address_replaces_the_old_start_that_no_longer_answers(joined: Driven) -> None:
+def test_a_restart_at_a_new_address_replaces_the_former_process(joined: Driven) -> None:
     old = only_ping(joined.answer(joined.beacon_ping(endpoint=ELSEWHERE), SECOND))
     gone, again = joined.fail(old)
     assert isinstance(gone, Gone)
@@ -421,7 +423,7 @@ def test_a_restart_at_a_new_address_replaces_the_old_start_that_no_longer_answer
     assert (again.peer.endpoint, again.peer.incarnation) == (ELSEWHERE, 21)
 
 
-def test_a_restart_at_the_same_address_is_noticed_by_its_introduction(joined: Driven) -> None:
+def test_a_restart_at_the_same_address_is_noticed_by_the_introduction(joined: Driven) -> None:
     ping = only_ping(joined.membership.introduced(OTHER, THERE, 21, joined.now_s))
     gone, again = joined.answer(ping, SECOND)
     assert isinstance(gone, Gone)
@@ -438,7 +440,7 @@ def test_a_peer_that_introduces_itself_with_another_address_has_an_alias(joined:
     assert peer.endpoint == THERE
 
 
-def test_own_beacons_are_ignored_and_from_an_unexpected_address_asked_about_once(alone: Driven) -> None:
+def test_own_beacons_are_ignored_and_checked_once_if_they_have_another_address(alone: Driven) -> None:
     assert alone.beacon(OWN, HERE) == ()
     assert alone.answer(alone.beacon_ping(OWN, ELSEWHERE), PingReply(OWN, 10)) == ()
     assert alone.beacon(OWN, ELSEWHERE) == ()

@@ -1,4 +1,4 @@
-"""Many devices together: how soon they find and lose each other, whatever happens to beacons."""
+"""Groups of simulated devices: times of joins and departures, also with lost beacons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.driven_membership import SETTINGS
 from support.presence import SimulatedNetwork
 
 
-def test_twenty_devices_see_each_other_within_two_periods_whenever_they_start() -> None:
+def test_twenty_devices_discover_each_other_within_two_periods() -> None:
     network = SimulatedNetwork(SETTINGS)
     starts = random.Random(3)
     for _ in range(20):
@@ -27,7 +27,7 @@ def test_twenty_devices_see_each_other_within_two_periods_whenever_they_start() 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_killed_device_is_gone_everywhere_within_two_seconds_of_the_departure_time(seed: int) -> None:
+def test_a_killed_device_is_dropped_by_all_within_two_seconds_of_the_departure_time(seed: int) -> None:
     network = SimulatedNetwork(SETTINGS, loss=0.3, seed=seed)
     for _ in range(20):
         network.add()
@@ -38,7 +38,7 @@ def test_a_killed_device_is_gone_everywhere_within_two_seconds_of_the_departure_
     assert all(victim.node_id not in device.sees() for device in network.alive())
 
 
-def test_nobody_is_dropped_although_a_third_of_all_beacons_is_lost() -> None:
+def test_no_peer_is_dropped_if_a_third_of_the_beacons_is_lost() -> None:
     network = SimulatedNetwork(SETTINGS, loss=0.3)
     for _ in range(20):
         network.add()
@@ -56,7 +56,7 @@ def test_beacons_of_twenty_devices_stay_within_the_stated_traffic() -> None:
     assert network.beacons * (13 + 28) / 600.0 < 255
 
 
-def test_two_halves_lose_and_find_each_other() -> None:
+def test_two_halves_of_a_split_drop_and_rediscover_each_other() -> None:
     network = SimulatedNetwork(SETTINGS)
     for _ in range(8):
         network.add()
@@ -71,7 +71,7 @@ def test_two_halves_lose_and_find_each_other() -> None:
     assert all(len(device.sees()) == 7 for device in network.devices)
 
 
-def test_a_device_that_slept_finds_out_who_is_left() -> None:
+def test_after_a_suspension_a_device_finds_the_remaining_members() -> None:
     network = SimulatedNetwork(SETTINGS)
     for _ in range(5):
         network.add()
@@ -89,7 +89,7 @@ def test_a_device_that_slept_finds_out_who_is_left() -> None:
     assert all(sleeper.node_id in device.sees() for device in others[1:])
 
 
-def test_a_device_that_accepts_but_never_answers_is_no_peer() -> None:
+def test_a_device_that_never_answers_pings_does_not_join() -> None:
     network = SimulatedNetwork(SETTINGS)
     mute = network.add()
     mute.answers = False
@@ -108,7 +108,7 @@ EVENTS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(EVENTS, st.integers(0, 10_000), st.sampled_from([0.0, 0.3]))
-def test_whatever_happened_all_that_run_agree_again_in_the_end(
+def test_all_running_devices_agree_in_the_end(
     events: list[tuple[str, int, float]], seed: int, loss: float
 ) -> None:
     network = SimulatedNetwork(SETTINGS, loss=loss, seed=seed)

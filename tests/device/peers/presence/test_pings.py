@@ -1,4 +1,4 @@
-"""Pings of strangers, a few at a time."""
+"""Pings of unknown nodes, a few at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nearsight.device.peers.presence.pings import STRANGERS_AT_A_TIME, WAITING_S
 
 
 class Recorded:
-    """A pinger whose calls the test answers."""
+    """A pinger whose calls are answered by the test."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -48,14 +48,14 @@ def recorded() -> Recorded:
     return Recorded()
 
 
-def test_an_answer_is_told_with_the_time_that_it_took(recorded: Recorded) -> None:
+def test_an_answer_is_reported_with_its_round_trip_time(recorded: Recorded) -> None:
     recorded.begin(1)
     recorded.clock.advance(0.25)
     recorded.open["1"].set_result(PingReply(NodeId(1), 5))
     assert recorded.answered == [("1", 0.25)]
 
 
-def test_strangers_are_asked_a_few_at_a_time(recorded: Recorded) -> None:
+def test_unknown_nodes_are_pinged_a_few_at_a_time(recorded: Recorded) -> None:
     for number in range(10):
         recorded.begin(number)
     assert list(recorded.open) == [str(number) for number in range(STRANGERS_AT_A_TIME)]
@@ -66,8 +66,8 @@ def test_strangers_are_asked_a_few_at_a_time(recorded: Recorded) -> None:
     assert recorded.failed == ["1"]
 
 
-def test_a_newcomer_has_its_turn_in_a_flood_of_strangers_that_never_answer(recorded: Recorded) -> None:
-    """A thousand forged beacons come while one ping times out, from 20 hosts; the newcomer sends one."""
+def test_a_new_node_is_pinged_during_a_flood_of_forged_beacons(recorded: Recorded) -> None:
+    """A thousand forged beacons of 20 hosts arrive per ping timeout; the new node sends one."""
     newcomer = "tcp://10.0.0.99:7000"
     asked_after = None
     for timed_out in range(40):
@@ -81,11 +81,11 @@ def test_a_newcomer_has_its_turn_in_a_flood_of_strangers_that_never_answer(recor
         next(waits for waits in recorded.open.values() if not waits.done()).set_exception(Unavailable(""))
         recorded.pinger.pump()
     assert asked_after is not None
-    assert 10 <= asked_after <= 10 + 20, "at the latest when each host that floods has failed once"
+    assert 10 <= asked_after <= 10 + 20, "at the latest after one failed ping of each flooding host"
     assert len(recorded.dropped) > 10 * WAITING_STRANGERS
 
 
-def test_a_host_whose_strangers_failed_waits_behind_one_that_did_not(recorded: Recorded) -> None:
+def test_a_host_with_failed_pings_is_pinged_after_other_hosts(recorded: Recorded) -> None:
     for number in range(3 * STRANGERS_AT_A_TIME):
         recorded.begin(number, f"tcp://10.0.0.1:{1000 + number}")
     recorded.open["tcp://10.0.0.1:1000"].set_exception(Unavailable("silent"))
@@ -93,7 +93,7 @@ def test_a_host_whose_strangers_failed_waits_behind_one_that_did_not(recorded: R
     assert "tcp://10.0.0.2:1000" in recorded.open
 
 
-def test_peers_that_may_be_gone_do_not_wait_behind_strangers(recorded: Recorded) -> None:
+def test_urgent_pings_do_not_wait_for_those_of_unknown_nodes(recorded: Recorded) -> None:
     for number in range(10):
         recorded.begin(number)
     for number in range(20, 40):
@@ -101,7 +101,7 @@ def test_peers_that_may_be_gone_do_not_wait_behind_strangers(recorded: Recorded)
     assert {str(number) for number in range(20, 40)} <= recorded.open.keys()
 
 
-def test_one_that_cannot_be_asked_has_failed_and_takes_no_place(recorded: Recorded) -> None:
+def test_a_ping_that_cannot_be_sent_fails_and_leaves_its_place_to_others(recorded: Recorded) -> None:
     recorded.refused = {str(number) for number in range(10)}
     for number in range(12):
         recorded.begin(number)
@@ -109,9 +109,7 @@ def test_one_that_cannot_be_asked_has_failed_and_takes_no_place(recorded: Record
     assert list(recorded.open) == ["10", "11"]
 
 
-def test_a_refusal_is_said_once_for_each_address(
-    recorded: Recorded, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refusal_is_logged_once_per_address(recorded: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
     recorded.refused = {"1", "2"}
     for number in (1, 1, 2):
         recorded.begin(number, urgent=True)

@@ -1,4 +1,4 @@
-"""Who is there as one node sees it, and when its keys are complete."""
+"""One node's view of the cluster, and when the node counts as synchronised."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A, B, C = (NodeId(number) for number in range(1, 4))
 @given(
     st.dictionaries(st.integers(1, 2**64 - 1).map(NodeId), st.integers(1, 2**64 - 1), min_size=2, max_size=6)
 )
-def test_nodes_that_see_each_other_have_one_view(incarnations: dict[NodeId, int]) -> None:
+def test_nodes_with_the_same_members_have_the_same_view(incarnations: dict[NodeId, int]) -> None:
     views = {View.of(own, incarnations[own], incarnations.items()).digest for own in incarnations}
     assert len(views) == 1
 
@@ -24,7 +24,7 @@ def test_views_differ_by_nodes_and_by_restarts() -> None:
     assert len({view.digest for view in views}) == len(views)
 
 
-def test_a_node_is_synchronised_once_all_others_are_through_for_its_view() -> None:
+def test_a_node_is_synchronised_once_all_others_reported_completion_for_its_view() -> None:
     alone, two, three = View.of(A, 1, ()), View.of(A, 1, [(B, 1)]), View.of(A, 1, [(B, 1), (C, 1)])
     cluster = ClusterView(A, alone)
     assert cluster.synchronised(alone.digest)
@@ -39,7 +39,7 @@ def test_a_node_is_synchronised_once_all_others_are_through_for_its_view() -> No
     assert not cluster.synchronised(three.digest)
 
 
-def test_a_node_may_be_through_before_it_is_seen() -> None:
+def test_a_completion_may_arrive_before_its_node_is_a_member() -> None:
     two = View.of(A, 1, [(B, 1)])
     cluster = ClusterView(A, View.of(A, 1, ()))
     cluster.complete(B, two.digest)
@@ -47,7 +47,7 @@ def test_a_node_may_be_through_before_it_is_seen() -> None:
     assert cluster.synchronised(two.digest)
 
 
-def test_a_node_that_went_has_to_be_through_again_when_it_is_back() -> None:
+def test_a_node_that_rejoins_must_report_completion_again() -> None:
     alone, two = View.of(A, 1, ()), View.of(A, 1, [(B, 1)])
     cluster = ClusterView(A, two)
     cluster.complete(B, two.digest)
@@ -56,7 +56,7 @@ def test_a_node_that_went_has_to_be_through_again_when_it_is_back() -> None:
     assert not cluster.synchronised(two.digest)
 
 
-def test_strangers_cannot_fill_the_memory() -> None:
+def test_completions_of_unknown_nodes_are_bounded() -> None:
     cluster = ClusterView(A, View.of(A, 1, [(B, 1)]))
     for number in range(10_000):
         cluster.complete(NodeId(100 + number), 1)

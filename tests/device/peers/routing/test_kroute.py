@@ -1,4 +1,4 @@
-"""Which devices are responsible for a key, and calls to them."""
+"""Rendezvous hashing of keys to devices, and calls to devices."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from nearsight.device.peers.presence.identity import NodeId, random_node_id, sho
 from nearsight.device.peers.routing.kroute import rank
 from nearsight.protos.health_pb2 import DESCRIPTOR, HealthRequest, HealthResponse
 from support.peer_nodes import Group
+from support.waiting import LONG_S
 
-S = 30.0
 HEALTH = DESCRIPTOR.services_by_name["Health"]
 CHECK = HEALTH.methods_by_name["Check"]
 
 
 class _Named(Service):
-    """Says who answered; in several ways."""
+    """Answers with its name; fails if a request asks for it."""
 
     descriptor: ClassVar[ServiceDescriptor] = HEALTH
 
@@ -57,25 +57,25 @@ def named() -> Iterator[Group]:
         nodes.stop()
 
 
-def test_all_devices_name_the_same_devices_for_a_key(named: Group) -> None:
+def test_all_devices_compute_the_same_replicas_of_a_key(named: Group) -> None:
     for number in range(20):
         found = {node.route.nodes_for(f"key {number}", 2) for node in named.nodes}
         assert len(found) == 1
         assert len(*found) == 2
 
 
-def test_more_replicas_than_devices_are_all_devices(named: Group) -> None:
+def test_with_more_replicas_than_devices_all_devices_are_replicas(named: Group) -> None:
     assert set(named.nodes[0].route.nodes_for("k", 9)) == {node.node_id for node in named.nodes}
 
 
-def test_a_call_reaches_the_device_and_its_errors_come_back(named: Group) -> None:
+def test_a_call_reaches_the_device_and_returns_its_answer_or_error(named: Group) -> None:
     node, receiver = named.nodes[0], named.nodes[1]
 
     def call(*blobs: bytes) -> Reply:
         future = node.route.call(
-            receiver.node_id, CHECK, HealthRequest(), timeout_s=S, blobs=blobs, catalogue="c"
+            receiver.node_id, CHECK, HealthRequest(), timeout_s=LONG_S, blobs=blobs, catalogue="c"
         )
-        return future.result(S)
+        return future.result(LONG_S)
 
     reply = call()
     assert (reply.message.daemon, reply.message.version) == ("1", shown(node.node_id))  # type: ignore[attr-defined]
@@ -86,10 +86,10 @@ def test_a_call_reaches_the_device_and_its_errors_come_back(named: Group) -> Non
         call(b"crash")
 
 
-def test_a_device_that_is_not_there_cannot_be_reached(named: Group) -> None:
-    call = named.nodes[0].route.call(NodeId(5), CHECK, HealthRequest(), timeout_s=S)
+def test_a_call_to_an_unknown_device_is_unavailable(named: Group) -> None:
+    call = named.nodes[0].route.call(NodeId(5), CHECK, HealthRequest(), timeout_s=LONG_S)
     with pytest.raises(Unavailable, match="0000000000000005"):
-        call.result(S)
+        call.result(LONG_S)
 
 
 NODES = st.frozensets(st.integers(1, 2**64 - 1).map(NodeId), min_size=1, max_size=50)
@@ -97,7 +97,7 @@ KEYS = st.text(min_size=1, max_size=30)
 
 
 @given(KEYS, NODES, st.randoms(use_true_random=False))
-def test_the_ranking_is_the_same_in_whatever_order_the_nodes_are_known(
+def test_the_ranking_does_not_depend_on_the_order_of_the_nodes(
     key: str, nodes: frozenset[NodeId], rng: random.Random
 ) -> None:
     shuffled = list(nodes)
@@ -108,7 +108,7 @@ def test_the_ranking_is_the_same_in_whatever_order_the_nodes_are_known(
 
 
 @given(KEYS, NODES, st.data())
-def test_a_node_that_leaves_changes_nothing_in_the_order_of_the_others(
+def test_a_node_that_leaves_does_not_change_the_order_of_the_others(
     key: str, nodes: frozenset[NodeId], data: st.DataObject
 ) -> None:
     left = data.draw(st.sampled_from(sorted(nodes)))
@@ -117,7 +117,7 @@ def test_a_node_that_leaves_changes_nothing_in_the_order_of_the_others(
 
 
 @given(st.lists(KEYS, max_size=30), NODES, st.integers(1, 2**64 - 1).map(NodeId), st.integers(1, 3))
-def test_only_keys_of_the_changed_node_move(
+def test_only_keys_of_the_joined_node_move(
     keys: list[str], nodes: frozenset[NodeId], joined: NodeId, count: int
 ) -> None:
     for key in keys:
@@ -135,20 +135,20 @@ def test_the_load_is_even_within_a_few_per_cent_at_50_nodes(numbering: str) -> N
     keys = 40_000
     load = Counter(rank(f"model/museum/{number:04}/1", nodes)[0] for number in range(keys))
     mean = keys / 50
-    # What chance alone allows: a binomial deviation of 3.5 % of the mean at 800 keys a node.
+    # The binomial deviation is 3.5 % of the mean at 800 keys per node.
     assert statistics.pstdev(load[node] for node in nodes) < 0.05 * mean
     assert max(load.values()) < 1.12 * mean
     assert min(load.values()) > 0.88 * mean
 
 
-def test_the_second_replica_is_spread_as_evenly() -> None:
+def test_second_replicas_are_spread_evenly() -> None:
     nodes = [NodeId(7 * number + 1) for number in range(10)]
     pairs = Counter(rank(f"key {number}", nodes)[:2] for number in range(18_000))
     assert len(pairs) == 90
     assert statistics.pstdev(pairs.values()) < 0.1 * 200
 
 
-def test_the_ranking_never_changes_from_release_to_release() -> None:
-    """Devices of different versions have to agree; these values may only change with the beacon's version."""
+def test_the_ranking_is_the_same_in_all_releases() -> None:
+    """Devices of different versions must agree: a change needs a new version of the beacon."""
     nodes = [NodeId(number) for number in (1, 2, 3, 2**64 - 1)]
     assert rank("model/museum/0001/1", nodes) == (1, 2**64 - 1, 2, 3)

@@ -1,4 +1,4 @@
-"""Entries survive the wire, and strangers' bytes cannot make an entry that breaks the rules."""
+"""Encoding of entries: round trips, and refusal of invalid messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def message(entry: Entry) -> EntryMessage:
 
 
 @given(MEANINGFUL)
-def test_an_entry_survives_the_wire(entry: Entry) -> None:
+def test_an_entry_is_equal_after_encoding_and_decoding(entry: Entry) -> None:
     sent = EntryMessage.FromString(entry_to_proto(entry, 0.0).SerializeToString())
     received = entry_from_proto(sent, 0.0)
     assert received == entry
@@ -48,11 +48,11 @@ def test_an_entry_survives_the_wire(entry: Entry) -> None:
 
 
 @given(MEANINGFUL)
-def test_the_size_that_counts_is_near_the_size_on_the_wire(entry: Entry) -> None:
+def test_the_accounted_size_is_close_to_the_encoded_size(entry: Entry) -> None:
     assert message(entry).ByteSize() <= size_bytes(entry) + 40
 
 
-def test_the_time_to_live_is_relative_and_never_0() -> None:
+def test_the_time_to_live_is_encoded_as_a_duration_above_0() -> None:
     entry = Entry(KEY, value=Register(b"", Stamp(1, 1)), expires_s=50.0)
     assert entry_from_proto(entry_to_proto(entry, 20.0), NOW_S).expires_s == NOW_S + 30
     assert entry_to_proto(entry, 50.0).time_left_ms == 1
@@ -60,7 +60,7 @@ def test_the_time_to_live_is_relative_and_never_0() -> None:
     assert entry_from_proto(message(forever), NOW_S).expires_s is None
 
 
-def test_a_message_is_brought_into_the_form_that_merging_leaves() -> None:
+def test_a_decoded_entry_is_in_canonical_form() -> None:
     sent = message(Entry(KEY, value=Register(b"a", Stamp(3, 1))))
     sent.cleared.CopyFrom(StampMessage(counter=4))
     assert entry_from_proto(sent, NOW_S) == canonical(Entry(KEY, Stamp(4, 0)))
@@ -87,12 +87,13 @@ WRONG: dict[str, dict[str, Any]] = {
     "a long key": {"key": "k" * (values.MAX_KEY_BYTES + 1), "register": REGISTER},
     "nothing": {},
     "no stamp": {"register": RegisterMessage(value=b"a")},
-    "a stamp from the end of time": {
-        "register": RegisterMessage(stamp=StampMessage(counter=MAX_COUNTER + 1))
+    "a stamp above the maximum": {"register": RegisterMessage(stamp=StampMessage(counter=MAX_COUNTER + 1))},
+    "cleared without a counter": {"register": REGISTER, "cleared": StampMessage(writer=5)},
+    "renewed above the maximum": {"register": REGISTER, "renewed": StampMessage(counter=2**64 - 1)},
+    "a time to live above the maximum": {
+        "register": REGISTER,
+        "time_left_ms": int(MAX_TIME_TO_LIVE_S * 1000) + 1,
     },
-    "cleared never": {"register": REGISTER, "cleared": StampMessage(writer=5)},
-    "renewed at the end of time": {"register": REGISTER, "renewed": StampMessage(counter=2**64 - 1)},
-    "lives too long": {"register": REGISTER, "time_left_ms": int(MAX_TIME_TO_LIVE_S * 1000) + 1},
     "an empty list": {"list": listed()},
     "too many items": {
         "list": listed(
@@ -118,12 +119,12 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_what_breaks_the_rules_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_message_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidMessage):
         entry_from_proto(EntryMessage(**{"key": KEY, **wrong}), NOW_S)
 
 
-def test_a_list_over_the_bytes_keeps_what_is_newest() -> None:
+def test_a_list_above_the_size_limit_keeps_its_newest_items() -> None:
     sent = EntryMessage(key=KEY)
     for counter in (1, 2, 3):
         sent.list.items.add(value=bytes([counter]) * values.MAX_LIST_BYTES).stamp.counter = counter
@@ -133,7 +134,7 @@ def test_a_list_over_the_bytes_keeps_what_is_newest() -> None:
 
 
 @given(MEANINGFUL, st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), max_size=8), ENTRIES)
-def test_damaged_bytes_make_a_valid_entry_or_are_refused(
+def test_damaged_bytes_are_a_valid_entry_or_refused(
     entry: Entry, damages: list[tuple[int, int]], held: Entry
 ) -> None:
     data = bytearray(message(entry).SerializeToString())
@@ -143,11 +144,11 @@ def test_damaged_bytes_make_a_valid_entry_or_are_refused(
 
 
 @given(st.binary(max_size=200), ENTRIES)
-def test_any_bytes_make_a_valid_entry_or_are_refused(data: bytes, held: Entry) -> None:
+def test_arbitrary_bytes_are_a_valid_entry_or_refused(data: bytes, held: Entry) -> None:
     check_that_it_is_refused_or_valid(data, held)
 
 
-def test_pieces_of_messages_in_any_mixture_make_a_valid_entry_or_are_refused() -> None:
+def test_mixed_fragments_of_messages_are_a_valid_entry_or_refused() -> None:
     rng = random.Random(3)
     for _ in range(300):
         data = b""

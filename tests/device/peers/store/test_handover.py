@@ -1,4 +1,4 @@
-"""Which devices are told that everything was offered, and when copies are dropped."""
+"""Hand-over: recipients of completion messages, pauses, and when copies are dropped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = PeerSettings()
 
 
 class _Links:
-    """Answers every offer, and remembers whom it went to."""
+    """Answers offers, and records their receivers and keys."""
 
     def __init__(self) -> None:
         self.offered: list[NodeId] = []
@@ -65,7 +65,7 @@ class _Device:
         self.worker = HandoverWorker(self.shared, route, SETTINGS, self.clock)
 
     def see(self, count: int) -> None:
-        """So many others are there now, and are told so."""
+        """Change the membership to this number of other nodes, and process the change."""
         before = self.cluster.view
         self.cluster.update(View.of(OWN, 1, [(NodeId(number), 1) for number in range(2, count + 2)]))
         self.worker.changed(before, self.cluster.view)
@@ -77,12 +77,12 @@ def device() -> _Device:
     return _Device()
 
 
-def test_when_nodes_come_everybody_is_told_once(device: _Device) -> None:
+def test_after_joins_each_node_gets_one_completion_message(device: _Device) -> None:
     device.see(5)
     assert sorted(device.links.offered) == [NodeId(number) for number in range(2, 7)]
 
 
-def test_who_asks_is_answered_alone(device: _Device) -> None:
+def test_a_node_that_asks_is_the_only_one_to_get_a_completion_message(device: _Device) -> None:
     device.see(5)
     device.links.offered.clear()
     device.worker.offers_requested(NodeId(4))
@@ -90,7 +90,7 @@ def test_who_asks_is_answered_alone(device: _Device) -> None:
     assert device.links.offered == [NodeId(4)]
 
 
-def test_who_did_not_hear_it_is_told_again_and_nobody_else(device: _Device) -> None:
+def test_a_completion_message_is_repeated_only_to_nodes_that_missed_it(device: _Device) -> None:
     device.links.silent = {NodeId(3)}
     device.see(5)
     for _ in range(2):
@@ -104,7 +104,7 @@ def test_who_did_not_hear_it_is_told_again_and_nobody_else(device: _Device) -> N
     assert device.links.offered == []
 
 
-def test_a_crowd_is_told_less_often_and_the_next_single_node_soon_again(device: _Device) -> None:
+def test_the_pause_grows_with_the_number_of_nodes_and_is_reset_afterwards(device: _Device) -> None:
     pauses = []
     for count in range(1, 21):
         device.see(count)
@@ -117,7 +117,7 @@ def test_a_crowd_is_told_less_often_and_the_next_single_node_soon_again(device: 
     assert device.worker._pause_s == SETTLE_AFTER_S
 
 
-def test_every_entry_is_compared_once_in_a_round_of_turns(device: _Device) -> None:
+def test_every_entry_is_compared_once_per_round_of_sweeps(device: _Device) -> None:
     device.see(2)
     keys = [f"key {number}" for number in range(200)]
     for key in keys:
@@ -141,7 +141,7 @@ def compare_all(node: PeerNode) -> None:
         node._handover._sweep()
 
 
-def test_a_copy_is_dropped_once_all_replicas_have_it() -> None:
+def test_a_surplus_copy_is_dropped_once_all_replicas_have_the_entry() -> None:
     with group(3) as nodes:
         a, b, c = nodes.nodes
         key = nodes.key_of(a, b)
@@ -150,7 +150,7 @@ def test_a_copy_is_dropped_once_all_replicas_have_it() -> None:
         assert [key in node.held_keys() for node in (a, b, c)] == [True, True, False]
 
 
-def test_a_copy_that_one_replica_refused_is_kept() -> None:
+def test_a_surplus_copy_is_kept_if_a_replica_refused_the_entry() -> None:
     with group(3) as nodes:
         a, b, c = nodes.nodes
         key = nodes.key_of(a, b)
@@ -161,7 +161,7 @@ def test_a_copy_that_one_replica_refused_is_kept() -> None:
         assert [key in node.held_keys() for node in (a, b, c)] == [True, False, True]
 
 
-def test_a_copy_is_kept_if_its_replica_went_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_surplus_copy_is_kept_if_the_replica_leaves_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     with group(2, replicas=1) as nodes:
         goes, stays = nodes.nodes
         key = nodes.key_of(goes)

@@ -1,4 +1,4 @@
-"""Entries follow their replicas when nodes come and go, and nothing is dropped that is not in place."""
+"""Plans of hand-overs: offers after changes of the membership, and when an entry may be dropped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def held_by(node: NodeId, placement: Placement) -> list[str]:
 
 
 def following(plan: HandoverPlan, own: NodeId, keys: Iterable[str], after: Placement) -> HandoverPlan:
-    """The plan for the next change of nodes, done or not: as `HandoverWorker` makes it."""
+    """The plan for the next change of the membership, as `HandoverWorker` makes it."""
     before: tuple[Placement, ...] = ()
     if not plan.receivers():
         before = (plan._after,)
@@ -33,7 +33,7 @@ def following(plan: HandoverPlan, own: NodeId, keys: Iterable[str], after: Place
     return HandoverPlan(own, keys, before, after)
 
 
-def test_a_node_that_joins_is_offered_the_keys_that_it_is_a_replica_of_now() -> None:
+def test_a_node_that_joins_is_offered_the_keys_of_which_it_is_a_replica() -> None:
     before, after = among(1, 2, 3), among(1, 2, 3, 4)
     mine = held_by(OWN, before)
     plan = HandoverPlan(OWN, mine, (before,), after)
@@ -42,7 +42,7 @@ def test_a_node_that_joins_is_offered_the_keys_that_it_is_a_replica_of_now() -> 
     assert not any(key in plan.offers(node) for node in map(NodeId, (2, 3)) for key in kept)
 
 
-def test_when_a_node_left_its_keys_go_to_those_that_are_replicas_now_and_nothing_else_moves() -> None:
+def test_when_a_node_leaves_only_its_keys_are_offered_to_the_new_replicas() -> None:
     before, after = among(1, 2, 3, 4), among(1, 2, 3)
     mine = held_by(OWN, before)
     plan = HandoverPlan(OWN, mine, (before,), after)
@@ -52,7 +52,7 @@ def test_when_a_node_left_its_keys_go_to_those_that_are_replicas_now_and_nothing
     assert not plan.droppable()
 
 
-def test_an_entry_is_dropped_only_when_all_replicas_have_it() -> None:
+def test_an_entry_is_droppable_when_all_replicas_have_it() -> None:
     before, after = among(1, 2), among(1, 2, 3, 4)
     key = next(key for key in KEYS if OWN not in after.replicas(key))
     plan = HandoverPlan(OWN, [key], (before,), after)
@@ -64,7 +64,7 @@ def test_an_entry_is_dropped_only_when_all_replicas_have_it() -> None:
     assert not plan.receivers()
 
 
-def test_what_a_replica_refuses_is_neither_offered_again_nor_dropped() -> None:
+def test_a_refused_entry_is_neither_offered_again_nor_dropped() -> None:
     before, after = among(1, 2), among(1, 2, 3, 4)
     key = next(key for key in KEYS if OWN not in after.replicas(key))
     plan = HandoverPlan(OWN, [key], (before,), after)
@@ -75,7 +75,7 @@ def test_what_a_replica_refuses_is_neither_offered_again_nor_dropped() -> None:
     assert not plan.droppable()
 
 
-def test_a_node_that_leaves_offers_first_what_would_be_lost() -> None:
+def test_a_node_that_leaves_first_offers_entries_that_would_be_lost() -> None:
     before, after = among(1, 2, 3), among(2, 3, 4)
     mine = held_by(OWN, before)
     plan = HandoverPlan(OWN, mine, (before,), after)
@@ -88,21 +88,21 @@ def test_a_node_that_leaves_offers_first_what_would_be_lost() -> None:
     assert plan.droppable() == set(mine)
 
 
-def test_the_last_node_has_nobody_to_hand_over_to_and_drops_nothing() -> None:
+def test_the_last_node_has_no_receiver_and_drops_nothing() -> None:
     for after in (among(), among(1)):
         plan = HandoverPlan(OWN, KEYS, (among(1, 2),), after)
         assert not plan.receivers()
         assert not plan.droppable()
 
 
-def test_if_nothing_is_known_everything_is_offered_to_all_replicas() -> None:
+def test_without_a_former_membership_everything_is_offered_to_all_replicas() -> None:
     after = among(1, 2, 3)
     plan = HandoverPlan(OWN, KEYS, (), after)
     for node in map(NodeId, (2, 3)):
         assert set(plan.offers(node)) == set(held_by(node, after))
 
 
-def test_a_change_before_a_plan_is_done_offers_again_what_was_open() -> None:
+def test_a_plan_after_an_unfinished_one_repeats_its_open_offers() -> None:
     first, second = among(1, 2), among(1, 2, 3)
     plan = HandoverPlan(OWN, KEYS, (first,), second)
     open_for_3 = set(plan.offers(NodeId(3)))
@@ -117,7 +117,7 @@ def test_a_change_before_a_plan_is_done_offers_again_what_was_open() -> None:
     assert not after_all.receivers()
 
 
-def test_what_came_in_the_meantime_is_offered_to_all_replicas() -> None:
+def test_entries_added_to_a_plan_are_offered_to_all_replicas() -> None:
     after = among(1, 2, 3)
     plan = HandoverPlan(OWN, (), (after,), after)
     assert not plan.receivers()
@@ -134,7 +134,7 @@ def test_what_came_in_the_meantime_is_offered_to_all_replicas() -> None:
 
 
 class Group:
-    """Nodes that hold keys and hand over by their plans; a step may deliver any part of what is open."""
+    """Nodes that hold keys and hand them over by their plans; a step may deliver part of the open offers."""
 
     def __init__(self, nodes: int, count: int, keys: tuple[str, ...]) -> None:
         self.count, self.keys = count, keys
@@ -149,7 +149,7 @@ class Group:
         return Placement(frozenset(self.held), self.count)
 
     def change(self, node: NodeId) -> None:
-        """The node joins if it is not there; else it dies."""
+        """The node joins if it is no member; else it dies."""
         if node in self.held:
             del self.held[node], self.plans[node]
         else:
@@ -161,7 +161,7 @@ class Group:
         }
 
     def deliver(self, giver: NodeId, part: int | None) -> None:
-        """One device hands over some of what is open, or all; what it may drop then, it drops."""
+        """One node hands over some or all of its open offers, and drops what is droppable then."""
         plan = self.plans[giver]
         for receiver in plan.receivers():
             keys = plan.offers(receiver)[:part]
@@ -182,7 +182,7 @@ class Group:
     st.lists(st.integers(1, 12).map(NodeId), min_size=1, max_size=10),
     st.integers(0, 2**32),
 )
-def test_with_time_between_changes_every_key_ends_up_at_exactly_its_replicas(
+def test_after_finished_hand_overs_each_key_is_at_exactly_its_replicas(
     nodes: int, changes: list[NodeId], seed: int
 ) -> None:
     group = Group(nodes, 2, KEYS[:40])
@@ -197,10 +197,10 @@ def test_with_time_between_changes_every_key_ends_up_at_exactly_its_replicas(
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(2, 6), st.data(), st.integers(0, 2**32))
-def test_joins_and_clean_exits_in_the_midst_of_hand_overs_lose_nothing(
+def test_joins_and_clean_departures_during_hand_overs_lose_nothing(
     nodes: int, data: st.DataObject, seed: int
 ) -> None:
-    """Nobody dies here, so that every key has to survive; in the end all are at their replicas."""
+    """No node dies, so every key must survive; in the end all keys are at their replicas."""
     rng = random.Random(seed)
     group = Group(nodes, 2, KEYS[:40])
     for node in data.draw(st.lists(st.integers(1, 12).map(NodeId), max_size=8)):
@@ -226,16 +226,16 @@ def test_joins_and_clean_exits_in_the_midst_of_hand_overs_lose_nothing(
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(3, 6), st.lists(st.booleans(), max_size=5), st.integers(0, 2**32))
-def test_a_death_between_joins_that_were_half_done_leaves_every_key_somewhere(
+def test_a_death_during_unfinished_hand_overs_loses_no_key(
     nodes: int, finished: list[bool], seed: int
 ) -> None:
-    """Joins follow each other quickly; then one device dies: with two replicas nothing is lost."""
+    """Nodes join in quick succession, then one dies: with two replicas nothing is lost."""
     rng = random.Random(seed)
     group = Group(nodes, 2, KEYS[:40])
-    for number, all_of_it in enumerate(finished):
+    for number, finishes in enumerate(finished):
         group.change(NodeId(20 + number))
         for giver in rng.sample(sorted(group.held), rng.randint(0, len(group.held))):
-            group.deliver(giver, None if all_of_it else rng.randint(0, 5))
+            group.deliver(giver, None if finishes else rng.randint(0, 5))
     group.change(rng.choice(sorted(group.held)))
     assert set.union(*group.held.values()) == set(group.keys)
     for _ in range(3):
@@ -247,9 +247,7 @@ def test_a_death_between_joins_that_were_half_done_leaves_every_key_somewhere(
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(3, 8), st.integers(1, 3), st.integers(0, 2**32))
-def test_devices_that_see_different_nodes_never_drop_the_last_copies(
-    nodes: int, count: int, seed: int
-) -> None:
+def test_nodes_with_different_views_never_drop_the_last_copies(nodes: int, count: int, seed: int) -> None:
     rng = random.Random(seed)
     everybody = [NodeId(number) for number in range(1, nodes + 1)]
     keys = KEYS[:20]

@@ -1,4 +1,4 @@
-"""The key-value store over real connections, while everybody behaves."""
+"""The key-value store over real connections, without faults."""
 
 from __future__ import annotations
 
@@ -10,148 +10,150 @@ import pytest
 
 from nearsight.common.errors import Cancelled, InvalidArgument, Unavailable
 from nearsight.device.peers import node as node_module
+from nearsight.device.peers.store import shared_store
 from nearsight.device.peers.store.kvstore import ItemsRead
 from support.peer_nodes import Group, group, split
-from support.waiting import wait_until
-
-S = 5.0
+from support.waiting import LONG_S, wait_until
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Group]:
-    with group(3) as nodes:
-        yield nodes
+    """Three nodes whose claims outlast every test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_store, "CLAIM_LEASE_S", 600.0)
+        with group(3) as nodes:
+            yield nodes
 
 
-def test_what_one_device_puts_all_devices_get(three: Group) -> None:
+def test_a_value_is_read_by_all_devices(three: Group) -> None:
     a, b, c = three.nodes
-    a.store.put("put", b"one").result(S)
-    b.store.put("put", b"two").result(S)
+    a.store.put("put", b"one").result(LONG_S)
+    b.store.put("put", b"two").result(LONG_S)
     assert [node.store.get_blocking("put") for node in (a, b, c)] == [b"two"] * 3
-    assert c.store.get("put").result(S) == b"two"
+    assert c.store.get("put").result(LONG_S) == b"two"
 
 
-def test_what_nobody_put_is_not_there(three: Group) -> None:
+def test_a_missing_key_reads_as_empty(three: Group) -> None:
     for node in three.nodes:
         assert node.store.get_blocking("nothing") is None
-        assert node.store.items("nothing").result(S).items == ()
-        assert node.store.counts("nothing").result(S) == {}
+        assert node.store.items("nothing").result(LONG_S).items == ()
+        assert node.store.counts("nothing").result(LONG_S) == {}
 
 
-def test_a_later_put_wins_although_its_device_saw_fewer_writes(three: Group) -> None:
+def test_a_later_put_wins_although_its_counter_is_lower(three: Group) -> None:
     a, b, _ = three.nodes
     for number in range(20):
-        a.store.put("busy", b"%d" % number).result(S)
-    b.store.put("busy", b"last").result(S)
+        a.store.put("busy", b"%d" % number).result(LONG_S)
+    b.store.put("busy", b"last").result(LONG_S)
     assert a.store.get_blocking("busy") == b"last"
 
 
-def test_a_list_takes_items_of_all_devices_and_each_once(three: Group) -> None:
+def test_a_list_holds_each_item_of_all_devices_once(three: Group) -> None:
     for node in three.nodes:
-        node.store.append("list", b"same").result(S)
-        node.store.append("list", node.device_id.encode()).result(S)
-    assert set(three.nodes[0].store.items("list").result(S).items) == {b"same", b"d0", b"d1", b"d2"}
-    three.nodes[1].store.remove("list", b"d0").result(S)
-    assert set(three.nodes[2].store.items("list").result(S).items) == {b"same", b"d1", b"d2"}
-    three.nodes[0].store.append("list", b"d0").result(S)
-    assert b"d0" in three.nodes[1].store.items("list").result(S).items
+        node.store.append("list", b"same").result(LONG_S)
+        node.store.append("list", node.device_id.encode()).result(LONG_S)
+    assert set(three.nodes[0].store.items("list").result(LONG_S).items) == {b"same", b"d0", b"d1", b"d2"}
+    three.nodes[1].store.remove("list", b"d0").result(LONG_S)
+    assert set(three.nodes[2].store.items("list").result(LONG_S).items) == {b"same", b"d1", b"d2"}
+    three.nodes[0].store.append("list", b"d0").result(LONG_S)
+    assert b"d0" in three.nodes[1].store.items("list").result(LONG_S).items
 
 
 def test_counters_add_up_over_devices(three: Group) -> None:
     merges = [node.store.merge("counts", {"x": 1, "y": 2}) for node in three.nodes for _ in range(10)]
     for merge in merges:
-        merge.result(S)
-    assert three.nodes[0].store.counts("counts").result(S) == {"x": 30, "y": 60}
-    assert three.nodes[2].store.counts("counts").result(S) == {"x": 30, "y": 60}
+        merge.result(LONG_S)
+    assert three.nodes[0].store.counts("counts").result(LONG_S) == {"x": 30, "y": 60}
+    assert three.nodes[2].store.counts("counts").result(LONG_S) == {"x": 30, "y": 60}
 
 
 @pytest.mark.parametrize("count", [1.5, "1"])
-def test_a_count_that_is_no_whole_number_is_refused_and_forgotten(three: Group, count: object) -> None:
+def test_a_count_that_is_no_integer_is_refused_and_has_no_effect(three: Group, count: object) -> None:
     store, key = three.nodes[0].store, f"whole {count}"
     with pytest.raises(TypeError, match="integer"):
         store.merge(key, {"x": count})  # type: ignore[dict-item]
-    store.merge(key, {"x": True, "y": np.int64(2)}).result(S)
-    assert three.nodes[1].store.counts(key).result(S) == {"x": 1, "y": 2}
+    store.merge(key, {"x": True, "y": np.int64(2)}).result(LONG_S)
+    assert three.nodes[1].store.counts(key).result(LONG_S) == {"x": 1, "y": 2}
 
 
-def test_counts_that_no_device_would_take_are_refused_and_forgotten(three: Group) -> None:
+def test_counts_above_the_limits_are_refused_and_have_no_effect(three: Group) -> None:
     store = three.nodes[0].store
     too_many = {f"a name as long as this one {number}": 1 for number in range(20_000)}
     for counts in (too_many, {"x": 2**48 + 1}):
         with pytest.raises(InvalidArgument, match=r"exceed the .*limits? of the devices"):
-            store.merge("many", counts).result(S)
-    store.merge("many", {"x": 1}).result(S)
-    assert three.nodes[1].store.counts("many").result(S) == {"x": 1}
+            store.merge("many", counts).result(LONG_S)
+    store.merge("many", {"x": 1}).result(LONG_S)
+    assert three.nodes[1].store.counts("many").result(LONG_S) == {"x": 1}
 
 
-def test_a_device_that_holds_no_key_for_others_counts() -> None:
+def test_a_device_with_room_for_no_key_can_merge_counts() -> None:
     with group(2) as nodes:
         empty = nodes.add(max_keys=0)
         nodes.wait_synchronised()
-        empty.store.merge("c", {"x": 1}).result(S)
-        assert nodes.nodes[0].store.counts("c").result(S) == {"x": 1}
+        empty.store.merge("c", {"x": 1}).result(LONG_S)
+        assert nodes.nodes[0].store.counts("c").result(LONG_S) == {"x": 1}
 
 
-def test_a_deleted_key_begins_anew(three: Group) -> None:
+def test_a_deleted_key_can_be_written_again(three: Group) -> None:
     a, b, c = three.nodes
-    a.store.merge("gone", {"x": 5}).result(S)
-    b.store.merge("gone", {"x": 5}).result(S)
-    c.store.delete("gone").result(S)
-    assert a.store.counts("gone").result(S) == {}
-    a.store.merge("gone", {"x": 1}).result(S)
-    assert b.store.counts("gone").result(S) == {"x": 1}
-    b.store.put("value", b"v").result(S)
-    a.store.delete("value").result(S)
+    a.store.merge("gone", {"x": 5}).result(LONG_S)
+    b.store.merge("gone", {"x": 5}).result(LONG_S)
+    c.store.delete("gone").result(LONG_S)
+    assert a.store.counts("gone").result(LONG_S) == {}
+    a.store.merge("gone", {"x": 1}).result(LONG_S)
+    assert b.store.counts("gone").result(LONG_S) == {"x": 1}
+    b.store.put("value", b"v").result(LONG_S)
+    a.store.delete("value").result(LONG_S)
     assert c.store.get_blocking("value") is None
 
 
-def test_values_end(three: Group) -> None:
-    three.nodes[0].store.put("short", b"v", ttl_s=0.1).result(S)
-    three.nodes[0].store.append("short list", b"v", ttl_s=0.1).result(S)
-    three.nodes[0].store.merge("short counts", {"x": 1}, ttl_s=0.1).result(S)
+def test_values_expire(three: Group) -> None:
+    three.nodes[0].store.put("short", b"v", ttl_s=0.1).result(LONG_S)
+    three.nodes[0].store.append("short list", b"v", ttl_s=0.1).result(LONG_S)
+    three.nodes[0].store.merge("short counts", {"x": 1}, ttl_s=0.1).result(LONG_S)
     for node in three.nodes:
         wait_until(lambda node=node: node.store.get_blocking("short") is None)  # type: ignore[misc]
-        wait_until(lambda node=node: not node.store.items("short list").result(S).items)  # type: ignore[misc]
-        wait_until(lambda node=node: not node.store.counts("short counts").result(S))  # type: ignore[misc]
-    three.nodes[0].store.merge("short counts", {"x": 1}, ttl_s=60).result(S)
-    assert three.nodes[1].store.counts("short counts").result(S) == {"x": 1}
+        wait_until(lambda node=node: not node.store.items("short list").result(LONG_S).items)  # type: ignore[misc]
+        wait_until(lambda node=node: not node.store.counts("short counts").result(LONG_S))  # type: ignore[misc]
+    three.nodes[0].store.merge("short counts", {"x": 1}, ttl_s=60).result(LONG_S)
+    assert three.nodes[1].store.counts("short counts").result(LONG_S) == {"x": 1}
 
 
-def test_a_list_of_which_items_are_removed_ends_as_it_would(three: Group) -> None:
+def test_removing_items_does_not_prolong_a_list(three: Group) -> None:
     a, b, c = three.nodes
     for item in (b"x", b"y"):
-        a.store.append("here", item, ttl_s=0.5).result(S)
-    b.store.remove("here", b"x").result(S)
-    wait_until(lambda: c.store.items("here").result(S).items == ())
-    b.store.remove("here", b"y").result(S)
-    assert c.store.items("here").result(S).items == ()
+        a.store.append("here", item, ttl_s=0.5).result(LONG_S)
+    b.store.remove("here", b"x").result(LONG_S)
+    wait_until(lambda: c.store.items("here").result(LONG_S).items == ())
+    b.store.remove("here", b"y").result(LONG_S)
+    assert c.store.items("here").result(LONG_S).items == ()
 
 
-def test_a_put_after_an_entry_ended_counts_although_its_device_saw_fewer_writes(three: Group) -> None:
+def test_a_put_after_an_expiry_wins_although_its_counter_is_lower(three: Group) -> None:
     a, b, c = three.nodes
     for number in range(30):
-        a.store.put("ends", b"%d" % number, ttl_s=0.05).result(S)
+        a.store.put("ends", b"%d" % number, ttl_s=0.05).result(LONG_S)
     wait_until(lambda: all(node.store.get_blocking("ends") is None for node in three.nodes))
     with b._shared.lock:
         b._shared.stamps.counter = 1
-    b.store.put("ends", b"again").result(S)
+    b.store.put("ends", b"again").result(LONG_S)
     assert {node.store.get_blocking("ends") for node in (a, b, c)} == {b"again"}
 
 
-def test_a_key_of_another_kind_says_so(three: Group) -> None:
-    three.nodes[0].store.put("kind", b"v").result(S)
+def test_reading_a_key_as_another_kind_is_refused(three: Group) -> None:
+    three.nodes[0].store.put("kind", b"v").result(LONG_S)
     with pytest.raises(InvalidArgument, match="holds no list"):
-        three.nodes[1].store.items("kind").result(S)
+        three.nodes[1].store.items("kind").result(LONG_S)
     with pytest.raises(InvalidArgument, match="holds no counters"):
-        three.nodes[1].store.counts("kind").result(S)
+        three.nodes[1].store.counts("kind").result(LONG_S)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 1000, "\ud800"])
-def test_what_is_no_key_is_refused(three: Group, key: str) -> None:
+def test_an_invalid_key_is_refused(three: Group, key: str) -> None:
     store = three.nodes[0].store
     for future in (store.put(key, b""), store.get(key), store.append(key, b""), store.merge(key, {})):
         with pytest.raises(InvalidArgument):
-            future.result(S)
+            future.result(LONG_S)
 
 
 def test_values_over_the_limit_are_refused_with_advice(three: Group) -> None:
@@ -159,83 +161,81 @@ def test_values_over_the_limit_are_refused_with_advice(three: Group) -> None:
     too_large = bytes(node.settings.value_limit_bytes + 1)
     for future in (node.store.put("large", too_large), node.store.append("large", too_large)):
         with pytest.raises(InvalidArgument, match=r"limit is 1048576.*value_limit_bytes"):
-            future.result(S)
-    node.store.put("large", too_large[:-1]).result(S)
+            future.result(LONG_S)
+    node.store.put("large", too_large[:-1]).result(LONG_S)
     assert len(three.nodes[1].store.get_blocking("large") or b"") == node.settings.value_limit_bytes
 
 
-def test_a_list_that_grows_over_the_limit_is_refused_and_stays_as_it_was() -> None:
+def test_an_append_above_the_limit_is_refused_and_the_list_unchanged() -> None:
     with group(2, value_limit_bytes=1000) as nodes:
         a, b = nodes.nodes
         for number in range(3):
-            a.store.append("list", bytes([number]) * 900).result(S)
+            a.store.append("list", bytes([number]) * 900).result(LONG_S)
         with pytest.raises(InvalidArgument, match=r"exceed the .*limits? of the devices"):
-            a.store.append("list", b"x" * 900).result(S)
-        assert len(b.store.items("list").result(S).items) == 3
+            a.store.append("list", b"x" * 900).result(LONG_S)
+        assert len(b.store.items("list").result(LONG_S).items) == 3
 
 
-def test_who_claims_a_missing_list_first_is_to_produce_it(three: Group) -> None:
+def test_the_first_claimant_of_a_missing_list_has_the_claim(three: Group) -> None:
     a, b, _ = three.nodes
-    assert a.store.items("claimed", claim=True).result(S).wait_ms == 0
-    assert b.store.items("claimed", claim=True).result(S).wait_ms > 0
-    assert b.store.items("claimed", claim=True).result(S).wait_ms > 0
-    assert a.store.items("claimed", claim=True).result(S).wait_ms == 0
-    a.store.append("claimed", b"here").result(S)
-    assert b.store.items("claimed", claim=True).result(S).items == (b"here",)
+    assert a.store.items("claimed", claim=True).result(LONG_S).wait_ms == 0
+    assert b.store.items("claimed", claim=True).result(LONG_S).wait_ms > 0
+    assert b.store.items("claimed", claim=True).result(LONG_S).wait_ms > 0
+    assert a.store.items("claimed", claim=True).result(LONG_S).wait_ms == 0
+    a.store.append("claimed", b"here").result(LONG_S)
+    assert b.store.items("claimed", claim=True).result(LONG_S).items == (b"here",)
 
 
-def test_every_key_is_on_as_many_devices_as_there_are_replicas(three: Group) -> None:
+def test_every_key_is_held_by_its_replicas_only(three: Group) -> None:
     for number in range(30):
-        three.nodes[0].store.put(f"spread {number}", b"v").result(S)
+        three.nodes[0].store.put(f"spread {number}", b"v").result(LONG_S)
     for number in range(30):
         key = f"spread {number}"
         holders = [node for node in three.nodes if key in node.held_keys()]
         assert {node.node_id for node in holders} == {node.node_id for node in three.replicas(key)}
 
 
-def test_a_device_alone_keeps_everything_itself() -> None:
+def test_a_single_device_stores_all_values_itself() -> None:
     with group(1) as nodes:
         store = nodes.nodes[0].store
-        store.put("k", b"v").result(S)
-        store.append("l", b"v").result(S)
-        store.merge("c", {"x": 1}).result(S)
-        assert (store.get_blocking("k"), store.items("l").result(S).items, store.counts("c").result(S)) == (
-            b"v",
-            (b"v",),
-            {"x": 1},
-        )
+        store.put("k", b"v").result(LONG_S)
+        store.append("l", b"v").result(LONG_S)
+        store.merge("c", {"x": 1}).result(LONG_S)
+        assert store.get_blocking("k") == b"v"
+        assert store.items("l").result(LONG_S).items == (b"v",)
+        assert store.counts("c").result(LONG_S) == {"x": 1}
 
 
-def test_writes_of_one_key_by_all_devices_at_once_all_end_and_one_wins(three: Group) -> None:
+def test_concurrent_writes_of_one_key_all_end_and_one_wins(three: Group) -> None:
     puts = [node.store.put("race", node.device_id.encode()) for node in three.nodes for _ in range(20)]
     for put in puts:
-        put.result(S)
+        put.result(LONG_S)
     values = {node.store.get_blocking("race") for node in three.nodes}
     assert len(values) == 1 and values < {b"d0", b"d1", b"d2"}
 
 
-def test_of_those_who_miss_what_everybody_let_go_one_produces_it(three: Group) -> None:
+def test_the_first_claimant_of_an_emptied_list_has_the_claim(three: Group) -> None:
     a, b, c = three.nodes
-    a.store.append("let go", b"a").result(S)
-    a.store.remove("let go", b"a").result(S)
-    first, second, third = (node.store.items("let go", claim=True).result(S) for node in (a, b, c))
+    a.store.append("let go", b"a").result(LONG_S)
+    a.store.remove("let go", b"a").result(LONG_S)
+    first, second, third = (node.store.items("let go", claim=True).result(LONG_S) for node in (a, b, c))
     assert first.wait_ms == 0
     assert second.wait_ms > 0 and third.wait_ms > 0
-    a.store.append("let go", b"again").result(S)
-    assert b.store.items("let go", claim=True).result(S) == ItemsRead((b"again",), 0)
+    a.store.append("let go", b"again").result(LONG_S)
+    assert b.store.items("let go", claim=True).result(LONG_S) == ItemsRead((b"again",), 0)
 
 
-def test_a_later_removal_wins_although_its_device_saw_fewer_writes() -> None:
+def test_a_later_removal_wins_although_its_counter_is_lower() -> None:
     with group(3) as nodes:
         a, b, outsider = nodes.nodes
         key = nodes.key_of(a, b)
         for _ in range(20):
-            a.store.append(key, b"item").result(S)
-        outsider.store.remove(key, b"item").result(S)
-        assert a.store.items(key).result(S).items == b.store.items(key).result(S).items == ()
+            a.store.append(key, b"item").result(LONG_S)
+        outsider.store.remove(key, b"item").result(LONG_S)
+        assert a.store.items(key).result(LONG_S).items == b.store.items(key).result(LONG_S).items == ()
 
 
-def test_counts_that_could_not_be_sent_go_out_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_that_could_not_be_sent_are_sent_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_module, "RESEND_EVERY_S", 0.05)
     with group(2) as nodes:
         counting, other = nodes.nodes
@@ -244,57 +244,57 @@ def test_counts_that_could_not_be_sent_go_out_in_the_background(monkeypatch: pyt
         with monkeypatch.context() as away:
             away.setattr(counting.store, "_write_entry", lambda _: unreachable)
             with pytest.raises(Unavailable):
-                counting.store.merge("c", {"x": 5}).result(S)
-        wait_until(lambda: other.store.counts("c").result(S) == {"x": 5}, what="the counts are there")
+                counting.store.merge("c", {"x": 5}).result(LONG_S)
+        wait_until(lambda: other.store.counts("c").result(LONG_S) == {"x": 5}, what="the counts")
 
 
-def test_what_was_answered_here_is_answered_here_until_it_changes_or_ends() -> None:
+def test_a_replica_answers_its_own_reads_with_the_current_value() -> None:
     with group(2, replicas=2) as nodes:
         a, b = nodes.nodes
-        a.store.put("k", b"one").result(S)
+        a.store.put("k", b"one").result(LONG_S)
         assert [a.store.get_blocking("k") for _ in range(3)] == [b"one"] * 3
-        b.store.put("k", b"two").result(S)
+        b.store.put("k", b"two").result(LONG_S)
         assert a.store.get_blocking("k") == b"two"
-        b.store.delete("k").result(S)
+        b.store.delete("k").result(LONG_S)
         assert a.store.get_blocking("k") is None
-        b.store.put("k", b"ends", ttl_s=0.05).result(S)
+        b.store.put("k", b"ends", ttl_s=0.05).result(LONG_S)
         assert a.store.get_blocking("k") in {b"ends", None}
         wait_until(lambda: a.store.get_blocking("k") is None)
-        b.store.append("k", b"item").result(S)
+        b.store.append("k", b"item").result(LONG_S)
         with pytest.raises(InvalidArgument, match="no single value"):
             a.store.get_blocking("k")
 
 
-def test_a_store_that_is_closed_promises_nothing() -> None:
+def test_calls_of_a_closed_store_are_cancelled() -> None:
     with group(2) as nodes:
         leaving, other = nodes.nodes
         key = nodes.key_of(leaving)
-        leaving.store.put(key, b"before").result(S)
+        leaving.store.put(key, b"before").result(LONG_S)
         assert leaving.store.get_blocking(key) == b"before"
         split([leaving], [other])
         under_way = leaving.store.put(key, b"after")
         leaving.stop(0)
         with pytest.raises(Cancelled):
-            under_way.result(S)
+            under_way.result(LONG_S)
         store = leaving.store
         for call in (store.get, store.items, store.counts, store.delete, store.get_blocking):
             with pytest.raises(Cancelled):
-                call(key).result(S)  # type: ignore[operator]
+                call(key).result(LONG_S)  # type: ignore[operator]
         for write in (store.put(key, b""), store.append(key, b""), store.merge(key, {})):
             with pytest.raises(Cancelled):
-                write.result(S)
+                write.result(LONG_S)
 
 
-def test_who_is_no_replica_any_more_does_not_answer_itself() -> None:
+def test_a_former_replica_does_not_answer_its_own_reads() -> None:
     with group(2, replicas=2) as nodes:
         a, b = nodes.nodes
         for number in range(20):
-            a.store.put(f"k{number}", b"old").result(S)
+            a.store.put(f"k{number}", b"old").result(LONG_S)
             assert a.store.get_blocking(f"k{number}") == b"old"
         nodes.add()
         nodes.wait_synchronised()
         elsewhere = [key for key in map("k{}".format, range(20)) if a not in nodes.replicas(key)]
         assert elsewhere
         for key in elsewhere:
-            b.store.put(key, b"new").result(S)
+            b.store.put(key, b"new").result(LONG_S)
             assert a.store.get_blocking(key) == b"new"

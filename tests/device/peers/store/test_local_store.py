@@ -1,4 +1,4 @@
-"""A device holds what it is needed for, within limits, and what is over stays over."""
+"""Entries held by one device: merging, expiry, tombstones, eviction and limits."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def value_in(store: LocalStore, key: str, now_s: float = 0.0) -> bytes | None:
 
 
 class TestMerging:
-    def test_what_was_put_is_there(self) -> None:
+    def test_an_entry_that_was_put_can_be_read(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         assert store.merge(put("a"), 0.0) == (store.get("a", 0.0), None)
         assert value_in(store, "a") == b"value"
@@ -77,7 +77,7 @@ class TestMerging:
         assert store.merge(put("a", 2), 0.0) == there == store.merge(put("a", 1, b"older"), 0.0)
         assert value_in(store, "a") == b"value"
 
-    def test_a_value_over_the_limit_is_refused_and_what_was_there_stays(self) -> None:
+    def test_a_value_above_the_limit_is_refused_and_the_former_one_kept(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         there, _ = store.merge(put("a"), 0.0)
         assert store.merge(put("a", 2, bytes(WIDE.entry_bytes + 1)), 0.0) == (there, Refusal.TOO_LARGE)
@@ -93,8 +93,8 @@ class TestMerging:
         assert taken(store.merge(put("a"), 0.0))
 
 
-class TestEnds:
-    def test_a_value_is_there_until_its_time_to_live_is_over(self) -> None:
+class TestExpiry:
+    def test_a_value_is_held_until_it_expires(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         store.merge(put("a", expires_s=5.0), 0.0)
         assert value_in(store, "a", 4.9) == b"value"
@@ -102,7 +102,7 @@ class TestEnds:
         assert store.expire(5.0) == 1
         assert (len(store), store.counts.expired) == (0, 1)
 
-    def test_what_ended_does_not_come_back_from_another_device(self) -> None:
+    def test_an_expired_entry_is_not_accepted_from_another_device(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         store.merge(put("a", 2, expires_s=5.0), 0.0)
         slow_copy, older = put("a", 2, expires_s=5.2), put("a", 1, b"older")
@@ -111,7 +111,7 @@ class TestEnds:
             assert len(store) == 0
         assert taken(store.merge(put("a", 3), 5.1))
 
-    def test_a_writer_whose_clock_was_behind_learns_above_which_stamp_to_write(self) -> None:
+    def test_a_writer_whose_counter_is_behind_gets_the_stamp_of_the_expired_entry(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         store.merge(put("a", 500, expires_s=5.0), 0.0)
         store.expire(5.0)
@@ -123,14 +123,14 @@ class TestEnds:
         assert expired_state.cleared == Stamp(500, 1)
         assert taken(store.merge(put("a", 501, b"new", writer=2), 6.0))
 
-    def test_a_later_write_prolongs_the_life(self) -> None:
+    def test_a_later_write_prolongs_the_time_to_live(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         store.merge(put("a", 1, expires_s=5.0), 0.0)
         store.merge(put("a", 2, expires_s=9.0), 1.0)
         assert store.expire(5.0) == 0
         assert store.expire(9.0) == 1
 
-    def test_counters_that_ended_come_back_with_the_next_addition(self) -> None:
+    def test_expired_counters_are_renewed_by_the_next_addition(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         counted = Counters((Contribution(1, Stamp(1, 1), {"n": 3}),))
         store.merge(Entry("a", value=counted, expires_s=5.0), 0.0)
@@ -140,7 +140,7 @@ class TestEnds:
         assert taken(store.merge(more, 6.0))
 
     @given(st.lists(st.tuples(VALUES, st.floats(0, 59.9)), max_size=8), st.integers(7, 9))
-    def test_what_was_deleted_stays_so_until_the_tombstone_ends(
+    def test_a_deleted_entry_stays_deleted_until_its_tombstone_expires(
         self, late: list[tuple[Value, float]], counter: int
     ) -> None:
         store = LocalStore(WIDE, everywhere_first)
@@ -152,7 +152,7 @@ class TestEnds:
             assert held.value is None
         assert store.get(KEY, TOMBSTONE_S) is None
 
-    def test_that_a_key_was_deleted_outlives_a_short_lived_value_that_came_after(self) -> None:
+    def test_a_tombstone_outlives_a_later_value_that_expires_first(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         store.merge(deleted("a", 5), 0.0)
         store.merge(put("a", 6, expires_s=2.0), 1.0)
@@ -162,20 +162,20 @@ class TestEnds:
         assert held is not None
         assert held.value is None
 
-    def test_a_deletion_that_comes_after_the_end_is_remembered(self) -> None:
+    def test_a_deletion_after_the_expiry_is_stored(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         store.merge(put("a", 6, expires_s=2.0), 1.0)
         store.expire(2.0)
         assert taken(store.merge(deleted("a", 5), 3.0))
 
     @pytest.mark.parametrize("expires_s", [None, 1e9])
-    def test_a_stranger_cannot_make_a_tombstone_last(self, expires_s: float | None) -> None:
+    def test_the_lifetime_of_a_tombstone_is_bounded(self, expires_s: float | None) -> None:
         store = LocalStore(WIDE, everywhere_first)
         store.merge(deleted("a", 5, expires_s), 0.0)
         assert store.expire(TOMBSTONE_S) == 1
         assert len(store) == 0
 
-    def test_a_list_of_which_everything_was_removed_is_forgotten_like_a_deletion(self) -> None:
+    def test_an_emptied_list_expires_like_a_tombstone(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         added, removed = (item_list([ListItem(b"x", Stamp(n, 1), removed=n == 2)]) for n in (1, 2))
         store.merge(Entry("a", value=added), 0.0)
@@ -184,7 +184,7 @@ class TestEnds:
         assert len(store) == 0
         assert store.merge(Entry("a", value=added), 2.0 + TOMBSTONE_S)[1] is Refusal.EXPIRED
 
-    def test_renewing_over_and_over_keeps_no_list_of_old_ends(self) -> None:
+    def test_former_expiries_of_renewed_entries_are_bounded(self) -> None:
         store = LocalStore(WIDE, everywhere_first)
         for number in range(1000):
             store.merge(put("a", number + 1, expires_s=number + 2.0), float(number))
@@ -192,7 +192,7 @@ class TestEnds:
 
 
 class TestEviction:
-    def test_what_others_are_to_hold_goes_first_then_copies_then_what_this_device_is_first_for(self) -> None:
+    def test_surplus_copies_are_evicted_first_then_second_replicas_then_first_replicas(self) -> None:
         store = small_store(4)
         for key in ("f1", "r1", "s1", "s2"):
             store.merge(put(key), 0.0)
@@ -202,7 +202,7 @@ class TestEviction:
             assert gone not in store
         assert store.counts.evicted == 4
 
-    def test_the_least_recently_used_goes_first(self) -> None:
+    def test_the_least_recently_used_entry_is_evicted_first(self) -> None:
         store = small_store(3)
         for key in ("r1", "r2", "r3"):
             store.merge(put(key), 0.0)
@@ -212,7 +212,7 @@ class TestEviction:
         store.merge(put("r4"), 0.0)
         assert set(store.keys()) == {"r1", "r3", "r4"}
 
-    def test_what_was_answered_from_plain_values_counts_as_used(self) -> None:
+    def test_reads_of_plain_values_count_as_uses(self) -> None:
         store = small_store(3)
         for key in ("r1", "r2", "r3"):
             store.merge(put(key), 0.0)
@@ -220,7 +220,7 @@ class TestEviction:
         store.merge(put("r4"), 0.0)
         assert set(store.keys()) == {"r1", "r3", "r4"}
 
-    def test_what_is_needed_less_than_all_that_is_there_is_refused(self) -> None:
+    def test_an_entry_of_lower_priority_than_all_held_ones_is_refused(self) -> None:
         store = small_store(2)
         for key in ("f1", "r1"):
             store.merge(put(key), 0.0)
@@ -228,7 +228,7 @@ class TestEviction:
         assert set(store.keys()) == {"f1", "r1"}
         assert store.counts.evicted == 0
 
-    def test_what_is_only_kept_alike_displaces_nothing(self) -> None:
+    def test_synchronised_entries_evict_nothing(self) -> None:
         store = small_store(2)
         assert taken(store.merge(put("s1"), 0.0, displace=False))
         assert taken(store.merge(put("s2"), 0.0, displace=False))
@@ -236,7 +236,7 @@ class TestEviction:
         assert taken(store.merge(put("s2", 2, b"newer"), 0.0, displace=False))
         assert set(store.keys()) == {"s1", "s2"}
 
-    def test_bytes_are_limited_as_well(self) -> None:
+    def test_memory_is_limited(self) -> None:
         each = size_bytes(put("r1", value=bytes(1000)))
         store = small_store(100, memory_bytes=3 * each)
         for number in range(5):
@@ -244,7 +244,7 @@ class TestEviction:
         assert set(store.keys()) == {"r2", "r3", "r4"}
         assert store.size_bytes == 3 * each
 
-    def test_an_entry_that_grows_displaces_others_or_stays_as_it_was(self) -> None:
+    def test_an_entry_that_grows_evicts_others_or_is_refused(self) -> None:
         each = size_bytes(put("f1", value=bytes(100)))
         store = small_store(100, memory_bytes=2 * each)
         store.merge(put("f1", value=bytes(100)), 0.0)
@@ -254,7 +254,7 @@ class TestEviction:
         assert taken(store.merge(put("f1", 2, bytes(120)), 0.0))
         assert store.keys() == ("f1",)
 
-    def test_when_nodes_come_and_go_other_entries_are_needed_less(self) -> None:
+    def test_priorities_follow_changes_of_the_membership(self) -> None:
         store = small_store(2)
         store.merge(put("f1"), 0.0)
         store.merge(put("s1"), 0.0)
@@ -262,12 +262,12 @@ class TestEviction:
         store.merge(put("s2"), 0.0)
         assert set(store.keys()) == {"s1", "s2"}
 
-    def test_a_store_without_room_takes_nothing(self) -> None:
+    def test_a_store_without_room_refuses_all_entries(self) -> None:
         store = small_store(0)
         assert store.merge(put("f1"), 0.0)[1] is Refusal.FULL
         assert store.merge(deleted("f1", 1), 0.0)[1] is Refusal.FULL
 
-    def test_a_flood_of_deletions_takes_at_most_a_quarter_and_the_oldest_go(self) -> None:
+    def test_tombstones_occupy_at_most_a_quarter_of_the_keys(self) -> None:
         store = small_store(40)
         for number in range(40):
             store.merge(put(f"f{number}"), 0.0)
@@ -279,7 +279,7 @@ class TestEviction:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Whatever happens: the limits hold, the counts fit, and nothing needed more makes room for less."""
+    """Limits and counters hold after any events, and no entry is evicted for one of lower priority."""
 
     KEYS = tuple(f"{letter}{number}" for letter in "frs" for number in range(4))
     LIMITS = StoreLimits(memory_bytes=1200, max_keys=7, entry_bytes=400, tombstone_s=20.0)

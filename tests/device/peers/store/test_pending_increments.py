@@ -1,4 +1,4 @@
-"""What a device adds to counters is kept, and counts once."""
+"""Increments of a device are kept until they are acknowledged, and count once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def totals(entry: Entry | None) -> dict[str, int]:
     return entry.value.totals()
 
 
-def test_each_entry_says_all_that_was_added() -> None:
+def test_each_entry_contains_all_increments() -> None:
     mine, _ = make()
     first = mine.add("k", {"x": 1, "zero": 0}, None, 0)
     second = mine.add("k", {"x": 2, "y": 1}, None, 0)
@@ -33,7 +33,7 @@ def test_each_entry_says_all_that_was_added() -> None:
     assert totals(merged(second, first)) == {"x": 3, "y": 1} == totals(mine.current("k"))
 
 
-def test_what_nobody_acknowledged_is_known() -> None:
+def test_unacknowledged_keys_are_listed() -> None:
     mine, _ = make()
     first = mine.add("k", {"x": 1}, None, 0)
     mine.add("k", {"x": 1}, None, 0)
@@ -46,7 +46,7 @@ def test_what_nobody_acknowledged_is_known() -> None:
     assert mine.unacknowledged() == ()
 
 
-def test_what_others_contributed_acknowledges_nothing_here() -> None:
+def test_contributions_of_others_acknowledge_no_own_increments() -> None:
     mine, _ = make()
     others = PendingIncrements(LamportClock(8), random.Random(2), 10)
     mine.add("k", {"x": 1}, None, 0)
@@ -54,7 +54,7 @@ def test_what_others_contributed_acknowledges_nothing_here() -> None:
     assert mine.unacknowledged() == ("k",)
 
 
-def test_after_a_deletion_only_what_nobody_had_seen_begins_anew() -> None:
+def test_after_a_deletion_only_unacknowledged_increments_are_kept() -> None:
     mine, clock = make()
     seen = mine.add("k", {"x": 3, "y": 1}, None, 0)
     mine.acknowledged("k", seen)
@@ -67,7 +67,7 @@ def test_after_a_deletion_only_what_nobody_had_seen_begins_anew() -> None:
     assert mine.cleared("k", Stamp(50, 1)) == mine.current("k") == left
 
 
-def test_a_deletion_of_everything_seen_leaves_nothing() -> None:
+def test_a_deletion_of_acknowledged_increments_leaves_nothing() -> None:
     mine, _ = make()
     mine.acknowledged("k", mine.add("k", {"x": 3}, None, 0))
     assert mine.cleared("k", Stamp(50, 1)) is None
@@ -75,14 +75,14 @@ def test_a_deletion_of_everything_seen_leaves_nothing() -> None:
     assert totals(mine.add("k", {"x": 1}, None, 0)) == {"x": 1}
 
 
-def test_what_ended_does_not_come_back_with_the_next_addition() -> None:
+def test_an_expired_increment_is_not_added_again() -> None:
     mine, _ = make()
     mine.add("k", {"x": 3}, 10.0, 0)
     assert totals(mine.add("k", {"x": 1}, 20.0, 5)) == {"x": 4}
     assert totals(mine.add("k", {"x": 1}, 30.0, 25)) == {"x": 1}
 
 
-def test_only_what_everybody_has_is_forgotten_and_never_mistaken_afterwards() -> None:
+def test_only_acknowledged_increments_are_dropped_for_others() -> None:
     mine, _ = make(limit=2)
     old = mine.add("a", {"x": 5}, None, 0)
     mine.add("b", {"x": 1}, None, 0)
@@ -101,7 +101,7 @@ def test_only_what_everybody_has_is_forgotten_and_never_mistaken_afterwards() ->
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 5), st.booleans(), st.booleans())), st.randoms()
 )
-def test_any_order_and_number_of_messages_adds_up(
+def test_sums_are_exact_for_any_order_and_duplication_of_messages(
     steps: list[tuple[str, int, bool, bool]], rng: random.Random
 ) -> None:
     mine, _ = make()

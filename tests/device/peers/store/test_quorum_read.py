@@ -1,4 +1,4 @@
-"""Which nodes a read asks, when it knows enough, and when it asks one more."""
+"""Reads: which nodes are asked, when the read is complete, and when another node is asked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def held(read: ReadPlan) -> set[bytes]:
 MISSING = NodeAnswer(None, synchronised=True)
 
 
-def test_what_the_first_node_holds_is_all_there_is_if_it_is_synchronised() -> None:
+def test_the_answer_of_a_synchronised_first_replica_is_complete() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     assert read.ask_next() == (A,)
     assert read.answered(A, NodeAnswer(items(b"x"), synchronised=True)) == ()
@@ -50,7 +50,7 @@ def test_what_the_first_node_holds_is_all_there_is_if_it_is_synchronised() -> No
 
 
 @pytest.mark.parametrize("entry", [None, items(b"x")])
-def test_that_there_is_nothing_another_replica_is_asked_to_confirm(entry: Entry | None) -> None:
+def test_a_missing_entry_is_confirmed_by_another_replica(entry: Entry | None) -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
     assert read.answered(A, MISSING) == (B,)
@@ -59,7 +59,7 @@ def test_that_there_is_nothing_another_replica_is_asked_to_confirm(entry: Entry 
     assert read.done and read.outcome().entry == entry
 
 
-def test_who_owes_a_confirmation_for_longer_than_answers_take_is_not_waited_for() -> None:
+def test_a_late_confirmation_is_not_waited_for() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
     read.answered(A, MISSING)
@@ -67,7 +67,7 @@ def test_who_owes_a_confirmation_for_longer_than_answers_take_is_not_waited_for(
     assert read.done and read.outcome().entry is None
 
 
-def test_if_one_replica_cannot_confirm_the_next_is_asked_until_none_is_left() -> None:
+def test_if_one_replica_cannot_confirm_the_next_is_asked() -> None:
     read = ReadPlan((A, B, C, D), replicas=3)
     read.ask_next()
     read.answered(A, MISSING)
@@ -78,7 +78,7 @@ def test_if_one_replica_cannot_confirm_the_next_is_asked_until_none_is_left() ->
 
 
 @pytest.mark.parametrize(("replicas", "own"), [(1, None), (2, A)])
-def test_nobody_confirms_what_only_one_holds_or_what_the_reader_knows_itself(
+def test_no_confirmation_is_needed_with_one_replica_or_from_the_reader_s_own(
     replicas: int, own: NodeId | None
 ) -> None:
     read = ReadPlan((A, B, C), replicas, own=own)
@@ -88,13 +88,13 @@ def test_nobody_confirms_what_only_one_holds_or_what_the_reader_knows_itself(
 
 
 @pytest.mark.parametrize(("claim", "asked"), [(True, ()), (False, (B,))])
-def test_who_claims_and_is_told_to_wait_asks_nobody_else(claim: bool, asked: tuple[NodeId, ...]) -> None:
+def test_a_claimant_that_must_wait_asks_no_other_node(claim: bool, asked: tuple[NodeId, ...]) -> None:
     read = ReadPlan((A, B, C), replicas=2, claim=claim)
     read.ask_next()
     assert read.answered(A, NodeAnswer(None, synchronised=True, wait_ms=500)) == asked
 
 
-def test_a_node_that_is_not_synchronised_is_completed_by_the_next() -> None:
+def test_after_an_unsynchronised_answer_the_next_node_is_asked() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
     assert read.answered(A, NodeAnswer(items(b"new"), synchronised=False)) == (B,)
@@ -103,7 +103,7 @@ def test_a_node_that_is_not_synchronised_is_completed_by_the_next() -> None:
     assert held(read) == {b"new", b"old"}
 
 
-def test_while_no_node_is_synchronised_one_more_than_the_replicas_is_asked() -> None:
+def test_while_no_node_is_synchronised_one_node_more_than_the_replicas_is_asked() -> None:
     read = ReadPlan((A, B, C, D), replicas=2)
     assert read.ask_next() == (A,)
     assert read.answered(A, NodeAnswer(None, synchronised=False)) == (B,)
@@ -112,7 +112,7 @@ def test_while_no_node_is_synchronised_one_more_than_the_replicas_is_asked() -> 
     assert held(read) == {b"x"}
 
 
-def test_of_many_replicas_that_are_not_synchronised_three_are_enough() -> None:
+def test_three_answers_of_unsynchronised_replicas_are_enough() -> None:
     nodes = [NodeId(number) for number in range(1, 21)]
     read = ReadPlan(nodes, replicas=20)
     (asked,) = read.ask_next()
@@ -123,7 +123,7 @@ def test_of_many_replicas_that_are_not_synchronised_three_are_enough() -> None:
     assert read.done and held(read) == {b"x", b"0", b"1", b"2"}
 
 
-def test_several_may_have_come_at_once_so_a_miss_is_looked_into() -> None:
+def test_a_miss_among_unsynchronised_nodes_is_checked_at_six_nodes() -> None:
     nodes = tuple(NodeId(number) for number in range(1, 11))
     read = ReadPlan(nodes, replicas=2)
     asked = list(read.ask_next())
@@ -132,7 +132,7 @@ def test_several_may_have_come_at_once_so_a_miss_is_looked_into() -> None:
     assert asked == list(nodes[:6]) and read.outcome().entry is None
 
 
-def test_nodes_that_fail_are_passed_over_until_none_is_left() -> None:
+def test_failed_nodes_are_skipped_until_none_is_left() -> None:
     read = ReadPlan((A, B), replicas=2)
     read.ask_next()
     assert read.failed(A, GONE) == (B,)
@@ -143,7 +143,7 @@ def test_nodes_that_fail_are_passed_over_until_none_is_left() -> None:
         read.outcome()
 
 
-def test_if_no_replica_answers_the_read_fails_although_others_have_nothing() -> None:
+def test_the_read_fails_if_no_replica_answers() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
     assert read.failed(A, GONE) == (B,)
@@ -154,7 +154,7 @@ def test_if_no_replica_answers_the_read_fails_although_others_have_nothing() -> 
         read.outcome()
 
 
-def test_after_the_first_failed_a_synchronised_miss_of_the_next_is_final() -> None:
+def test_after_a_failure_a_synchronised_miss_of_the_next_replica_is_final() -> None:
     read = ReadPlan((A, B, C), replicas=2)
     read.ask_next()
     assert read.failed(A, GONE) == (B,)
@@ -162,7 +162,7 @@ def test_after_the_first_failed_a_synchronised_miss_of_the_next_is_final() -> No
     assert read.done and read.outcome().entry is None
 
 
-def test_a_late_node_does_not_hold_up_the_read_once_another_replica_answered() -> None:
+def test_a_late_replica_is_not_waited_for_once_another_answered() -> None:
     for entry in (items(b"x"), None):
         read = ReadPlan((A, B, C), replicas=2)
         read.ask_next()
@@ -173,7 +173,7 @@ def test_a_late_node_does_not_hold_up_the_read_once_another_replica_answered() -
         assert read.done and read.outcome().entry == entry
 
 
-def test_without_another_replica_a_late_node_is_waited_for() -> None:
+def test_without_another_replica_a_late_one_is_waited_for() -> None:
     read = ReadPlan((A, B), replicas=1)
     read.ask_next()
     read.late(A)
@@ -184,7 +184,7 @@ def test_without_another_replica_a_late_node_is_waited_for() -> None:
     assert held(read) == {b"x"}
 
 
-def test_a_node_that_becomes_late_after_the_next_answered_ends_the_read() -> None:
+def test_the_read_ends_when_a_replica_becomes_late_after_another_answered() -> None:
     read = ReadPlan((A, B), replicas=2)
     assert read.ask_next(2) == (A, B)
     assert read.answered(B, NodeAnswer(items(b"x"), synchronised=False)) == ()
@@ -193,7 +193,7 @@ def test_a_node_that_becomes_late_after_the_next_answered_ends_the_read() -> Non
     assert read.done
 
 
-def test_a_miss_is_not_believed_while_a_late_replica_may_still_have_it() -> None:
+def test_a_miss_is_not_final_while_a_late_replica_may_have_the_entry() -> None:
     read = ReadPlan((A, B, C, D), replicas=2)
     read.ask_next()
     read.late(A)
@@ -206,7 +206,7 @@ def test_a_miss_is_not_believed_while_a_late_replica_may_still_have_it() -> None
     assert read.done and held(read) == {b"x"}
 
 
-def test_a_late_replica_that_fails_in_the_end_ends_the_read() -> None:
+def test_the_failure_of_a_late_replica_ends_the_read() -> None:
     read = ReadPlan((A, B), replicas=2)
     read.ask_next(2)
     read.late(A)
@@ -216,7 +216,7 @@ def test_a_late_replica_that_fails_in_the_end_ends_the_read() -> None:
     assert read.done and read.outcome().entry is None
 
 
-def test_who_is_no_replica_is_not_believed_that_there_is_nothing() -> None:
+def test_a_miss_of_a_node_that_is_no_replica_is_not_final() -> None:
     read = ReadPlan((A, B, C, D), replicas=2)
     read.ask_next()
     assert read.failed(A, GONE) == (B,)
@@ -226,7 +226,7 @@ def test_who_is_no_replica_is_not_believed_that_there_is_nothing() -> None:
     assert read.done and held(read) == {b"x"}
 
 
-def test_what_comes_after_the_end_changes_nothing() -> None:
+def test_answers_after_the_end_of_a_read_are_ignored() -> None:
     read = ReadPlan((A, B), replicas=2)
     read.ask_next(2)
     read.answered(A, NodeAnswer(items(b"x"), synchronised=True))
@@ -242,7 +242,7 @@ TIMEOUT_S = 0.02
 
 
 class Network:
-    """Nodes that are asked, and answer when they are told to."""
+    """Nodes that answer when the test completes their calls."""
 
     def __init__(self) -> None:
         self.asked: dict[NodeId, Future[Reply]] = {}
@@ -259,12 +259,12 @@ class Network:
         return self.asked.setdefault(node, Future())
 
     def misses(self, node: NodeId) -> None:
-        """The node answers that its keys are complete, and this one is not among them."""
+        """The node answers that it is synchronised and does not hold the key."""
         self.asked[node].set_result(Reply(ReadResponse(synchronised=True), (), (), 0, 0))
 
 
 class Timers:
-    """Jobs that run as the clock comes to their time."""
+    """Jobs that run when the clock reaches their time."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -274,7 +274,7 @@ class Timers:
         self._jobs.append((self._clock.monotonic() + after_s, job))
 
     def until(self, time_s: float) -> None:
-        """Let the time come, and run what is due on the way."""
+        """Advance the clock to this time, and run the jobs that become due."""
         while due := [one for one in self._jobs if one[0] <= time_s]:
             job = min(due, key=lambda one: one[0])
             self._jobs.remove(job)
@@ -287,7 +287,7 @@ class Timers:
 
 
 class Reading:
-    """One read of a key that three others are ranked for, the first two as its replicas."""
+    """One read of a key with three ranked nodes, of which the first two are replicas."""
 
     def __init__(self) -> None:
         clock = ManualClock()
@@ -310,7 +310,7 @@ class Reading:
         self._read.begin()
 
     def at(self, after_s: float) -> None:
-        """Let so much time pass since the read began."""
+        """Advance to this time after the start of the read."""
         self._timers.until(self._began_s + after_s)
 
     @property
@@ -327,7 +327,7 @@ def reading() -> Reading:
     return Reading()
 
 
-def test_one_more_is_asked_once_an_answer_takes_longer_than_answers_do(reading: Reading) -> None:
+def test_the_next_replica_is_asked_after_the_adaptive_timeout(reading: Reading) -> None:
     reading.at(0.9 * TIMEOUT_S)
     assert reading.asked == {FIRST}
     reading.at(1.1 * TIMEOUT_S)
@@ -335,7 +335,7 @@ def test_one_more_is_asked_once_an_answer_takes_longer_than_answers_do(reading: 
     assert reading.network.slow == {FIRST}
 
 
-def test_who_was_asked_a_moment_ago_is_not_late_when_the_first_would_be(reading: Reading) -> None:
+def test_the_timeout_of_the_second_replica_starts_with_its_request(reading: Reading) -> None:
     reading.at(0.9 * TIMEOUT_S)
     reading.network.misses(FIRST)
     reading.at(1.5 * TIMEOUT_S)
@@ -346,7 +346,7 @@ def test_who_was_asked_a_moment_ago_is_not_late_when_the_first_would_be(reading:
     assert reading.done
 
 
-def test_who_confirms_is_waited_for_as_long_as_answers_take(reading: Reading) -> None:
+def test_a_confirmation_is_waited_for_until_the_adaptive_timeout(reading: Reading) -> None:
     reading.at(0.9 * TIMEOUT_S)
     reading.network.misses(FIRST)
     reading.at(2.0 * TIMEOUT_S)
@@ -354,7 +354,7 @@ def test_who_confirms_is_waited_for_as_long_as_answers_take(reading: Reading) ->
     assert reading.done
 
 
-def test_only_who_is_silent_for_long_may_be_gone(reading: Reading) -> None:
+def test_only_a_replica_that_is_silent_for_the_hedge_time_is_suspected(reading: Reading) -> None:
     reading.at(0.9)
     assert reading.network.doubted == set()
     reading.at(1.1)

@@ -1,4 +1,4 @@
-"""Whom a write goes to, and when it is done."""
+"""Writes: which nodes receive them, and when they are complete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GONE = Unavailable("gone")
 REFUSED = InvalidArgument("too large")
 
 
-def test_all_replicas_must_take_it() -> None:
+def test_a_write_is_done_when_all_replicas_accepted_it() -> None:
     write = WritePlan((A, B, C), replicas=2)
     assert write.begin() == (A, B)
     assert write.accepted(B) == ()
@@ -34,7 +34,7 @@ def test_a_node_that_fails_is_replaced_by_the_next() -> None:
     write.check((B, D))
 
 
-def test_fewer_nodes_than_replicas_are_enough_and_none_is_not() -> None:
+def test_a_write_needs_at_least_one_replica() -> None:
     write = WritePlan((A,), replicas=3)
     assert write.begin() == (A,)
     write.accepted(A)
@@ -49,7 +49,7 @@ def test_fewer_nodes_than_replicas_are_enough_and_none_is_not() -> None:
         write.check((A, B))
 
 
-def test_a_refusal_costs_a_copy_and_is_told_if_nobody_took_it() -> None:
+def test_a_refusal_is_an_error_only_if_no_replica_accepted() -> None:
     write = WritePlan((A, B, C), replicas=2)
     write.begin()
     assert write.refused(A, REFUSED) == ()
@@ -65,21 +65,21 @@ def test_a_refusal_costs_a_copy_and_is_told_if_nobody_took_it() -> None:
         write.check((A, B, C))
 
 
-def test_a_node_that_failed_and_is_still_there_must_take_it_after_all() -> None:
+def test_a_replica_that_failed_and_is_still_a_member_gets_the_write_again() -> None:
     write = WritePlan((A, B, C), replicas=2)
     write.begin()
     assert write.failed(A, GONE) == (C,)
     write.accepted(B)
     write.accepted(C)
     assert write.done and write.lacking((A, B, C)) == (A,)
-    assert write.lacking((B, C)) == ()  # it is gone
+    assert write.lacking((B, C)) == ()  # A left
     write.repeat((A,))
     assert not write.done
     assert write.accepted(A) == ()
     assert write.done and write.lacking((A, B, C)) == ()
 
 
-def test_what_only_others_took_is_not_acknowledged() -> None:
+def test_a_write_accepted_only_by_other_nodes_fails() -> None:
     write = WritePlan((A, B, C), replicas=2)
     write.begin()
     write.failed(A, GONE)
@@ -88,4 +88,4 @@ def test_what_only_others_took_is_not_acknowledged() -> None:
     assert write.done
     with pytest.raises(Unavailable):
         write.check((A, B, C))
-    write.check((B, C))  # the first is gone
+    write.check((B, C))  # A left

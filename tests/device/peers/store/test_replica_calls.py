@@ -1,4 +1,4 @@
-"""Answers of nodes about a key, and how long to wait for them."""
+"""Validation of answers about a key, and the adaptive timeout."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def reply(message: ReadResponse | WriteResponse) -> Reply:
     ],
     ids=["newer", "newer beside", "refused"],
 )
-def test_an_answer_to_a_write_about_another_key_is_a_lie(calls: ReplicaCalls, answer: WriteResponse) -> None:
+def test_an_answer_to_a_write_about_another_key_is_refused(
+    calls: ReplicaCalls, answer: WriteResponse
+) -> None:
     with pytest.raises(InvalidMessage):
         calls.newer_of("k", reply(answer))
     assert calls.counts.invalid == 1
@@ -68,20 +70,20 @@ def test_an_answer_to_a_write_about_another_key_is_a_lie(calls: ReplicaCalls, an
     ],
     ids=["entry", "twice", "claim"],
 )
-def test_an_answer_to_a_read_about_another_key_is_a_lie(calls: ReplicaCalls, answer: ReadResponse) -> None:
+def test_an_answer_to_a_read_about_another_key_is_refused(calls: ReplicaCalls, answer: ReadResponse) -> None:
     with pytest.raises(InvalidMessage):
         calls.answer_of("k", reply(answer))
     assert calls.counts.invalid == 1
 
 
-def test_what_a_node_knows_better_and_why_it_refused_are_told(calls: ReplicaCalls) -> None:
+def test_newer_entries_and_reasons_of_refusals_are_returned(calls: ReplicaCalls) -> None:
     newer, _ = calls.newer_of("k", reply(WriteResponse(newer=[deleted("k")])))
     assert newer == [Entry("k", cleared=Stamp(7, 1), renewed=Stamp(7, 1))]
     refused = WriteResponse(refused=[RefusalMessage(key="k", reason="full")])
     assert calls.newer_of("k", reply(refused)) == ([], "full")
 
 
-def test_it_follows_answers_from_the_longest_down_to_the_least() -> None:
+def test_the_timeout_follows_response_times_down_to_its_minimum() -> None:
     timeout = AdaptiveTimeout(0.25)
     assert timeout.seconds == 0.25
     for _ in range(50):
@@ -92,14 +94,14 @@ def test_it_follows_answers_from_the_longest_down_to_the_least() -> None:
     assert timeout.seconds == pytest.approx(0.05, rel=0.05)
 
 
-def test_answers_that_differ_are_given_more_time_than_their_mean() -> None:
+def test_the_timeout_exceeds_the_mean_of_varying_response_times() -> None:
     timeout = AdaptiveTimeout(0.25)
     for number in range(100):
         timeout.answered(0.03 if number % 2 else 0.05)
     assert 0.06 < timeout.seconds < 0.1
 
 
-def test_silence_doubles_it_until_the_next_answer() -> None:
+def test_a_timeout_without_an_answer_doubles_until_the_next_answer() -> None:
     timeout = AdaptiveTimeout(0.25)
     for _ in range(50):
         timeout.answered(0.001)
@@ -111,7 +113,7 @@ def test_silence_doubles_it_until_the_next_answer() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(0, 10)), max_size=50))
-def test_it_stays_within_its_bounds_whatever_happens(events: list[float | None]) -> None:
+def test_the_timeout_stays_within_its_bounds(events: list[float | None]) -> None:
     timeout = AdaptiveTimeout(0.25)
     for took_s in events:
         if took_s is None:

@@ -1,4 +1,4 @@
-"""The part of the store that one device holds: short room, claims, absurd stamps."""
+"""The part of the store on one device: little memory, claims, stamps above the limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def entry(shared: SharedStore, key: str, size: int) -> Entry:
     return Entry(key, value=Register(bytes(size), shared.stamp()))
 
 
-def test_a_copy_that_cannot_be_renewed_is_not_kept_outdated() -> None:
+def test_an_entry_that_cannot_be_updated_is_dropped() -> None:
     shared = make()
     assert shared.write(entry(shared, "copy a", 100))[1] is None
     shared.write(entry(shared, "first a", 9000))
@@ -43,7 +43,7 @@ def test_a_copy_that_cannot_be_renewed_is_not_kept_outdated() -> None:
     assert shared.read("first a") is not None
 
 
-def test_what_is_kept_alike_displaces_nothing_but_renews_what_is_there() -> None:
+def test_synchronisation_evicts_nothing_but_updates_held_entries() -> None:
     shared = make()
     shared.write(entry(shared, "first a", 4000))
     shared.write(entry(shared, "first b", 4000))
@@ -54,7 +54,7 @@ def test_what_is_kept_alike_displaces_nothing_but_renews_what_is_there() -> None
     assert shared.write(entry(shared, "first c", 4000))[1] is None
 
 
-def test_what_changed_since_it_was_handed_over_is_not_dropped() -> None:
+def test_an_entry_that_changed_since_the_hand_over_is_not_dropped() -> None:
     shared = make()
     for key in ("first a", "first b"):
         shared.write(entry(shared, key, 10))
@@ -64,7 +64,7 @@ def test_what_changed_since_it_was_handed_over_is_not_dropped() -> None:
     assert shared.keys() == ("first b",)
 
 
-def test_who_takes_its_item_out_of_a_list_delivers_nothing() -> None:
+def test_removing_an_item_does_not_end_a_claim() -> None:
     shared = make()
     assert shared.claim("first a", NodeId(1)) == 0
     removed = ListItem(b"item", shared.stamp(), removed=True)
@@ -72,7 +72,7 @@ def test_who_takes_its_item_out_of_a_list_delivers_nothing() -> None:
     assert shared.claim("first a", NodeId(2)) > 0
 
 
-def test_nobody_waits_for_who_delivered_even_if_it_is_gone_again() -> None:
+def test_a_delivery_ends_the_claim_even_if_the_entry_is_dropped_later() -> None:
     shared = make()
     first, second = NodeId(1), NodeId(2)
     assert shared.claim("first a", first) == 0
@@ -82,7 +82,7 @@ def test_nobody_waits_for_who_delivered_even_if_it_is_gone_again() -> None:
     assert shared.claim("first a", second) == 0
 
 
-def test_wanted_is_what_is_missing_or_differs() -> None:
+def test_missing_and_different_entries_are_wanted() -> None:
     shared, other = make(), make()
     for store, keys in ((shared, ("first a", "first b")), (other, ("first a", "first b", "first c"))):
         for key in keys:
@@ -95,28 +95,28 @@ def test_wanted_is_what_is_missing_or_differs() -> None:
 A, B, C = map(NodeId, (1, 2, 3))
 
 
-def test_the_first_produces_and_the_others_wait_for_what_is_left_of_its_lease() -> None:
+def test_the_first_claimant_has_the_claim_and_others_wait_for_the_rest_of_its_lease() -> None:
     claims = Claims(lease_s=5.0)
     assert claims.claim("model", A, 0.0) == 0
     assert claims.claim("model", B, 2.0) == 3.0
     assert claims.claim("other", B, 2.0) == 0
 
 
-def test_who_has_the_claim_keeps_it_but_not_for_longer() -> None:
+def test_repeating_a_claim_does_not_prolong_its_lease() -> None:
     claims = Claims(lease_s=5.0)
     claims.claim("model", A, 0.0)
     assert claims.claim("model", A, 4.0) == 0
     assert claims.claim("model", B, 4.0) == 1.0
 
 
-def test_if_it_is_not_delivered_in_time_the_next_that_asks_produces_it() -> None:
+def test_an_expired_lease_is_not_renewed_but_given_to_the_next_claimant() -> None:
     claims = Claims(lease_s=5.0)
     claims.claim("model", A, 0.0)
     assert claims.claim("model", B, 5.0) == 0
     assert claims.claim("model", A, 5.0) == 5.0
 
 
-def test_nobody_waits_for_what_was_delivered() -> None:
+def test_a_delivery_ends_the_claim() -> None:
     claims = Claims(lease_s=5.0)
     claims.claim("model", A, 0.0)
     claims.delivered("model")
@@ -124,7 +124,7 @@ def test_nobody_waits_for_what_was_delivered() -> None:
     assert claims.claim("model", B, 1.0) == 0
 
 
-def test_the_claims_of_a_node_end_when_it_goes() -> None:
+def test_the_claims_of_a_node_end_when_it_leaves() -> None:
     claims = Claims(lease_s=5.0)
     claims.claim("model", A, 0.0)
     claims.claim("other", B, 0.0)
@@ -148,7 +148,7 @@ def register(counter: int) -> Entry:
     return Entry("k", value=Register(b"", Stamp(counter, 1)))
 
 
-def test_the_limit_follows_the_date_and_not_what_was_seen() -> None:
+def test_the_largest_counter_depends_on_the_date_only() -> None:
     clock = ManualClock(EPOCH_S + 6 * YEAR_S)
     shared = SharedStore(PeerSettings(), 1, clock)
     limit = largest_counter(clock.wall())
@@ -163,7 +163,7 @@ def test_the_limit_follows_the_date_and_not_what_was_seen() -> None:
     check_stamps(register(shared.stamp().counter), clock.wall())
 
 
-def test_a_device_whose_date_is_wrong_takes_what_honest_devices_write() -> None:
+def test_a_device_with_a_wrong_date_accepts_entries_of_others() -> None:
     check_stamps(register(LEAST_LIMIT), 0.0)
     for years in (6, 80, 7979):
         check_stamps(register(date_counter(EPOCH_S + years * YEAR_S)), 0.0)
@@ -171,7 +171,7 @@ def test_a_device_whose_date_is_wrong_takes_what_honest_devices_write() -> None:
         check_stamps(register(LEAST_LIMIT + 1), 0.0)
 
 
-def test_a_thousand_years_of_lies_do_not_reach_the_end_of_counters() -> None:
+def test_counters_are_sufficient_for_a_thousand_years() -> None:
     assert largest_counter(EPOCH_S + 1000 * YEAR_S) < 2**62
 
 
