@@ -1,4 +1,4 @@
-"""One museum of six exhibits, a cloud whose faults a test decides, and an edge in front of it."""
+"""A museum of six exhibits, a cloud whose faults a test sets, and an edge in front of it."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.edge import services
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
 from nearsight.edge.standby import standby, standbys
 from support.caching import profile_of_table_3_2
 from support.edge import EXHIBITS, EdgeClient, ScriptedCloud, Serve, exhibit, running_edge, serving
+from support.waiting import LONG_S
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +23,7 @@ def models() -> list[ObjectModel]:
 
 @pytest.fixture(scope="session")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A profile, so that no test but one spends time and messages on a quick one."""
+    """A profile, so that the edges do not measure a quick one."""
     path = tmp_path_factory.mktemp("profile") / "profile.json"
     cheap = {"lookup_ms": (1.0, 0.05), "largest_k": 100}
     profile_of_table_3_2().model_copy(update=cheap).save(path)
@@ -48,7 +50,7 @@ def edge(cloud: ScriptedCloud, cache_settings: CacheSettings) -> Iterator[EdgeDa
 
 @pytest.fixture
 def serve(cloud: ScriptedCloud, cache_settings: CacheSettings) -> Serve:
-    """Starts edges with other settings."""
+    """A function that starts edges with other settings."""
     return partial(serving, cloud, cache=cache_settings)
 
 
@@ -60,6 +62,7 @@ def device(edge: EdgeDaemon) -> Iterator[EdgeClient]:
 
 @pytest.fixture
 def eager_standbys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standbys look for what is to do all the time."""
+    """Standbys work at short intervals, and the cloud has time to answer on a busy machine."""
+    monkeypatch.setattr(services, "_MOST_S", LONG_S)
     monkeypatch.setattr(standbys, "_EVERY_S", 0.05)
     monkeypatch.setattr(standby, "_PLAN_EVERY_S", 0.0)

@@ -1,4 +1,4 @@
-"""The optimizer finds the true minimum and says why."""
+"""The optimizer finds the true minimum, and explains it."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def linear(count: int, intercept_ms: float, slope_ms: float, recall: float) -> C
     recall=st.floats(0.05, 1),
     miss_ms=st.floats(1, 5000),
 )
-def test_with_linear_lookup_time_an_object_is_cached_iff_it_saves_more_than_it_costs(
+def test_with_a_linear_lookup_time_objects_that_save_more_than_they_cost_are_cached(
     weights: list[float], intercept_ms: float, slope_ms: float, recall: float, miss_ms: float
 ) -> None:
     p = np.sort(np.array(weights))[::-1]
@@ -60,8 +60,8 @@ def test_of_equally_good_sizes_the_smallest_is_chosen() -> None:
     assert optimizer.decide(zipf_ranking(4, 1.0), 100.0).k == 0
 
 
-def test_a_local_minimum_at_no_cache_does_not_trap_the_search() -> None:
-    """One object does not pay for the lookup's fixed cost, thirty do: the paper's local scan stops at 0."""
+def test_a_local_minimum_at_0_does_not_end_the_search() -> None:
+    """The fixed cost of a lookup pays from some 30 objects on: the paper's local scan would stop at 0."""
     curves = profile_of_table_3_2().curves(400)
     decision = CacheSizeOptimizer(curves.lookup_ms, curves.recall).decide(zipf_ranking(400, 0.8), 370.0)
     latency = ExpectedLatency(
@@ -83,14 +83,14 @@ def test_an_empty_catalogue_needs_no_cache() -> None:
     assert (decision.k, decision.object_ids) == (0, ())
 
 
-def test_a_catalogue_of_one_object_is_cached_when_that_pays() -> None:
+def test_a_catalogue_of_one_object_is_cached_if_it_pays() -> None:
     distribution = RequestDistribution(["only"])
     distribution.count("only", 0.0)
     decision = linear(1, 0.0, 1.0, 0.9).decide(distribution.ranking(0.0), 100.0)
     assert decision.object_ids == ("only",)
 
 
-def test_a_decision_says_what_its_neighbours_and_no_cache_would_have_cost() -> None:
+def test_a_decision_contains_the_costs_of_its_neighbours_and_of_no_cache() -> None:
     curves = profile_of_table_3_2().curves(400)
     decision = CacheSizeOptimizer(curves.lookup_ms, curves.recall).decide(zipf_ranking(400, 0.8), 370.0)
     assert set(decision.alternatives) == {0, decision.k - 1, decision.k + 1, 400}
@@ -100,7 +100,7 @@ def test_a_decision_says_what_its_neighbours_and_no_cache_would_have_cost() -> N
     assert "k=0: 370.00 ms" in decision.why
 
 
-def test_the_latency_of_the_chosen_objects_is_the_latency_of_the_decision() -> None:
+def test_the_latency_of_the_chosen_objects_is_that_of_the_decision() -> None:
     curves = profile_of_table_3_2().curves(400)
     optimizer = CacheSizeOptimizer(curves.lookup_ms, curves.recall)
     ranking = zipf_ranking(400, 0.8)

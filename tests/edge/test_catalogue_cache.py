@@ -1,4 +1,4 @@
-"""What the cache of a catalogue decides, without network and threads: time passes when the test says so."""
+"""Decisions of the cache of a catalogue, without network and threads, in virtual time."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
@@ -45,7 +45,7 @@ class Cloud:
 
 
 class SlowHolder(SnapshotHolder):
-    """Takes its time to build."""
+    """Each build of objects takes ``build_s``."""
 
     def __init__(self, settings: RecognitionSettings, clock: ManualClock, build_s: float) -> None:
         super().__init__(settings)
@@ -60,7 +60,7 @@ class SlowHolder(SnapshotHolder):
 
 
 class Scene:
-    """A cache, and the time in the hands of the test."""
+    """A cache in virtual time."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class Scene:
         self.cache.start()
 
     def walk(self, path: Sequence[str], visitors: int = 10) -> None:
-        """Former visitors take this path; how popular it is, nobody counted."""
+        """Record transitions of former visitors; the popularity of the objects stays unknown."""
         for visitor in range(visitors):
             for name in path:
                 self.cache.markov.observe(f"visitor {visitor}", name)
 
     def miss(self, name: str) -> None:
-        """A photo that the cloud recognises, in 100 ms."""
+        """Process a photo that the cloud recognises in 100 ms."""
         self.load.arrived(RECOGNIZE)
         self.cache.observe("today", name)
         found = RecognizedObject(name, name, MODELS[name].version, 1.0, 50, ((0.0, 0.0),) * 4, {})
@@ -114,7 +114,7 @@ class Scene:
         self.cache.learn(EdgeQuery(b"a photo", None, 800), Answer(found, "cloud"), lesson)
 
     def wait(self, seconds: float) -> None:
-        """Nobody asks for so long."""
+        """Let time pass without requests."""
         self.background.advance(seconds)
 
     @property
@@ -122,7 +122,7 @@ class Scene:
         return set(self.cache.holder.snapshot.object_ids)
 
 
-def test_an_empty_cache_forgets_that_lookups_were_slow() -> None:
+def test_the_correction_of_lookup_times_decays_while_the_cache_is_empty() -> None:
     scene = Scene()
     for _ in range(100):
         scene.cache.profiler.observe_lookup(1, 1000.0)
@@ -131,10 +131,10 @@ def test_an_empty_cache_forgets_that_lookups_were_slow() -> None:
         scene.miss(NAMES[0])
         scene.background.run()
     assert scene.held == set()
-    assert scene.cache.profiler.correction == pytest.approx(slow**0.5), "half of the way, after 20 requests"
+    assert scene.cache.profiler.correction == pytest.approx(slow**0.5), "half-life of 20 requests"
 
 
-def test_after_a_build_the_next_one_waits_for_four_times_as_long() -> None:
+def test_with_a_build_share_of_a_fifth_the_pause_is_four_times_the_build_time() -> None:
     scene = Scene(build_share=0.2, build_s=1.0)
     for name in NAMES[:2]:
         for _ in range(60):
@@ -147,7 +147,7 @@ def test_after_a_build_the_next_one_waits_for_four_times_as_long() -> None:
     assert NAMES[1] in scene.held
 
 
-def test_prefetched_objects_alone_stay_when_a_decision_finds_no_resident_worth_it() -> None:
+def test_prefetched_objects_stay_in_a_cache_without_residents() -> None:
     scene = Scene()
     scene.walk(NAMES[:2])
     scene.cache.markov.observe("today", NAMES[0])
@@ -161,8 +161,8 @@ def test_prefetched_objects_alone_stay_when_a_decision_finds_no_resident_worth_i
     assert scene.held == prefetched
 
 
-def test_prefetched_objects_are_no_more_than_keep_up_with_the_requests() -> None:
-    """A lookup among k objects takes 10 + 0.1 k ms; the requests leave time for 10.35 ms."""
+def test_the_number_of_prefetched_objects_is_bounded_by_the_request_rate() -> None:
+    """A lookup among k objects takes 10 + 0.1 k ms; requests arrive every 10.35 ms."""
     scene = Scene("bounded", LoadSettings(share=1.0, interarrival_seed_ms=10.35, window=10_000))
     for name in NAMES[1:9]:
         scene.walk([NAMES[0], name])
@@ -172,7 +172,7 @@ def test_prefetched_objects_are_no_more_than_keep_up_with_the_requests() -> None
     assert len(scene.held) == 3
 
 
-def test_only_devices_that_were_heard_of_lately_are_expected_anywhere() -> None:
+def test_predictions_are_made_for_recently_active_devices_only() -> None:
     scene = Scene()
     scene.walk(NAMES[:2])
     scene.cache.markov.observe("today", NAMES[0])

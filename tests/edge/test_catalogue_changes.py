@@ -1,4 +1,4 @@
-"""Catalogues that change, vanish or never were: what the edge answers of them, and what it asks for."""
+"""Catalogues that change, are removed or do not exist: answers and requests of the edge."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from support.edge import (
     serving,
     warm,
 )
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 def version_held(edge: EdgeDaemon, name: str) -> int:
@@ -31,21 +31,21 @@ def test_a_catalogue_that_does_not_exist_is_not_found_and_gets_no_cache(
     edge: EdgeDaemon, device: EdgeClient
 ) -> None:
     with pytest.raises(NotFound):
-        device.send(photo(0), catalogue="no-such").result(30)
+        device.send(photo(0), catalogue="no-such").result(LONG_S)
     assert edge.caches.all() == ()
 
 
-def test_a_catalogue_that_vanishes_loses_its_cache(
+def test_the_cache_of_a_removed_catalogue_is_dropped(
     edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
 ) -> None:
     warm(edge, device, [0])
     cloud.hidden = True
     wait_until(lambda: edge.caches.get(CATALOGUE) is None, what="the cache dropped")
     with pytest.raises(NotFound):
-        device.send(photo(0)).result(30)
+        device.send(photo(0)).result(LONG_S)
 
 
-def test_a_catalogue_that_was_begun_anew_under_its_old_name_is_fetched_anew(
+def test_a_recreated_catalogue_is_fetched_again(
     edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
 ) -> None:
     """The same ids and versions, other pictures."""
@@ -57,7 +57,7 @@ def test_a_catalogue_that_was_begun_anew_under_its_old_name_is_fetched_anew(
     assert device.ask(photo(10)) == ("00", "cloud")
 
 
-def test_a_catalogue_that_was_begun_anew_behind_an_outage_is_noticed_though_its_revision_is_the_same(
+def test_a_catalogue_recreated_during_an_outage_is_detected_despite_an_equal_revision(
     edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
 ) -> None:
     warm(edge, device, [0, 1])
@@ -73,21 +73,21 @@ def test_a_catalogue_that_was_begun_anew_behind_an_outage_is_noticed_though_its_
         back.stop()
 
 
-def test_a_catalogue_that_is_merely_not_listed_keeps_its_cache(
+def test_a_catalogue_that_is_temporarily_not_listed_keeps_its_cache(
     edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
 ) -> None:
-    """As by an edge in front of this one that has just started, or an older cloud that loads."""
+    """As by another edge that has just started, or by an older cloud while it loads."""
     warm(edge, device, [0])
     cloud.listed_error = Unavailable("still loading")
     cloud.hidden = True
     asked = cloud.listings
-    wait_until(lambda: cloud.listings >= asked + 3, what="further looks at the catalogues")
+    wait_until(lambda: cloud.listings >= asked + 3, what="further requests for the catalogues")
     assert device.ask(photo(0)) == ("00", "edge")
     cloud.listed_error = None
     wait_until(lambda: edge.caches.get(CATALOGUE) is None, what="the cache dropped")
 
 
-def test_a_removed_object_is_not_answered_any_more(
+def test_a_removed_object_is_no_longer_recognised(
     edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud, models: list[ObjectModel]
 ) -> None:
     warm(edge, device, [0, 1])
@@ -97,10 +97,10 @@ def test_a_removed_object_is_not_answered_any_more(
     assert device.ask(photo(1)) == ("01", "edge")
 
 
-def test_a_replaced_object_is_fetched_anew(
+def test_a_replaced_object_is_fetched_again(
     edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud, models: list[ObjectModel]
 ) -> None:
-    """Exhibit 0 hangs a new picture, number 20: the old one is not answered, the new one is."""
+    """Exhibit 0 gets picture 20: the new picture is recognised, the old one is not."""
     warm(edge, device, [0, 1])
     cloud.set_models([exhibit(0, version=2, picture=20), *models[1:]])
 
@@ -110,7 +110,7 @@ def test_a_replaced_object_is_fetched_anew(
     assert cloud.fetched_ids().count("00") == 2
 
 
-def test_a_newer_version_in_an_answer_is_noticed_before_the_next_poll(
+def test_a_newer_revision_in_an_answer_triggers_a_sync_before_the_next_poll(
     cloud: ScriptedCloud, models: list[ObjectModel], serve: Serve
 ) -> None:
     with serve(poll_s=3600.0) as (edge, device):
@@ -120,17 +120,17 @@ def test_a_newer_version_in_an_answer_is_noticed_before_the_next_poll(
         assert device.ask(photo(30)) == ("30", "edge")
 
 
-def test_made_up_catalogues_cost_no_cache(serve: Serve) -> None:
+def test_requests_for_unknown_catalogues_create_no_cache(serve: Serve) -> None:
     with serve(catalogues_max=1) as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         for name in ("x", "y", "z"):
             with pytest.raises(NotFound):
-                device.send(photo(0), catalogue=name).result(30)
+                device.send(photo(0), catalogue=name).result(LONG_S)
         assert [cache.name for cache in edge.caches.all()] == [CATALOGUE]
 
 
-def test_a_cloud_that_lists_a_version_it_does_not_hand_out_yet_is_not_asked_in_a_loop(
+def test_a_listed_version_that_the_cloud_does_not_send_yet_is_not_requested_in_a_loop(
     edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud, models: list[ObjectModel]
 ) -> None:
     """While the cloud's index lags behind its list of objects, the model that it sends is outdated."""
@@ -149,7 +149,7 @@ def test_a_cloud_that_lists_a_version_it_does_not_hand_out_yet_is_not_asked_in_a
 
 
 @pytest.mark.parametrize("policy", ["adaptive", "lfu", "lru", "everything"])
-def test_an_empty_catalogue_is_unknown_photos_and_one_object_is_a_cache_of_one(
+def test_catalogues_of_no_and_one_object_are_served(
     models: list[ObjectModel], cache_settings: CacheSettings, policy: str
 ) -> None:
     settings = cache_settings.model_copy(update={"policy": policy})

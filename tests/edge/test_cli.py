@@ -1,4 +1,4 @@
-"""The command `nearsight edge`, as a process and where it cannot start."""
+"""The command `nearsight edge`: as a process, and its errors at the start."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_the_daemon_announces_serves_and_stops_on_sigterm(tmp_path: Path) -> Non
     assert not edge.announcement.exists()
 
 
-def test_an_edge_without_a_cloud_says_what_to_give(
+def test_an_edge_without_a_cloud_names_the_missing_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -35,7 +35,7 @@ def test_an_edge_without_a_cloud_says_what_to_give(
     assert "--cloud" in capsys.readouterr().err
 
 
-def test_a_profile_that_is_none_is_refused_with_the_next_step(
+def test_an_invalid_profile_is_refused_with_the_command_that_creates_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

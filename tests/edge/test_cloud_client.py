@@ -1,4 +1,4 @@
-"""What answers and failures of the cloud mean to the edge."""
+"""Answers and errors of the cloud, as the edge interprets them."""
 
 from concurrent.futures import Future
 
@@ -38,7 +38,7 @@ def test_catalogues_have_revisions() -> None:
         (ZeroDivisionError(), InternalError),
     ],
 )
-def test_failures_of_the_cloud_are_told_from_the_edges_point_of_view(
+def test_errors_of_the_cloud_are_mapped_to_errors_for_devices(
     error: Exception, expected: type[NearsightError]
 ) -> None:
     future: Future[Reply] = Future()

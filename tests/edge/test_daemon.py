@@ -1,4 +1,4 @@
-"""The edge as a daemon: how it starts and stops, what it says of itself."""
+"""The edge daemon: start, stop, health and metrics."""
 
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from nearsight.common.errors import (
 )
 from nearsight.common.metrics import DaemonMetrics
 from nearsight.common.recognition.models import ObjectModel
-from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings, FetchSettings
 from nearsight.protos import health_pb2
@@ -25,16 +24,17 @@ from support.edge import (
     ScriptedCloud,
     Serve,
     cache_of,
+    edge_server,
     edge_settings,
     photo,
     running_edge,
     serving,
     warm,
 )
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
-def test_an_edge_starts_without_its_cloud_and_is_ready_once_that_is_there(
+def test_an_edge_starts_without_its_cloud_and_is_ready_once_it_is_reachable(
     models: list[ObjectModel], cache_settings: CacheSettings
 ) -> None:
     first = ScriptedCloud(models)
@@ -43,7 +43,7 @@ def test_an_edge_starts_without_its_cloud_and_is_ready_once_that_is_there(
     with running_edge(endpoint, cache=cache_settings) as edge, EdgeClient(edge.endpoint) as device:
         assert not edge.ready()
         with pytest.raises(Unavailable):
-            device.send(photo(0), timeout_s=2.0).result(30)
+            device.send(photo(0)).result(LONG_S)
         cloud = ScriptedCloud(models, listen=endpoint)
         try:
             wait_until(edge.ready, what="the edge ready")
@@ -52,7 +52,7 @@ def test_an_edge_starts_without_its_cloud_and_is_ready_once_that_is_there(
             cloud.stop()
 
 
-def test_an_edge_without_a_profile_says_so_and_measures_one_with_the_catalogues_own_models(
+def test_an_edge_without_a_profile_measures_one_with_the_models_of_the_catalogue(
     cloud: ScriptedCloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(cloud, cache=CacheSettings(build_share=1.0)) as (edge, device):
@@ -64,7 +64,7 @@ def test_an_edge_without_a_profile_says_so_and_measures_one_with_the_catalogues_
     assert "no profile given: measuring a quick one" in capsys.readouterr().err
 
 
-def test_an_edge_whose_quick_profile_never_gets_its_models_serves_with_the_default(
+def test_an_edge_that_gets_no_models_for_a_quick_profile_uses_the_default(
     cloud: ScriptedCloud,
 ) -> None:
     cloud.silent = {f"{number:02d}" for number in range(EXHIBITS)}
@@ -76,24 +76,26 @@ def test_an_edge_whose_quick_profile_never_gets_its_models_serves_with_the_defau
         assert "not measured" in cache_of(edge).profiler.profile.dataset
 
 
-def test_an_edge_restarts_while_requests_come(cloud: ScriptedCloud, cache_settings: CacheSettings) -> None:
+def test_an_edge_can_be_restarted_during_requests(
+    cloud: ScriptedCloud, cache_settings: CacheSettings
+) -> None:
     with running_edge(cloud.endpoint, cache=cache_settings) as edge:
         endpoint = edge.endpoint
         device = EdgeClient(endpoint)
         assert device.ask(photo(0))[0] == "00"
-        futures = [device.send(photo(0), timeout_s=8.0) for _ in range(6)]
-    same_port = ServerSettings(listen=endpoint, workers=2)
+        futures = [device.send(photo(0)) for _ in range(6)]
+    same_port = edge_server(endpoint)
     with device, running_edge(cloud.endpoint, cache=cache_settings, server=same_port):
         for future in futures:
-            error = future.exception(15)
+            error = future.exception(LONG_S)
             assert error is None or isinstance(error, (Unavailable, DeadlineExceeded, Overloaded))
         assert device.ask(photo(0))[0] == "00"
 
 
-def test_health_and_metrics_show_what_the_cache_does(edge: EdgeDaemon, device: EdgeClient) -> None:
+def test_health_contains_the_state_of_the_cache(edge: EdgeDaemon, device: EdgeClient) -> None:
     warm(edge, device, [0])
     device.ask(photo(0))
-    check = device.health.check(health_pb2.HealthRequest(), timeout_s=5.0).message
+    check = device.health.check(health_pb2.HealthRequest(), timeout_s=LONG_S).message
     facts = {detail.name: detail.value for detail in check.details}
     assert check.ready
     assert facts["museum: cached objects"].startswith(f"1 of {EXHIBITS}")
@@ -114,10 +116,10 @@ def test_metrics_count_hits_misses_and_fetched_models(serve: Serve) -> None:
     assert 'nearsight_edge_misses_total{catalogue="museum"}' in text
 
 
-def test_a_port_in_use_is_reported_and_leaves_nothing_running(
+def test_a_port_in_use_is_reported(
     edge: EdgeDaemon, cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
-    taken = ServerSettings(listen=edge.endpoint)
+    taken = edge_server(edge.endpoint)
     second = EdgeDaemon(
         edge_settings(cloud.endpoint, cache=cache_settings, server=taken), DaemonMetrics("edge")
     )
@@ -125,12 +127,7 @@ def test_a_port_in_use_is_reported_and_leaves_nothing_running(
         second.start()
 
 
-def test_an_edge_without_a_cloud_says_what_to_set() -> None:
-    with pytest.raises(ConfigurationError, match="--cloud"):
-        EdgeDaemon(edge_settings(""), DaemonMetrics("edge"))
-
-
-def test_a_wrong_profile_or_backend_stops_the_start(tmp_path: Path) -> None:
+def test_an_invalid_profile_or_backend_prevents_the_start(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     path.write_text("{}")
     with pytest.raises(CorruptStore, match="profile"):
@@ -142,7 +139,7 @@ def test_a_wrong_profile_or_backend_stops_the_start(tmp_path: Path) -> None:
         EdgeDaemon(edge_settings("tcp://127.0.0.1:1", recognition=recognition), DaemonMetrics("edge"))
 
 
-def test_what_the_very_first_request_was_for_counts_as_asked_for(edge: EdgeDaemon) -> None:
+def test_the_object_of_the_first_request_is_counted(edge: EdgeDaemon) -> None:
     with EdgeClient(edge.endpoint) as device:
         device.ask(photo(3))
     cache = cache_of(edge)

@@ -1,4 +1,4 @@
-"""Object models are fetched lazily, once, and none of them holds up another."""
+"""Object models are fetched lazily and once, and none delays another."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from support.edge import (
     serving,
     warm,
 )
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 def test_requests_for_one_missing_object_fetch_its_model_once(
@@ -29,47 +29,42 @@ def test_requests_for_one_missing_object_fetch_its_model_once(
     device.ask(photo(0))
     make_misses_costly(edge)
     futures = [device.send(photo(2)) for _ in range(12)]
-    assert {answer_of(future.result(30))[0] for future in futures} == {"02"}
+    assert {answer_of(future.result(LONG_S))[0] for future in futures} == {"02"}
     ask_until(lambda: "02" in cached(edge), lambda: device.ask(photo(2)), "exhibit 2 in the cache")
     assert cloud.fetched_ids().count("02") == 1
 
 
-def test_a_model_that_cannot_be_fetched_does_not_hold_up_the_others(
-    edge: EdgeDaemon, device: EdgeClient, cloud: ScriptedCloud
-) -> None:
+def test_a_model_that_cannot_be_fetched_does_not_delay_the_others(cloud: ScriptedCloud, serve: Serve) -> None:
     cloud.fetch_errors = {"01": Unavailable("no")}
     cloud.malformed = {"02"}
     cloud.silent = {"03"}
-    device.ask(photo(0))
-    make_misses_costly(edge)
-    for number in (1, 2, 3):
-        device.ask(photo(number))
-    warm(edge, device, [0, 4, 5])
-    assert cached(edge) == {"00", "04", "05"}
-    assert device.ask(photo(2)) == ("02", "cloud")
-
-    cloud.fetch_errors, cloud.malformed, cloud.silent = {}, set(), set()
-    wait_until(
-        lambda: len(cached(edge)) == EXHIBITS, what="all exhibits once they can be fetched", timeout_s=20
-    )
+    with serve(fetch=FetchSettings(timeout_s=2.0)) as (edge, device):
+        device.ask(photo(0))
+        make_misses_costly(edge)
+        for number in (1, 2, 3):
+            device.ask(photo(number))
+        warm(edge, device, [0, 4, 5])
+        assert cached(edge) == {"00", "04", "05"}
+        assert device.ask(photo(2)) == ("02", "cloud")
+        cloud.fetch_errors, cloud.malformed, cloud.silent = {}, set(), set()
+        wait_until(lambda: len(cached(edge)) == EXHIBITS, what="all exhibits once they can be fetched")
 
 
-def test_a_fetch_that_failed_is_tried_again_soon(cloud: ScriptedCloud, serve: Serve) -> None:
+def test_a_failed_fetch_is_retried(cloud: ScriptedCloud, serve: Serve) -> None:
     cloud.fetch_errors = {"00": Unavailable("no")}
-    patient = FetchSettings(timeout_s=600.0)
-    with serve(fetch=patient) as (edge, device):
+    with serve(fetch=FetchSettings(timeout_s=600.0)) as (edge, device):
         device.ask(photo(0))
         make_misses_costly(edge)
         device.ask(photo(0))
         wait_until(lambda: cloud.fetched_ids() == ["00"], what="the first attempt")
         cloud.fetch_errors = {}
-        wait_until(lambda: cached(edge) == {"00"}, what="exhibit 0 in the cache", timeout_s=5)
+        wait_until(lambda: cached(edge) == {"00"}, what="exhibit 0 in the cache")
 
 
 def test_a_cache_that_does_not_pay_stays_empty(cloud: ScriptedCloud, tmp_path: Path) -> None:
-    """Lookups of five seconds and a cloud on loopback, however busy this machine: forwarding is faster."""
+    """Lookups of an hour and a cloud on loopback: forwarding is faster on any machine."""
     path = tmp_path / "slow.json"
-    profile_of_table_3_2().model_copy(update={"lookup_ms": (5000.0, 1.87)}).save(path)
+    profile_of_table_3_2().model_copy(update={"lookup_ms": (3.6e6, 1.87)}).save(path)
     slow = CacheSettings(profile=path, miss_prior_ms=10.0)
     with serving(cloud, cache=slow) as (edge, device):
         for _ in range(25):
@@ -80,7 +75,7 @@ def test_a_cache_that_does_not_pay_stays_empty(cloud: ScriptedCloud, tmp_path: P
         assert cloud.fetched == []
 
 
-def test_slow_fetches_end_by_their_timeout(cloud: ScriptedCloud, serve: Serve) -> None:
+def test_a_fetch_that_timed_out_is_retried(cloud: ScriptedCloud, serve: Serve) -> None:
     cloud.silent = {"00"}
     with serve(fetch=FetchSettings(timeout_s=0.2)) as (edge, device):
         device.ask(photo(0))

@@ -1,4 +1,4 @@
-"""What present devices may look at next enters the cache while nobody asks, and is counted."""
+"""Objects that devices may request next are prefetched while the edge is idle, and counted."""
 
 import numpy as np
 import pytest
@@ -16,24 +16,26 @@ COSTS = Costs(0.5 * np.arange(21.0), np.full(21, 0.9), 100.0)
 QUICK = PrefetchSettings(every_s=0.05, idle_s=0.05)
 
 
-def test_prefetched_objects_must_pay_for_themselves() -> None:
+def test_only_objects_that_pay_are_prefetched() -> None:
     expected = {"likely": 0.5, "possible": 0.02, "unlikely": 0.001}
     prefetch = IdlePrefetch(8)
     assert prefetch.choose(expected, {"x"}, COSTS, 1.0) == ("likely", "possible")
-    assert prefetch.choose(expected, {"x"}, COSTS, 0.1) == ("likely",), "when devices mostly stay"
+    assert prefetch.choose(expected, {"x"}, COSTS, 0.1) == ("likely",), (
+        "if devices mostly see the same object again"
+    )
     assert prefetch.choose(expected, {"likely"}, COSTS, 1.0) == ("possible",)
     assert IdlePrefetch(1).choose(expected, {"x"}, COSTS, 1.0) == ("likely",)
     assert IdlePrefetch(0).choose(expected, {"x"}, COSTS, 1.0) == ()
 
 
-def test_of_two_equal_chances_the_one_that_is_here_stays() -> None:
+def test_of_two_similar_objects_the_cached_one_is_kept() -> None:
     prefetch = IdlePrefetch(1)
     prefetch.built({"b"}, set())
     assert prefetch.choose({"a": 0.5, "b": 0.45}, {"x"}, COSTS, 1.0) == ("b",)
     assert prefetch.choose({"a": 0.5, "b": 0.2}, {"x"}, COSTS, 1.0) == ("a",)
 
 
-def test_each_prefetched_object_ends_as_useful_or_wasted_or_as_a_resident() -> None:
+def test_each_prefetched_object_becomes_useful_wasted_or_a_resident() -> None:
     prefetch = IdlePrefetch(8)
     prefetch.built({"a", "b", "c"}, {"x"})
     assert prefetch.requested("a")
@@ -41,13 +43,13 @@ def test_each_prefetched_object_ends_as_useful_or_wasted_or_as_a_resident() -> N
     assert not prefetch.requested("x")
     assert prefetch.count == PrefetchCount(3, 1, 0)
     prefetch.built({"b"}, {"x", "a"})
-    assert prefetch.count == PrefetchCount(3, 1, 1), "c left unasked for"
+    assert prefetch.count == PrefetchCount(3, 1, 1), "c left the cache without a request"
     prefetch.built(set(), {"x", "a", "b"})
-    assert prefetch.count == PrefetchCount(3, 1, 1), "b stays as a resident"
+    assert prefetch.count == PrefetchCount(3, 1, 1), "b became a resident"
 
 
-def test_predictions_that_do_not_come_true_are_trusted_less_until_nothing_is_prefetched() -> None:
-    """Where requests do not follow paths, young transitions promise objects that nobody asks for."""
+def test_wrong_predictions_reduce_the_trust_until_nothing_is_prefetched() -> None:
+    """If requests follow no paths, transitions with few observations predict wrong objects."""
     rng = np.random.default_rng(1)
     prefetch, wasted = IdlePrefetch(8), 0
     for _ in range(200):
@@ -58,13 +60,13 @@ def test_predictions_that_do_not_come_true_are_trusted_less_until_nothing_is_pre
         wasted += len(chosen)
     assert prefetch.trust < 0.1
     assert chosen == ()
-    assert wasted < 400, "of 1600 that were promised"
+    assert wasted < 400, "of 1600 that were predicted"
     for _ in range(1500):
         prefetch.choose({}, {"x"}, COSTS, 1.0)
-    assert prefetch.choose({"a": 0.5}, {"x"}, COSTS, 1.0) == ("a",), "and are given another chance later"
+    assert prefetch.choose({"a": 0.5}, {"x"}, COSTS, 1.0) == ("a",), "the trust recovers slowly"
 
 
-def test_predictions_that_come_true_are_trusted() -> None:
+def test_correct_predictions_are_trusted() -> None:
     rng = np.random.default_rng(1)
     prefetch = IdlePrefetch(8)
     for _ in range(300):
@@ -81,8 +83,8 @@ def tour(edge: EdgeDaemon, objects: list[str], visitors: int) -> None:
             cache_of(edge).markov.observe(f"former visitor {visitor}", name)
 
 
-def test_the_first_visitor_of_a_section_is_answered_at_the_edge(serve: Serve) -> None:
-    """Former visitors walked 0, 3, 5; nobody has asked for 3 and 5 since, so popularity knows neither."""
+def test_a_predicted_object_is_recognised_at_the_edge_at_its_first_request(serve: Serve) -> None:
+    """Former visitors saw 0, 3, 5; without requests for 3 and 5, these have no popularity."""
     metrics = DaemonMetrics("edge")
     with serve(metrics, prefetch=QUICK) as (edge, device):
         device.ask(photo(0))
@@ -99,15 +101,15 @@ def test_the_first_visitor_of_a_section_is_answered_at_the_edge(serve: Serve) ->
 
 
 def prefetch_one(edge: EdgeDaemon, device: EdgeClient) -> None:
-    """The edge caches 00, and 03, which was prefetched."""
+    """Let the edge cache 00 as a resident, and 03 by prefetching."""
     device.ask(photo(0))
     tour(edge, ["00", "03"], visitors=5)
     make_misses_costly(edge)
     device.ask(photo(0))
-    wait_until(lambda: {"00", "03"} <= cached(edge), what="the prefetched one")
+    wait_until(lambda: {"00", "03"} <= cached(edge), what="the prefetched object")
 
 
-def test_prefetched_objects_stay_when_the_cache_changes_and_survive_until_they_are_unlikely(
+def test_prefetched_objects_stay_when_residents_change(
     serve: Serve,
 ) -> None:
     with serve(prefetch=QUICK) as (edge, device):
@@ -117,7 +119,7 @@ def test_prefetched_objects_stay_when_the_cache_changes_and_survive_until_they_a
         assert cached(edge) <= {"00", "01", "03"}
 
 
-def test_prefetched_objects_leave_with_the_last_resident_when_lookups_are_too_slow(
+def test_prefetched_objects_are_evicted_with_the_last_resident_if_lookups_are_too_slow(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve(prefetch=QUICK) as (edge, device):
@@ -130,19 +132,19 @@ def test_prefetched_objects_leave_with_the_last_resident_when_lookups_are_too_sl
         wait_until(lambda: cached(edge) == set(), what="an empty cache")
 
 
-def test_a_prefetched_object_that_leaves_the_catalogue_leaves_the_cache(
+def test_a_prefetched_object_that_is_removed_from_the_catalogue_is_evicted(
     cloud: ScriptedCloud, serve: Serve
 ) -> None:
     with serve(prefetch=QUICK) as (edge, device):
         prefetch_one(edge, device)
         held = cloud.recognizer.models
         cloud.set_models([model for name, model in held.items() if name != "03"])
-        wait_until(lambda: cached(edge) == {"00"}, what="the prefetched one gone")
+        wait_until(lambda: cached(edge) == {"00"}, what="the eviction of the prefetched object")
         assert device.ask(photo(3)) == (None, "cloud")
 
 
 def count_looks(edge: EdgeDaemon, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """For how long the edge was idle, at each look."""
+    """Idle times of the edge at its checks, from now on."""
     looked: list[float] = []
     load = edge.caches.services.load
     idle_s = load.idle_s
@@ -160,7 +162,7 @@ def count_looks(edge: EdgeDaemon, monkeypatch: pytest.MonkeyPatch) -> list[float
     [PrefetchSettings(every_s=0.02, idle_s=3600.0), PrefetchSettings(objects=0, every_s=0.02, idle_s=0.0)],
     ids=["never idle", "switched off"],
 )
-def test_an_edge_that_is_not_idle_or_may_not_prefetch_fetches_what_is_asked_for_only(
+def test_an_edge_that_is_busy_or_may_not_prefetch_fetches_requested_objects_only(
     cloud: ScriptedCloud, serve: Serve, settings: PrefetchSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve(prefetch=settings) as (edge, device):
@@ -171,6 +173,6 @@ def test_an_edge_that_is_not_idle_or_may_not_prefetch_fetches_what_is_asked_for_
         wait_until(lambda: cached(edge) == {"00"}, what="the resident")
         if settings.objects:
             looked = count_looks(edge, monkeypatch)
-            wait_until(lambda: len(looked) >= 3, what="three looks at whether the edge is idle")
+            wait_until(lambda: len(looked) >= 3, what="three checks whether the edge is idle")
         assert cloud.fetched_ids() == ["00"]
         assert cache_of(edge).prefetch.count.entered == 0

@@ -1,4 +1,4 @@
-"""Learning from previous operations: a real edge process is killed, and the next one goes on where it was."""
+"""Learning from earlier runs: an edge continues with the state of a former one, even of a killed one."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -33,14 +33,14 @@ from support.edge import (
     warm,
 )
 from support.objects import random_model
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 OBJECTS = 200
 
 
 def edge_process(cloud: str, folder: Path) -> AbstractContextManager[DaemonProcess]:
     """An edge in a process of its own."""
-    settings = ["metrics_listen=", "state_every_s=0.1", "cache.half_life_s=600", "poll_s=0.1"]
+    settings = ["metrics_listen=", "state_every_s=0.1", "cache.half_life_s=1e7", "poll_s=0.1"]
     flags = [part for setting in settings for part in ("--set", setting)]
     files = ["--profile", str(folder / "profile.json"), "--state", str(folder / "edge.db")]
     return daemon_process(folder, "edge", "--cloud", cloud, *files, *flags)
@@ -48,25 +48,25 @@ def edge_process(cloud: str, folder: Path) -> AbstractContextManager[DaemonProce
 
 def last_decision(edge: DaemonProcess) -> Explanation | None:
     """None before the first."""
-    (answer,) = ask_explanations([edge.endpoint], timeout_s=5)
+    (answer,) = ask_explanations([edge.endpoint], timeout_s=LONG_S)
     return answer.decisions[0] if answer.decisions else None
 
 
 def wait_for_cache(device: EdgeClient) -> None:
     """The edge lists objects as soon as the catalogue has a cache."""
-    device.catalogues.list_objects(pb.ListObjectsRequest(), timeout_s=20.0, catalogue=CATALOGUE)
+    device.catalogues.list_objects(pb.ListObjectsRequest(), timeout_s=LONG_S, catalogue=CATALOGUE)
 
 
 def decided(edge: DaemonProcess) -> Explanation:
-    wait_until(lambda: last_decision(edge) is not None, what="a decision", timeout_s=20)
+    wait_until(lambda: last_decision(edge) is not None, what="a decision")
     decision = last_decision(edge)
     assert decision is not None
     return decision
 
 
 @pytest.mark.system
-def test_an_edge_that_was_killed_chooses_the_same_size_and_predicts_the_same(tmp_path: Path) -> None:
-    """What is popular, and what follows what, is reported by devices: no photo is needed for it."""
+def test_an_edge_continues_with_the_cache_size_and_predictions_of_a_killed_one(tmp_path: Path) -> None:
+    """Devices report popularity and transitions, so no photos are needed."""
     costly = profile_of_table_3_2().model_copy(update={"lookup_ms": (1.0, 0.4)})
     costly.save(tmp_path / "profile.json")
     rng = np.random.default_rng(3)
@@ -102,8 +102,8 @@ def test_an_edge_that_was_killed_chooses_the_same_size_and_predicts_the_same(tmp
     assert again.probabilities[0] == pytest.approx(predicted.probabilities[0], rel=0.05)
 
 
-def test_an_edge_that_is_killed_while_it_is_asked_forgets_the_last_moments_only(tmp_path: Path) -> None:
-    """What was asked before the last write is kept; what came after it may be lost."""
+def test_a_killed_edge_loses_only_the_requests_since_its_last_write(tmp_path: Path) -> None:
+    """Requests before the last write are kept."""
     profile_of_table_3_2().save(tmp_path / "profile.json")
     cloud = ScriptedCloud([random_model(f"{number:03d}", number) for number in range(3)])
 
@@ -115,7 +115,7 @@ def test_an_edge_that_is_killed_while_it_is_asked_forgets_the_last_moments_only(
         with edge_process(cloud.endpoint, tmp_path) as edge, EdgeClient(edge.endpoint) as device:
             device.report("001")
             wait_for_cache(device)
-            for _ in range(10):  # one write may be seen as several changes
+            for _ in range(10):  # one write may be several changes of the files
                 due.append(asked)
                 before = written()
                 while written() == before:
@@ -129,7 +129,7 @@ def test_an_edge_that_is_killed_while_it_is_asked_forgets_the_last_moments_only(
     assert 0 < due[4] * 0.99 <= kept <= asked
 
 
-def test_a_restarted_edge_fills_its_cache_before_anybody_asks(
+def test_a_restarted_edge_fills_its_cache_before_the_first_request(
     cloud: ScriptedCloud, serve: Serve, tmp_path: Path
 ) -> None:
     state = tmp_path / "edge.db"
@@ -137,13 +137,13 @@ def test_a_restarted_edge_fills_its_cache_before_anybody_asks(
         warm(edge, device, [0, 1, 2])
     asked = len(cloud.received)
     with serve(state=state) as (edge, device):
-        wait_until(lambda: cached(edge) == {"00", "01", "02"}, what="the cache of before")
+        wait_until(lambda: cached(edge) == {"00", "01", "02"}, what="the former cache")
         assert len(cloud.received) == asked
         assert device.ask(photo(1)) == ("01", "edge")
         assert cache_of(edge).profiler.costs(0).miss_ms > 100
 
 
-def test_a_quick_profile_is_measured_once_not_at_every_start(cloud: ScriptedCloud, tmp_path: Path) -> None:
+def test_a_quick_profile_is_stored(cloud: ScriptedCloud, tmp_path: Path) -> None:
     state = tmp_path / "edge.db"
     with serving(cloud, cache=CacheSettings(), state=state) as (edge, device):
         device.ask(photo(77))
@@ -157,7 +157,7 @@ def test_a_quick_profile_is_measured_once_not_at_every_start(cloud: ScriptedClou
         assert len(cloud.fetched) == fetched
 
 
-def test_objects_that_left_the_catalogue_meanwhile_are_forgotten(
+def test_objects_removed_between_two_runs_are_dropped(
     cloud: ScriptedCloud, serve: Serve, tmp_path: Path, models: list[ObjectModel]
 ) -> None:
     state = tmp_path / "edge.db"
@@ -165,12 +165,12 @@ def test_objects_that_left_the_catalogue_meanwhile_are_forgotten(
         warm(edge, device, [0, 1])
     cloud.set_models(models[1:])
     with serve(state=state) as (edge, device):
-        wait_until(lambda: cached(edge) == {"01"}, what="what is left of the cache")
+        wait_until(lambda: cached(edge) == {"01"}, what="the remaining object")
         assert device.ask(photo(0)) == (None, "cloud")
         assert "00" not in device.report("01").object_ids
 
 
-def test_an_edge_that_starts_before_its_cloud_remembers_once_that_is_there(
+def test_an_edge_that_starts_before_its_cloud_restores_its_cache_later(
     cache_settings: CacheSettings, tmp_path: Path, models: list[ObjectModel]
 ) -> None:
     state = tmp_path / "edge.db"
@@ -185,15 +185,15 @@ def test_an_edge_that_starts_before_its_cloud_remembers_once_that_is_there(
     finally:
         cloud.stop()
     with running_edge(endpoint, cache=cache_settings, state=state) as edge:
-        wait_until(lambda: bool(edge.caches.cloud_problem), what="the cloud missed")
+        wait_until(lambda: bool(edge.caches.cloud_problem), what="the missing cloud")
         cloud = ScriptedCloud(models, listen=endpoint)
         try:
-            wait_until(lambda: cached(edge) == {"00"}, what="the cache of before")
+            wait_until(lambda: cached(edge) == {"00"}, what="the former cache")
         finally:
             cloud.stop()
 
 
-def test_a_file_that_is_none_of_an_edge_stops_the_start_and_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_another_program_prevents_the_start_and_is_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "edge.db"
     path.write_bytes(b"somebody's diary" * 1000)
     with pytest.raises(CorruptStore, match=r"edge\.db"):
@@ -201,25 +201,26 @@ def test_a_file_that_is_none_of_an_edge_stops_the_start_and_is_left_alone(tmp_pa
     assert path.read_bytes() == b"somebody's diary" * 1000
 
 
-def test_what_cannot_be_written_is_reported_and_written_later(serve: Serve, tmp_path: Path) -> None:
+def test_a_failed_write_is_reported_and_repeated(serve: Serve, tmp_path: Path) -> None:
     state = tmp_path / "edge.db"
     with serve(state=state, state_every_s=0.05) as (edge, device):
         device.ask(photo(0))
         cache_of(edge)
         store = edge.caches.services.store
         assert store is not None
-        store._connection.execute("PRAGMA query_only = ON")  # as on a disk that cannot be written
+        store._connection.execute("PRAGMA query_only = ON")  # as on a read-only disk
         device.report("03")
-        wait_until(lambda: bool(edge.caches.journal_problem), what="the problem noticed")
+        wait_until(lambda: bool(edge.caches.journal_problem), what="the report of the problem")
         assert any(name == "state" and "edge.db" in value for name, value in edge.details())
         store._connection.execute("PRAGMA query_only = OFF")
-        wait_until(lambda: not edge.caches.journal_problem, what="written again")
+        wait_until(lambda: not edge.caches.journal_problem, what="the next write")
         wait_until(
-            lambda: "03" in {one.object_id for one in store.load(CATALOGUE).popularity}, what="on disk"
+            lambda: "03" in {one.object_id for one in store.load(CATALOGUE).popularity},
+            what="the count on disk",
         )
 
 
-def test_an_edge_that_learns_nothing_new_writes_nothing(serve: Serve, tmp_path: Path) -> None:
+def test_without_changes_nothing_is_written(serve: Serve, tmp_path: Path) -> None:
     with serve(state=tmp_path / "edge.db") as (edge, device):
         device.ask(photo(0))
         cache_of(edge)

@@ -1,4 +1,4 @@
-"""The edge keeps what it can compute in time, bounds its cache by it, and says what a photo takes here."""
+"""Load of the edge: balancing, the bound of the cache, and the expected time of a photo."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ LATER_S = 2 * PRESENT_S
 
 
 def balancer(every_ms: float, compute_ms: float, share: float = 1.0, servers: int = 1) -> LoadBalancer:
-    """After 150 requests."""
+    """A load balancer after 150 requests."""
     interarrival = InterArrivalTime()
     made = LoadBalancer(interarrival, Capacity(share, servers))
     for number in range(151):
@@ -36,76 +36,76 @@ def balancer(every_ms: float, compute_ms: float, share: float = 1.0, servers: in
 
 
 @given(every_ms=st.floats(0.1, 5000), compute_ms=st.floats(0.1, 5000))
-def test_the_edge_gets_the_share_that_it_can_compute(every_ms: float, compute_ms: float) -> None:
+def test_the_edge_gets_the_share_of_requests_that_it_can_compute(every_ms: float, compute_ms: float) -> None:
     expected = min(1.0, every_ms / compute_ms)
     assert balancer(every_ms, compute_ms).edge_probability == pytest.approx(expected, rel=1e-3)
 
 
-def test_the_share_of_requests_that_stay_is_the_probability() -> None:
+def test_the_share_of_processed_requests_is_the_probability() -> None:
     made = balancer(30.0, 100.0)
     rng = np.random.default_rng(1)
     stays = np.mean([made.to_edge(rng) for _ in range(5000)])
     assert stays == pytest.approx(0.3, abs=0.03)
 
 
-def test_an_edge_that_is_fast_enough_keeps_every_request() -> None:
+def test_an_edge_that_is_fast_enough_processes_every_request() -> None:
     made = balancer(100.0, 99.0)
     rng = np.random.default_rng(1)
     assert all(made.to_edge(rng) for _ in range(1000))
 
 
-def test_before_anything_is_measured_the_configured_values_count() -> None:
+def test_before_the_first_measurement_the_configured_values_are_used() -> None:
     for seed_ms, expected in ((200.0, 1.0), (20.0, 0.4)):
         made = LoadBalancer(InterArrivalTime(seed_ms=seed_ms), Capacity(), compute_seed_ms=50.0)
         assert made.edge_probability == expected
 
 
-def test_configured_values_fade_as_the_window_fills() -> None:
+def test_configured_values_lose_weight_as_the_window_fills() -> None:
     interarrival = InterArrivalTime(window=100, seed_ms=200.0)
     for number in range(51):
         interarrival.observe(number * 0.1)
     assert interarrival.mean_ms == pytest.approx(150.0)
 
 
-def test_a_used_share_below_one_leaves_room() -> None:
+def test_a_share_below_one_reduces_the_probability() -> None:
     assert balancer(100.0, 100.0, share=0.9).edge_probability == pytest.approx(0.9)
 
 
-def test_an_edge_with_two_servers_keeps_twice_as_much() -> None:
+def test_an_edge_with_two_servers_processes_twice_as_many() -> None:
     assert balancer(30.0, 100.0, servers=2).edge_probability == pytest.approx(0.6)
 
 
-def test_a_quiet_night_does_not_hide_the_crowd_after_it() -> None:
+def test_a_long_interval_without_requests_is_limited() -> None:
     interarrival = InterArrivalTime(longest_ms=1000.0)
     for now_s in (0.0, 50_000.0):
         interarrival.observe(now_s)
     assert interarrival.mean_ms == pytest.approx((99 * 200 + 1000) / 100)
 
 
-def test_arrivals_reported_in_the_wrong_order_do_not_make_time_negative() -> None:
+def test_arrivals_in_the_wrong_order_give_no_negative_interval() -> None:
     interarrival = InterArrivalTime(window=1)
     for now_s in (2.0, 1.0):
         interarrival.observe(now_s)
     assert interarrival.mean_ms == 0.0
 
 
-def test_a_crowd_at_one_instant_goes_to_the_cloud() -> None:
+def test_simultaneous_requests_go_to_the_cloud() -> None:
     assert balancer(0.0, 100.0).edge_probability == 0.0
 
 
 @pytest.mark.parametrize("wrong", [(0.0, 1), (1.5, 1), (1.0, 0)])
-def test_a_capacity_that_cannot_be_is_refused(wrong: tuple[float, int]) -> None:
+def test_an_invalid_capacity_is_refused(wrong: tuple[float, int]) -> None:
     with pytest.raises(InvalidArgument):
         Capacity(*wrong)
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_a_value_that_is_no_measurement_is_refused(value: float) -> None:
+def test_an_invalid_measurement_is_refused(value: float) -> None:
     with pytest.raises(InvalidArgument):
         RollingMean(10, 1.0).observe(value)
 
 
-def test_a_mean_over_nothing_is_refused() -> None:
+def test_an_empty_window_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         RollingMean(0, 1.0)
 
@@ -116,7 +116,7 @@ def test_a_mean_over_nothing_is_refused() -> None:
     share=st.floats(0.1, 1),
     servers=st.integers(1, 4),
 )
-def test_the_bound_is_the_largest_size_that_is_fast_enough(
+def test_the_bound_is_the_largest_cache_that_is_fast_enough(
     steps: list[float], interarrival_ms: float, share: float, servers: int
 ) -> None:
     lookup_ms = np.concatenate([[0.0], np.cumsum(steps)])
@@ -128,67 +128,69 @@ def test_the_bound_is_the_largest_size_that_is_fast_enough(
     assert bound.binding == (bound.k_max < len(steps))
 
 
-def test_the_floor_is_taken_of_the_size_at_which_the_paper_s_line_meets_the_time_between_requests() -> None:
+def test_the_bound_is_rounded_down() -> None:
     """51.14 + 1.87 k = 200 at k = 79.6."""
     bound = largest_cache(PAPER_LOOKUP_MS, 200.0, Capacity())
     assert bound.k_max == 79
     assert "k <= 79" in bound.why
 
 
-def test_where_one_object_is_too_slow_the_cache_is_empty() -> None:
+def test_the_bound_is_0_if_one_object_is_too_slow() -> None:
     assert largest_cache(PAPER_LOOKUP_MS, 50.0, Capacity()).k_max == 0
     assert largest_cache(np.array([5.0, 6.0]), 1.0, Capacity()).k_max == 0
 
 
-def test_without_load_nothing_is_bounded() -> None:
+def test_without_load_the_size_is_not_bounded() -> None:
     bound = largest_cache(PAPER_LOOKUP_MS, 1e6, Capacity())
     assert (bound.k_max, bound.binding) == (400, False)
     assert "no size up to 400" in bound.why
 
 
-def test_a_lookup_time_that_falls_is_refused() -> None:
+def test_a_decreasing_lookup_time_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         largest_cache(np.array([0.0, 2.0, 1.0]), 10.0, Capacity())
 
 
-def test_a_time_that_is_none_is_refused() -> None:
+def test_an_interval_that_is_no_number_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         largest_cache(np.zeros(2), float("nan"), Capacity())
 
 
 def work(servers: int, *photos: tuple[float, float]) -> RecentWork:
-    """After photos, each from and to a second."""
+    """Recent work after photos with these start and end times [s]."""
     recent = RecentWork(servers)
     for begin_s, end_s in photos:
         recent.observe(end_s, (end_s - begin_s) * 1e3)
     return recent
 
 
-def test_nothing_is_known_before_the_first_photo() -> None:
+def test_before_the_first_photo_no_time_is_expected() -> None:
     assert RecentWork(1).expected_ms(0.0) is None
 
 
-def test_while_a_crowd_is_there_photos_take_what_they_take() -> None:
+def test_during_a_crowd_the_measured_time_is_expected() -> None:
     assert work(1, *[(0.0, 0.08)] * 4).expected_ms(1.0) == pytest.approx(80.0)
 
 
 @pytest.mark.parametrize(("servers", "alone_ms"), [(1, 20.0), (2, 40.0), (8, 80.0)])
-def test_a_crowd_that_is_gone_no_longer_makes_them_longer(servers: int, alone_ms: float) -> None:
+def test_after_a_crowd_the_expected_time_is_that_of_a_photo_alone(servers: int, alone_ms: float) -> None:
     assert work(servers, *[(0.0, 0.08)] * 4).expected_ms(LATER_S) == pytest.approx(alone_ms)
 
 
-def test_an_edge_that_is_slow_by_itself_stays_slow() -> None:
+def test_sequential_photos_keep_their_time() -> None:
     one_by_one = [(0.1 * number, 0.1 * number + 0.09) for number in range(5)]
     assert work(1, *one_by_one).expected_ms(LATER_S) == pytest.approx(90.0)
 
 
-def test_the_last_seconds_count_before_what_was_earlier() -> None:
+def test_the_last_seconds_determine_the_expected_time() -> None:
     recent = work(1, *[(0.0, 0.5)] * 10, (20.0, 20.01))
     assert recent.expected_ms(20.1) == pytest.approx(10.0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(1e-4, 5)), min_size=1, max_size=30), st.floats(0, 100))
-def test_it_is_at_most_what_was_measured(photos: list[tuple[float, float]], later_s: float) -> None:
+def test_the_expected_time_is_at_most_the_longest_measured(
+    photos: list[tuple[float, float]], later_s: float
+) -> None:
     ended = sorted((begin + length, begin) for begin, length in photos)
     recent = work(1, *[(begin, end) for end, begin in ended])
     expected_ms = recent.expected_ms(ended[-1][0] + later_s)
@@ -196,15 +198,15 @@ def test_it_is_at_most_what_was_measured(photos: list[tuple[float, float]], late
     assert 0 < expected_ms <= 1e3 * max(length for _, length in photos) + 1e-6
 
 
-def test_a_report_waits_as_a_photo_would() -> None:
+def test_the_answer_to_a_report_contains_the_expected_time_of_a_photo() -> None:
     load = LoadControl("none", LoadSettings(), 1, ManualClock())
-    assert answer_ms(7.0, load, size=3) == 0.0, "nobody asked yet"
+    assert answer_ms(7.0, load, size=3) == 0.0, "before the first photo"
     load.computed(12.0)
     assert answer_ms(7.0, load, size=3) == pytest.approx(19.0)
-    assert answer_ms(7.0, load, size=0) == 0.0, "nothing is looked up in an empty cache"
+    assert answer_ms(7.0, load, size=0) == 0.0, "there are no lookups in an empty cache"
 
 
-def test_photos_that_are_given_away_cost_nothing_here() -> None:
+def test_photos_that_are_passed_on_take_no_time() -> None:
     clock = ManualClock()
     load = LoadControl("load-balanced", LoadSettings(share=1.0, interarrival_seed_ms=10.0), 1, clock)
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""Thousands of devices that ask once: what an edge remembers of them is bounded."""
+"""Thousands of devices with one request each: the memory of the edge is bounded."""
 
 import gc
 import threading
@@ -12,7 +12,7 @@ from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings, TransitionSettings
 from nearsight.protos.prediction_pb2 import GetNextObjectsRequest
 from support.edge import EdgeClient, ScriptedCloud, cache_of, photo, running_edge
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 REMEMBERED = 100
 AT_ONCE = 16
@@ -20,8 +20,8 @@ REPORT = GetNextObjectsRequest(current_object_id="00")
 
 
 @pytest.fixture
-def forgetful(cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path) -> Iterator[EdgeDaemon]:
-    """An edge that remembers a hundred devices, and writes what it learns to a file."""
+def small_memory(cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Path) -> Iterator[EdgeDaemon]:
+    """An edge with the state of at most a hundred devices, which it stores."""
     few = cache_settings.model_copy(update={"markov": TransitionSettings(devices_max=REMEMBERED)})
     with running_edge(cloud.endpoint, cache=few, state=tmp_path / "edge.db", state_every_s=0.2) as edge:
         with EdgeClient(edge.endpoint) as client:
@@ -31,22 +31,22 @@ def forgetful(cloud: ScriptedCloud, cache_settings: CacheSettings, tmp_path: Pat
 
 
 def report_as(client: EdgeClient, devices: range) -> None:
-    """One question from each of these devices, as a gateway passes them on."""
+    """Send one report of each of these devices, as a gateway does."""
     ask = client.prediction.get_next_objects.future
     for first in devices[::AT_ONCE]:
         waiting = [
-            ask(REPORT, timeout_s=30.0, catalogue=client.catalogue, client_id=f"device {device}")
+            ask(REPORT, timeout_s=LONG_S, catalogue=client.catalogue, client_id=f"device {device}")
             for device in range(first, min(first + AT_ONCE, devices.stop))
         ]
         for reply in waiting:
-            assert reply.result(30).message.next_objects.revision == 1
+            assert reply.result(LONG_S).message.next_objects.revision == 1
 
 
 @pytest.mark.system
-def test_memory_does_not_grow_with_devices_that_ask_once(forgetful: EdgeDaemon) -> None:
-    cache = cache_of(forgetful)
-    with EdgeClient(forgetful.endpoint) as client:
-        report_as(client, range(2000))  # what is allocated once, and windows that fill
+def test_memory_does_not_grow_with_the_number_of_devices(small_memory: EdgeDaemon) -> None:
+    cache = cache_of(small_memory)
+    with EdgeClient(small_memory.endpoint) as client:
+        report_as(client, range(2000))  # allocates once, and fills windows
         tracemalloc.start()
         try:
             report_as(client, range(2000, 3000))
@@ -62,10 +62,10 @@ def test_memory_does_not_grow_with_devices_that_ask_once(forgetful: EdgeDaemon) 
     assert grown < 4000 * 50, f"{grown} bytes for 4000 devices: one name alone takes more than 50"
 
 
-def test_devices_that_connect_ask_and_leave_leave_nothing_behind(forgetful: EdgeDaemon) -> None:
+def test_disconnected_devices_leave_no_threads_and_descriptors(small_memory: EdgeDaemon) -> None:
     def visit(number: int) -> None:
-        with EdgeClient(forgetful.endpoint, device_id=f"visitor {number}") as visitor:
-            visitor.prediction.get_next_objects(REPORT, timeout_s=30.0, catalogue=visitor.catalogue)
+        with EdgeClient(small_memory.endpoint, device_id=f"visitor {number}") as visitor:
+            visitor.prediction.get_next_objects(REPORT, timeout_s=LONG_S, catalogue=visitor.catalogue)
 
     visit(0)
     threads, files = threading.active_count(), open_files()
@@ -73,7 +73,7 @@ def test_devices_that_connect_ask_and_leave_leave_nothing_behind(forgetful: Edge
         visit(number)
     wait_until(lambda: threading.active_count() <= threads, what="all threads ended")
     wait_until(lambda: open_files() <= files + 3, what="all connections closed")
-    assert cache_of(forgetful).markov.devices == REMEMBERED
+    assert cache_of(small_memory).markov.devices == REMEMBERED
 
 
 def open_files() -> int:

@@ -1,4 +1,4 @@
-"""Who gets how much memory: against brute force, the threshold rule, and by laws that any traffic obeys."""
+"""Partition of memory: against brute force, the threshold rule, and laws of any traffic."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -20,7 +20,7 @@ def network(name: str, size_mb: int, saved: float, *, pinned: bool = False) -> N
 
 
 def objects(*saved: float, size_mb: float = 1.0) -> Claim:
-    """Each object saves so much, the best first."""
+    """A claim of objects with these savings, in descending order."""
     return Claim(np.full(len(saved), size_mb * MB), np.array(saved))
 
 
@@ -58,7 +58,7 @@ def test_no_division_into_whole_networks_and_objects_saves_more() -> None:
         assert saved == pytest.approx(most)
 
 
-def test_an_object_enters_if_its_rate_times_what_a_hit_spares_is_worth_its_bytes() -> None:
+def test_an_object_is_cached_if_its_savings_exceed_those_of_others_per_byte() -> None:
     """With linear f and constant recall: requests_hz · (recall · p_i · L_miss - b) over its bytes."""
     ranking, hz, object_bytes = zipf_ranking(40, 0.8), 5.0, 100_000
     lookup_ms, recall = 3.0 + 0.2 * np.arange(41), np.full(41, 0.9)
@@ -72,7 +72,7 @@ def test_an_object_enters_if_its_rate_times_what_a_hit_spares_is_worth_its_bytes
     assert found.networks and found.caches_bytes["museum"] == pytest.approx(12 * object_bytes)
 
 
-def test_objects_that_pay_only_together_enter_together() -> None:
+def test_objects_that_only_pay_together_are_claimed_together() -> None:
     expected_ms = np.array([100.0, 103.0, 104.0, 70.0, 65.0, 64.0, 66.0])
     claim = Claim.of_objects(expected_ms, 2.0, 10.0)
     np.testing.assert_allclose(claim.sizes_bytes, [30.0, 10.0, 10.0])
@@ -80,13 +80,13 @@ def test_objects_that_pay_only_together_enter_together() -> None:
     assert Claim.of_objects(np.array([5.0, 6.0]), 2.0, 10.0).worth(100.0) == 0.0
 
 
-def test_pinned_networks_have_their_memory_before_all_others() -> None:
+def test_pinned_networks_get_memory_first() -> None:
     networks = [network("pinned", 6, 0.0, pinned=True), network("hot", 4, 50.0)]
     found = best_partition(8 * MB, networks, {"museum": objects(3, 2, 1)})
     assert (found.networks, found.caches_bytes["museum"]) == ({"pinned"}, 2 * MB)
 
 
-def test_noise_moves_no_memory_and_a_shift_does() -> None:
+def test_small_changes_move_no_memory_and_large_ones_do() -> None:
     partitioner = MemoryPartitioner(6 * MB, 6 * MB, favour=1.2)
     claims = {"museum": objects(1, 1, 1, 1)}
 
@@ -100,18 +100,18 @@ def test_noise_moves_no_memory_and_a_shift_does() -> None:
     assert resident(1.5) == frozenset()
 
 
-def test_a_newcomer_gets_memory_that_nobody_needs_however_little_it_saves() -> None:
+def test_free_memory_is_given_to_any_claim() -> None:
     partitioner = MemoryPartitioner(6 * MB, 6 * MB, favour=2.0)
     partitioner.divide([network("net", 4, 1000.0)], {})
     found = partitioner.divide([network("net", 4, 1000.0)], {"museum": objects(0.01, 0.01)})
     assert found.caches_bytes["museum"] == 2 * MB
 
 
-def test_a_part_grows_only_by_what_no_other_part_holds() -> None:
+def test_a_part_grows_only_into_free_memory() -> None:
     partitioner = MemoryPartitioner(10 * MB, 8 * MB)
     partitioner.divide([network("busy", 8, 0.0)], {"museum": objects(*range(9, 0, -1))})
     limits = partitioner.limits(8 * MB, {"museum": MB})
-    assert limits.networks_bytes == 0.5 * MB  # of what is left over: it goes as soon as it is not in use
+    assert limits.networks_bytes == 0.5 * MB  # of the remaining memory
     assert limits.caches_bytes["museum"] == 2 * MB
     after = partitioner.limits(0, {"museum": 2 * MB})
     assert (after.networks_bytes, after.caches_bytes["museum"]) == (0.5 * MB, 9.5 * MB)
@@ -126,7 +126,7 @@ _saved = st.lists(st.floats(0, 100), max_size=6).map(lambda many: sorted(many, r
     st.tuples(_saved, _saved),
     st.tuples(st.integers(0, 15), st.integers(0, 8), st.integers(0, 7)),
 )
-def test_all_parts_together_never_pass_the_budget(
+def test_all_parts_together_stay_within_the_budget(
     budget_mb: int,
     sizes: list[tuple[int, float]],
     worths: tuple[list[float], list[float]],

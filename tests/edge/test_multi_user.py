@@ -8,20 +8,29 @@ import pytest
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import Overloaded
 from nearsight.common.recognition.results import RecognizedObject
-from nearsight.common.rpc.server import ServerSettings
 from nearsight.edge.load import RECOGNIZE, LoadControl
 from nearsight.edge.query import EdgeQuery
 from nearsight.edge.report import facts_of
 from nearsight.edge.settings import CacheSettings, LoadSettings
 from nearsight.protos import health_pb2
-from support.edge import ScriptedCloud, Serve, ask_until, cache_of, cached, make_misses_costly, photo, warm
-from support.waiting import wait_until
+from support.edge import (
+    ScriptedCloud,
+    Serve,
+    ask_until,
+    cache_of,
+    cached,
+    edge_server,
+    make_misses_costly,
+    photo,
+    warm,
+)
+from support.waiting import LONG_S, wait_until
 
 SHARE_1 = LoadSettings(share=1.0)
 
 
 def arrivals(load: LoadControl, clock: ManualClock, count: int, every_ms: float) -> int:
-    """How many of them the edge may work on."""
+    """Record arrivals; returns the number that the edge may process."""
     worked = 0
     for _ in range(count):
         clock.advance(every_ms / 1e3)
@@ -30,14 +39,14 @@ def arrivals(load: LoadControl, clock: ManualClock, count: int, every_ms: float)
     return worked
 
 
-def test_without_a_method_the_edge_works_on_everything_and_any_size_is_allowed() -> None:
+def test_without_a_method_all_requests_are_processed_and_any_size_is_allowed() -> None:
     clock = ManualClock()
     load = LoadControl("none", SHARE_1, 1, clock)
     assert arrivals(load, clock, 200, 1.0) == 200
     assert load.largest_size(np.arange(101.0), 100) == 100
 
 
-def test_bounded_a_lookup_may_take_no_longer_than_the_time_between_requests() -> None:
+def test_bounded_lookups_take_no_longer_than_the_interval_of_requests() -> None:
     clock = ManualClock()
     load = LoadControl("bounded", SHARE_1, 1, clock)
     arrivals(load, clock, 101, 30.0)
@@ -47,16 +56,16 @@ def test_bounded_a_lookup_may_take_no_longer_than_the_time_between_requests() ->
     assert "k <= " in load.why() or "no size" in load.why()
 
 
-def test_what_an_empty_cache_costs_in_the_network_is_no_load() -> None:
+def test_the_network_time_of_an_empty_cache_is_no_load() -> None:
     clock = ManualClock()
     load = LoadControl("bounded", SHARE_1, 1, clock)
     arrivals(load, clock, 101, 30.0)
     lookup_ms = np.arange(101.0)
-    lookup_ms[0] = 120.0  # photos go on to the cloud as they are, over a slow link
+    lookup_ms[0] = 120.0  # photos are forwarded over a slow link
     assert load.largest_size(lookup_ms, 100) in (29, 30)
 
 
-def test_balanced_the_edge_keeps_the_share_that_it_can_compute() -> None:
+def test_balanced_the_edge_processes_the_share_that_it_can_compute() -> None:
     clock = ManualClock()
     load = LoadControl("load-balanced", SHARE_1, 1, clock)
     for _ in range(100):
@@ -67,7 +76,7 @@ def test_balanced_the_edge_keeps_the_share_that_it_can_compute() -> None:
     assert "passed on" in load.why()
 
 
-def test_balanced_runs_with_the_same_seed_give_the_same_requests_away() -> None:
+def test_balanced_runs_with_the_same_seed_pass_on_the_same_requests() -> None:
     def routes(seed: int) -> list[bool]:
         clock = ManualClock()
         load = LoadControl("load-balanced", LoadSettings(seed=seed), 1, clock)
@@ -84,13 +93,13 @@ def test_balanced_runs_with_the_same_seed_give_the_same_requests_away() -> None:
     assert routes(7) != routes(8)
 
 
-def test_a_quiet_edge_gives_nothing_away() -> None:
+def test_an_edge_with_little_load_passes_nothing_on() -> None:
     clock = ManualClock()
     load = LoadControl("load-balanced", SHARE_1, 1, clock)
     assert arrivals(load, clock, 300, 500.0) == 300
 
 
-def test_only_photos_are_load() -> None:
+def test_only_photos_count_as_load() -> None:
     clock = ManualClock()
     load = LoadControl("none", SHARE_1, 1, clock)
     for _ in range(200):
@@ -100,10 +109,10 @@ def test_only_photos_are_load() -> None:
     assert "a request every 10.0 ms" in load.why()
 
 
-def test_a_running_edge_counts_requests_when_they_arrive_though_its_workers_are_busy(
+def test_requests_are_counted_at_their_arrival_while_workers_are_busy(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = ServerSettings(listen="tcp://127.0.0.1:0", workers=1, queue_limit=5)
+    one = edge_server(workers=1, queue_limit=5)
     few = LoadSettings(window=20, interarrival_seed_ms=10_000.0)
     with serve(server=one, load=few) as (edge, device):
         warm(edge, device, [0])
@@ -111,34 +120,34 @@ def test_a_running_edge_counts_requests_when_they_arrive_though_its_workers_are_
         look = cache.look
 
         def busy(query: EdgeQuery) -> RecognizedObject | None:
-            assert free.wait(10)
+            assert free.wait(LONG_S)
             return look(query)
 
         monkeypatch.setattr(cache, "look", busy)
         answers = [device.send(photo(0)) for _ in range(40)]
-        wait_until(lambda: sum(answer.done() for answer in answers) > 30, what="most are turned away")
+        wait_until(lambda: sum(answer.done() for answer in answers) > 30, what="refusals of most requests")
         free.set()
-        outcomes = [type(answer.exception(10)) for answer in answers]
+        outcomes = [type(answer.exception(LONG_S)) for answer in answers]
         assert outcomes.count(Overloaded) > 30
-        check = device.health.check(health_pb2.HealthRequest(), timeout_s=5.0).message
+        check = device.health.check(health_pb2.HealthRequest(), timeout_s=LONG_S).message
         load = {fact.name: fact.value for fact in check.details}["load"]
         every_ms = float(load.split("every ")[1].split(" ms")[0])
-        assert every_ms < 100.0, "counting only what is worked on, the mean still holds the 10 s of the start"
+        assert every_ms < 5000.0, "the mean of the accepted requests alone would contain the initial 10 s"
 
 
-def test_a_busy_running_edge_passes_requests_on_without_a_lookup(cloud: ScriptedCloud, serve: Serve) -> None:
-    # Assumed work of 10 s per request: the edge seems hopelessly slow from the start.
-    slow = LoadSettings(window=10_000, compute_seed_ms=10_000.0)
+def test_a_busy_edge_passes_requests_on_without_a_lookup(cloud: ScriptedCloud, serve: Serve) -> None:
+    # Assumed computing time of hours per request: the edge is overloaded from the start.
+    slow = LoadSettings(window=10_000, compute_seed_ms=1e7)
     with serve(multi_user="load-balanced", load=slow) as (edge, device):
         device.ask(photo(0))
         warm(edge, device, [0])
         tiers = [device.ask(photo(0))[1] for _ in range(30)]
-        assert tiers.count("cloud") > 20, "although the cache has it"
-        check = device.health.check(health_pb2.HealthRequest(), timeout_s=5.0).message
+        assert tiers.count("cloud") > 20, "although the object is cached"
+        check = device.health.check(health_pb2.HealthRequest(), timeout_s=LONG_S).message
         assert "passed on" in {fact.name: fact.value for fact in check.details}["load"]
 
 
-def test_features_that_an_empty_cache_makes_to_pass_a_photo_on_are_load(serve: Serve) -> None:
+def test_extracting_features_for_the_cloud_counts_as_load(serve: Serve) -> None:
     few = LoadSettings(window=5, compute_seed_ms=1e-6)
     nothing = CacheSettings(k_max=0)
     with serve(multi_user="load-balanced", load=few, cache=nothing, forward="features") as (edge, device):
@@ -148,19 +157,24 @@ def test_features_that_an_empty_cache_makes_to_pass_a_photo_on_are_load(serve: S
         assert work_ms > 0.0, "the edge extracted the features of each photo"
 
 
-def test_a_bounded_cache_shrinks_when_a_crowd_comes(serve: Serve) -> None:
+def test_a_bounded_cache_shrinks_when_many_requests_arrive(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bounded = LoadSettings(window=5)
     with serve(multi_user="bounded", load=bounded) as (edge, device):
         warm(edge, device, [0, 1])
         load = edge.caches.services.load
+        monkeypatch.setattr(load, "_clock", ManualClock())
         for _ in range(10):
             load.arrived(RECOGNIZE)  # all at once
         cache_of(edge).improve()
-        assert cached(edge) == set(), "although the expected latency would rather have both"
+        assert cached(edge) == set(), "although the expected latency favours both"
 
 
-def test_a_bounded_running_edge_holds_no_more_than_keeps_up(cloud: ScriptedCloud, serve: Serve) -> None:
-    # f(k) is about 1 + 0.05 k ms in these tests: with 0.01 ms between requests nothing keeps up.
+def test_a_bounded_edge_caches_only_as_many_objects_as_the_request_rate_permits(
+    cloud: ScriptedCloud, serve: Serve
+) -> None:
+    # f(k) is about 1 + 0.05 k ms in these tests, so requests every 0.01 ms permit no object.
     crowded = LoadSettings(window=10_000, interarrival_seed_ms=0.01)
     with serve(multi_user="bounded", load=crowded) as (edge, device):
         device.ask(photo(0))
@@ -176,4 +190,4 @@ def test_a_bounded_running_edge_holds_no_more_than_keeps_up(cloud: ScriptedCloud
         device.ask(photo(0))
         cache = cache_of(edge)
         make_misses_costly(edge)
-        ask_until(lambda: cached(edge) == {"00"}, lambda: device.ask(photo(0)), "a cache that keeps up")
+        ask_until(lambda: cached(edge) == {"00"}, lambda: device.ask(photo(0)), "a cached object")

@@ -1,4 +1,4 @@
-"""What each policy keeps, when a new snapshot is built, and in which order models are wanted and built."""
+"""Objects chosen by each policy, when a snapshot is built, and the order of fetches and builds."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def chosen(policy: Policy, situation: DecisionInputs, k_max: int = 10, size: int
 @pytest.mark.parametrize("policy", BASELINES)
 class TestEveryBaseline:
     @given(requests=REQUESTS)
-    def test_chooses_different_objects_the_fewer_the_beginning_of_the_more(
+    def test_chooses_distinct_objects_and_prefixes_for_smaller_sizes(
         self, policy: Policy, requests: list[str]
     ) -> None:
         most = chosen(policy, asked(requests))
@@ -47,9 +47,7 @@ class TestEveryBaseline:
         assert [chosen(policy, asked(requests), k) for k in range(10)] == [most[:k] for k in range(10)]
 
     @given(requests=REQUESTS)
-    def test_never_chooses_an_object_that_left_the_catalogue(
-        self, policy: Policy, requests: list[str]
-    ) -> None:
+    def test_never_chooses_a_removed_object(self, policy: Policy, requests: list[str]) -> None:
         recent = asked(requests).recent
         now = DecisionInputs(asked([], OBJECTS[1:]).ranking, PAPER, recent)
         assert "a" not in chosen(policy, now)
@@ -69,7 +67,7 @@ class TestEveryBaseline:
     def test_works_with_an_empty_catalogue(self, policy: Policy) -> None:
         assert chosen(policy, asked([], ())) == ()
 
-    def test_builds_every_difference_and_nothing_else(self, policy: Policy) -> None:
+    def test_builds_a_snapshot_for_every_difference(self, policy: Policy) -> None:
         optimizer, now = Optimizer(CacheSettings(policy=policy)), asked("a")
         for cached, target, outdated, worthwhile in (
             ({"a"}, {"a"}, set(), False),
@@ -83,33 +81,31 @@ class TestEveryBaseline:
     ("policy", "requests", "kept"),
     [
         ("lfu", "aaabbbccdhhhh", ("h", "a", "b")),
-        ("lfu", "ab", ("a", "b")),  # it does not fill up with objects that nobody asked for
+        ("lfu", "ab", ("a", "b")),  # objects without requests are not chosen
         ("none", "aab", ()),
         ("everything", "b", ("b", *"acdefgh")),
     ],
 )
-def test_what_a_baseline_keeps(policy: Policy, requests: str, kept: tuple[str, ...]) -> None:
+def test_objects_chosen_by_a_baseline(policy: Policy, requests: str, kept: tuple[str, ...]) -> None:
     assert chosen(policy, asked(requests)) == kept
 
 
 @given(requests=REQUESTS, size=st.integers(1, 8))
-def test_lru_holds_what_an_lru_cache_of_that_size_would(requests: list[str], size: int) -> None:
+def test_lru_chooses_the_objects_of_an_lru_cache_of_that_size(requests: list[str], size: int) -> None:
     cache: list[str] = []
     for object_id in requests:
         cache = [object_id, *(other for other in cache if other != object_id)][:size]
     assert chosen("lru", asked(requests), size=size) == tuple(cache)
 
 
-def test_a_cache_larger_than_the_profile_is_charged_as_the_largest_described() -> None:
+def test_a_cache_larger_than_the_profile_has_the_costs_of_the_largest_size() -> None:
     small = Costs(np.array([0.0, 1.0]), np.array([0.0, 0.5]), 10.0)
     decision = Optimizer(CacheSettings(policy="everything")).decide(asked("aab", costs=small), 10)
     assert (decision.k, decision.terms.lookup_ms) == (8, 1.0)
 
 
 @pytest.mark.parametrize(("k_max", "kept"), [(100, ("c", "g")), (1, ("c",))])
-def test_only_objects_that_were_asked_for_are_cached_however_cheap_that_is(
-    k_max: int, kept: tuple[str, ...]
-) -> None:
+def test_only_requested_objects_are_cached(k_max: int, kept: tuple[str, ...]) -> None:
     assert chosen("adaptive", asked("cccccg", costs=CHEAP), k_max) == kept
 
 
@@ -134,49 +130,49 @@ def judge(
     return Optimizer(CacheSettings()).judge(state, target, DecisionInputs(distribution.ranking(0.0), costs))
 
 
-def test_a_newly_popular_object_enters_at_its_first_request_while_nothing_must_leave() -> None:
+def test_an_object_is_added_at_its_first_request_if_none_is_evicted() -> None:
     assert judge({"o1": 500, "o2": 1}, {"o1"}, {"o1", "o2"}, asked={"o2": 1}).worthwhile
 
 
-def test_two_equally_popular_objects_do_not_push_each_other_out() -> None:
+def test_two_equally_popular_objects_do_not_replace_each_other() -> None:
     counts = {"o1": 500, "o2": 5, "o3": 6}
     assert not judge(counts, {"o1", "o2"}, {"o1", "o3"}, asked={"o3": 1}).worthwhile
     assert judge(counts, {"o1", "o2"}, {"o1", "o3"}, asked={"o3": 2}).worthwhile
 
 
-def test_a_negligible_gain_waits() -> None:
+def test_a_small_gain_is_not_worth_a_snapshot() -> None:
     change = judge({"o1": 500, "o2": 1}, {"o1"}, {"o1", "o2"})
     assert change.gain_ms > 0
     assert not change.worthwhile
 
 
-def test_a_large_gain_does_not_wait() -> None:
+def test_a_large_gain_is_worth_a_snapshot() -> None:
     change = judge({"o1": 500, "o2": 500}, {"o1"}, {"o1", "o2"})
     assert change.worthwhile
     assert "saves" in change.why
 
 
-def test_a_cache_is_filled_or_emptied_only_beyond_the_band_of_indifference() -> None:
+def test_a_cache_is_filled_or_emptied_only_beyond_the_indifference() -> None:
     counts, asked = {"o1": 10}, {"o1": 1}
-    gain = judge(counts, set(), {"o1"}).gain_ms / 100.0  # of the 100 ms that an empty cache costs
+    gain = judge(counts, set(), {"o1"}).gain_ms / 100.0  # relative to 100 ms of an empty cache
     for indifference, worthwhile in ((0.0, True), (0.9 * gain, True), (1.1 * gain, False)):
         change = judge(counts, set(), {"o1"}, asked=asked, indifference=indifference)
         assert change.worthwhile is worthwhile
     assert judge({"o1": 9, "o2": 9}, {"o1"}, {"o1", "o2"}, asked={"o2": 1}, indifference=0.9).worthwhile, (
-        "between two filled caches there is no such band"
+        "the indifference does not apply between two filled caches"
     )
     assert judge({}, {"gone"}, set(), outdated=frozenset({"gone"}), indifference=0.9).worthwhile
 
 
-def test_an_object_that_left_the_catalogue_goes_at_once() -> None:
+def test_a_removed_object_is_evicted_at_once() -> None:
     assert judge({"o1": 500}, {"o1", "gone"}, {"o1"}, outdated=frozenset({"gone"})).worthwhile
 
 
-def test_nothing_is_built_when_nothing_changes() -> None:
+def test_without_changes_no_snapshot_is_built() -> None:
     assert not judge({"o1": 5}, {"o1"}, {"o1"}, asked={"o1": 9}).worthwhile
 
 
-def test_a_popular_object_does_not_enter_when_that_would_cost_more_than_it_saves() -> None:
+def test_a_popular_object_that_costs_more_than_it_saves_is_not_added() -> None:
     assert not judge({}, set(), {"o1"}, asked={"o1": 3}, slope_ms=50.0).worthwhile
 
 
@@ -184,7 +180,7 @@ def test_a_popular_object_does_not_enter_when_that_would_cost_more_than_it_saves
 
 
 class Cache:
-    """A cache that does what it is told."""
+    """A cache that applies the steps of its optimizer."""
 
     def __init__(self) -> None:
         self.optimizer = Optimizer(CacheSettings())
@@ -201,19 +197,19 @@ class Cache:
         return taken
 
 
-def test_models_are_wanted_first_and_built_as_they_arrive() -> None:
+def test_models_are_requested_first_and_built_as_they_arrive() -> None:
     cache = Cache()
     first = cache.step("aab", new="ab")
-    assert (first.wanted, first.build) == (("a", "b"), None), "nothing is here yet"
+    assert (first.wanted, first.build) == (("a", "b"), None), "no model arrived yet"
     cache.here = {"b"}
     assert cache.step("aab", new="ab").build == {"b"}
     cache.here = {"a", "b"}
     assert cache.step("aab", new="a").build == {"a", "b"}
     last = cache.step("aab")
-    assert (last.wanted, last.build) == (None, None), "the cache is as it should be"
+    assert (last.wanted, last.build) == (None, None), "the cache is complete"
 
 
-def test_the_aim_stays_while_nothing_better_is_worth_it() -> None:
+def test_the_target_is_kept_while_no_better_one_is_worth_a_snapshot() -> None:
     cache = Cache()
     cache.step("a" * 5000, new="a")
     cache.here = {"a", "b"}
@@ -223,7 +219,7 @@ def test_the_aim_stays_while_nothing_better_is_worth_it() -> None:
     assert (taken.wanted, taken.build) == (None, None), "b saves less than a snapshot is worth"
 
 
-def test_a_cache_that_is_too_large_shrinks_whatever_it_costs() -> None:
+def test_a_cache_above_the_bound_shrinks_at_once() -> None:
     cache = Cache()
     cache.here = {"a", "b", "c"}
     cache.step("aaabbc", new="abc")
@@ -233,7 +229,7 @@ def test_a_cache_that_is_too_large_shrinks_whatever_it_costs() -> None:
     assert (taken.wanted, taken.build) == (("a",), {"a"})
 
 
-def test_an_empty_cache_says_why_in_one_sentence() -> None:
+def test_the_reason_for_an_empty_cache_is_given_in_one_sentence() -> None:
     def why(
         situation: DecisionInputs | None,
         k_max: int = 10,

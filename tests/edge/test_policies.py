@@ -1,4 +1,4 @@
-"""The baselines in the place of the adaptive cache, in the running edge; and the regret of its choices."""
+"""The baseline policies in the running edge, and the regret of its decisions."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from support.edge import (
     serving,
     warm,
 )
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 def with_policy(settings: CacheSettings, policy: str, size: int = 2) -> CacheSettings:
@@ -37,7 +37,7 @@ def visit(device: EdgeClient, numbers: list[int]) -> None:
 
 
 @pytest.mark.parametrize("change", [{"policy": "none"}, {"k_max": 0}])
-def test_without_a_cache_everything_goes_to_the_cloud_and_nothing_is_fetched(
+def test_without_a_cache_all_photos_are_forwarded_and_no_model_is_fetched(
     cloud: ScriptedCloud, cache_settings: CacheSettings, change: dict[str, object]
 ) -> None:
     with serving(cloud, cache=cache_settings.model_copy(update=change)) as (edge, device):
@@ -46,7 +46,7 @@ def test_without_a_cache_everything_goes_to_the_cloud_and_nothing_is_fetched(
         assert cloud.fetched == []
 
 
-def test_lru_holds_the_objects_that_were_asked_for_last(
+def test_lru_caches_the_most_recently_requested_objects(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     with serving(cloud, cache=with_policy(cache_settings, "lru")) as (edge, device):
@@ -58,7 +58,7 @@ def test_lru_holds_the_objects_that_were_asked_for_last(
         wait_until(lambda: cached(edge) == {"00", "02"}, what="the last two")
 
 
-def test_lfu_holds_the_objects_that_were_asked_for_most_often(
+def test_lfu_caches_the_most_frequently_requested_objects(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     with serving(cloud, cache=with_policy(cache_settings, "lfu")) as (edge, device):
@@ -68,11 +68,11 @@ def test_lfu_holds_the_objects_that_were_asked_for_most_often(
         wait_until(lambda: cached(edge) == {"00", "01"}, what="the two most popular")
         visit(device, [2])
         assert cached(edge) == {"00", "01"}
-        ask_until(lambda: "02" in cached(edge), lambda: visit(device, [2]), "the newly popular one")
+        ask_until(lambda: "02" in cached(edge), lambda: visit(device, [2]), "the newly popular object")
         assert len(cached(edge)) == 2
 
 
-def test_everything_is_fetched_without_being_asked_for(
+def test_the_policy_everything_fetches_the_whole_catalogue(
     cloud: ScriptedCloud, cache_settings: CacheSettings
 ) -> None:
     everything = with_policy(cache_settings, "everything")
@@ -80,7 +80,7 @@ def test_everything_is_fetched_without_being_asked_for(
         device.ask(photo(0))
         wait_until(lambda: len(cached(edge)) == EXHIBITS, what="the whole catalogue")
         assert device.ask(photo(5)) == ("05", "edge")
-        (answer,) = ask_explanations([edge.endpoint], timeout_s=5)
+        (answer,) = ask_explanations([edge.endpoint], timeout_s=LONG_S)
         assert answer.decisions[0].why.startswith("everything")
 
 
@@ -96,12 +96,12 @@ def test_regret_is_reported_in_details_explanations_and_metrics(
         assert report.requests >= 20
         assert 0 <= report.best_k <= 2
         assert facts_of(cache)["regret"] == report.why
-        (answer,) = ask_explanations([edge.endpoint], timeout_s=5)
+        (answer,) = ask_explanations([edge.endpoint], timeout_s=LONG_S)
         assert "per request over the last" in dict(answer.decisions[0].facts)["regret"]
     assert 'nearsight_edge_regret_seconds{catalogue="museum"}' in generate_latest(metrics.registry).decode()
 
 
-def test_a_cache_held_too_small_has_a_regret_and_says_which_size_was_better(
+def test_a_cache_that_is_too_small_has_a_regret_against_the_better_size(
     cloud: ScriptedCloud, cache_settings: CacheSettings, profile: Path
 ) -> None:
     del profile
@@ -121,6 +121,6 @@ def test_a_cache_held_too_small_has_a_regret_and_says_which_size_was_better(
 
 
 @pytest.mark.parametrize("name", ["multi_user", "cache.policy"])
-def test_a_method_that_does_not_exist_is_refused_in_one_line(name: str) -> None:
+def test_an_unknown_method_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
         load_settings(EdgeSettings, "edge", None, {name: "perhaps"})

@@ -1,4 +1,4 @@
-"""What lookups and misses cost now."""
+"""Current costs of lookups and misses."""
 
 import math
 
@@ -17,7 +17,7 @@ def new_profiler() -> Profiler:
     return Profiler(profile, MissLatency(prior_ms=100.0))
 
 
-def test_before_any_measurement_the_profile_and_the_prior_hold() -> None:
+def test_before_any_measurement_profile_and_prior_are_used() -> None:
     costs = new_profiler().costs(400)
     assert costs.lookup_ms[[0, 100]] == pytest.approx([0.0, 238.14])
     assert costs.recall[100] == pytest.approx(0.886)
@@ -39,7 +39,7 @@ def test_measured_misses_replace_the_prior() -> None:
     assert profiler.costs(10).miss_ms == 50.0
 
 
-def test_requests_that_bring_images_add_their_extraction_but_not_to_an_empty_cache() -> None:
+def test_images_add_the_extraction_time_except_to_an_empty_cache() -> None:
     profiler = new_profiler()
     plain = profiler.costs(10).lookup_ms
     profiler.observe_query(image=True)
@@ -49,14 +49,14 @@ def test_requests_that_bring_images_add_their_extraction_but_not_to_an_empty_cac
     assert profiler.costs(10).lookup_ms - plain == pytest.approx([0.0] + [3.0] * 10), "half of the requests"
 
 
-def test_what_an_empty_cache_does_beyond_a_miss_is_its_own_cost() -> None:
+def test_the_forwarding_overhead_is_the_cost_of_an_empty_cache() -> None:
     profiler = new_profiler()
     profiler.observe_query(image=True, overhead_ms=6.0)
     profiler.observe_query(image=False)
     assert profiler.costs(2).lookup_ms[0] == pytest.approx(3.0)
 
 
-def test_what_was_measured_gives_a_later_run_the_same_costs() -> None:
+def test_restored_measurements_give_the_same_costs() -> None:
     earlier, later = new_profiler(), new_profiler()
     earlier.observe_miss(60.0)
     for _ in range(200):
@@ -72,7 +72,7 @@ def test_what_was_measured_gives_a_later_run_the_same_costs() -> None:
     assert after.miss_ms == before.miss_ms
 
 
-def test_a_correction_of_another_profile_is_not_taken_over() -> None:
+def test_a_correction_of_another_profile_is_not_restored() -> None:
     earlier, later = new_profiler(), new_profiler()
     earlier.observe_miss(60.0)
     earlier.use(profile_of_table_3_2().model_copy(update={"lookup_ms": (1.0, 0.1)}))
@@ -93,13 +93,13 @@ def test_a_new_profile_starts_with_a_new_correction() -> None:
     assert profiler.costs(10).lookup_ms[10] == pytest.approx(2.0)
 
 
-def test_an_unforeseen_size_is_extrapolated() -> None:
+def test_sizes_beyond_the_profile_are_extrapolated() -> None:
     profiler = new_profiler()
     profiler.observe_lookup(5000, 10.0)
     assert len(profiler.costs(20_000).lookup_ms) == 20_001
 
 
-def test_the_prior_stands_in_until_the_first_miss() -> None:
+def test_the_prior_is_used_until_the_first_miss() -> None:
     latency = MissLatency(prior_ms=80.0)
     assert latency.mean == 80.0
     latency.observe(30.0)
@@ -107,7 +107,7 @@ def test_the_prior_stands_in_until_the_first_miss() -> None:
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50))
-def test_it_is_the_mean_of_the_last_ten(measured: list[float]) -> None:
+def test_the_miss_latency_is_the_mean_of_the_last_ten(measured: list[float]) -> None:
     latency = MissLatency()
     for value in measured:
         latency.observe(value)
@@ -117,7 +117,7 @@ def test_it_is_the_mean_of_the_last_ten(measured: list[float]) -> None:
 
 
 @pytest.mark.parametrize("nonsense", [math.nan, math.inf, -1.0])
-def test_nonsense_is_refused(nonsense: float) -> None:
+def test_an_invalid_latency_is_refused(nonsense: float) -> None:
     latency = MissLatency()
     with pytest.raises(InvalidArgument):
         latency.observe(nonsense)
@@ -132,7 +132,7 @@ def extraction_ms(profiler: Profiler) -> float:
     return float(costs.lookup_ms[1] - profiler.profile.curves(1).lookup_ms[1] * profiler.correction)
 
 
-def test_an_extraction_that_was_slow_at_the_start_is_forgotten_where_photos_are_passed_on() -> None:
+def test_slow_extraction_times_decay_while_photos_are_passed_on() -> None:
     profiler = new_profiler()
     for _ in range(2):
         profiler.observe_extraction(50.0)
@@ -142,7 +142,7 @@ def test_an_extraction_that_was_slow_at_the_start_is_forgotten_where_photos_are_
     assert extraction_ms(profiler) < 15.0
 
 
-def test_an_edge_that_goes_on_extracting_forgets_nothing_of_it() -> None:
+def test_extraction_times_do_not_decay_while_features_are_extracted() -> None:
     profiler = new_profiler()
     for _ in range(40):
         profiler.observe_extraction(50.0)
@@ -150,7 +150,7 @@ def test_an_edge_that_goes_on_extracting_forgets_nothing_of_it() -> None:
     assert extraction_ms(profiler) == pytest.approx(50.0)
 
 
-def test_after_lost_trials_extractions_are_forgotten_more_slowly() -> None:
+def test_after_failed_trials_extraction_times_decay_more_slowly() -> None:
     def left_ms(lost: int) -> float:
         profiler = new_profiler()
         for _ in range(lost):

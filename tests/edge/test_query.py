@@ -1,4 +1,4 @@
-"""In which forms a request can go on to the cloud, and as what message."""
+"""Forms and messages in which a request can be forwarded to the cloud."""
 
 import pytest
 
@@ -31,20 +31,18 @@ PHOTO = bytes(9_000)
         (EdgeQuery(PHOTO, None, 40, "features", asked_again=True), {"image": 9_000}),
     ],
 )
-def test_a_query_goes_on_as_what_there_is_or_can_be_made_unless_the_setting_says_otherwise(
-    query: EdgeQuery, forms: dict[str, int]
-) -> None:
+def test_the_possible_forms_of_a_query(query: EdgeQuery, forms: dict[str, int]) -> None:
     assert {payload.form: payload.size_bytes for payload in query.payloads(77)} == forms
 
 
 @pytest.mark.parametrize("forward", ["auto", "features"])
-def test_an_edge_that_must_not_work_sends_what_came(forward: str) -> None:
+def test_an_edge_that_must_not_compute_forwards_the_image(forward: str) -> None:
     query = EdgeQuery(PHOTO, None, 40, forward)  # type: ignore[arg-type]
     query.may_work = False
     assert [payload.form for payload in query.payloads(77)] == ["image"]
 
 
-def test_features_that_must_be_made_first_are_asked_for_and_priced() -> None:
+def test_missing_features_require_an_extraction_with_its_time() -> None:
     query = EdgeQuery(PHOTO, None, 40)
     query.extraction_ms = 5.0
     assert query.missing("features") == query.missing_features(40) == Extract(40)
@@ -56,7 +54,7 @@ def test_features_that_must_be_made_first_are_asked_for_and_priced() -> None:
 
 
 @pytest.mark.parametrize(("again", "asked_again"), [(False, False), (True, False), (False, True)])
-def test_the_message_says_whether_features_of_the_photo_were_unknown(again: bool, asked_again: bool) -> None:
+def test_the_message_states_whether_the_features_were_unknown(again: bool, asked_again: bool) -> None:
     query = EdgeQuery(PHOTO, FEATURES, 40, asked_again=asked_again)
     request, blobs = query.message("image", again=again)
     assert (list(blobs), request.image.size_bytes) == ([PHOTO], len(PHOTO))
@@ -65,13 +63,13 @@ def test_the_message_says_whether_features_of_the_photo_were_unknown(again: bool
     assert len(features_from_proto(request.features, blobs)) == 40
 
 
-def test_a_query_of_nothing_is_a_bug() -> None:
+def test_a_query_without_content_is_an_internal_error() -> None:
     for form in ("image", "features"):
         with pytest.raises(InternalError):
             EdgeQuery(None, None, 40).message(form, again=False)
 
 
-def test_who_takes_the_name_of_another_client_is_told_from_it_by_the_key() -> None:
+def test_clients_with_the_same_name_are_distinguished_by_their_keys() -> None:
     reader = QueryReader(OrbExtractor(), RecognitionSettings())
     request, deadline = RecognizeRequest(image=ImageInput()), Deadline.after(1.0, SYSTEM_CLOCK)
 

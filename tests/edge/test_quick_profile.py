@@ -1,4 +1,4 @@
-"""A profile from the catalogue's own models."""
+"""Quick profiles, measured with the models of the catalogue."""
 
 import itertools
 from collections.abc import Callable
@@ -15,13 +15,13 @@ SETTINGS = RecognitionSettings(query_features=60)
 
 
 def ticking() -> Callable[[], float]:
-    """A clock of which every reading takes a millisecond."""
+    """A clock that advances by a millisecond per reading."""
     ticks = itertools.count()
     return lambda: next(ticks) / 1000
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 12])
-def test_any_number_of_models_makes_a_usable_profile(count: int) -> None:
+def test_any_number_of_models_gives_a_valid_profile(count: int) -> None:
     models = [random_model(f"o{index}", index, count=80) for index in range(count)]
     profile = measure_quick_profile(models, 40, SETTINGS, 0.0, np.random.default_rng(1), ticking())
     assert profile.largest_k == 40
@@ -31,7 +31,7 @@ def test_any_number_of_models_makes_a_usable_profile(count: int) -> None:
     assert "models of the catalogue" in profile.dataset
 
 
-def test_no_model_makes_none() -> None:
+def test_without_models_there_is_no_profile() -> None:
     with pytest.raises(InvalidArgument):
         measure_quick_profile([], 0, SETTINGS, 0.0, np.random.default_rng(1))
 
@@ -44,7 +44,7 @@ def test_sizes_beyond_the_catalogue_are_not_measured() -> None:
     assert profile.lookup_ms[1] == 0
 
 
-def test_a_decoy_is_like_its_model_inside_and_like_no_other_outside() -> None:
+def test_a_decoy_has_the_inner_distances_of_its_model_and_is_far_from_it() -> None:
     model = random_model("o", count=80)
     fake = decoy(model, 7, np.random.default_rng(1))
     ours, theirs = model.views[0].descriptors, fake.views[0].descriptors
@@ -54,7 +54,7 @@ def test_a_decoy_is_like_its_model_inside_and_like_no_other_outside() -> None:
     assert fake.object_id != model.object_id
 
 
-def test_the_sample_is_spread_over_the_catalogue() -> None:
+def test_the_sample_is_distributed_over_the_catalogue() -> None:
     names = [str(number) for number in range(100)]
     assert sample_of(names, 4) == ("0", "25", "50", "75")
     assert sample_of(names[:3], 4) == ("0", "1", "2")

@@ -1,4 +1,4 @@
-"""Regret agrees with playing every size back, one request at a time."""
+"""Regret, compared with a replay of all requests for every size."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ RANKING = ranking_of(np.full(7, 1 / 7))
 
 
 def costing(miss_ms: float, regret: Regret) -> Regret:
-    """After a decision with this miss latency; ``str(rank)`` is the object of a rank."""
+    """Record a decision with this miss latency; ``str(rank)`` is the object of a rank."""
     regret.decided(RANKING, Costs(LOOKUP_MS, RECALL, miss_ms))
     return regret
 
@@ -26,7 +26,7 @@ def costing(miss_ms: float, regret: Regret) -> Regret:
     ),
     window=st.integers(1, 20),
 )
-def test_every_size_costs_what_playing_it_back_costs(
+def test_costs_of_all_sizes_are_those_of_a_replay(
     requests: list[tuple[int | None, int, float]], window: int
 ) -> None:
     regret = Regret(4, window)
@@ -50,7 +50,7 @@ def test_every_size_costs_what_playing_it_back_costs(
         assert report.regret_ms == pytest.approx(chosen - min(fixed))
 
 
-def test_always_choosing_the_best_size_leaves_no_regret() -> None:
+def test_the_best_fixed_size_has_no_regret() -> None:
     regret = costing(200.0, Regret(4))
     for name in "0101":
         regret.observe(name, 2, held=True)
@@ -59,22 +59,22 @@ def test_always_choosing_the_best_size_leaves_no_regret() -> None:
     assert "always k=2" in report.why
 
 
-def test_an_object_that_belongs_into_the_cache_but_is_not_there_yet_is_regretted() -> None:
+def test_a_chosen_object_that_is_not_cached_yet_causes_regret() -> None:
     regret = costing(200.0, Regret(4))
     regret.observe("0", 1, held=False)
     assert regret.report().regret_ms == pytest.approx(0.9 * 200)
     assert "+600.0%" in regret.report().why
 
 
-def test_changing_the_size_at_the_right_time_can_beat_every_fixed_one() -> None:
+def test_changes_of_the_size_can_be_better_than_every_fixed_size() -> None:
     regret = costing(200.0, Regret(4))
     for name, k in [(None, 0)] * 5 + [("2", 3)] * 5:
         regret.observe(name, k, held=k > 0)
     assert regret.report().regret_ms < 0
 
 
-def test_an_object_that_nobody_had_asked_for_would_have_been_in_no_cache() -> None:
-    """The prior alone ranks it; models are fetched lazily."""
+def test_an_object_without_earlier_requests_is_a_miss_for_every_size() -> None:
+    """It is ranked by the prior only; models are fetched lazily."""
     regret = Regret(3)
     regret.decided(ranking_of(np.array([0.6, 0.3, 0.1]), seen=2), Costs(LOOKUP_MS, RECALL, 100.0))
     for name in ("2", "unheard of", None):
@@ -94,7 +94,7 @@ def test_memory_does_not_grow_with_the_catalogue() -> None:
     assert regret.report().requests == 100
 
 
-def test_before_the_first_decision_there_is_nothing_to_regret() -> None:
+def test_before_the_first_decision_there_is_no_regret() -> None:
     regret = Regret(10)
     regret.observe("0", 1, held=True)
     report = regret.report()
@@ -102,6 +102,6 @@ def test_before_the_first_decision_there_is_nothing_to_regret() -> None:
 
 
 @pytest.mark.parametrize("wrong", [(-1, 10, 10), (10, 0, 10), (10, 10, 1)])
-def test_sizes_that_cannot_work_are_refused(wrong: tuple[int, int, int]) -> None:
+def test_invalid_sizes_are_refused(wrong: tuple[int, int, int]) -> None:
     with pytest.raises(InvalidArgument):
         Regret(*wrong)

@@ -1,4 +1,4 @@
-"""The result cache of an edge: real sockets, real recognition, changing catalogues, a killed edge."""
+"""The result cache of an edge, over real sockets: changing catalogues, a killed edge."""
 
 from pathlib import Path
 from unittest import mock
@@ -31,18 +31,18 @@ from support.edge import (
     photo,
     warm,
 )
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 TRUSTING = ResultCacheSettings(enabled=True, beta=1e9)
-"""One answer of the classifier is enough."""
+"""Results are reused after one confirmation."""
 
 
 def ask(device: EdgeClient, number: int) -> Reply:
-    return device.send(photo(number)).result(20)
+    return device.send(photo(number)).result(LONG_S)
 
 
 def grain_of(device: EdgeClient, number: int) -> str:
-    """What the answer to a photo was found in."""
+    """The grain of the answer to a photo."""
     return ask(device, number).message.grain
 
 
@@ -68,41 +68,41 @@ def test_a_photo_that_is_sent_again_is_answered_without_recognition(
         assert [hop.tier for hop in one.hops] == ["edge"]
 
 
-def test_a_photo_that_brings_a_thumbnail_is_not_decoded(cloud: ScriptedCloud, serve: Serve) -> None:
-    """What is known without the picture is answered without it."""
+def test_a_photo_with_a_thumbnail_is_not_decoded(cloud: ScriptedCloud, serve: Serve) -> None:
+    """A hit needs the thumbnail only."""
     with serve(result_cache=TRUSTING) as (_edge, device):
         assert served(device, 0).message.thumbnail_wanted
         cells = thumbnail_of(load_image(photo(0), ImageLimits(longest_side=KEY_SIDE_PX)).pixels)
         image = ImageInput(size_bytes=3, thumbnail=cells)
-        reply = device.send_raw(RecognizeRequest(image=image), [b"abc"]).result(20)
+        reply = device.send_raw(RecognizeRequest(image=image), [b"abc"]).result(LONG_S)
         assert (answer_of(reply), reply.message.grain) == (("00", "edge"), "result")
         image.thumbnail = b"too short"
         with pytest.raises(InvalidArgument, match="a thumbnail has 64 bytes"):
-            device.send_raw(RecognizeRequest(image=image), [photo(0)]).result(20)
+            device.send_raw(RecognizeRequest(image=image), [photo(0)]).result(LONG_S)
 
 
-def test_a_thumbnail_of_another_photo_misleads_only_who_sent_it(cloud: ScriptedCloud, serve: Serve) -> None:
+def test_a_false_thumbnail_misleads_only_its_sender(cloud: ScriptedCloud, serve: Serve) -> None:
     cells = thumbnail_of(load_image(photo(0), ImageLimits(longest_side=KEY_SIDE_PX)).pixels)
-    lie = RecognizeRequest(image=ImageInput(size_bytes=len(photo(1)), thumbnail=cells))
+    false_request = RecognizeRequest(image=ImageInput(size_bytes=len(photo(1)), thumbnail=cells))
     with (
         serve(result_cache=TRUSTING) as (edge, device),
-        EdgeClient(edge.endpoint, device_id="liar") as liar,
+        EdgeClient(edge.endpoint, device_id="sender") as sender,
     ):
         served(device, 0)
         wait_until(
-            lambda: liar.send_raw(lie, [photo(1)]).result(20).message.grain == "result",
+            lambda: sender.send_raw(false_request, [photo(1)]).result(LONG_S).message.grain == "result",
             what="an answer of the result cache",
         )
-        for client, misled in ((liar, "01"), (device, "00")):
+        for client, misled in ((sender, "01"), (device, "00")):
             reply = ask(client, 0)
             assert (answer_of(reply), reply.message.grain) == ((misled, "edge"), "result")
 
 
-def test_features_that_are_sent_again_are_answered_as_well(cloud: ScriptedCloud, serve: Serve) -> None:
+def test_features_that_are_sent_again_are_answered_from_the_cache(cloud: ScriptedCloud, serve: Serve) -> None:
     features = features_of(photo(0))
     with serve(result_cache=TRUSTING) as (_edge, device):
         wait_until(
-            lambda: device.send(features).result(20).message.grain == "result",
+            lambda: device.send(features).result(LONG_S).message.grain == "result",
             what="an answer of the result cache",
         )
         asked = len(cloud.received)
@@ -120,7 +120,7 @@ def test_devices_do_not_share_answers(cloud: ScriptedCloud, serve: Serve) -> Non
         assert grain_of(device, 0) == "result"
 
 
-def test_the_usual_back_off_verifies_five_times_before_it_serves(cloud: ScriptedCloud, serve: Serve) -> None:
+def test_by_default_a_result_is_reused_after_five_verifications(cloud: ScriptedCloud, serve: Serve) -> None:
     with serve(result_cache=ResultCacheSettings(enabled=True)) as (edge, device):
         ask(device, 1)
         cache_of(edge)
@@ -128,7 +128,7 @@ def test_the_usual_back_off_verifies_five_times_before_it_serves(cloud: Scripted
     assert [grain == "result" for grain in grains] == [False] * 5 + [True]
 
 
-def test_without_it_nothing_is_answered_again(cloud: ScriptedCloud, serve: Serve) -> None:
+def test_without_a_result_cache_every_photo_is_recognised(cloud: ScriptedCloud, serve: Serve) -> None:
     with serve() as (edge, device):
         cache = cache_of(edge) if ask(device, 0) else None
         assert not any(grain_of(device, 0) == "result" for _ in range(12))
@@ -137,15 +137,15 @@ def test_without_it_nothing_is_answered_again(cloud: ScriptedCloud, serve: Serve
     assert cache.stages == (cache,)
 
 
-def test_hits_count_as_requests_and_as_steps(cloud: ScriptedCloud, serve: Serve) -> None:
-    """Popularity and transitions see them, and the answers say what may follow."""
+def test_hits_count_for_popularity_and_transitions(cloud: ScriptedCloud, serve: Serve) -> None:
+    """The answers contain the next objects."""
     with serve(result_cache=TRUSTING) as (edge, device):
         for number in (0, 1):
             served(device, number)
         cache, before = cache_of(edge), cache_of(edge).estimator.ranking()
         hits = cache.result.state.counts.served
         for number in (0, 1):
-            ask(device, number)  # who comes back is verified
+            ask(device, number)  # the first one is verified
             for _ in range(10):
                 following = ask(device, number).message.next_objects
                 assert following.object_ids[0] == f"{1 - number:02d}"
@@ -154,7 +154,7 @@ def test_hits_count_as_requests_and_as_steps(cloud: ScriptedCloud, serve: Serve)
     assert after.probability_of(["00", "01"]) > before.probability_of(["00", "01"])
 
 
-def test_it_stands_before_the_object_cache_and_learns_from_it(cloud: ScriptedCloud, serve: Serve) -> None:
+def test_the_result_cache_learns_from_the_object_cache(cloud: ScriptedCloud, serve: Serve) -> None:
     with serve(result_cache=ResultCacheSettings(enabled=True, beta=100.0)) as (edge, device):
         warm(edge, device, [0])
         cloud.received.clear()
@@ -163,7 +163,7 @@ def test_it_stands_before_the_object_cache_and_learns_from_it(cloud: ScriptedClo
         assert cache_of(edge).result.state.counts.corrections == 0
 
 
-def test_a_view_that_nobody_knew_is_passed_on_without_a_look(cloud: ScriptedCloud, serve: Serve) -> None:
+def test_a_repeated_unknown_photo_is_forwarded_without_a_lookup(cloud: ScriptedCloud, serve: Serve) -> None:
     with serve(result_cache=ResultCacheSettings(enabled=True)) as (edge, device):
         warm(edge, device, [0])
         looks = cache_of(edge).profiler
@@ -173,7 +173,7 @@ def test_a_view_that_nobody_knew_is_passed_on_without_a_look(cloud: ScriptedClou
             assert looked.call_count == expected
 
 
-def test_a_view_that_the_edge_does_not_know_is_passed_on_before_the_cloud_answers(
+def test_a_photo_repeated_before_the_answer_of_the_cloud_is_forwarded_without_a_lookup(
     cloud: ScriptedCloud, serve: Serve
 ) -> None:
     with serve(result_cache=ResultCacheSettings(enabled=True)) as (edge, device):
@@ -186,15 +186,15 @@ def test_a_view_that_the_edge_does_not_know_is_passed_on_before_the_cloud_answer
             second = device.send(photo(99))
             wait_until(lambda: len(cloud.received) == 2, what="the second photo at the cloud")
         cloud.gate.set()
-        assert {answer_of(one.result(20)) for one in (first, second)} == {(None, "cloud")}
+        assert {answer_of(one.result(LONG_S)) for one in (first, second)} == {(None, "cloud")}
         assert looked.call_count == 0
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_changed_object_is_not_answered_from_before(
+def test_results_of_a_changed_object_are_not_reused(
     cloud: ScriptedCloud, serve: Serve, models: list[ObjectModel], number: int
 ) -> None:
-    """Exhibit 0 is removed, exhibit 1 hangs another picture."""
+    """Exhibit 0 is removed, exhibit 1 gets another picture."""
     with serve(result_cache=TRUSTING) as (edge, device):
         served(device, number)
         cloud.set_models([exhibit(1, version=2, picture=21), *models[2:]])
@@ -202,7 +202,7 @@ def test_a_changed_object_is_not_answered_from_before(
         assert all(answer_of(ask(device, number))[0] is None for _ in range(5))
 
 
-def test_an_answer_that_comes_after_the_catalogue_changed_is_not_kept(
+def test_an_answer_that_arrives_after_a_change_is_not_stored(
     cloud: ScriptedCloud, serve: Serve, models: list[ObjectModel]
 ) -> None:
     with serve(result_cache=TRUSTING) as (edge, device):
@@ -210,17 +210,17 @@ def test_an_answer_that_comes_after_the_catalogue_changed_is_not_kept(
         cache = cache_of(edge)
         cloud.gate.clear()
         waiting = device.send(photo(0))
-        wait_until(lambda: len(cloud.received) == 2, what="the question at the cloud")
+        wait_until(lambda: len(cloud.received) == 2, what="the request at the cloud")
         cloud.revision += 1
         wait_until(lambda: cache.listing.revision == 2, what="the new list at the edge")
         cloud.gate.set()
-        assert answer_of(waiting.result(20))[0] == "00"
-        wait_until(lambda: cache.misses >= 1, what="the lesson")
+        assert answer_of(waiting.result(LONG_S))[0] == "00"
+        wait_until(lambda: cache.misses >= 1, what="the answer")
         assert cache.result.state.entries == 0
         assert grain_of(device, 0) != "result"
 
 
-def test_an_answer_from_before_a_change_that_the_edge_knows_is_not_kept(
+def test_an_answer_of_an_outdated_version_is_not_stored(
     cloud: ScriptedCloud, serve: Serve, models: list[ObjectModel]
 ) -> None:
     """While the cloud's index lags behind its list of objects."""
@@ -235,16 +235,18 @@ def test_an_answer_from_before_a_change_that_the_edge_knows_is_not_kept(
             assert (reply.message.object.version, reply.message.grain) == (1, "")
 
 
-def test_photos_that_cannot_be_read_are_refused(serve: Serve) -> None:
+def test_invalid_photos_are_refused(serve: Serve) -> None:
     with serve(result_cache=TRUSTING) as (_edge, device):
         served(device, 0)
         with pytest.raises(InvalidArgument):
-            device.send(photo(0)[:200]).result(20)
+            device.send(photo(0)[:200]).result(LONG_S)
         assert grain_of(device, 0) == "result"
 
 
-def test_it_tells_what_it_did(cloud: ScriptedCloud, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In `nearsight status`, `nearsight explain` and metrics; also that it stopped, as nothing is gained."""
+def test_status_explanation_and_metrics_contain_the_result_cache(
+    cloud: ScriptedCloud, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also that it is switched off because it does not pay."""
     monkeypatch.setattr(Payoff, "WINDOW_S", 0.0)
     metrics = DaemonMetrics("edge")
     with serve(metrics, result_cache=TRUSTING) as (edge, device):
@@ -271,7 +273,7 @@ def test_it_tells_what_it_did(cloud: ScriptedCloud, serve: Serve, monkeypatch: p
 
 
 def pay_nothing(edge: EdgeDaemon) -> None:
-    """As if looks had taken an hour each."""
+    """Record lookups of an hour each."""
     result = cache_of(edge).result
     assert result is not None
     for _ in range(2 * Payoff.WINDOW):
@@ -279,10 +281,8 @@ def pay_nothing(edge: EdgeDaemon) -> None:
 
 
 @pytest.mark.system
-def test_an_edge_that_was_killed_has_nothing_stale_afterwards(
-    tmp_path: Path, models: list[ObjectModel]
-) -> None:
-    """The catalogue changes while it is away; what it learnt of popularity it keeps, what it answered not."""
+def test_a_restarted_edge_reuses_no_outdated_results(tmp_path: Path, models: list[ObjectModel]) -> None:
+    """The catalogue changes meanwhile; the edge stores popularity, but no results."""
     profile_of_table_3_2().save(tmp_path / "profile.json")
     flags = [
         "metrics_listen=",

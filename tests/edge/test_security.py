@@ -1,4 +1,4 @@
-"""An edge with keys: known to its cloud, and telling its own troubles from its devices'."""
+"""An edge with keys: authentication at its cloud, and errors for its devices."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +13,7 @@ from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.settings import CacheSettings
 from support.caching import profile_of_table_3_2
 from support.edge import ScriptedCloud, edge_settings, exhibit, photo, serving
+from support.waiting import LONG_S
 
 
 @pytest.fixture
@@ -46,18 +47,18 @@ def test_an_edge_with_an_allowed_key_reaches_its_cloud(
         assert device.ask(photo(0)) == ("00", "cloud")
 
 
-def test_a_cloud_that_refuses_the_edge_is_unavailable_to_devices_whose_own_keys_are_fine(
+def test_a_cloud_that_refuses_the_key_of_the_edge_is_unavailable_for_devices(
     cloud: ScriptedCloud, keys: dict[str, KeyFiles], cache: CacheSettings
 ) -> None:
     own = SecuritySettings(secret_key_file=keys["stranger"].secret_file)
     public = keys["cloud"].public_key
     with serving(cloud, cache=cache, security=own, cloud_public_key=public) as (edge, device):
         with pytest.raises(Unavailable, match="cloud"):
-            device.send(photo(0), timeout_s=5.0).result(30)
+            device.send(photo(0)).result(LONG_S)
         assert not edge.ready()
 
 
-def test_a_cloud_with_a_key_needs_an_edge_with_a_key(keys: dict[str, KeyFiles]) -> None:
+def test_a_public_key_of_the_cloud_requires_an_own_key(keys: dict[str, KeyFiles]) -> None:
     with pytest.raises(ConfigurationError, match="no key of its own"):
         EdgeDaemon(
             edge_settings("tcp://127.0.0.1:1", cloud_public_key=keys["cloud"].public_key),

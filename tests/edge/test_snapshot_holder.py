@@ -1,4 +1,4 @@
-"""Snapshots: which one answers, and how much of the time goes into building others."""
+"""Builds of snapshots, and the pauses between them."""
 
 from collections.abc import Iterable
 
@@ -26,9 +26,7 @@ class SlowHolder(SnapshotHolder):
 
 
 @pytest.mark.parametrize(("build_share", "pause_s"), [(1.0, 0.0), (0.25, 3.0)])
-def test_a_share_of_the_time_goes_into_builds_unless_the_pause_is_ended(
-    build_share: float, pause_s: float
-) -> None:
+def test_builds_take_at_most_their_share_of_the_time(build_share: float, pause_s: float) -> None:
     clock = ManualClock()
     holder = SlowHolder(clock)
     builder = SnapshotBuilder(holder, build_share, clock, EdgeMetrics(CollectorRegistry()), "museum")

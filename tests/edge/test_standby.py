@@ -1,4 +1,4 @@
-"""The standby: a real edge whose cloud dies, hangs, comes back and changes its catalogue."""
+"""The standby of an edge whose cloud dies, hangs, returns and changes its catalogue."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +8,8 @@ import pytest
 
 from nearsight.common.errors import InvalidArgument, NotFound, Overloaded, Unavailable
 from nearsight.common.recognition.models import ObjectModel
+from nearsight.common.request.next_tiers import BreakerState
+from nearsight.edge import services
 from nearsight.edge.daemon import EdgeDaemon
 from nearsight.edge.standby import standby
 from support.edge import (
@@ -24,7 +26,7 @@ from support.edge import (
     wait_for_standby,
 )
 from support.pictures import broken_images
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 STANDBY_MB = 50
 
@@ -34,9 +36,9 @@ pytestmark = pytest.mark.usefixtures("eager_standbys")
 
 @pytest.fixture
 def served(serve: Serve, cloud: ScriptedCloud) -> Iterator[tuple[EdgeDaemon, EdgeClient]]:
-    """An edge that keeps nothing in its cache, and all objects in its standby."""
+    """An edge with an empty cache, and all objects in its standby."""
     with serve(standby_mb=STANDBY_MB) as (edge, device):
-        assert device.ask(photo(77)) == (None, "cloud")  # so nothing is popular
+        assert device.ask(photo(77)) == (None, "cloud")  # no object is popular
         wait_for_standby(edge, EXHIBITS)
         yield edge, device
 
@@ -45,7 +47,7 @@ def facts(edge: EdgeDaemon) -> dict[str, str]:
     return dict(edge.details())
 
 
-def test_while_the_cloud_answers_the_standby_is_not_asked(
+def test_while_the_cloud_answers_the_standby_is_not_used(
     served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
 ) -> None:
     edge, device = served
@@ -53,7 +55,7 @@ def test_while_the_cloud_answers_the_standby_is_not_asked(
     assert "used only while the cloud is unreachable" in facts(edge)[f"{CATALOGUE}: standby"]
 
 
-def test_when_the_cloud_is_gone_the_edge_answers_for_what_nobody_asked_it_before(
+def test_during_an_outage_of_the_cloud_the_standby_recognises_all_objects(
     served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
 ) -> None:
     edge, device = served
@@ -62,13 +64,13 @@ def test_when_the_cloud_is_gone_the_edge_answers_for_what_nobody_asked_it_before
         (f"{number:02d}", "edge") for number in range(EXHIBITS)
     ]
     assert device.ask(features_of(photo(3))) == ("03", "edge")
-    assert device.ask(photo(77)) == (None, "edge"), "it has all that the cloud has: unknown is an answer"
-    wait_until(lambda: "unreachable for" in facts(edge)["cloud"], what="the cloud known to be away")
+    assert device.ask(photo(77)) == (None, "edge"), "the standby is complete, so unknown is an answer"
+    wait_until(lambda: "unreachable for" in facts(edge)["cloud"], what="the detection of the outage")
     assert "answers for 6 of 6 objects" in facts(edge)[f"{CATALOGUE}: standby"]
     assert edge.ready()
 
 
-def test_a_broken_image_is_the_callers_fault_without_the_cloud_too(
+def test_invalid_images_are_refused_during_an_outage(
     served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
 ) -> None:
     _, device = served
@@ -78,66 +80,69 @@ def test_a_broken_image_is_the_callers_fault_without_the_cloud_too(
             assert device.ask(image) == (None, "edge")
         else:
             with pytest.raises(InvalidArgument):
-                device.send(image).result(30)
+                device.send(image).result(LONG_S)
     assert device.ask(photo(1)) == ("01", "edge")
 
 
-def test_questions_in_flight_when_the_cloud_dies_are_answered_here(
+def test_requests_in_flight_when_the_cloud_dies_are_answered_by_the_standby(
     served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
 ) -> None:
     _, device = served
     cloud.recognize_error = Unavailable("the cloud stops")
     cloud.gate.clear()
     waiting = [device.send(photo(number % EXHIBITS)) for number in range(20)]
-    wait_until(lambda: len(cloud.received) > 1, what="questions at the cloud")
+    wait_until(lambda: len(cloud.received) > 1, what="requests at the cloud")
     cloud.stop()
-    answers = [answer_of(future.result(30)) for future in waiting]
+    answers = [answer_of(future.result(LONG_S)) for future in waiting]
     assert answers == [(f"{number % EXHIBITS:02d}", "edge") for number in range(20)]
 
 
-def test_a_cloud_that_hangs_gets_a_share_of_the_time_and_then_none(
-    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
+def test_a_cloud_that_does_not_answer_is_asked_for_a_limited_time_and_then_cools_down(
+    serve: Serve, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, device = served
-    cloud.gate.clear()
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda number: device.ask(photo(number), timeout_s=2.0), range(4)))
-    assert answers == [(f"{number:02d}", "edge") for number in range(4)]
-    asked = len(cloud.received)
-    assert device.ask(photo(5)) == ("05", "edge")
-    assert len(cloud.received) == asked, "it cools down"
+    monkeypatch.setattr(services, "_MOST_S", 0.5)
+    with serve(standby_mb=STANDBY_MB) as (edge, device):
+        device.ask(photo(77))
+        wait_for_standby(edge, EXHIBITS)
+        cloud.gate.clear()
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda number: device.ask(photo(number)), range(4)))
+        assert answers == [(f"{number:02d}", "edge") for number in range(4)]
+        assert edge.caches.services.next_tiers.states()["cloud"] is BreakerState.COOLING
 
 
-def test_an_edge_that_stops_while_its_cloud_hangs_logs_no_error(
+def test_stopping_an_edge_whose_cloud_hangs_logs_no_error(
     served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud, caplog: pytest.LogCaptureFixture
 ) -> None:
     edge, device = served
     asked = len(cloud.received)
     cloud.gate.clear()
     answer = device.send(photo(1))
-    wait_until(lambda: len(cloud.received) > asked, what="a question at the cloud")
+    wait_until(lambda: len(cloud.received) > asked, what="a request at the cloud")
     edge.stop(0.0)
     with pytest.raises(Unavailable, match="stopping"):
-        answer.result(30)
+        answer.result(LONG_S)
     assert not caplog.records
 
 
-def test_an_overloaded_cloud_is_relieved(served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud) -> None:
+def test_the_standby_answers_for_an_overloaded_cloud(
+    served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
+) -> None:
     _, device = served
     cloud.recognize_error = Overloaded("too many requests")
     assert device.ask(photo(2)) == ("02", "edge")
 
 
-def test_what_the_cloud_says_does_not_exist_is_not_answered(
+def test_a_not_found_error_of_the_cloud_is_not_replaced(
     served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
 ) -> None:
     _, device = served
     cloud.recognize_error = NotFound("there is no such catalogue any more")
     with pytest.raises(NotFound):
-        device.send(photo(2)).result(30)
+        device.send(photo(2)).result(LONG_S)
 
 
-def test_when_the_cloud_is_back_it_answers_again_and_what_is_new_there_arrives(
+def test_after_an_outage_the_cloud_answers_and_the_standby_is_updated(
     served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud, models: list[ObjectModel]
 ) -> None:
     edge, device = served
@@ -149,7 +154,7 @@ def test_when_the_cloud_is_back_it_answers_again_and_what_is_new_there_arrives(
     back = ScriptedCloud(models, listen=endpoint)
     back.set_models([*models[1:], exhibit(7)])
     try:
-        wait_until(lambda: device.ask(photo(77)) == (None, "cloud"), what="the cloud asked again")
+        wait_until(lambda: device.ask(photo(77)) == (None, "cloud"), what="an answer of the cloud")
         wait_until(lambda: "07" in cache_of(edge).supply.standby.all(), what="the new object")
         wait_for_standby(edge, EXHIBITS)
     finally:
@@ -158,7 +163,7 @@ def test_when_the_cloud_is_back_it_answers_again_and_what_is_new_there_arrives(
     assert device.ask(photo(0)) == (None, "edge"), "it was removed"
 
 
-def test_what_left_the_catalogue_is_not_found_even_before_the_index_is_built_anew(
+def test_removed_objects_are_not_recognised_before_the_next_build(
     served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud
 ) -> None:
     edge, device = served
@@ -172,9 +177,7 @@ def test_what_left_the_catalogue_is_not_found_even_before_the_index_is_built_ane
     assert device.ask(photo(1)) == ("01", "edge")
 
 
-def test_one_model_that_never_comes_keeps_back_no_other_and_its_photo_is_an_error(
-    serve: Serve, cloud: ScriptedCloud
-) -> None:
+def test_a_model_that_cannot_be_fetched_affects_no_other(serve: Serve, cloud: ScriptedCloud) -> None:
     cloud.malformed.add("00")
     with serve(standby_mb=STANDBY_MB) as (edge, device):
         assert device.ask(photo(1)) == ("01", "cloud")
@@ -182,10 +185,10 @@ def test_one_model_that_never_comes_keeps_back_no_other_and_its_photo_is_an_erro
         cloud.stop()
         assert device.ask(photo(5)) == ("05", "edge")
         with pytest.raises(Unavailable, match="cloud"):
-            device.send(photo(0)).result(30)
+            device.send(photo(0)).result(LONG_S)
 
 
-def test_a_standby_of_few_bytes_keeps_what_is_asked_for_most(serve: Serve, cloud: ScriptedCloud) -> None:
+def test_a_small_standby_holds_the_most_popular_objects(serve: Serve, cloud: ScriptedCloud) -> None:
     with serve(standby_mb=STANDBY_MB) as (edge, device):
         for number in (4, 4, 4, 2, 2):
             device.ask(photo(number))
@@ -197,7 +200,7 @@ def test_a_standby_of_few_bytes_keeps_what_is_asked_for_most(serve: Serve, cloud
         assert edge.standbys.size_bytes <= 2.5 * one_bytes
 
 
-def test_a_complete_standby_ranks_nothing_until_the_catalogue_changes(
+def test_a_complete_standby_makes_no_plans_until_the_catalogue_changes(
     served: tuple[EdgeDaemon, EdgeClient], cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edge, _ = served
@@ -214,14 +217,14 @@ def test_a_complete_standby_ranks_nothing_until_the_catalogue_changes(
     assert chosen.called
 
 
-def test_without_memory_for_it_there_is_no_standby(serve: Serve, cloud: ScriptedCloud) -> None:
+def test_without_memory_there_is_no_standby(serve: Serve, cloud: ScriptedCloud) -> None:
     with serve() as (edge, device):
         assert device.ask(photo(0)) == ("00", "cloud")
         assert cloud.fetched_ids() in ([], ["00"])
         assert edge.standbys.why(CATALOGUE) == "none, as standby_mb is 0"
 
 
-def test_an_empty_cache_says_why_and_who_answers_if_the_cloud_goes(
+def test_the_reason_for_an_empty_cache_mentions_the_standby(
     served: tuple[EdgeDaemon, EdgeClient],
 ) -> None:
     edge, _ = served

@@ -1,4 +1,4 @@
-"""What belongs into a standby, how fast it is fetched, and when an index of it is built."""
+"""Choice of the objects of a standby, pace of its fetches, and when its index is built."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,21 +18,21 @@ def ranking(counts: dict[str, int]) -> Ranking:
 ASKED = ranking({"a": 0, "b": 3, "c": 0, "d": 9})
 
 
-def test_what_is_asked_for_most_comes_first_and_the_rest_in_the_order_of_the_catalogue() -> None:
+def test_popular_objects_come_first_and_others_in_the_order_of_the_catalogue() -> None:
     assert choose(ASKED, {}, 4 * 10, 10).missing == ("d", "b", "a", "c")
 
 
-def test_no_more_is_wanted_than_fits() -> None:
+def test_no_more_objects_are_chosen_than_fit() -> None:
     chosen = choose(ASKED, {"d": 15}, 30, 10)
     assert (chosen.keep, chosen.missing) == ({"d"}, ("b",))
 
 
-def test_nothing_belongs_into_a_standby_without_memory() -> None:
+def test_without_memory_no_object_is_chosen() -> None:
     chosen = choose(ASKED, {"d": 10}, 0, 10)
     assert (chosen.keep, chosen.missing) == (frozenset(), ())
 
 
-def test_what_is_here_makes_room_only_for_what_is_asked_for_twice_as_often() -> None:
+def test_a_held_object_is_replaced_only_by_one_of_twice_its_popularity() -> None:
     counts = ranking({"a": 9, "b": 12, "c": 30})
     assert choose(counts, {"a": 10}, 10, 10).missing == ("c",)
     assert choose(ranking({"a": 9, "b": 12}), {"a": 10}, 10, 10).keep == {"a"}
@@ -43,7 +43,7 @@ def test_what_is_here_makes_room_only_for_what_is_asked_for_twice_as_often() -> 
     st.sets(st.sampled_from("abcdefgh")),
     st.integers(0, 90),
 )
-def test_what_is_chosen_never_takes_more_than_the_budget(
+def test_the_chosen_objects_stay_within_the_budget(
     counts: dict[str, int], held: set[str], budget_bytes: int
 ) -> None:
     sizes = dict.fromkeys(held & counts.keys(), 10)
@@ -52,7 +52,7 @@ def test_what_is_chosen_never_takes_more_than_the_budget(
     assert not chosen.keep & set(chosen.missing)
 
 
-def test_a_fast_link_gets_larger_requests_and_a_slow_one_smaller_ones() -> None:
+def test_the_batch_size_follows_the_duration_of_fetches() -> None:
     pace = FetchPace()
     for _ in range(5):
         pace.fetched(0.01)
@@ -62,11 +62,11 @@ def test_a_fast_link_gets_larger_requests_and_a_slow_one_smaller_ones() -> None:
     assert pace.batch == 1
 
 
-def test_a_third_of_the_time_nothing_is_fetched() -> None:
+def test_the_pause_is_half_of_the_duration_of_a_fetch() -> None:
     assert FetchPace().fetched(0.3) == 0.15
 
 
-def test_an_index_is_built_when_all_is_here_or_much_more_than_before() -> None:
+def test_an_index_is_built_when_the_models_are_complete_or_have_doubled() -> None:
     assert worth_building(1, 0, changed=True, more_come=True)
     assert not worth_building(11, 10, changed=True, more_come=True)
     assert worth_building(21, 10, changed=True, more_come=True)

@@ -1,4 +1,4 @@
-"""The standby on disk: an edge that restarts while its cloud is away answers; nothing outdated comes back."""
+"""The stored standby: a restart during an outage of the cloud, and no outdated models."""
 
 import threading
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from nearsight.edge.standby import standbys
 from nearsight.edge.standby.store import StandbyStore
 from nearsight.protos.catalogue_pb2 import ObjectSummary
 from support.edge import CATALOGUE, EXHIBITS, ScriptedCloud, Serve, cache_of, exhibit, photo, wait_for_standby
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 pytestmark = pytest.mark.usefixtures("eager_standbys")
 
@@ -30,7 +30,7 @@ def state(tmp_path: Path, serve: Serve, cloud: ScriptedCloud) -> Path:
     return path
 
 
-def test_an_edge_that_restarts_while_its_cloud_is_away_answers(
+def test_an_edge_restarted_during_an_outage_answers_from_its_stored_standby(
     state: Path, serve: Serve, cloud: ScriptedCloud
 ) -> None:
     cloud.stop()
@@ -40,22 +40,22 @@ def test_an_edge_that_restarts_while_its_cloud_is_away_answers(
         assert edge.ready()
 
 
-def test_a_cache_that_begins_during_a_round_keeps_its_stored_models(
+def test_a_cache_created_during_a_round_keeps_its_stored_models(
     state: Path, serve: Serve, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     adopt, all_caches, adopted = standbys.Standbys._adopt, CatalogueCaches.all, threading.Event()
 
-    def adopt_and_tell(self: standbys.Standbys, catalogue: str, listing: Listing) -> None:
+    def adopt_and_notify(self: standbys.Standbys, catalogue: str, listing: Listing) -> None:
         adopt(self, catalogue, listing)
         adopted.set()
 
     def outdated(self: CatalogueCaches) -> tuple[CatalogueCache, ...]:
         found = all_caches(self)
         if threading.current_thread().name == "nearsight-standby":
-            assert adopted.wait(30)
+            assert adopted.wait(LONG_S)
         return found
 
-    monkeypatch.setattr(standbys.Standbys, "_adopt", adopt_and_tell)
+    monkeypatch.setattr(standbys.Standbys, "_adopt", adopt_and_notify)
     monkeypatch.setattr(CatalogueCaches, "all", outdated)
     cloud.stop()
     with serve(standby_mb=50, state=state) as (edge, device):
@@ -63,7 +63,7 @@ def test_a_cache_that_begins_during_a_round_keeps_its_stored_models(
         assert device.ask(photo(1)) == ("01", "edge")
 
 
-def test_a_cache_that_the_standby_made_while_the_cloud_was_asked_stays(state: Path, serve: Serve) -> None:
+def test_a_cache_created_by_the_standby_is_not_replaced_by_a_late_answer(state: Path, serve: Serve) -> None:
     with serve(standby_mb=50, state=state) as (edge, _):
         cache, done = cache_of(edge), threading.Event()
 
@@ -72,13 +72,11 @@ def test_a_cache_that_the_standby_made_while_the_cloud_was_asked_stays(state: Pa
             done.set()
 
         edge._background.submit(answered)
-        assert done.wait(30)
+        assert done.wait(LONG_S)
         assert cache_of(edge) is cache
 
 
-def test_an_edge_that_restarts_fetches_no_model_again(
-    state: Path, serve: Serve, cloud: ScriptedCloud
-) -> None:
+def test_a_restarted_edge_fetches_no_stored_model(state: Path, serve: Serve, cloud: ScriptedCloud) -> None:
     cloud.fetched.clear()
     with serve(standby_mb=50, state=state) as (edge, device):
         wait_for_standby(edge, EXHIBITS)
@@ -86,7 +84,7 @@ def test_an_edge_that_restarts_fetches_no_model_again(
     assert cloud.fetched_ids() == []
 
 
-def test_what_changed_at_the_cloud_meanwhile_is_fetched_and_what_left_it_is_gone(
+def test_models_changed_or_removed_between_two_runs_are_updated(
     state: Path, serve: Serve, cloud: ScriptedCloud, models: list[ObjectModel]
 ) -> None:
     cloud.set_models([exhibit(0, version=2, picture=9), *models[2:]])
@@ -98,7 +96,7 @@ def test_what_changed_at_the_cloud_meanwhile_is_fetched_and_what_left_it_is_gone
         assert store.versions(CATALOGUE) == {"00": 2, "02": 1, "03": 1, "04": 1, "05": 1}
 
 
-def test_a_catalogue_that_was_begun_anew_under_its_old_name_is_fetched_anew(
+def test_a_recreated_catalogue_is_fetched_again(
     state: Path, serve: Serve, cloud: ScriptedCloud, models: list[ObjectModel]
 ) -> None:
     """The same ids, versions and revision, other pictures."""
@@ -117,20 +115,20 @@ def test_a_catalogue_that_was_begun_anew_under_its_old_name_is_fetched_anew(
         assert [device.ask(photo(number))[0] for number in (0, 10, 15)] == [None, "00", "05"]
 
 
-def test_a_catalogue_that_the_cloud_dropped_is_forgotten(
+def test_the_models_of_a_removed_catalogue_are_deleted(
     state: Path, serve: Serve, cloud: ScriptedCloud
 ) -> None:
     cloud.hidden = True
     with serve(standby_mb=50, state=state) as (edge, _):
         store = edge.standbys._store
         assert store is not None
-        wait_until(lambda: not store.listings(), what="nothing in the file")
+        wait_until(lambda: not store.listings(), what="the deletion")
         assert edge.standbys.get(CATALOGUE) is None
     with StandbyStore.beside(state) as store:
         assert (store.listings(), store.versions(CATALOGUE)) == ({}, {})
 
 
-def test_a_damaged_file_is_set_aside_and_the_models_come_again(
+def test_a_damaged_file_is_moved_aside_and_the_models_fetched_again(
     state: Path, serve: Serve, cloud: ScriptedCloud
 ) -> None:
     file = state.with_name("edge-standby.db")
@@ -155,7 +153,7 @@ def listing_of(*models: ObjectModel) -> Listing:
     return Listing({one.object_id: one.version for one in models}, 7, entries)
 
 
-def test_models_that_the_listing_does_not_vouch_for_or_that_are_damaged_are_left_out(
+def test_models_that_differ_from_the_listing_or_are_damaged_are_not_loaded(
     store: StandbyStore, models: list[ObjectModel]
 ) -> None:
     listing = listing_of(*models[:3])
@@ -169,7 +167,7 @@ def test_models_that_the_listing_does_not_vouch_for_or_that_are_damaged_are_left
     assert [one.object_id for one in store.models("museum", listing)] == ["00", "02"]
 
 
-def test_two_listings_contradict_each_other_where_one_version_has_two_models(
+def test_listings_with_different_models_of_one_version_contradict_each_other(
     models: list[ObjectModel],
 ) -> None:
     listing = listing_of(*models[:2])
@@ -178,7 +176,7 @@ def test_two_listings_contradict_each_other_where_one_version_has_two_models(
     assert not listing.contradicts(listing_of())
 
 
-def test_what_is_forgotten_is_gone(store: StandbyStore, models: list[ObjectModel]) -> None:
+def test_removing_a_catalogue_deletes_its_models(store: StandbyStore, models: list[ObjectModel]) -> None:
     store.write("museum", listing_of(*models[:1]), models[:1], ())
     store.write("zoo", listing_of(*models[:1]), models[:1], ())
     store.remove("museum")

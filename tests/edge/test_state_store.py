@@ -1,4 +1,4 @@
-"""What the edge has learnt, on disk: survives restarts, ages with operation alone, is never overwritten."""
+"""The stored state of the edge: restarts, ageing, damaged files and faults of the disk."""
 
 import dataclasses
 import sqlite3
@@ -25,7 +25,7 @@ from nearsight.protos.health_pb2 import HealthRequest
 from support.caching import profile_of_table_3_2
 from support.disks import allow_writes, full_disk, refuse_writes, small_disk
 from support.edge import ScriptedCloud, cache_of, photo, serving, warm
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 MEASURED = Measured(
     miss_ms=120.0, correction=1.5, image_share=0.5, extraction_ms=9.0, profile=profile_of_table_3_2()
@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "edge.db"
 
 
-def test_what_was_written_is_read_by_the_next_run(path: Path) -> None:
+def test_a_written_state_is_read_by_the_next_run(path: Path) -> None:
     with StateStore(path, ManualClock()) as store:
         store.write(changes({"a": 3.0, "b": 1.5}, TransitionCount(("a",), "b", 2.0)))
     with StateStore(path, ManualClock()) as store:
@@ -53,20 +53,20 @@ def test_what_was_written_is_read_by_the_next_run(path: Path) -> None:
         assert not store.load("another").popularity
 
 
-def test_ages_count_operation_whatever_the_clock_of_the_machine_says(path: Path) -> None:
+def test_ages_are_times_of_operation(path: Path) -> None:
     clock = ManualClock(1000.0)
     with StateStore(path, clock) as store:
         store.write(changes({"a": 3.0}))
         clock.advance(60.0)
         store.write(changes({"b": 1.0}))
-    night = ManualClock(7.0)  # a machine that started anew, long after
+    night = ManualClock(7.0)  # after a reboot
     with StateStore(path, night) as store:
         night.advance(5.0)
         ages = {stored.object_id: stored.age_s for stored in store.load("museum").popularity}
         assert ages == pytest.approx({"a": 65.0, "b": 5.0})
 
 
-def test_forgotten_counts_and_removed_objects_leave_the_file(path: Path) -> None:
+def test_dropped_counts_and_removed_objects_are_deleted_from_the_file(path: Path) -> None:
     with StateStore(path, ManualClock()) as store:
         store.write(
             changes(
@@ -85,7 +85,7 @@ def test_forgotten_counts_and_removed_objects_leave_the_file(path: Path) -> None
         assert learnt.measured == MEASURED
 
 
-def test_a_restored_estimate_is_the_one_that_was_stored(path: Path) -> None:
+def test_a_restored_estimate_is_equal_to_the_stored_one(path: Path) -> None:
     clock = ManualClock()
 
     def estimator() -> DistributionEstimator:
@@ -106,7 +106,7 @@ def test_a_restored_estimate_is_the_one_that_was_stored(path: Path) -> None:
         assert again.ranking().seen == 3
 
 
-def test_a_restored_markov_model_predicts_what_the_stored_one_did(path: Path) -> None:
+def test_a_restored_markov_model_makes_the_same_predictions(path: Path) -> None:
     clock = ManualClock()
     model = MarkovModel("abcdef", MarkovSettings(order=2), journal=True)
     with StateStore(path, clock) as store:
@@ -122,7 +122,7 @@ def test_a_restored_markov_model_predicts_what_the_stored_one_did(path: Path) ->
             assert first.probabilities == pytest.approx(second.probabilities)
 
 
-def test_what_could_not_be_written_comes_again() -> None:
+def test_changes_of_a_failed_write_are_reported_again() -> None:
     clock = ManualClock()
     estimator = DistributionEstimator(RequestDistribution("abc"), clock, journal=True)
     estimator.count("a")
@@ -146,7 +146,7 @@ def test_a_second_edge_on_the_same_file_is_refused(path: Path, monkeypatch: pyte
 
 
 def damaged(path: Path, damage: Callable[[bytes], bytes]) -> bytes:
-    """A file of state, damaged; its bytes."""
+    """Create a damaged file of state; returns its bytes."""
     with StateStore(path, ManualClock()) as store:
         store.write(changes({f"object {number}": 3.0 for number in range(2000)}))
     path.write_bytes(damage(path.read_bytes()))
@@ -162,7 +162,9 @@ def damaged(path: Path, damage: Callable[[bytes], bytes]) -> bytes:
     ],
     ids=["another file", "another application", "a newer version"],
 )
-def test_a_file_of_others_is_refused_and_left_as_it_is(path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_file_of_another_application_is_refused_and_unchanged(
+    path: Path, damage: Callable[[bytes], bytes]
+) -> None:
     before = damaged(path, damage)
     with pytest.raises(ForeignStore, match=r"edge\.db"):
         StateStore.open_or_replace(path, ManualClock())
@@ -180,11 +182,9 @@ def test_a_file_of_others_is_refused_and_left_as_it_is(path: Path, damage: Calla
         lambda data: data.replace(b"operated_s REAL", b"operated_z REAL"),
         lambda data: data.replace(b"CREATE TABLE popularity", b"CREATE TABLE \xffopularity"),
     ],
-    ids=["zeros after the header", "zeros", "cut off", "text that is none", "a column lost", "a table lost"],
+    ids=["zeros after the header", "zeros", "cut off", "invalid text", "a column lost", "a table lost"],
 )
-def test_a_damaged_file_is_set_aside_and_a_new_one_begun(
-    path: Path, damage: Callable[[bytes], bytes]
-) -> None:
+def test_a_damaged_file_is_moved_aside_and_replaced(path: Path, damage: Callable[[bytes], bytes]) -> None:
     before = damaged(path, damage)
     with capture_logs() as logs, StateStore.open_or_replace(path, ManualClock()) as store:
         assert store.catalogues() == ()
@@ -208,7 +208,7 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_begun(
         "UPDATE measured SET content = '{}'",
     ],
 )
-def test_a_sound_file_that_makes_no_sense_is_set_aside(path: Path, statement: str) -> None:
+def test_a_file_with_invalid_values_is_moved_aside(path: Path, statement: str) -> None:
     with StateStore(path, ManualClock()) as store:
         store.write(changes({"a": 3.0}, TransitionCount(("a",), "b", 2.0)))
     connection = sqlite3.connect(path)
@@ -219,7 +219,7 @@ def test_a_sound_file_that_makes_no_sense_is_set_aside(path: Path, statement: st
         assert store.damaged == path.with_name("edge.db.damaged")
 
 
-def test_text_that_is_none_costs_one_object_not_the_file(path: Path) -> None:
+def test_invalid_text_loses_one_object_only(path: Path) -> None:
     damaged(path, lambda data: data.replace(b"object 999", b"object 99\xff"))
     with StateStore.open_or_replace(path, ManualClock()) as store:
         assert store.damaged is None
@@ -229,21 +229,19 @@ def test_text_that_is_none_costs_one_object_not_the_file(path: Path) -> None:
     assert "object 999" not in known
 
 
-def test_a_damaged_file_does_not_stop_an_edge_and_its_status_says_so(
-    path: Path, cloud: ScriptedCloud
-) -> None:
+def test_an_edge_starts_with_a_damaged_file_and_reports_it(path: Path, cloud: ScriptedCloud) -> None:
     path.write_bytes(bytes(8192))
     with serving(cloud, state=path) as (edge, device):
         warm(edge, device, [0])
         details = {
             one.name: one.value
-            for one in device.health.check(HealthRequest(), timeout_s=10.0).message.details
+            for one in device.health.check(HealthRequest(), timeout_s=LONG_S).message.details
         }
         assert "because it was damaged" in details["state"]
         assert "edge.db.damaged" in details["state"]
 
 
-def test_a_deleted_file_is_noticed_and_what_it_held_is_saved(path: Path, cloud: ScriptedCloud) -> None:
+def test_a_deleted_file_is_detected_and_its_content_rescued(path: Path, cloud: ScriptedCloud) -> None:
     with serving(cloud, state=path, state_every_s=0.01) as (edge, device):
         warm(edge, device, [0])
         wait_until(lambda: b"museum00" in path.with_name("edge.db-wal").read_bytes(), what="a count")
@@ -254,15 +252,13 @@ def test_a_deleted_file_is_noticed_and_what_it_held_is_saved(path: Path, cloud: 
         assert store.catalogues() == ("museum",)
 
 
-def test_an_edge_starts_on_a_full_disk_and_remembers_when_there_is_room(
-    path: Path, cloud: ScriptedCloud
-) -> None:
+def test_an_edge_starts_on_a_full_disk_and_stores_its_state_later(path: Path, cloud: ScriptedCloud) -> None:
     with ExitStack() as stack:
         with full_disk():
             edge, device = stack.enter_context(serving(cloud, state=path, state_every_s=0.01))
             warm(edge, device, [0])
-            assert str(path) in edge.caches.journal_problem
-        wait_until(lambda: not edge.caches.journal_problem, what="room")
+            wait_until(lambda: str(path) in edge.caches.journal_problem, what="the problem")
+        wait_until(lambda: not edge.caches.journal_problem, what="the next write")
     with StateStore(path, ManualClock()) as store:
         assert store.load("museum").popularity
 
@@ -276,7 +272,7 @@ def test_without_its_folder_a_state_is_refused(path: Path) -> None:
 @pytest.mark.needs("mounts")
 @pytest.mark.parametrize("known", [False, True], ids=["a new file", "a file of an earlier run"])
 @pytest.mark.parametrize("disk", ["read-only", "full"])
-def test_an_edge_serves_on_a_disk_that_cannot_be_written_and_remembers_when_it_can(
+def test_an_edge_serves_on_a_disk_that_cannot_be_written_and_stores_its_state_later(
     tmp_path: Path, cloud: ScriptedCloud, disk: str, known: bool
 ) -> None:
     place = tmp_path / "disk"
@@ -289,13 +285,13 @@ def test_an_edge_serves_on_a_disk_that_cannot_be_written_and_remembers_when_it_c
         refuse_writes(place, disk)
         with capture_logs() as logs, serving(cloud, state=path, state_every_s=0.01) as (edge, device):
             warm(edge, device, [0])
-            assert str(path) in edge.caches.journal_problem
+            wait_until(lambda: str(path) in edge.caches.journal_problem, what="the problem")
             told = [line for line in logs if line["component"] == "journal"]
             assert [line["log_level"] for line in told] == ["warning"]
             assert "only in memory" in told[0]["event"]
             assert ("05" in cache_of(edge).estimator.counts()) == known
             allow_writes(place, disk)
-            wait_until(lambda: not edge.caches.journal_problem, what="room")
+            wait_until(lambda: not edge.caches.journal_problem, what="the next write")
         with StateStore(path, ManualClock()) as store:
             learnt = {stored.object_id for stored in store.load("museum").popularity}
             assert learnt == ({"00", "05"} if known else {"00"})

@@ -1,4 +1,4 @@
-"""A cache whose size hardly matters: it must not be filled and emptied all the time, nor stay empty for ever.
+"""A cache of which no size is much better: it must not oscillate, nor stay empty for ever.
 
 A simulation of the edge's decisions with its own parts, without network and threads: visitors ask, lookups
 and misses take random times, and every decision is taken and judged as in `CatalogueCache.improve`.
@@ -44,7 +44,7 @@ class Edge:
         return float(value_ms * self.rng.lognormal(-(self.noise**2) / 2, self.noise))
 
     def serve(self, requests: int) -> float:
-        """Mean time of so many requests."""
+        """Serve requests; returns their mean time [ms]."""
         return sum(self._request() for _ in range(requests)) / requests
 
     def _request(self) -> float:
@@ -84,7 +84,7 @@ class Edge:
 
 
 def best_ms(slowness: float) -> float:
-    """What the best fixed size costs."""
+    """Cost of the best fixed size [ms]."""
     edge = Edge(0)
     curves = PROFILE.curves(len(OBJECTS))
     hits = np.concatenate([[0.0], np.cumsum(edge.popularity)]) * curves.recall
@@ -106,7 +106,7 @@ def measured(slowness: float, requests: int = 5000) -> tuple[float, float, float
 
 
 @pytest.mark.parametrize("slowness", [3.0, 3.5, 5.0])
-def test_on_a_slow_machine_the_cache_is_seldom_filled_in_vain(slowness: float) -> None:
+def test_on_a_slow_machine_the_cache_is_rarely_filled_in_vain(slowness: float) -> None:
     """At 3 the best cache saves 6 %, at 3.5 and 5 none pays.
 
     Without half-life and indifference it is filled 64, 226 and 519 times, at a regret of up to 32 %.
@@ -117,14 +117,14 @@ def test_on_a_slow_machine_the_cache_is_seldom_filled_in_vain(slowness: float) -
     assert regret <= 0.08
 
 
-def test_where_a_cache_clearly_pays_it_is_never_emptied() -> None:
+def test_a_cache_that_clearly_pays_is_never_emptied() -> None:
     filled, _, regret = measured(2.0, 2000)
     assert filled == 0
     assert regret <= 0.03
 
 
 @pytest.mark.parametrize("slow_for", [200, 2000])
-def test_a_machine_that_recovers_gets_its_cache_back(slow_for: int) -> None:
+def test_the_cache_is_filled_again_when_the_machine_recovers(slow_for: int) -> None:
     excess = []
     for seed in range(3):
         edge = Edge(seed)
@@ -134,11 +134,11 @@ def test_a_machine_that_recovers_gets_its_cache_back(slow_for: int) -> None:
         edge.slowness = 1.0
         excess.append(edge.serve(1500) / best_ms(1.0) - 1)
         assert len(edge.cached) >= 30
-    assert np.median(excess) <= 0.1, "an empty cache would cost 150 % more"
+    assert np.median(excess) <= 0.1, "an empty cache costs 150 % more"
 
 
-def test_a_cloud_that_becomes_slow_gets_a_cache_in_front_of_it_at_once() -> None:
-    """Patience is with the machine, not with the network: nothing is waited for where the gain is clear."""
+def test_the_cache_is_filled_at_once_when_the_cloud_becomes_slow() -> None:
+    """The back-off applies to slow lookups, not to a slow network: the gain is clear."""
     edge = Edge(0)
     edge.slowness = 4.0
     edge.serve(2500)

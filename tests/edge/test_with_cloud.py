@@ -1,4 +1,4 @@
-"""The edge in front of the real cloud daemon, with objects replaced and removed meanwhile."""
+"""The edge in front of the real cloud daemon, also while objects are replaced and removed."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from support.cloud import CloudClient, cloud_settings, running_cloud
 from support.edge import EdgeClient, cache_of, is_cached, photo, running_edge, warm
 from support.objects import same_model
 from support.pictures import picture_jpeg
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def test_the_edge_answers_as_the_cloud_does(edge: EdgeDaemon, cloud: CloudDaemon
         for number in range(4):
             warm(edge, device, [number])
         for number in range(4):
-            ours = device.send(photo(number)).result(30).message
-            theirs = direct.send(photo(number)).result(30).message
+            ours = device.send(photo(number)).result(LONG_S).message
+            theirs = direct.send(photo(number)).result(LONG_S).message
             assert (ours.answered_by, theirs.answered_by) == ("edge", "cloud")
             assert ours.object.object_id == theirs.object.object_id == f"{number:02d}"
             assert ours.object.label == theirs.object.label
@@ -68,7 +68,7 @@ def test_objects_replaced_and_removed_in_the_cloud_follow_at_the_edge(
         warm(edge, device, [0])
         warm(edge, device, [1])
         curator.remove("01")
-        wait_until(lambda: not is_cached(edge, "01"), what="the removed object gone")
+        wait_until(lambda: not is_cached(edge, "01"), what="the eviction of the removed object")
         assert device.ask(photo(1)) == (None, "cloud")
 
         curator.add({"00": [picture_jpeg(60)]})
@@ -83,14 +83,14 @@ def test_objects_replaced_and_removed_in_the_cloud_follow_at_the_edge(
         assert device.ask(photo(0)) == (None, "cloud")
 
 
-def test_devices_get_the_models_of_the_cloud_through_the_edge_until_they_are_removed(
+def test_devices_get_models_through_the_edge_until_they_are_removed(
     edge: EdgeDaemon, cloud: CloudDaemon
 ) -> None:
     names = [f"{number:02d}" for number in range(4)]
     request = pb.GetObjectModelsRequest(object_ids=names)
 
     def fetched(device: EdgeClient) -> FetchedModels:
-        reply = device.catalogues.get_object_models(request, timeout_s=10.0, catalogue="museum")
+        reply = device.catalogues.get_object_models(request, timeout_s=LONG_S, catalogue="museum")
         return models_of(reply, names)
 
     with EdgeClient(edge.endpoint) as device, CloudClient(cloud.endpoint) as curator:
@@ -103,7 +103,7 @@ def test_devices_get_the_models_of_the_cloud_through_the_edge_until_they_are_rem
         assert [model.object_id for model in fetched(device).models] == ["00", "02", "03"]
 
 
-def test_catalogues_are_kept_apart(edge: EdgeDaemon) -> None:
+def test_catalogues_have_separate_caches(edge: EdgeDaemon) -> None:
     with EdgeClient(edge.endpoint) as device, EdgeClient(edge.endpoint, "library") as reader:
         warm(edge, device, [0])
         assert reader.ask(photo(50)) == ("00", "cloud")
@@ -112,7 +112,7 @@ def test_catalogues_are_kept_apart(edge: EdgeDaemon) -> None:
         assert device.ask(photo(0)) == ("00", "edge")
 
 
-def test_the_catalogue_unused_for_longest_makes_room(
+def test_the_least_recently_used_catalogue_is_dropped(
     cloud: CloudDaemon, cache_settings: CacheSettings
 ) -> None:
     with (
@@ -129,7 +129,7 @@ def test_the_catalogue_unused_for_longest_makes_room(
 
 
 class SlowLoading:
-    """Holds the loading of databases, and counts who lists catalogues meanwhile."""
+    """Delays the loading of databases, and counts requests for the catalogues."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go_on = threading.Event()
@@ -137,7 +137,7 @@ class SlowLoading:
         load, listed = CatalogueStore.changes_since, CatalogueService.list_catalogues
 
         def slow(*call: object) -> object:
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(LONG_S)
             return load(*call)
 
         def count(*call: object) -> object:
@@ -148,7 +148,7 @@ class SlowLoading:
         monkeypatch.setattr(CatalogueService, "list_catalogues", count)
 
 
-def test_a_cloud_that_restarts_empties_no_cache_while_it_loads(
+def test_caches_are_kept_while_a_restarted_cloud_loads(
     tmp_path: Path, cache_settings: CacheSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running_cloud(tmp_path / "cloud.db") as cloud, CloudClient(cloud.endpoint) as client:
@@ -160,14 +160,14 @@ def test_a_cloud_that_restarts_empties_no_cache_while_it_loads(
         EdgeClient(edge.endpoint) as device,
         CloudClient(listen) as client,
     ):
-        server = ServerSettings(listen=listen, workers=2)
+        server = ServerSettings(listen=listen, workers=2, queue_timeout_s=LONG_S)
         with running_cloud(tmp_path / "cloud.db", server=server):
             warm(edge, device, [0])
         loading = SlowLoading(monkeypatch)
         again = CloudDaemon(cloud_settings(tmp_path / "cloud.db", server=server))
         try:
             started = pool.submit(again.start)
-            wait_until(lambda: loading.listings >= 3, what="edges that ask while the cloud loads")
+            wait_until(lambda: loading.listings >= 3, what="requests while the cloud loads")
             assert device.ask(photo(0)) == ("00", "edge")
             health = client.check()
             assert not health.ready
@@ -175,7 +175,7 @@ def test_a_cloud_that_restarts_empties_no_cache_while_it_loads(
             with pytest.raises(Unavailable, match="loading"):
                 client.objects()
             loading.go_on.set()
-            started.result(30)
+            started.result(LONG_S)
             wait_until(lambda: not edge.caches.cloud_problem, what="the cloud reached")
             assert device.ask(photo(0)) == ("00", "edge")
         finally:
@@ -186,7 +186,7 @@ def test_a_cloud_that_restarts_empties_no_cache_while_it_loads(
 def test_the_result_cache_follows_the_catalogue_of_the_cloud(
     cloud: CloudDaemon, cache_settings: CacheSettings
 ) -> None:
-    """One object is removed, another one hangs a new picture; the edge asks for changes every 0.05 s."""
+    """One object is removed, another one gets a new picture."""
     trusting = ResultCacheSettings(enabled=True, beta=1e9)
     with (
         running_edge(cloud.endpoint, cache=cache_settings, result_cache=trusting) as edge,
@@ -195,7 +195,7 @@ def test_the_result_cache_follows_the_catalogue_of_the_cloud(
     ):
 
         def served(number: int) -> bool:
-            return device.send(photo(number)).result(30).message.grain == "result"
+            return device.send(photo(number)).result(LONG_S).message.grain == "result"
 
         for number in (0, 1):
             wait_until(lambda n=number: served(n), what="an answer of the result cache")

@@ -1,4 +1,4 @@
-"""The SDK of a device, a real edge and a cloud together: what crosses the network, and tiny catalogues."""
+"""The SDK, a real edge and a cloud: their messages, and catalogues of no and one object."""
 
 import time
 from collections.abc import Iterator
@@ -35,9 +35,10 @@ from support.edge import (
     warm,
 )
 from support.requests import asked
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 UNKNOWN = 77
+PATIENT = RecognizerSettings(timeout_s=LONG_S)
 
 
 @contextmanager
@@ -50,27 +51,27 @@ def device_at(edge: EdgeDaemon) -> Iterator[RemoteTier]:
 
 
 def ask(device: RemoteTier, number: int) -> str | None:
-    """Ask with features first, as a device does that has looked the photo up itself."""
+    """Ask with features first, as a device after its own lookup."""
     context, image = QueryContext(UploadSettings(), SYSTEM_CLOCK), photo(number)
     features = DeviceQuery(features_of(image), context)
-    found = asked(device, features, Ask("edge", FEATURES, 10.0, 0)).found
+    found = asked(device, features, Ask("edge", FEATURES, LONG_S, 0)).found
     if found is None:
-        again = Ask("edge", IMAGE, 10.0, 0, again=True)
+        again = Ask("edge", IMAGE, LONG_S, 0, again=True)
         found = asked(device, DeviceQuery(image, context), again).found
     return found.object_id if found is not None else None
 
 
-def test_a_device_does_not_repeat_a_question_that_the_cloud_has_refused_to_the_edge(
+def test_a_request_that_the_cloud_refused_through_the_edge_is_not_repeated(
     cloud: ScriptedCloud, serve: Serve
 ) -> None:
     with (
         serve(forward="image") as (edge, device),
-        Recognizer(edge.endpoint, cloud.endpoint, CATALOGUE) as sdk,
+        Recognizer(edge.endpoint, cloud.endpoint, CATALOGUE, settings=PATIENT) as sdk,
     ):
         device.ask(photo(0))
         cloud.recognize_error = Overloaded("too many requests")
         cloud.received.clear()
-        for _ in range(5):  # more often than an edge may fail before it is asked last
+        for _ in range(5):  # more often than the breaker permits failures
             with pytest.raises(Overloaded, match=r"edge after .*too many requests"):
                 sdk.recognize_blocking(photo(1))
         assert len(cloud.received) == 5
@@ -80,7 +81,7 @@ def test_a_device_does_not_repeat_a_question_that_the_cloud_has_refused_to_the_e
 def test_the_miss_latency_is_the_time_to_the_first_answer(
     cloud: ScriptedCloud, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second trip, with the image after unknown features, is spared by no cache."""
+    """The second request, with the image, could not be saved by a cache."""
     with serve(forward="features") as (edge, device):
         device.ask(photo(0))
         measured: list[float] = []
@@ -89,13 +90,13 @@ def test_the_miss_latency_is_the_time_to_the_first_answer(
         cloud.image_gate.clear()
         begun_s = time.monotonic()
         answer = device.send(photo(UNKNOWN))
-        wait_until(lambda: cloud.received == ["features", "image"], what="the second trip")
+        wait_until(lambda: cloud.received == ["features", "image"], what="the second request")
         first_ms = (time.monotonic() - begun_s) * 1e3
         cloud.image_gate.set()
-        assert answer_of(answer.result(30)) == (None, "cloud")
-        device.send(photo(UNKNOWN), features_unknown=True).result(30)
+        assert answer_of(answer.result(LONG_S)) == (None, "cloud")
+        device.send(photo(UNKNOWN), features_unknown=True).result(LONG_S)
         wait_until(lambda: cache_of(edge).misses == 2, what="two misses")
-        assert len(measured) == 1, "the other was a second trip alone"
+        assert len(measured) == 1, "a second request alone is no miss"
         assert measured[0] <= first_ms
 
 
@@ -103,15 +104,15 @@ def test_the_overhead_of_an_empty_cache_is_no_part_of_the_miss_latency(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve(forward="features") as (edge, device):
-        device.ask(photo(UNKNOWN))  # the cache is there, and stays empty
+        device.ask(photo(UNKNOWN))  # creates the cache, which stays empty
         cache, measured = cache_of(edge), list[float]()
         monkeypatch.setattr(CatalogueCache, "_forwarding_overhead_ms", lambda *_: (60_000.0, 0.0))
         monkeypatch.setattr(cache.profiler, "observe_miss", measured.append)
         device.ask(photo(0))
-        wait_until(lambda: measured == [0.0], what="all of it is overhead")
+        wait_until(lambda: measured == [0.0], what="a miss that is overhead only")
         warm(edge, device, [0])
         device.ask(photo(1))
-        wait_until(lambda: max(measured) > 0.0, what="a miss after the look into the cache made the features")
+        wait_until(lambda: max(measured) > 0.0, what="a miss of a filled cache")
 
 
 @pytest.mark.parametrize("forward", ["auto", "features", "image"])
@@ -129,11 +130,11 @@ def test_an_unknown_photo_reaches_the_cloud_as_features_and_as_an_image_once_eac
             assert cloud.received == ["features"] + ["features", "image"] * asked
 
 
-def test_an_empty_catalogue_and_one_of_one_object_from_the_device_to_the_cloud(
+def test_catalogues_of_no_and_one_object_with_all_tiers(
     models: list[ObjectModel], cache_settings: CacheSettings
 ) -> None:
     prefetch = PrefetchSettings(recognition=RECOGNITION, miss_prior_ms=1000.0, refresh_s=0.05)
-    chosen = RecognizerSettings(timeout_s=10.0, prefetch=prefetch)
+    chosen = PATIENT.model_copy(update={"prefetch": prefetch})
     cloud = ScriptedCloud([])
     try:
         with (
@@ -159,7 +160,7 @@ def test_an_empty_catalogue_and_one_of_one_object_from_the_device_to_the_cloud(
             wait_until(lambda: not cached(edge), what="an empty cache")
             wait_until(
                 lambda: not device.recognize_blocking(photo(0)).known,
-                what="nothing known on the device either",
+                what="an empty cache on the device",
             )
     finally:
         cloud.stop()

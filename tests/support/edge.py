@@ -86,8 +86,8 @@ class ScriptedCloud:
         Whether the catalogue does not exist any more.
     silent : set of str
         Objects whose requests for models are never answered.
-    slow_s : float
-        Delay of answers with models.
+    models_gate : threading.Event
+        Answers with models are sent when it is set; no worker waits.
     malformed : set of str
         Objects whose models are sent damaged.
     replaced_models : dict
@@ -114,7 +114,8 @@ class ScriptedCloud:
         self.listings = 0
         self.silent: set[str] = set()
         self.malformed: set[str] = set()
-        self.slow_s = 0.0
+        self.models_gate = threading.Event()
+        self.models_gate.set()
         self.gate = threading.Event()
         self.gate.set()
         self.image_gate = threading.Event()
@@ -143,6 +144,7 @@ class ScriptedCloud:
     def stop(self) -> None:
         self.gate.set()
         self.image_gate.set()
+        self.models_gate.set()
         self.server.stop(0.5)
 
 
@@ -229,7 +231,7 @@ class _Catalogue(Service):
                 message.views[0].count += 1
             response.models.append(message)
             context.response_blobs.extend(blobs)
-        return later(response, cloud.slow_s) if cloud.slow_s else response
+        return response if cloud.models_gate.is_set() else when_set(cloud.models_gate, response)
 
     def _refuse(self, request: object, context: CallContext) -> object:
         raise InvalidArgument("not in this test")
@@ -237,12 +239,17 @@ class _Catalogue(Service):
     add_objects = remove_objects = remove_catalogue = _refuse
 
 
-def later(response: pb.GetObjectModelsResponse, delay_s: float) -> Future[pb.GetObjectModelsResponse]:
-    """The answer after a delay, without a worker that waits."""
+def when_set(
+    gate: threading.Event, response: pb.GetObjectModelsResponse
+) -> Future[pb.GetObjectModelsResponse]:
+    """The response, completed by a thread when the gate is set."""
     answer: Future[pb.GetObjectModelsResponse] = Future()
-    timer = threading.Timer(delay_s, answer.set_result, [response])
-    timer.daemon = True
-    timer.start()
+
+    def wait() -> None:
+        assert gate.wait(LONG_S)
+        answer.set_result(response)
+
+    threading.Thread(target=wait, daemon=True).start()
     return answer
 
 
