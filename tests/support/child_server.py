@@ -1,4 +1,4 @@
-"""Servers of tests in processes of their own, so that a test can kill them to simulate a failed machine.
+"""Servers in separate processes, which a test can kill to simulate a failed machine.
 
 Run as a program, ``python child_server.py KIND LISTEN [ARGUMENTS]`` prints its endpoint and serves until its
 standard input ends.
@@ -8,15 +8,15 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 
 class ChildServer:
-    """A server of ``KINDS`` in a process of its own.
+    """A server of ``KINDS`` in a separate process.
 
     Attributes
     ----------
@@ -55,17 +55,17 @@ def child_server(kind: str, *arguments: str, listen: str = "tcp://127.0.0.1:0") 
         server.kill()
 
 
-def _echo(listen: str) -> str:
-    """Handlers wait for the number of seconds in the text of a request."""
+def _echo(listen: str, unanswered: str = "") -> str:
+    """Answers all texts but one; prints each text."""
     from nearsight.common.rpc.server import RpcServer, ServerSettings
     from support.rpc import ScriptedEcho, give_back
 
-    def wait_then_give_back(request: Any, context: Any) -> Any:
-        time.sleep(float(request.text or "0"))
-        return give_back(request, context)
+    def report_and_give_back(request: Any, context: Any) -> Any:
+        _say(request.text)
+        return Future() if unanswered and request.text == unanswered else give_back(request, context)
 
     server = RpcServer(
-        [ScriptedEcho(wait_then_give_back)], tier="test", settings=ServerSettings(listen=listen)
+        [ScriptedEcho(report_and_give_back)], tier="test", settings=ServerSettings(listen=listen)
     )
     server.start()
     return server.endpoint

@@ -1,5 +1,6 @@
 """Services and clients for the tests of RPC."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -7,13 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+import zmq
 from google.protobuf.descriptor import ServiceDescriptor
 
 from nearsight.common.clock import SYSTEM_CLOCK, Clock
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.envelope import Buffer, Response, decode_response
-from nearsight.common.rpc.security import ClientSecurity, KeyFiles, ServerSecurity, generate_keys
+from nearsight.common.rpc.security import (
+    ClientSecurity,
+    KeyFiles,
+    ServerSecurity,
+    generate_keys,
+    read_secret_key,
+)
 from nearsight.common.rpc.server import RpcServer
 from nearsight.common.rpc.service import CallContext, Service
 from nearsight.common.rpc.settings import ChannelSettings, ServerSettings
@@ -23,6 +31,10 @@ from support.inprocess import in_process_channel
 ECHO = echo_pb2.DESCRIPTOR.services_by_name["Echo"]
 RECOGNITION = recognition_pb2.DESCRIPTOR.services_by_name["Recognition"]
 NO_SOCKET = "inproc://test"
+
+# Generous: a busy machine may stop threads for seconds.
+SERVER_TIMES = {"queue_timeout_s": 600.0, "heartbeat_s": 600.0, "handshake_timeout_s": 600.0}
+CHANNEL_TIMES = {"connect_grace_s": 60.0, "connect_timeout_s": 60.0}
 
 EchoHandler = Callable[[echo_pb2.EchoRequest, CallContext], "echo_pb2.EchoResponse | Future[Any]"]
 
@@ -58,7 +70,7 @@ class Gate:
 
     def __call__(self, request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
         self.entered.release()
-        assert self.open.wait(20)
+        assert self.open.wait(60)
         return give_back(request, context)
 
 
@@ -74,11 +86,11 @@ class Answers:
         self._arrived.release()
 
     def next(self) -> Response:
-        assert self._arrived.acquire(timeout=30), "no answer"
+        assert self._arrived.acquire(timeout=60), "no answer"
         return self.all[-1]
 
 
-def request_frames(text: str = "", *, time_left_s: float = 10.0, **header: Any) -> list[Buffer]:
+def request_frames(text: str = "", *, time_left_s: float = 600.0, **header: Any) -> list[Buffer]:
     fields: dict[str, Any] = {
         "protocol": 1,
         "request_id": 7,
@@ -92,10 +104,17 @@ def request_frames(text: str = "", *, time_left_s: float = 10.0, **header: Any) 
 
 @contextmanager
 def serving(
-    *services: Service, clock: Clock = SYSTEM_CLOCK, security: ServerSecurity | None = None, **settings: Any
+    *services: Service,
+    clock: Clock = SYSTEM_CLOCK,
+    security: ServerSecurity | None = None,
+    observer: Any = None,
+    **settings: Any,
 ) -> Iterator[RpcServer]:
-    options = ServerSettings(**({"listen": NO_SOCKET} | settings))
-    server = RpcServer(services, tier="test", settings=options, security=security, clock=clock)
+    """A running server; without a socket unless ``listen`` is given."""
+    options = ServerSettings(**({"listen": NO_SOCKET} | SERVER_TIMES | settings))
+    server = RpcServer(
+        services, tier="test", settings=options, security=security, clock=clock, observer=observer
+    )
     server.start()
     try:
         yield server
@@ -110,16 +129,23 @@ def echo_stub(server: RpcServer, **settings: Any) -> Iterator[Stub]:
         with echo_stub_to(server.endpoint, **settings) as stub:
             yield stub
         return
-    with in_process_channel(server, client_id="test", settings=ChannelSettings(**settings)) as channel:
+    options = ChannelSettings(**(CHANNEL_TIMES | settings))
+    with in_process_channel(server, client_id="test", settings=options) as channel:
         yield Stub(channel, ECHO)
 
 
 @contextmanager
 def echo_stub_to(endpoint: str, security: ClientSecurity | None = None, **settings: Any) -> Iterator[Stub]:
     """A stub over ZeroMQ."""
-    options = ChannelSettings(**settings)
+    options = ChannelSettings(**(CHANNEL_TIMES | settings))
     with Channel(endpoint, client_id="test", settings=options, security=security) as channel:
         yield Stub(channel, ECHO)
+
+
+def unused_endpoint() -> str:
+    """A TCP address at which no server listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"tcp://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def text(value: str = "") -> echo_pb2.EchoRequest:
@@ -134,7 +160,7 @@ class Keys:
         self.allowed = folder / "allowed"
         self.server_files = generate_keys(folder, "server")
         self.server = ServerSecurity(self.server_files.secret_file, self.allowed)
-        self.add("phone")
+        self.phone_files = self.add("phone")
 
     def add(self, name: str, **rights: Any) -> KeyFiles:
         files = generate_keys(self.folder, name)
@@ -143,3 +169,9 @@ class Keys:
 
     def of(self, name: str) -> ClientSecurity:
         return ClientSecurity(self.folder / f"{name}.key_secret", self.server_files.public_file)
+
+    def give_to(self, socket: zmq.Socket[bytes], name: str = "phone") -> None:
+        """Let a plain ZeroMQ socket connect with the key of this client."""
+        own = read_secret_key(self.folder / f"{name}.key_secret")
+        socket.curve_publickey, socket.curve_secretkey = own.public.encode(), own.secret.encode()
+        socket.curve_serverkey = self.server_files.public_key.encode()

@@ -40,7 +40,7 @@ class RawPeer:
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         self.socket.connect((host, int(port)))
 
     def greet(self) -> None:
@@ -86,7 +86,7 @@ class RawPeer:
         except OSError:
             pass
         finally:
-            self.socket.settimeout(20)
+            self.socket.settimeout(60)
         return True
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class RawServer(RawPeer):
     def accept(self) -> None:
         with self.listener:
             self.socket, _ = self.listener.accept()
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
 
     def greet(self) -> None:
         """Accept the client and perform the handshake."""

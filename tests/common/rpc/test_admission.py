@@ -38,7 +38,7 @@ def test_requests_are_served_in_the_order_of_their_arrival() -> None:
     assert [queue.take(1.0) for _ in range(4)] == [("a", []), ("b", []), ("c", []), (None, [])]
 
 
-def test_a_full_queue_refuses_the_newcomer_as_overloaded() -> None:
+def test_a_full_queue_refuses_a_new_request_as_overloaded() -> None:
     queue = queue_of(limit=1)
     queue.offer("a", now_s=0.0, deadline_s=10.0)
     queue.offer("b", now_s=0.0, deadline_s=10.0)
@@ -54,7 +54,7 @@ def test_refusals_of_a_full_queue_are_bounded_between_two_sweeps() -> None:
     assert refused == [0, 0, 0, 0, 3, 0, 0, 3]
 
 
-def test_a_request_whose_time_is_over_on_arrival_does_not_enter() -> None:
+def test_a_request_whose_deadline_passed_on_arrival_is_refused() -> None:
     queue = queue_of()
     (refused,) = queue.offer("a", now_s=5.0, deadline_s=5.0)
     assert isinstance(refused.error, DeadlineExceeded)
@@ -82,7 +82,7 @@ def test_sweeping_refuses_by_deadline_and_by_waiting_time_and_keeps_the_rest() -
     assert queue.take(2.0) == ("fresh", [])
 
 
-def test_requests_that_idle_workers_take_at_once_need_no_room() -> None:
+def test_requests_for_idle_workers_do_not_count_towards_the_limit() -> None:
     queue = queue_of(limit=1)
     for name in "abc":
         assert queue.offer(name, now_s=0.0, deadline_s=10.0, idle=2) == []
@@ -105,14 +105,14 @@ def test_the_clients_of_a_peer_share_its_turns() -> None:
     assert order(queue) == "e1 p e2 p' e1' e1''"
 
 
-def test_a_peer_that_asks_for_several_clients_has_a_turn_for_each_up_to_its_shares() -> None:
+def test_a_peer_with_several_clients_has_a_turn_for_each_up_to_its_shares() -> None:
     queue = queue_of(limit=20, shares=2)
     fill(queue, *((name, PHONE) for name in ("p", "p'", "p''")))
     fill(queue, *((f"e{sender.client}", sender) for sender in (EDGE_1, EDGE_2, EDGE_3)))
     assert order(queue) == "p e1 e2 p' e3 p''"
 
 
-def test_a_peer_of_which_nothing_waited_comes_first_and_not_again_before_the_others() -> None:
+def test_a_peer_without_waiting_requests_is_served_first_once_per_round() -> None:
     queue = queue_of(limit=20)
     fill(queue, *((f"g{number}", Sender("greedy")) for number in range(6)), ("x", Sender("x")))
     assert [queue.take(0.0)[0] for _ in range(2)] == ["g0", "x"]
@@ -122,13 +122,13 @@ def test_a_peer_of_which_nothing_waited_comes_first_and_not_again_before_the_oth
     assert queue.take(0.0)[0] == "x''"
 
 
-def test_whoever_connects_anew_for_each_request_does_not_keep_others_waiting() -> None:
+def test_new_connections_for_each_request_do_not_delay_other_peers() -> None:
     queue = queue_of(limit=100)
     fill(queue, ("a", PHONE), ("b", PHONE), *((f"n{number}", Sender(number)) for number in range(40)))
     assert order(queue).split()[:6] == ["a", "n0", "n1", "b", "n2", "n3"]
 
 
-def test_in_a_full_queue_the_last_request_of_whoever_has_most_makes_room() -> None:
+def test_a_full_queue_drops_the_last_request_of_the_peer_with_the_most() -> None:
     queue = queue_of(limit=4)
     fill(queue, ("e1", EDGE_1), ("e2", EDGE_2), ("e2'", EDGE_2), ("p", PHONE), ("p'", PHONE))
     assert [refused.item for refused in queue.sweep(0.0)] == ["e2'"]
@@ -137,7 +137,7 @@ def test_in_a_full_queue_the_last_request_of_whoever_has_most_makes_room() -> No
     assert order(queue) == "e1 e2 p p'"
 
 
-def test_a_request_that_will_wait_too_long_is_refused_at_the_next_sweep() -> None:
+def test_a_request_that_is_predicted_to_wait_too_long_is_refused_at_the_next_sweep() -> None:
     queue = queue_of(limit=100, timeout_s=2.0, workers=2)
     queue.served(0.5)
     fill(queue, *((str(number), Sender()) for number in range(20)))
@@ -150,7 +150,7 @@ def test_a_request_that_will_wait_too_long_is_refused_at_the_next_sweep() -> Non
     assert len(refused) == 20 - len(kept)
 
 
-def test_each_refused_request_is_told_when_there_is_room_for_one_more() -> None:
+def test_each_refusal_states_when_a_further_request_will_be_accepted() -> None:
     queue = queue_of(limit=100, timeout_s=2.0)
     queue.served(0.1)
     fill(queue, *((str(number), Sender(number)) for number in range(40)))
@@ -160,7 +160,7 @@ def test_each_refused_request_is_told_when_there_is_room_for_one_more() -> None:
     assert after_s[-1] == 1.0, "half of the longest wait, so that the queue is not empty before"
 
 
-def test_a_request_that_was_let_in_is_not_refused_because_others_take_a_little_longer() -> None:
+def test_an_accepted_request_is_not_refused_because_of_slightly_longer_service_times() -> None:
     queue = AdmissionQueue[str](ServerSettings(queue_timeout_s=2.0), 1)
     queue.served(0.1)
     for number in range(16):
@@ -182,7 +182,7 @@ def test_a_request_whose_deadline_comes_before_its_turn_is_refused_at_the_next_s
     assert isinstance(refused.error, Overloaded)
 
 
-def test_one_request_may_wait_however_long_requests_took_before() -> None:
+def test_one_request_may_wait_at_any_measured_service_time() -> None:
     queue = queue_of()
     queue.served(1000.0)
     fill(queue, ("a", PHONE), ("b", Sender("other")))
@@ -190,7 +190,7 @@ def test_one_request_may_wait_however_long_requests_took_before() -> None:
     assert queue.take(1.0) == ("a", [])
 
 
-def test_a_newcomer_is_let_in_where_a_busy_client_is_refused() -> None:
+def test_a_new_client_is_accepted_where_a_busy_client_is_refused() -> None:
     queue = queue_of(limit=100)
     queue.served(0.5)
     fill(queue, *((str(number), PHONE) for number in range(10)), ("new", Sender("other")))
@@ -239,7 +239,7 @@ def test_every_request_leaves_exactly_once_and_the_queue_stays_bounded(
     st.lists(st.builds(Sender, st.sampled_from("abc"), st.sampled_from("123")), min_size=1, max_size=60),
     st.integers(1, 3),
 )
-def test_nobody_who_waits_is_passed_by_for_more_than_a_round(senders: list[Sender], shares: int) -> None:
+def test_no_waiting_peer_is_skipped_for_more_than_a_round(senders: list[Sender], shares: int) -> None:
     queue: AdmissionQueue[Sender] = AdmissionQueue(ServerSettings(shares_per_peer=shares), 1)
     for sender in senders:
         queue.offer(sender, now_s=0.0, deadline_s=10.0, sender=sender)

@@ -1,7 +1,6 @@
 import os
 import resource
 import threading
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -41,8 +40,8 @@ def test_waiting_calls_and_futures_of_many_threads_mix(listen: str) -> None:
         def ask(number: int) -> bool:
             name = str(number)
             if number % 3 == 0:
-                return bool(stub.echo.future(text(name), timeout_s=30).result(30).message.text == name)
-            reply = stub.echo(text(name), timeout_s=30, blobs=[b"b" * number])
+                return bool(stub.echo.future(text(name), timeout_s=60).result(60).message.text == name)
+            reply = stub.echo(text(name), timeout_s=60, blobs=[b"b" * number])
             return bool(reply.message.text == name and len(reply.blobs[0]) == number)
 
         assert all(pool.map(ask, range(400)))
@@ -55,56 +54,54 @@ def test_a_future_is_answered_while_another_thread_waits_for_a_slower_call(liste
         return gate(request, context) if request.text == "slow" else echo_pb2.EchoResponse(text=request.text)
 
     with serving(ScriptedEcho(some_slow), listen=listen) as server, echo_stub(server) as stub:
-        stub.echo(text("warm"), timeout_s=10)
+        stub.echo(text("warm"), timeout_s=60)
         with ThreadPoolExecutor(1) as pool:
-            slow = pool.submit(stub.echo, text("slow"), timeout_s=20)
-            assert gate.entered.acquire(timeout=30)
-            quick = [stub.echo.future(text(str(n)), timeout_s=20) for n in range(5)]
-            assert [f.result(30).message.text for f in quick] == list("01234")
+            slow = pool.submit(stub.echo, text("slow"), timeout_s=60)
+            assert gate.entered.acquire(timeout=60)
+            quick = [stub.echo.future(text(str(n)), timeout_s=60) for n in range(5)]
+            assert [f.result(60).message.text for f in quick] == list("01234")
             assert not slow.done()
             gate.open.set()
-            assert slow.result(30).message.text == "slow"
+            assert slow.result(60).message.text == "slow"
 
 
 def test_a_waiting_call_ends_at_its_deadline(listen: str) -> None:
     with serving(ScriptedEcho(lambda *_: Future()), listen=listen) as server, echo_stub(server) as stub:
         for _ in range(3):
-            start_s = time.monotonic()
             with pytest.raises(DeadlineExceeded):
                 stub.echo(text(), timeout_s=0.05)
-            assert time.monotonic() - start_s > 0.04
 
 
-def test_a_late_answer_is_not_taken_for_that_of_the_next_call(listen: str) -> None:
+def test_a_late_answer_is_not_mistaken_for_that_of_the_next_call(listen: str) -> None:
     gate = Gate()
 
     def first_slow(request: echo_pb2.EchoRequest, context: Any) -> Any:
         return gate(request, context) if request.text == "late" else echo_pb2.EchoResponse(text=request.text)
 
     with serving(ScriptedEcho(first_slow), listen=listen) as server, echo_stub(server) as stub:
-        stub.echo(text("warm"), timeout_s=10)
+        stub.echo(text("warm"), timeout_s=60)
         with pytest.raises(DeadlineExceeded):
             stub.echo(text("late"), timeout_s=0.05)
         gate.open.set()
         for number in range(20):
-            assert stub.echo(text(str(number)), timeout_s=10).message.text == str(number)
+            assert stub.echo(text(str(number)), timeout_s=60).message.text == str(number)
 
 
-def test_a_future_that_is_cancelled_still_ends_with_its_answer(listen: str) -> None:
+def test_a_future_cannot_be_cancelled_and_ends_with_its_answer(listen: str) -> None:
     with serving(ScriptedEcho(), listen=listen) as server, echo_stub(server) as stub:
-        future = stub.echo.future(text("hello"), timeout_s=10)
+        future = stub.echo.future(text("hello"), timeout_s=60)
         assert not future.cancel()
-        assert future.result(30).message.text == "hello"
+        assert future.result(60).message.text == "hello"
 
 
 def test_closing_fails_calls_that_are_pending_and_those_that_follow(listen: str) -> None:
     with serving(ScriptedEcho(lambda *_: Future()), listen=listen) as server, echo_stub(server) as stub:
-        pending = stub.echo.future(text(), timeout_s=30)
+        pending = stub.echo.future(text(), timeout_s=60)
         waiting = []
 
         def wait() -> None:
             try:
-                stub.echo(text(), timeout_s=30)
+                stub.echo(text(), timeout_s=60)
             except NearsightError as error:
                 waiting.append(error)
 
@@ -112,12 +109,12 @@ def test_closing_fails_calls_that_are_pending_and_those_that_follow(listen: str)
         thread.start()
         wait_until(lambda: len(server._answers.deferred) == 2)
         stub.echo._channel.close()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
-        for error in (pending.exception(10), *waiting):
+        for error in (pending.exception(60), *waiting):
             assert isinstance(error, Unavailable)
         with pytest.raises(Unavailable, match="closed"):
-            stub.echo(text(), timeout_s=30)
+            stub.echo(text(), timeout_s=60)
 
 
 def test_a_channel_may_be_closed_by_its_own_callback(listen: str) -> None:
@@ -128,49 +125,49 @@ def test_a_channel_may_be_closed_by_its_own_callback(listen: str) -> None:
             stub.echo._channel.close()
             closed.set()
 
-        stub.echo.future(text(), timeout_s=10).add_done_callback(close)
-        assert closed.wait(10)
+        stub.echo.future(text(), timeout_s=60).add_done_callback(close)
+        assert closed.wait(60)
 
 
-def test_a_callback_that_waits_for_a_call_is_stopped_rather_than_hung(listen: str) -> None:
+def test_a_callback_that_waits_for_a_call_does_not_hang(listen: str) -> None:
     outcome: Future[object] = Future()
 
     with serving(ScriptedEcho(), listen=listen) as server, echo_stub(server) as stub:
 
         def wait(_: Future[Reply]) -> None:
             try:
-                outcome.set_result(stub.echo(text(), timeout_s=30))
+                outcome.set_result(stub.echo(text(), timeout_s=60))
             except RuntimeError as error:
                 outcome.set_result(error)
 
         gate = threading.Event()
-        first = stub.echo.future(text(), timeout_s=10)
-        first.add_done_callback(lambda _: gate.wait(5))
-        second = stub.echo.future(text(), timeout_s=10)
+        first = stub.echo.future(text(), timeout_s=60)
+        first.add_done_callback(lambda _: gate.wait(60))
+        second = stub.echo.future(text(), timeout_s=60)
         second.add_done_callback(wait)
         gate.set()
-        assert isinstance(outcome.result(30), RuntimeError | Reply)
+        assert isinstance(outcome.result(60), RuntimeError | Reply)
 
 
 def test_a_request_of_the_wrong_type_or_size_fails_before_it_is_sent(listen: str) -> None:
     echo = ScriptedEcho()
     with serving(echo, listen=listen) as server, echo_stub(server, max_message_bytes=1000) as stub:
         with pytest.raises(InvalidArgument, match="EchoRequest"):
-            stub.echo(rpc_pb2.Hop(), timeout_s=30)
+            stub.echo(rpc_pb2.Hop(), timeout_s=60)
         with pytest.raises(InvalidArgument, match="more than the limit of 1000"):
-            stub.echo(text(), timeout_s=5, blobs=[bytes(1001)])
+            stub.echo(text(), timeout_s=60, blobs=[bytes(1001)])
     assert echo.seen == []
 
 
 def test_a_stub_has_exactly_the_methods_of_its_service() -> None:
     with serving(ScriptedEcho()) as server, echo_stub(server) as stub:
         with pytest.raises(AttributeError, match=r"nearsight.v1.Echo has no method shout\(\)"):
-            stub.shout(text(), timeout_s=1)
-        assert stub.echo_once(text("x"), timeout_s=30).message.text == "x"
+            stub.shout(text(), timeout_s=60)
+        assert stub.echo_once(text("x"), timeout_s=60).message.text == "x"
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:5", "http://x", "tcp://h"])
-def test_a_channel_to_no_address_is_refused_at_once(endpoint: str) -> None:
+def test_a_channel_to_an_invalid_address_is_refused(endpoint: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an address"):
         Channel(endpoint, client_id="test")
 
@@ -180,18 +177,18 @@ def faulty(server: Any, **settings: Any) -> tuple[Channel, InProcessTransport]:
     return channel_over(transport, settings=ChannelSettings(**settings)), transport
 
 
-def test_an_idempotent_call_survives_a_connection_that_breaks_in_mid_request() -> None:
+def test_an_idempotent_call_is_repeated_after_a_lost_connection() -> None:
     gate = Gate()
     echo = ScriptedEcho(gate)
     with serving(echo) as server:
         channel, transport = faulty(server, backoff_s=0.001)
         with channel:
-            future = Stub(channel, ECHO).echo.future(text("again"), timeout_s=20)
-            assert gate.entered.acquire(timeout=30)
+            future = Stub(channel, ECHO).echo.future(text("again"), timeout_s=60)
+            assert gate.entered.acquire(timeout=60)
             transport.interrupt()
-            assert gate.entered.acquire(timeout=30)
+            assert gate.entered.acquire(timeout=60)
             gate.open.set()
-            assert future.result(30).message.text == "again"
+            assert future.result(60).message.text == "again"
     assert echo.seen == ["again", "again"]
 
 
@@ -201,17 +198,17 @@ def test_a_call_that_is_not_idempotent_is_never_sent_twice() -> None:
     with serving(echo) as server:
         channel, transport = faulty(server)
         with channel:
-            future = Stub(channel, ECHO).echo_once.future(text("once"), timeout_s=20)
-            assert gate.entered.acquire(timeout=30)
+            future = Stub(channel, ECHO).echo_once.future(text("once"), timeout_s=60)
+            assert gate.entered.acquire(timeout=60)
             transport.interrupt()
             with pytest.raises(Unavailable, match="closed the connection"):
-                future.result(30)
+                future.result(60)
             gate.open.set()
     assert echo.seen == ["once"]
 
 
 class Garbler(InProcessTransport):
-    """A transport that damages what the server answers."""
+    """A transport that damages the answers of the server."""
 
     damage: Any = staticmethod(lambda frames: frames)
 
@@ -233,10 +230,10 @@ def test_a_response_that_cannot_be_read_fails_its_call_at_once(damage: Any) -> N
         transport = Garbler(server)
         transport.damage = damage
         with channel_over(transport) as channel, pytest.raises(InternalError):
-            Stub(channel, ECHO).echo(text(), timeout_s=20)
+            Stub(channel, ECHO).echo(text(), timeout_s=60)
 
 
-def test_an_answer_to_nobody_is_ignored() -> None:
+def test_an_answer_with_an_unknown_request_id_is_ignored() -> None:
     with serving(ScriptedEcho()) as server:
         transport = Garbler(server)
         transport.damage = lambda _: [rpc_pb2.ResponseHeader(protocol=1, request_id=555).SerializeToString()]
@@ -244,10 +241,10 @@ def test_an_answer_to_nobody_is_ignored() -> None:
             with pytest.raises(DeadlineExceeded):
                 Stub(channel, ECHO).echo(text(), timeout_s=0.1)
             transport.damage = lambda frames: frames
-            assert Stub(channel, ECHO).echo(text("x"), timeout_s=10).message.text == "x"
+            assert Stub(channel, ECHO).echo(text("x"), timeout_s=60).message.text == "x"
 
 
-def test_a_bug_in_the_transport_fails_the_calls_and_not_the_thread() -> None:
+def test_an_exception_in_the_transport_fails_the_calls_and_the_thread_continues() -> None:
     class Broken(InProcessTransport):
         broken = True
 
@@ -261,16 +258,16 @@ def test_a_bug_in_the_transport_fails_the_calls_and_not_the_thread() -> None:
         transport = Broken(server)
         with channel_over(transport) as channel:
             with pytest.raises(NearsightError):
-                Stub(channel, ECHO).echo(text(), timeout_s=30)
-            assert Stub(channel, ECHO).echo(text("x"), timeout_s=10).message.text == "x"
+                Stub(channel, ECHO).echo(text(), timeout_s=60)
+            assert Stub(channel, ECHO).echo(text("x"), timeout_s=60).message.text == "x"
 
 
 def test_an_in_process_channel_notices_that_its_server_stopped() -> None:
     with serving(ScriptedEcho()) as server, echo_stub(server, connect_grace_s=0.0) as stub:
-        stub.echo(text(), timeout_s=30)
+        stub.echo(text(), timeout_s=60)
         server.stop()
         with pytest.raises(Unavailable):
-            stub.echo(text(), timeout_s=30)
+            stub.echo(text(), timeout_s=60)
 
 
 class EdgeTriggered(InProcessTransport):
@@ -299,7 +296,7 @@ class EdgeTriggered(InProcessTransport):
     def send(self, link: Link, frames: Any) -> bool:
         if not self._connected:
             return False
-        if not self._attached:  # only now the socket learns of its new connection, never seen empty
+        if not self._attached:  # the new connection was never seen empty
             self._attached, self._seen_empty = True, False
         answered = threading.Event()
 
@@ -312,23 +309,23 @@ class EdgeTriggered(InProcessTransport):
             answered.set()
 
         self._server.submit(list(frames), reply, peer=id(self))
-        # The worst moment: the answer is there before anybody looks.
-        assert answered.wait(10)
+        # The worst case: the answer arrives before the client checks for it.
+        assert answered.wait(60)
         return True
 
 
-def test_no_answer_is_overlooked_by_a_transport_that_signals_edges_only() -> None:
+def test_no_answer_is_missed_with_an_edge_triggered_transport() -> None:
     with serving(ScriptedEcho(), workers=2) as server:
         transport = EdgeTriggered(server)
         with channel_over(transport) as channel, ThreadPoolExecutor(3) as pool:
             echo = Stub(channel, ECHO).echo
-            # Alone: no other call looks for its answer by the way.
-            assert echo.future(text("first"), timeout_s=60).result(30).message.text == "first"
+            # A single call: no other call receives its answer.
+            assert echo.future(text("first"), timeout_s=60).result(60).message.text == "first"
             for _ in range(20):
                 futures = [echo.future(text(str(number)), timeout_s=60) for number in range(2)]
                 waiting = [pool.submit(echo, text(str(number)), timeout_s=60) for number in range(3)]
-                assert [future.result(30).message.text for future in futures] == ["0", "1"]
-                assert [future.result(30).message.text for future in waiting] == ["0", "1", "2"]
+                assert [future.result(60).message.text for future in futures] == ["0", "1"]
+                assert [future.result(60).message.text for future in waiting] == ["0", "1", "2"]
 
 
 def test_a_channel_of_a_group_takes_one_descriptor_and_no_thread() -> None:
@@ -342,12 +339,12 @@ def test_a_channel_of_a_group_takes_one_descriptor_and_no_thread() -> None:
             ]
             answers = [call.result(60).message.text for call in calls]
             assert answers == [str(number) for number in range(128)]
-            # Both ends are here: as in a device that has 128 peers, each of which has it as a peer.
+            # This process has both ends, as a device with 128 peers that are also its clients.
             assert len(_descriptors() - descriptors) <= 300
             assert len(_tasks() - tasks) <= 4
 
 
-def test_a_process_without_descriptors_gets_an_error_and_goes_on_with_what_it_has() -> None:
+def test_without_descriptors_new_connections_fail_and_existing_ones_continue() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with serving(ScriptedEcho(), listen="tcp://127.0.0.1:0") as server, closing(ChannelGroup()) as group:
         first, second = (Channel(server.endpoint, client_id="test", group=group) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Warnings of connections that a server closes: whoever attacks cannot fill its log."""
+"""Warnings about closed connections: an attacker cannot fill the log."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from nearsight.common.clock import ManualClock
 from nearsight.common.rpc.connection_warnings import ConnectionWarnings
 
 
-def test_the_same_matter_is_told_once_in_a_while_and_then_how_often_it_was_left_out(
+def test_a_repeated_warning_is_logged_once_per_interval_with_the_number_of_omitted_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = ManualClock()

@@ -129,7 +129,7 @@ def test_another_version_of_the_protocol_is_refused_by_name() -> None:
         decode_request([rpc_pb2.RequestHeader(protocol=9).SerializeToString()])
 
 
-def test_a_header_longer_than_any_name_needs_is_refused() -> None:
+def test_a_header_beyond_the_size_limit_is_refused() -> None:
     header = rpc_pb2.RequestHeader(protocol=1, client_id="x" * LARGEST_HEADER)
     with pytest.raises(InvalidMessage, match="more than"):
         decode_request([header.SerializeToString()])
@@ -150,7 +150,7 @@ def test_an_array_becomes_a_blob_without_a_copy() -> None:
     assert bytes(blob) == array.tobytes()
 
 
-def test_an_array_with_gaps_is_no_blob() -> None:
+def test_an_array_that_is_not_contiguous_is_refused_as_a_blob() -> None:
     with pytest.raises(InvalidMessage, match="contiguous"):
         as_blob(np.zeros((4, 4))[:, ::2].data)
 
@@ -163,20 +163,20 @@ def over_the_wire(error: Exception) -> NearsightError:
     "error",
     [InvalidArgument, NotFound, DeadlineExceeded, Overloaded, Unavailable, Unauthenticated, InternalError],
 )
-def test_an_error_of_the_tree_travels_whole(error: type[NearsightError]) -> None:
+def test_an_error_of_the_tree_arrives_complete(error: type[NearsightError]) -> None:
     back = over_the_wire(error("what", advice="next"))
     assert type(back) is error
     assert (back.message, back.advice) == ("what", "next")
 
 
-def test_a_finer_error_travels_as_the_one_that_its_code_stands_for() -> None:
+def test_a_more_specific_error_arrives_as_the_error_of_its_status_code() -> None:
     assert type(over_the_wire(ImageTooLarge("too large"))) is InvalidArgument
 
 
 @pytest.mark.parametrize(
     "error", [ValueError("secret /etc/path"), KeyError("secret"), CorruptStore("secret.db")]
 )
-def test_a_bug_or_trouble_of_this_machine_tells_the_peer_only_the_trace_id(error: Exception) -> None:
+def test_an_internal_error_sends_the_peer_only_the_trace_id(error: Exception) -> None:
     back = over_the_wire(error)
     assert type(back) is InternalError
     assert "secret" not in str(back)
@@ -193,7 +193,7 @@ def test_a_very_long_text_is_cut() -> None:
 
 
 @given(st.floats())
-def test_any_time_left_becomes_one_that_the_wire_can_carry(seconds: float) -> None:
+def test_any_time_left_is_limited_to_the_range_of_the_wire_format(seconds: float) -> None:
     kept = clamp_s(seconds)
     assert 0.0 <= kept <= LONGEST_S
     assert int(kept * 1000) < 2**32

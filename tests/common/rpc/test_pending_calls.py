@@ -61,7 +61,7 @@ def of_kind(number: int, kind: str) -> PendingCall:
     return one
 
 
-def test_calls_that_a_busy_server_would_refuse_are_not_sent_but_fail_after_a_moment() -> None:
+def test_calls_that_a_busy_server_would_refuse_fail_without_being_sent() -> None:
     calls = connected()
     calls.submit(of_kind(1, "photos of phone"), 0.0)
     refused = calls.answered(1)
@@ -77,13 +77,13 @@ def test_calls_that_a_busy_server_would_refuse_are_not_sent_but_fail_after_a_mom
     assert sends(calls.submit(of_kind(5, "photos of phone"), 1.0)) == [5]
 
 
-def test_a_server_cannot_keep_a_client_quiet_for_long() -> None:
+def test_the_pause_that_a_busy_server_requests_is_limited() -> None:
     calls = connected()
     calls.server_busy(of_kind(1, "photos"), 1e6, 0.0)
     assert sends(calls.submit(of_kind(2, "photos"), 6.0)) == [2]
 
 
-def test_a_new_connection_may_be_to_a_server_that_is_not_busy() -> None:
+def test_a_new_connection_ends_the_pause_for_a_busy_server() -> None:
     calls = connected()
     calls.server_busy(of_kind(1, "photos"), 5.0, 0.0)
     calls.submit(of_kind(2, "photos"), 0.0)
@@ -125,7 +125,7 @@ def test_after_the_grace_each_call_makes_one_attempt_and_fails_with_it() -> None
     assert failures(calls.refused(GONE, 5.001)) == [(2, Unavailable)]
 
 
-def test_attempts_to_connect_to_a_server_that_stays_away_are_bounded_however_many_calls_come() -> None:
+def test_the_rate_of_attempts_to_connect_to_an_absent_server_is_limited() -> None:
     calls = calls_with(
         connect_grace_s=0.5, connect_interval_s=0.05, connect_interval_max_s=1.0, pending_limit=5000
     )
@@ -146,7 +146,7 @@ def test_attempts_to_connect_to_a_server_that_stays_away_are_bounded_however_man
     assert 10_000 in sends(calls.connected(back_s))
 
 
-def test_a_server_that_accepts_and_cuts_connections_is_not_asked_ever_faster() -> None:
+def test_the_rate_of_attempts_is_limited_for_a_server_that_closes_each_connection() -> None:
     calls = connected(connect_interval_s=0.1, connect_interval_max_s=1.0, backoff_s=1e-6, retry_burst=100)
     attempts, now_s = 0, 0.0
     calls.submit(call(1, deadline_s=60.0), now_s)
@@ -160,7 +160,7 @@ def test_a_server_that_accepts_and_cuts_connections_is_not_asked_ever_faster() -
     assert 8 <= attempts <= 30
 
 
-def test_a_server_that_is_back_within_the_grace_is_noticed_by_nobody() -> None:
+def test_a_server_that_returns_within_the_grace_answers_the_waiting_calls() -> None:
     calls = calls_with(connect_grace_s=0.5)
     calls.submit(call(1, idempotent=False), 0.0)
     calls.refused(GONE, 0.0)
@@ -262,7 +262,7 @@ def test_closing_ends_every_call() -> None:
     assert len(calls.calls) == 0
 
 
-def test_times_of_answered_calls_do_not_pile_up() -> None:
+def test_deadlines_of_answered_calls_do_not_accumulate() -> None:
     calls = connected()
     for number in range(5000):
         calls.submit(call(number, deadline_s=1e6), 0.0)
@@ -285,7 +285,7 @@ EVENTS = ["submit", "submit", "connected", "refused", "rejected", "lost", "answe
         max_size=60,
     )
 )
-def test_whatever_happens_every_call_ends_exactly_once_and_in_time(
+def test_every_call_ends_exactly_once_and_by_its_deadline_in_any_order_of_events(
     events: list[tuple[str, float, bool, int, float]],
 ) -> None:
     calls = calls_with(max_attempts=3, connect_timeout_s=1.0)

@@ -1,4 +1,4 @@
-"""What a server does with a call, also if its handler promises the answer, and how it stops."""
+"""How a server handles calls, including deferred answers, and how it stops."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ from support.waiting import wait_until
 
 def test_a_call_gets_its_own_answer_with_blobs_and_sizes() -> None:
     with serving(ScriptedEcho()) as server, echo_stub(server) as stub:
-        reply = stub.echo(text("hello"), timeout_s=5, blobs=[b"one", b"", bytearray(b"three")])
+        reply = stub.echo(text("hello"), timeout_s=60, blobs=[b"one", b"", bytearray(b"three")])
         assert reply.message.text == "hello"
         assert [bytes(blob) for blob in reply.blobs] == [b"one", b"", b"three"]
         (hop,) = reply.hops
@@ -31,7 +31,7 @@ def test_a_call_gets_its_own_answer_with_blobs_and_sizes() -> None:
         assert hop.sent_bytes == len(reply.message.SerializeToString()) + 8
 
 
-def test_the_handler_sees_who_asks_for_what_and_how_long() -> None:
+def test_the_handler_receives_client_catalogue_trace_id_and_deadline() -> None:
     seen: list[CallContext] = []
 
     def look(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
@@ -39,16 +39,16 @@ def test_the_handler_sees_who_asks_for_what_and_how_long() -> None:
         return give_back(request, context)
 
     with serving(ScriptedEcho(look)) as server, echo_stub(server) as stub:
-        stub.echo(text(), timeout_s=3, catalogue="museum", trace_id="t-1")
-        stub.echo(text(), timeout_s=3, client_id="visitor")
+        stub.echo(text(), timeout_s=1000, catalogue="museum", trace_id="t-1")
+        stub.echo(text(), timeout_s=1000, client_id="visitor")
     assert (seen[0].client_id, seen[0].catalogue, seen[0].trace_id) == ("test", "museum", "t-1")
-    assert 1.0 < seen[0].deadline.remaining_s() <= 3.0
+    assert 500.0 < seen[0].deadline.remaining_s() <= 1000.0
     assert seen[0].peer_key is None
     assert seen[1].client_id == "visitor"
     assert seen[1].trace_id
 
 
-def test_hops_of_lower_tiers_come_first_and_waiting_for_them_is_no_work() -> None:
+def test_hops_of_lower_tiers_come_first_and_waiting_for_them_is_no_compute_time() -> None:
     with serving(ScriptedEcho()) as cloud, echo_stub(cloud) as cloud_stub:
         left: list[float] = []
 
@@ -58,16 +58,16 @@ def test_hops_of_lower_tiers_come_first_and_waiting_for_them_is_no_work() -> Non
                 request, timeout_s=context.deadline.remaining_s(), trace_id=context.trace_id
             )
             context.hops.extend(reply.hops)
-            context.next_tier_ms += 5000.0
+            context.next_tier_ms += 1e6
             return echo_pb2.EchoResponse(text=reply.message.text)
 
         with serving(ScriptedEcho(forward)) as edge, echo_stub(edge) as stub:
-            reply = stub.echo(text("up"), timeout_s=4)
+            reply = stub.echo(text("up"), timeout_s=60)
         first, last = reply.hops
         assert isinstance(first, Hop)
-        assert last.next_tier_ms == 5000.0
+        assert last.next_tier_ms == 1e6
         assert last.compute_ms == 0.0  # never negative, however the clocks disagree
-        assert 0.0 < left[0] < 4.0
+        assert 0.0 < left[0] < 60.0
 
 
 class Observer:
@@ -78,13 +78,10 @@ class Observer:
         self.calls.append(args)
 
 
-def test_the_observer_learns_of_every_call_also_of_those_that_failed() -> None:
+def test_the_observer_receives_every_call_including_failed_ones() -> None:
     observer = Observer()
-    server = RpcServer(
-        [ScriptedEcho()], tier="t", settings=ServerSettings(listen="inproc://x"), observer=observer
-    )
-    with server, echo_stub(server) as stub:
-        stub.echo(text("hello"), timeout_s=30)
+    with serving(ScriptedEcho(), observer=observer) as server, echo_stub(server) as stub:
+        stub.echo(text("hello"), timeout_s=60)
         server.submit([b"?"], Answers(), peer=1)
         server.submit(request_frames(message=b"\x0a\xff"), Answers(), peer=1)
         wait_until(lambda: len(observer.calls) == 3)
@@ -98,37 +95,34 @@ def test_the_observer_learns_of_every_call_also_of_those_that_failed() -> None:
     assert all(value >= 0 for value in ok[3:])
 
 
-def test_an_observer_that_fails_does_not_cost_a_thread() -> None:
+def test_an_observer_that_raises_does_not_end_a_worker() -> None:
     class Broken:
         def on_call(self, *args: Any) -> None:
             raise RuntimeError("metrics are broken")
 
-    server = RpcServer(
-        [ScriptedEcho()], tier="t", settings=ServerSettings(listen="inproc://x", workers=1), observer=Broken()
-    )
-    with server, echo_stub(server) as stub:
+    with serving(ScriptedEcho(), workers=1, observer=Broken()) as server, echo_stub(server) as stub:
         for _ in range(5):
-            stub.echo(text(), timeout_s=10)
+            stub.echo(text(), timeout_s=60)
 
 
 def test_stopping_waits_for_the_answer_in_progress_and_refuses_new_requests() -> None:
     gate, answers = Gate(), Answers()
     with serving(ScriptedEcho(gate)) as server:
         server.submit(request_frames("running"), answers, peer=1)
-        assert gate.entered.acquire(timeout=30)
-        stopping = threading.Thread(target=server.stop, args=(20.0,))
+        assert gate.entered.acquire(timeout=60)
+        stopping = threading.Thread(target=server.stop, args=(60.0,))
         stopping.start()
         wait_until(lambda: not server.serving)
         refused = Answers()
         server.submit(request_frames(), refused, peer=1)
         assert refused.next().status == StatusCode.UNAVAILABLE
         gate.open.set()
-        stopping.join(10)
+        stopping.join(60)
         assert not stopping.is_alive()
         assert answers.next().status == StatusCode.OK
 
 
-def test_what_is_not_answered_when_the_grace_ends_is_answered_unavailable() -> None:
+def test_requests_still_unanswered_after_the_grace_period_get_unavailable() -> None:
     answers = Answers()
     promised: Future[Any] = Future()
     with serving(ScriptedEcho(lambda *_: promised)) as server:
@@ -139,7 +133,7 @@ def test_what_is_not_answered_when_the_grace_ends_is_answered_unavailable() -> N
         server.stop()  # twice is fine
 
 
-def test_a_service_without_a_handler_is_found_when_the_server_is_built() -> None:
+def test_a_service_without_a_handler_or_a_duplicate_one_is_refused_at_construction() -> None:
     class Half(Service):
         descriptor: ClassVar[ServiceDescriptor] = ECHO
 
@@ -159,11 +153,11 @@ def test_a_deferred_answer_frees_its_worker() -> None:
         return promised if request.text == "later" else give_back(request, context)
 
     with serving(ScriptedEcho(defer), workers=1) as server, echo_stub(server) as stub:
-        later = stub.echo.future(text("later"), timeout_s=20)
-        assert stub.echo(text("now"), timeout_s=10).message.text == "now"
+        later = stub.echo.future(text("later"), timeout_s=60)
+        assert stub.echo(text("now"), timeout_s=60).message.text == "now"
         assert not later.done()
         promised.set_result(echo_pb2.EchoResponse(text="done"))
-        assert later.result(30).message.text == "done"
+        assert later.result(60).message.text == "done"
 
 
 def test_a_deferred_answer_that_never_comes_ends_at_the_deadline() -> None:
@@ -172,7 +166,7 @@ def test_a_deferred_answer_that_never_comes_ends_at_the_deadline() -> None:
     with serving(ScriptedEcho(lambda *_: late)) as server:
         server.submit(request_frames(time_left_s=0.05), answers, peer=1)
         assert answers.next().status == StatusCode.DEADLINE_EXCEEDED
-        late.set_result(echo_pb2.EchoResponse())  # too late: nobody is answered twice
+        late.set_result(echo_pb2.EchoResponse())  # too late: each request gets one answer
         assert len(answers.all) == 1
 
 
@@ -187,7 +181,7 @@ def test_a_deferred_failure_reaches_the_caller(error: Exception, expected: type[
         echo_stub(server) as stub,
         pytest.raises(expected),
     ):
-        stub.echo(text(), timeout_s=30)
+        stub.echo(text(), timeout_s=60)
 
 
 def test_a_cancelled_deferred_answer_is_a_bug_and_not_a_hang() -> None:
@@ -198,10 +192,10 @@ def test_a_cancelled_deferred_answer_is_a_bug_and_not_a_hang() -> None:
         echo_stub(server) as stub,
         pytest.raises(InternalError),
     ):
-        stub.echo(text(), timeout_s=30)
+        stub.echo(text(), timeout_s=60)
 
 
-def test_owed_answers_are_bounded_and_room_is_left_for_a_newcomer() -> None:
+def test_deferred_answers_are_limited_and_a_new_peer_always_has_room() -> None:
     promises: list[Future[Any]] = []
 
     def defer(request: echo_pb2.EchoRequest, context: CallContext) -> Any:
@@ -213,22 +207,22 @@ def test_owed_answers_are_bounded_and_room_is_left_for_a_newcomer() -> None:
         echo_stub(server) as stub,
         echo_stub(server) as newcomer,
     ):
-        owed = [stub.echo.future(text(), timeout_s=20) for _ in range(2)]
+        owed = [stub.echo.future(text(), timeout_s=60) for _ in range(2)]
         wait_until(lambda: len(server._answers.deferred) == 2)
         with pytest.raises(Overloaded, match="deferred answers"):
-            stub.echo(text(), timeout_s=20)
-        owed.append(newcomer.echo.future(text(), timeout_s=20))
+            stub.echo(text(), timeout_s=60)
+        owed.append(newcomer.echo.future(text(), timeout_s=60))
         wait_until(lambda: len(server._answers.deferred) == 3)
         with pytest.raises(Overloaded, match="deferred answers"):
-            newcomer.echo(text(), timeout_s=20)
+            newcomer.echo(text(), timeout_s=60)
         for promise in promises:
             promise.set_result(echo_pb2.EchoResponse())
         for future in owed:
-            future.result(30)
+            future.result(60)
 
 
 def logged(capsys: pytest.CaptureFixture[str], count: int) -> list[dict[str, Any]]:
-    """So many lines of requests, in JSON; they are written after the answer is on its way."""
+    """The log lines of at least ``count`` requests; a line is written after its answer was sent."""
     text = ""
 
     def all_there() -> bool:
@@ -240,7 +234,7 @@ def logged(capsys: pytest.CaptureFixture[str], count: int) -> list[dict[str, Any
     return [line for line in map(json.loads, text.splitlines()) if line["event"] == "request"]
 
 
-def test_the_log_of_every_tier_has_a_line_for_a_request(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_tier_logs_a_line_for_a_request(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format="json")
 
     def unknown(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
@@ -252,13 +246,13 @@ def test_the_log_of_every_tier_has_a_line_for_a_request(capsys: pytest.CaptureFi
     ):
 
         def forward(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
-            reply = cloud_stub.echo(request, timeout_s=5, trace_id=context.trace_id)
+            reply = cloud_stub.echo(request, timeout_s=60, trace_id=context.trace_id)
             assert isinstance(reply.message, echo_pb2.EchoResponse)
             return reply.message
 
         with serving(ScriptedEcho(forward), log_requests="info") as edge, echo_stub(edge) as stub:
             with pytest.raises(NotFound):
-                stub.echo(text("hello"), timeout_s=5, trace_id="t-\x1b[2J", catalogue="museum")
+                stub.echo(text("hello"), timeout_s=60, trace_id="t-\x1b[2J", catalogue="museum")
             lines = logged(capsys, 2)
     assert [line["trace_id"] for line in lines] == ["t-\\x1b[2J"] * 2
     assert {line["code"] for line in lines} == {"NOT_FOUND"}
@@ -266,23 +260,24 @@ def test_the_log_of_every_tier_has_a_line_for_a_request(capsys: pytest.CaptureFi
     assert lines[1].keys() >= {"method", "client", "catalogue", "queue_ms", "compute_ms", "received_bytes"}
 
 
-def test_of_some_requests_all_tiers_log_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_tiers_choose_the_same_requests_for_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format="json")
     chosen: list[set[str]] = []
     for _ in range(2):
         with (
-            serving(ScriptedEcho(), log_requests="info", log_share=0.5) as server,
+            serving(ScriptedEcho(), workers=1, log_requests="info", log_share=0.5) as server,
             echo_stub(server) as stub,
         ):
             for number in range(40):
-                stub.echo(text(), timeout_s=5, trace_id=f"trace-{number}")
-        chosen.append({line["trace_id"] for line in logged(capsys, 10)})
+                stub.echo(text(), timeout_s=60, trace_id=f"trace-{number}")
+            stub.echo(text(), timeout_s=60, trace_id="last")  # the one worker has written all other lines
+        chosen.append({line["trace_id"] for line in logged(capsys, 10)} - {"last"})
     assert chosen[0] == chosen[1]
     assert 10 <= len(chosen[0]) <= 30
 
 
-def test_requests_are_not_logged_unless_somebody_wants_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_are_not_logged_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(level="DEBUG", log_format="json")
     with serving(ScriptedEcho()) as server, echo_stub(server) as stub:
-        stub.echo(text(), timeout_s=5)
+        stub.echo(text(), timeout_s=60)
     assert "request" not in [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]

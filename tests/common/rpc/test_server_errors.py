@@ -1,4 +1,4 @@
-"""What is wrong with a request, a handler or a response, and who is told."""
+"""Errors of requests, handlers and responses, and the error that the caller gets."""
 
 import copy
 from typing import Any
@@ -25,7 +25,7 @@ from support.rpc import Answers, ScriptedEcho, echo_stub, give_back, request_fra
     ("header", "names"),
     [({"service": "nearsight.v1.Nothing"}, "nearsight.v1.Echo"), ({"method": "Shout"}, "Echo, EchoOnce")],
 )
-def test_an_unknown_service_or_method_is_answered_with_what_there_is(
+def test_the_error_for_an_unknown_service_or_method_lists_the_existing_ones(
     header: dict[str, str], names: str
 ) -> None:
     answers = Answers()
@@ -47,7 +47,7 @@ def test_an_unknown_service_or_method_is_answered_with_what_there_is(
         ([], 0, "header"),
     ],
 )
-def test_what_cannot_be_read_is_answered_to_the_call_that_sent_it(
+def test_an_unreadable_request_is_answered_with_its_request_id(
     frames: list[Any], request_id: int, reason: str
 ) -> None:
     answers = Answers()
@@ -58,9 +58,9 @@ def test_what_cannot_be_read_is_answered_to_the_call_that_sent_it(
     assert reason in answer.error
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.binary(max_size=120), max_size=4), min_size=1, max_size=8))
-def test_no_frames_whatever_stop_the_server_and_each_message_gets_one_answer(
+def test_arbitrary_frames_get_one_answer_each_and_do_not_stop_the_server(
     messages: list[list[bytes]],
 ) -> None:
     with serving(ScriptedEcho()) as server, echo_stub(server) as stub:
@@ -69,14 +69,16 @@ def test_no_frames_whatever_stop_the_server_and_each_message_gets_one_answer(
             server.submit(frames, answers, peer=1)
         for _ in messages:
             answers.next()
-        assert stub.echo(text("alive"), timeout_s=10).message.text == "alive"
+        assert stub.echo(text("alive"), timeout_s=60).message.text == "alive"
         assert len(answers.all) == len(messages)
         assert all(answer.status != StatusCode.INTERNAL for answer in answers.all)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
-def test_a_damaged_request_is_answered_and_never_as_a_bug(message: bytes, position: int, value: int) -> None:
+def test_a_damaged_request_is_never_answered_as_an_internal_error(
+    message: bytes, position: int, value: int
+) -> None:
     frame = bytearray(request_frames(message=message)[0])
     frame[position % len(frame)] = value
     answers = Answers()
@@ -94,13 +96,13 @@ def test_a_damaged_request_is_answered_and_never_as_a_bug(message: bytes, positi
         Overloaded("x"),
     ],
 )
-def test_an_error_of_the_handler_reaches_the_caller_whole(error: Exception) -> None:
+def test_an_error_of_the_handler_reaches_the_caller_complete(error: Exception) -> None:
     def fail(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
         raise copy.copy(error)  # the traceback of the parameter itself would keep the server
 
     with serving(ScriptedEcho(fail)) as server, echo_stub(server) as stub:
         with pytest.raises(type(error)) as caught:
-            stub.echo(text(), timeout_s=30)
+            stub.echo(text(), timeout_s=60)
         assert str(caught.value) == str(error)
 
 
@@ -115,11 +117,11 @@ def test_a_bug_stays_in_the_log_and_the_server_goes_on(
 
     with serving(ScriptedEcho(fail)) as server, echo_stub(server) as stub:
         with pytest.raises(InternalError) as caught:
-            stub.echo(text("bug"), timeout_s=5, trace_id="trace-7")
+            stub.echo(text("bug"), timeout_s=60, trace_id="trace-7")
         assert "secret" not in str(caught.value)
         assert "Traceback" not in str(caught.value)
         assert "trace-7" in str(caught.value)
-        assert stub.echo(text("fine"), timeout_s=30).message.text == "fine"
+        assert stub.echo(text("fine"), timeout_s=60).message.text == "fine"
     out = "".join(capsys.readouterr())
     assert "secret path" in out
     assert "trace-7" in out
@@ -132,16 +134,16 @@ def test_a_handler_that_returns_no_response_is_a_bug(result: Any) -> None:
         echo_stub(server) as stub,
         pytest.raises(InternalError),
     ):
-        stub.echo(text(), timeout_s=30)
+        stub.echo(text(), timeout_s=60)
 
 
-def test_a_handler_that_adds_what_is_no_blob_is_a_bug() -> None:
+def test_a_handler_that_adds_an_invalid_blob_is_a_bug() -> None:
     def add(request: echo_pb2.EchoRequest, context: CallContext) -> echo_pb2.EchoResponse:
         context.response_blobs.append("text")  # type: ignore[arg-type]
         return echo_pb2.EchoResponse()
 
     with serving(ScriptedEcho(add)) as server, echo_stub(server) as stub, pytest.raises(InternalError):
-        stub.echo(text(), timeout_s=30)
+        stub.echo(text(), timeout_s=60)
 
 
 def test_a_response_over_the_limit_is_refused_with_advice() -> None:
@@ -154,7 +156,7 @@ def test_a_response_over_the_limit_is_refused_with_advice() -> None:
         echo_stub(server) as stub,
         pytest.raises(InvalidArgument, match="response has 2000 bytes"),
     ):
-        stub.echo(text(), timeout_s=30)
+        stub.echo(text(), timeout_s=60)
 
 
 def test_a_request_over_the_limit_is_refused_with_advice() -> None:
@@ -163,4 +165,4 @@ def test_a_request_over_the_limit_is_refused_with_advice() -> None:
         echo_stub(server) as stub,
         pytest.raises(InvalidArgument, match="limit of 1000"),
     ):
-        stub.echo(text(), timeout_s=5, blobs=[bytes(2000)])
+        stub.echo(text(), timeout_s=60, blobs=[bytes(2000)])

@@ -1,4 +1,4 @@
-"""Addresses, and what interrupts a waiting thread: who gives its descriptors back."""
+"""Addresses, and wakers of waiting threads, which close their descriptors."""
 
 import os
 import subprocess
@@ -11,18 +11,18 @@ from nearsight.common.rpc.sockets import Waker, check_endpoint, is_local, is_tcp
 
 AT_THE_END_OF_A_PROCESS = """
 import atexit
-atexit.register(lambda: (waker.wake(), waker.clear()))  # a thread that goes on: run after all finalizers
+atexit.register(lambda: (waker.wake(), waker.clear()))  # as a thread that still runs: after all finalizers
 from nearsight.common.rpc.sockets import Waker
 waker = Waker()
 """
 
 
-def test_threads_that_an_application_left_running_at_its_end_come_to_no_harm() -> None:
+def test_threads_that_still_run_at_process_exit_can_use_a_waker() -> None:
     ended = subprocess.run([sys.executable, "-c", AT_THE_END_OF_A_PROCESS], capture_output=True, check=True)
     assert ended.stderr == b""
 
 
-def test_one_that_nobody_holds_any_more_gives_its_descriptors_back() -> None:
+def test_a_waker_that_is_garbage_collected_closes_its_descriptors() -> None:
     waker = Waker()
     descriptor = waker.descriptor
     del waker
@@ -67,11 +67,11 @@ def test_addresses_that_others_can_reach_are_not_local(endpoint: str) -> None:
         "tcp://a b:x",
     ],
 )
-def test_what_is_no_address_is_refused_with_an_example(endpoint: str) -> None:
+def test_an_invalid_address_is_refused_with_an_example(endpoint: str) -> None:
     with pytest.raises(ConfigurationError, match="tcp://HOST:PORT"):
         check_endpoint(endpoint)
 
 
-def test_addresses_of_version_6_are_told_apart() -> None:
+def test_ipv6_addresses_are_recognised() -> None:
     assert is_tcp_v6("tcp://[::1]:7000")
     assert not is_tcp_v6("tcp://127.0.0.1:7000")

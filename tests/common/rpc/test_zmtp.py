@@ -1,4 +1,4 @@
-"""The wire protocol without sockets: refused before it takes memory, else unchanged."""
+"""The wire protocol without sockets: excess data is refused before it takes memory."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from support.zmtp import READY, frame, frame_header, greeting
 
 
 def session(**settings: int) -> Session:
-    """Its handshake is over."""
+    """A session after its handshake."""
     one = Session(Null(), ServerSettings(**settings))  # type: ignore[arg-type]
     one.receive(greeting() + frame(READY, 4))
     one.replies.clear()
@@ -19,7 +19,7 @@ def session(**settings: int) -> Session:
 
 
 def take(one: Session, data: bytes) -> list[list[Buffer]]:
-    """Give it bytes as a connection does."""
+    """Pass received bytes to a session, as a connection does."""
     arrived: list[list[Buffer]] = []
     while data or one.more:
         if (space := one.space) is None:
@@ -64,7 +64,7 @@ def test_a_message_of_too_many_frames_ends_where_the_limit_is() -> None:
         one.receive(b"\x01\x00")
 
 
-def test_many_messages_at_once_are_taken_in_turns() -> None:
+def test_many_messages_at_once_are_received_in_parts() -> None:
     one = session()
     first = one.receive(b"\x00\x00" * 100)
     assert one.more
@@ -79,14 +79,14 @@ def test_a_frame_that_is_too_large_is_refused_by_its_header() -> None:
         session(max_message_bytes=10_000).receive(frame_header(10_000 + LARGEST_HEADER + 1))
 
 
-def test_the_limit_is_of_all_frames_together() -> None:
+def test_the_size_limit_applies_to_all_frames_together() -> None:
     one = session(max_message_bytes=10_000)
     take(one, frame(bytes(8000), 1))
     with pytest.raises(ProtocolError, match="10000 bytes"):
         take(one, frame(bytes(8000)))
 
 
-def test_a_large_frame_takes_the_memory_of_what_has_come_of_it() -> None:
+def test_a_large_frame_takes_memory_only_for_its_received_part() -> None:
     one = session()
     take(one, frame_header(60_000_000))
     assert one.held_bytes == 0
@@ -94,7 +94,7 @@ def test_a_large_frame_takes_the_memory_of_what_has_come_of_it() -> None:
     assert one.held_bytes == 5000
 
 
-def test_what_is_discarded_takes_no_memory() -> None:
+def test_discarded_frames_take_no_memory() -> None:
     one = session()
     take(one, frame(b"first", 1) + frame_header(60_000) + bytes(50_000))
     assert one.held_bytes > 50_000
@@ -123,7 +123,7 @@ def test_a_heartbeat_is_answered_with_its_context_also_amid_a_message() -> None:
         greeting() + frame(READY, 4) + b"\x05\x00",
     ],
 )
-def test_what_is_no_peer_of_this_protocol_is_refused(said: bytes) -> None:
+def test_data_that_violates_the_protocol_is_refused(said: bytes) -> None:
     with pytest.raises(ProtocolError):
         Session(Null(), ServerSettings()).receive(said)
 
