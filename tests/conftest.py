@@ -1,6 +1,6 @@
-"""Put ``tests/`` on the import path, so that tests share ``support``; keep their logs and leaks apart.
+"""Put ``tests/`` on the import path for ``support``; reset logs and detect leaks after each test.
 
-Hypothesis judges laws, not speed: on a busy machine an example may take its time.
+Hypothesis has no deadline per example, because a busy machine may be slow.
 """
 
 import gc
@@ -31,18 +31,18 @@ settings.load_profile("nearsight")
 
 
 _SHARES = pytest.StashKey[bool]()
-"""Of modules: what a fixture of the module runs is shared by its tests."""
+"""Of modules: a fixture of the module runs something for several tests."""
 
 
 class _LoggerOfTests(nearsight_logging._Lines):
-    """Drops the lines that a thread prints between two phases of a test, when nothing captures them."""
+    """Drops lines that a thread logs between two phases of a test, when output is not captured."""
 
     def __init__(self, file: TextIO | None = None) -> None:
         super().__init__(io.StringIO() if file is sys.__stderr__ else file)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # What libraries start once per process at its first use; the test that is the first does not leak it.
+    # Libraries start these once per process, at their first use; no test is blamed for it.
     multiprocessing.resource_tracker.ensure_running()
     zmq.Frame(b"x", copy=False, copy_threshold=0)
     process_context().socket(zmq.PAIR).close()
@@ -51,26 +51,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Long modules first, or one worker would be left with one at the end; they are experiments.
+    # Experiments take longest; they run first, so that all workers finish at about the same time.
     items.sort(key=lambda item: "experiments" not in item.path.parts)
     for item in items:
         needs = {need for mark in item.iter_markers("needs") for need in mark.args}
         if needs & SYSTEM_NEEDS and item.get_closest_marker("system") is None:
             raise pytest.UsageError(f"{item.nodeid} needs {', '.join(sorted(needs))}: mark it as system")
-        if isinstance(item, pytest.Function) and _uses_what_the_module_runs(item):
+        if isinstance(item, pytest.Function) and _has_module_fixture(item):
             module = item.getparent(pytest.Module)
             assert module is not None
             module.stash[_SHARES] = True
 
 
 def pytest_collection_finish() -> None:
-    """Keep what was imported out of later collections of garbage: each would take 0.2 s of a test."""
+    """Exclude imported objects from later garbage collections, which would otherwise take 0.2 s each."""
     gc.collect()
     gc.freeze()
 
 
-def _uses_what_the_module_runs(item: pytest.Function) -> bool:
-    """Whether a fixture of the test has the scope of its module, and something to give back."""
+def _has_module_fixture(item: pytest.Function) -> bool:
+    """Whether the test uses a fixture of module scope that releases something afterwards."""
     fixtures = [one for found in item._fixtureinfo.name2fixturedefs.values() for one in found]
     return any(
         one.scope == "module" and inspect.isgeneratorfunction(one.func) and not one.argname.startswith("_")
@@ -87,14 +87,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Closes at the end of the test what is put on it, the latest first."""
+    """Closed at the end of the test."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture(autouse=True)
 def _logs_of_one_test() -> Iterator[None]:
-    """What a daemon or command started by one test sets up must not reach the next."""
+    """Undo the logging configuration of daemons and commands."""
     configure_logging()
     yield
     configure_logging()
@@ -104,8 +104,7 @@ def _logs_of_one_test() -> Iterator[None]:
 def _nothing_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test that leaves threads, descriptors or processes open.
 
-    What a fixture of the module runs, such as a daemon, may connect anew in any of its tests; see the next
-    fixture.
+    A daemon of a module fixture may open new connections in any test; the next fixture checks such modules.
     """
     failed = request.session.testsfailed
     before = open_things()

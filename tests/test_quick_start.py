@@ -29,18 +29,19 @@ def test_the_second_visitor_of_an_exhibit_is_answered_by_the_edge(
         daemon_process(tmp_path, "link", cloud.endpoint) as link,
         daemon_process(tmp_path, "edge", "--cloud", link.endpoint, "--set", setting[1]) as edge,
     ):
-        wait_until(lambda: ask_status([edge.endpoint], timeout_s=5)[0].ready, what="the edge")
+        wait_until(lambda: ask_status([edge.endpoint], timeout_s=60)[0].ready, what="the edge")
 
         def ask(photo: str) -> tuple[str, str]:
             capsys.readouterr()
-            assert main(["recognize", f"museum/queries/{photo}", "--edge", edge.endpoint, "--json"]) == 0
+            arguments = ["--edge", edge.endpoint, "--timeout", "60", "--json"]
+            assert main(["recognize", f"museum/queries/{photo}", *arguments]) == 0
             (entry,) = json.loads(capsys.readouterr().out)
             return entry["object_id"], entry["answered_by"]
 
         def held() -> bool:
-            facts = dict(ask_status([edge.endpoint], timeout_s=5)[0].details)
+            facts = dict(ask_status([edge.endpoint], timeout_s=60)[0].details)
             return facts.get("museum: cached objects", "").startswith("1 of 100, 1 asked for")
 
         assert ask("0002_01.jpg") == ("0002", "cloud")
-        wait_until(held, what="the exhibit in the cache", timeout_s=30)
+        wait_until(held, what="the exhibit in the cache")
         assert ask("0002_02.jpg") == ("0002", "edge")

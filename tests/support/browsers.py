@@ -17,6 +17,8 @@ from playwright.sync_api import Browser, Page, Route, WebSocketRoute, expect, sy
 from support.needs import program
 from support.waiting import wait_until
 
+expect.set_options(timeout=60_000)  # a busy machine may be slow
+
 PAGE = Path(__file__).resolve().parents[2] / "edge/gateway/page"
 ORIGIN = "http://localhost:1"
 """Origin of scripted gateways; nothing listens there. Browsers permit cameras to pages of localhost."""
@@ -211,7 +213,7 @@ class Visit:
         )
         stack.callback(self.context.close)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(30_000)
+        self.page.set_default_timeout(60_000)
         self.gateway = ScriptedGateway(self.page, origin)
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))

@@ -1,4 +1,4 @@
-"""Daemons as users start them: in processes of their own, which end with the test in every case."""
+"""Daemons as users start them: in separate processes, which always end with the test."""
 
 import json
 import os

@@ -55,4 +55,4 @@ def used_by_another_process(path: Path) -> Iterator[None]:
             yield
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(60)

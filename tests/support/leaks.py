@@ -35,16 +35,14 @@ def open_things() -> OpenThings:
     return OpenThings(frozenset(threading.enumerate()), _descriptors(), _children())
 
 
-def left_open(before: OpenThings, *, timeout_s: float = 10.0) -> list[str]:
+def left_open(before: OpenThings, *, timeout_s: float = 30.0) -> list[str]:
     """Resources that are open beyond ``before`` for at least ``timeout_s``.
 
-    Garbage is collected first, so that an object that was not closed warns now and not in a later test.
+    Garbage is collected, so that an object that was not closed warns now and not in a later test.
     """
-    left = open_things().beyond(before)
-    if left:
-        gc.collect()
     deadline_s = time.monotonic() + timeout_s
     while (left := open_things().beyond(before)) and time.monotonic() < deadline_s:
+        gc.collect()
         time.sleep(0.005)
     return left
 

@@ -1,4 +1,4 @@
-"""Processes that end with the process of the tests in every case."""
+"""Processes that always end with the process of the tests."""
 
 import sys
 

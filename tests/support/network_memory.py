@@ -1,4 +1,4 @@
-"""A repository of tiny networks whose measured sizes a test decides, and the memories that load them."""
+"""A repository of tiny networks whose measured sizes a test sets, and the memories that load them."""
 
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from nearsight.common.inference.model_memory import ModelMemory
 from nearsight.common.inference.repository import ModelRepository
 from nearsight.common.inference.settings import ModelSettings
 from support.networks import add_network, adder_network, lease_of, runtime_version
+from support.waiting import LONG_S
 
 MB = 1_000_000
 ONES = np.ones((1, 4), np.float32)
@@ -41,5 +42,5 @@ class Place:
 
 def use(memory: ModelMemory, name: str) -> float:
     """The network's output for the input 1; waits until it is loaded."""
-    with lease_of(memory, name).result(20) as lease:
-        return float(lease.run({"": ONES}, 10)["y"][0, 0])
+    with lease_of(memory, name).result(LONG_S) as lease:
+        return float(lease.run({"": ONES}, LONG_S)["y"][0, 0])

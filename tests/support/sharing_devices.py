@@ -88,7 +88,7 @@ def counted(node: PeerNode, key: str) -> dict[str, int]:
     period = int(time.time() // PERIOD_S)
     sums: Counter[str] = Counter()
     for number in (period - 1, period):
-        sums.update(node.store.counts(f"{key}/{number}").result(30))
+        sums.update(node.store.counts(f"{key}/{number}").result(60))
     return dict(sums)
 
 

@@ -1,4 +1,4 @@
-"""A small experiment, in a module of its own so that other processes can import it."""
+"""A small experiment in its own module, so that other processes can import it."""
 
 import os
 import signal

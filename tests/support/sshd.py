@@ -65,7 +65,7 @@ def serving(sshd: Sshd) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def _configured(folder: Path, environment: Mapping[str, str]) -> Sshd:

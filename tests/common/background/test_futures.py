@@ -1,4 +1,4 @@
-"""Outcomes that come later."""
+"""Helpers for futures."""
 
 from concurrent.futures import Future
 
@@ -14,7 +14,7 @@ def test_a_pending_future_cannot_be_cancelled() -> None:
     assert not pending().cancel()
 
 
-def test_an_outcome_is_turned_into_another() -> None:
+def test_then_converts_a_result() -> None:
     first: Future[int] = pending()
     second = then(first, str)
     assert not second.done()
@@ -22,7 +22,7 @@ def test_an_outcome_is_turned_into_another() -> None:
     assert second.result(0) == "7"
 
 
-def test_failures_go_on_unchanged_and_those_of_the_turning_are_told() -> None:
+def test_then_passes_on_errors_and_reports_those_of_the_conversion() -> None:
     assert isinstance(outcome_of(then(failed(Unavailable("gone")), str)), Unavailable)
     first: Future[str] = pending()
     second = then(first, int)
@@ -39,7 +39,7 @@ def test_failures_go_on_unchanged_and_those_of_the_turning_are_told() -> None:
     assert isinstance(outcome_of(refused), InvalidMessage)
 
 
-def test_of_two_outcomes_one_after_the_other_the_last_counts() -> None:
+def test_flat_waits_for_the_inner_future() -> None:
     outer: Future[Future[int]] = pending()
     result = flat(outer)
     inner: Future[int] = pending()
@@ -53,13 +53,13 @@ def test_of_two_outcomes_one_after_the_other_the_last_counts() -> None:
     assert isinstance(outcome_of(flat(later)), Unavailable)
 
 
-def test_what_is_no_error_of_ours_becomes_one() -> None:
+def test_a_foreign_exception_becomes_an_internal_error() -> None:
     strange: Future[int] = pending()
     strange.set_exception(KeyError("x"))
     assert isinstance(outcome_of(strange), InternalError)
 
 
-def test_an_outcome_is_carried_to_the_background() -> None:
+def test_when_done_passes_the_outcome_to_the_background_thread() -> None:
     background = ManualBackground(ManualClock())
     came: list[int | NearsightError] = []
     first: Future[int] = pending()

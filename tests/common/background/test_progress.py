@@ -1,10 +1,10 @@
-"""Progress that a log hears of now and then."""
+"""Progress that is reported at intervals."""
 
 from nearsight.common.background.progress import at_intervals
 from nearsight.common.clock import ManualClock
 
 
-def test_steps_are_reported_once_per_interval_however_many_there_are() -> None:
+def test_progress_is_reported_once_per_interval() -> None:
     clock = ManualClock()
     reports: list[tuple[int, int]] = []
     step = at_intervals(lambda done, total: reports.append((done, total)), clock)

@@ -1,4 +1,4 @@
-"""What answers of a Catalogue service mean, also those that a healthy one would not give."""
+"""Decoding of answers of a Catalogue service, including invalid ones."""
 
 import pytest
 from google.protobuf.message import Message
@@ -41,12 +41,12 @@ def test_an_object_that_the_answer_does_not_mention_is_missing() -> None:
     assert models_of(models_reply("a"), ("a", "b")).missing == ("b",)
 
 
-def test_a_model_that_nobody_asked_for_is_ignored() -> None:
+def test_a_model_that_was_not_requested_is_ignored() -> None:
     fetched = models_of(models_reply("a", "intruder"), ("a",))
     assert [model.object_id for model in fetched.models] == ["a"]
 
 
-def test_a_malformed_model_does_not_spoil_the_others() -> None:
+def test_a_malformed_model_does_not_affect_the_others() -> None:
     reply = models_reply("a", "b")
     reply.message.models[0].views[0].count += 1
     fetched = models_of(reply, ("a", "b"))
@@ -55,7 +55,7 @@ def test_a_malformed_model_does_not_spoil_the_others() -> None:
     assert fetched.missing == ()
 
 
-def test_lists_become_values() -> None:
+def test_a_listing_has_versions_revision_and_size() -> None:
     objects = [pb.ObjectSummary(object_id="b", version=2), pb.ObjectSummary(object_id="a", version=1)]
     listing = listing_of(reply_of(pb.ListObjectsResponse(objects=objects, revision=5)))
     assert listing == Listing({"b": 2, "a": 1}, 5, tuple(objects), size_bytes=20)

@@ -1,4 +1,4 @@
-"""Following the catalogue: listed when its revision has changed, one listing at a time."""
+"""Synchronisation with a catalogue: it is listed after a change of its revision, one listing at a time."""
 
 from concurrent.futures import Future
 
@@ -13,7 +13,7 @@ from support.manual_background import ManualBackground
 
 
 class ManualLister:
-    """A tier whose answers a test gives by hand."""
+    """A tier whose answers a test provides."""
 
     def __init__(self) -> None:
         self.listings: list[Future[Listing]] = []
@@ -32,7 +32,7 @@ class ManualLister:
 
 
 class Scene:
-    """A sync, with the tier and the time in the hands of the test."""
+    """A sync whose tier and time a test controls."""
 
     def __init__(self) -> None:
         clock = ManualClock(100.0)
@@ -67,7 +67,7 @@ def test_only_a_changed_revision_leads_to_a_listing(scene: Scene) -> None:
     assert (len(scene.lister.listings), scene.listed) == (1, [4])
 
 
-def test_one_listing_is_asked_for_at_a_time_and_not_again_at_once(scene: Scene) -> None:
+def test_listings_are_requested_one_at_a_time_with_a_pause_between_them(scene: Scene) -> None:
     scene.sync.sync()
     scene.sync.sync()
     assert len(scene.lister.listings) == 1
@@ -79,7 +79,7 @@ def test_one_listing_is_asked_for_at_a_time_and_not_again_at_once(scene: Scene) 
     assert len(scene.lister.listings) == 2
 
 
-def test_a_listing_that_failed_is_tried_again(scene: Scene) -> None:
+def test_a_failed_listing_is_retried(scene: Scene) -> None:
     scene.sync.sync()
     scene.lister.listings[-1].set_exception(Unavailable("gone"))
     scene.background.advance(4.9)
@@ -89,7 +89,7 @@ def test_a_listing_that_failed_is_tried_again(scene: Scene) -> None:
     assert scene.listed == [2]
 
 
-def test_a_closed_sync_lists_no_more_and_ignores_the_answer_on_its_way(scene: Scene) -> None:
+def test_a_closed_sync_requests_nothing_and_ignores_pending_answers(scene: Scene) -> None:
     scene.sync.sync()
     scene.sync.close()
     scene.answer(2)
@@ -98,7 +98,7 @@ def test_a_closed_sync_lists_no_more_and_ignores_the_answer_on_its_way(scene: Sc
     assert (len(scene.lister.listings), scene.listed) == (1, [])
 
 
-def test_a_tier_that_stays_away_is_reported_once_until_it_was_back(scene: Scene) -> None:
+def test_an_unavailable_tier_is_reported_once_per_outage(scene: Scene) -> None:
     def fail() -> None:
         scene.lister.listings[-1].set_exception(Unavailable("away"))
         scene.background.advance(60.0)
@@ -118,7 +118,7 @@ def test_a_tier_that_stays_away_is_reported_once_until_it_was_back(scene: Scene)
         assert warnings() == 2
 
 
-def test_where_nobody_mentions_revisions_they_are_asked_for(scene: Scene) -> None:
+def test_polling_requests_the_revision_periodically(scene: Scene) -> None:
     scene.sync.poll(scene.lister.get_revision, 30.0)
     scene.background.advance(61.0)
     assert (scene.lister.looks, scene.lister.listings) == (2, [])

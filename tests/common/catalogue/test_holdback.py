@@ -1,4 +1,4 @@
-"""One request in flight per object, and no object in another one's way."""
+"""One request in flight per object; objects do not block each other."""
 
 import pytest
 from hypothesis import settings
@@ -10,20 +10,20 @@ from nearsight.common.catalogue.holdback import Backoff, HoldbackQueue
 BACKOFF = Backoff(first_s=1.0, longest_s=8.0)
 
 
-def test_an_object_in_flight_is_not_asked_for_again() -> None:
+def test_an_object_in_flight_is_not_requested_again() -> None:
     queue = HoldbackQueue()
     assert queue.take(["a", "b"], 0.0, 10) == ("a", "b")
     assert queue.take(["a", "b", "c"], 1.0, 10) == ("c",)
 
 
-def test_an_object_that_came_may_be_asked_for_again() -> None:
+def test_a_received_object_may_be_requested_again() -> None:
     queue = HoldbackQueue()
     queue.take(["a"], 0.0, 1)
     queue.succeeded(["a"])
     assert queue.take(["a"], 0.0, 1) == ("a",)
 
 
-def test_a_failing_object_waits_longer_each_time_up_to_a_limit() -> None:
+def test_the_back_off_of_a_failing_object_doubles_up_to_a_limit() -> None:
     queue = HoldbackQueue(backoff=BACKOFF)
     now = 0.0
     assert queue.take(["a"], now, 1) == ("a",)
@@ -31,13 +31,13 @@ def test_a_failing_object_waits_longer_each_time_up_to_a_limit() -> None:
         queue.failed(["a"], now)
         assert queue.next_retry_s(now) == pytest.approx(wait)
         assert queue.take_retry(["a"], now + wait - 0.01) is None
-        assert queue.take(["a"], now + wait, 1) == (), "with others only while it has not failed"
+        assert queue.take(["a"], now + wait, 1) == (), "a failed object is requested alone"
         now += wait
         assert queue.take_retry(["a"], now) == "a"
         assert queue.take_retry(["a"], now) is None, "in flight"
 
 
-def test_a_missing_object_never_blocks_the_rest() -> None:
+def test_a_missing_object_does_not_block_the_others() -> None:
     queue = HoldbackQueue(backoff=BACKOFF)
     queue.take(["missing"], 0.0, 1)
     queue.failed(["missing"], 0.0)
@@ -45,7 +45,7 @@ def test_a_missing_object_never_blocks_the_rest() -> None:
     assert queue.take(["missing", "a", "b"], 0.0, 1) == ("b",)
 
 
-def test_who_failed_least_often_is_tried_again_first() -> None:
+def test_the_object_with_the_fewest_failures_is_retried_first() -> None:
     queue = HoldbackQueue(backoff=BACKOFF)
     queue.take(["silent", "a"], 0.0, 2)
     queue.failed(["silent"], 0.0)
@@ -55,15 +55,15 @@ def test_who_failed_least_often_is_tried_again_first() -> None:
     assert queue.take_retry(["silent", "a"], 10.0) == "silent"
 
 
-def test_an_answer_that_never_comes_does_not_hold_its_object_back_for_ever() -> None:
+def test_an_unanswered_request_counts_as_failed_after_its_timeout() -> None:
     queue = HoldbackQueue(answer_within_s=5.0, backoff=BACKOFF)
     queue.take(["a"], 0.0, 1)
     assert queue.take(["a"], 4.9, 1) == ()
-    assert queue.take_retry(["a"], 5.0) is None, "failed now: backs off first"
+    assert queue.take_retry(["a"], 5.0) is None, "it counts as failed and backs off"
     assert queue.take_retry(["a"], 6.0) == "a"
 
 
-def test_failures_of_objects_that_nobody_wants_any_more_are_forgotten() -> None:
+def test_failures_of_objects_that_are_no_longer_wanted_are_deleted() -> None:
     queue = HoldbackQueue(backoff=BACKOFF)
     queue.take(["a", "b"], 0.0, 2)
     queue.failed(["a"], 0.0)
@@ -72,12 +72,12 @@ def test_failures_of_objects_that_nobody_wants_any_more_are_forgotten() -> None:
     assert queue.take(["b"], 0.0, 1) == (), "still in flight"
 
 
-def test_nothing_to_retry_when_nothing_waits() -> None:
+def test_without_failures_there_is_no_retry_time() -> None:
     assert HoldbackQueue().next_retry_s(0.0) is None
 
 
 class HoldbackMachine(RuleBasedStateMachine):
-    """Whatever happens in whatever order, an object is asked for only while no request for it is open."""
+    """In any order of events, an object is requested only while no request for it is in flight."""
 
     names = st.lists(st.sampled_from("abcde"), unique=True, max_size=5)
 
@@ -125,10 +125,10 @@ class HoldbackMachine(RuleBasedStateMachine):
         self.queue.retain(objects)
 
     @invariant()
-    def everything_may_be_asked_for_in_the_end(self) -> None:
+    def retries_are_due_within_the_longest_back_off(self) -> None:
         retry = self.queue.next_retry_s(self.now)
         assert retry is None or 0 <= retry <= 10.0 + 1e-6
 
 
-HoldbackMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+HoldbackMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
 TestHoldbackMachine = HoldbackMachine.TestCase

@@ -1,4 +1,3 @@
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -55,13 +54,13 @@ def test_a_folder_becomes_a_catalogue(folder: Path, store: CatalogueStore) -> No
     assert models["0001"].label == "0001"
 
 
-def test_the_folder_of_the_images_itself_may_be_named(folder: Path, store: CatalogueStore) -> None:
+def test_the_image_folder_itself_may_be_given(folder: Path, store: CatalogueStore) -> None:
     (folder / "objects.csv").write_text("object_id,label\n0001,One\n")
     ingest(folder / "references", store)
     assert store.objects("museum")[1].label == "One"
 
 
-def test_broken_images_are_reported_and_the_rest_goes_in(folder: Path, store: CatalogueStore) -> None:
+def test_broken_images_are_reported_and_the_others_ingested(folder: Path, store: CatalogueStore) -> None:
     broken = broken_images()
     for name, data in broken.items():
         (folder / "references" / f"bad {name}.png").write_bytes(data)
@@ -73,7 +72,7 @@ def test_broken_images_are_reported_and_the_rest_goes_in(folder: Path, store: Ca
     assert ids(store) == sorted(report.added)
 
 
-def test_an_object_goes_in_with_the_views_that_can_be_used(folder: Path, store: CatalogueStore) -> None:
+def test_an_object_is_ingested_with_its_usable_views(folder: Path, store: CatalogueStore) -> None:
     images = folder / "references"
     (images / "0002__2.jpg").write_bytes(b"broken")
     (images / "0002__3.jpg").write_bytes(picture_jpeg(22))
@@ -127,13 +126,11 @@ def test_other_training_settings_train_everything_again(folder: Path, store: Cat
 
 
 class RecordingTarget(DatabaseCatalogue):
-    """A target that keeps what it got and does what the test says on each call."""
+    """A target that records the batches and can fail at one of them."""
 
     def __init__(self) -> None:
         self.finished = False
         self.batches: list[list[str]] = []
-        self.concurrent = self.most_concurrent = 0
-        self.lock = threading.Lock()
         self.failing_at = 10**9
 
     def stored(self) -> Mapping[str, str]:
@@ -144,15 +141,9 @@ class RecordingTarget(DatabaseCatalogue):
 
     def put(self, objects: Sequence[NewObject], *, allow_similar: bool = False) -> PutOutcome:
         del allow_similar
-        with self.lock:
-            self.concurrent += 1
-            self.most_concurrent = max(self.most_concurrent, self.concurrent)
-            self.batches.append([item.object_id for item in objects])
-            number = len(self.batches)
-        if number >= self.failing_at:
+        self.batches.append([item.object_id for item in objects])
+        if len(self.batches) >= self.failing_at:
             raise Unavailable("the cloud is gone")
-        with self.lock:
-            self.concurrent -= 1
         return PutOutcome(added=tuple(item.object_id for item in objects))
 
 
@@ -177,7 +168,6 @@ def test_batches_are_bounded_in_number_and_bytes(folder: Path, monkeypatch: pyte
     ingest_folder(folder, target, threads=1)
     assert [len(batch) for batch in target.batches] == [1] * 5
     assert target.finished
-    assert target.most_concurrent == 1
 
 
 def test_a_target_that_fails_ends_the_ingestion_with_its_error(
@@ -192,7 +182,7 @@ def test_a_target_that_fails_ends_the_ingestion_with_its_error(
     assert not target.finished
 
 
-def test_an_interruption_finishes_what_was_begun_and_reports_it(
+def test_an_interruption_finishes_the_current_batches_and_is_reported(
     folder: Path, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingestion, "BATCH_OBJECTS", 1)
@@ -211,7 +201,7 @@ def test_an_interruption_finishes_what_was_begun_and_reports_it(
     assert len(ids(store)) == 5
 
 
-def test_folders_that_hold_nothing_to_ingest_are_refused(tmp_path: Path, store: CatalogueStore) -> None:
+def test_folders_without_images_are_refused(tmp_path: Path, store: CatalogueStore) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "readme.txt").write_text("nothing here")

@@ -17,13 +17,13 @@ from nearsight.common.recognition.object_recognizer import ObjectRecognizer
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.objects import random_model
 from support.pictures import photo_jpeg, picture_jpeg
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 SETTINGS = RecognitionSettings(training_features=300, query_features=300)
 
 
 class GatedBuild:
-    """Builds recognizers, but only as many as the test lets through."""
+    """Builds as many recognizers as the test permits."""
 
     def __init__(self) -> None:
         self.started = threading.Semaphore(0)
@@ -33,9 +33,9 @@ class GatedBuild:
 
     def __call__(self, models: Iterable[ObjectModel], settings: RecognitionSettings) -> ObjectRecognizer:
         recognizer = ObjectRecognizer.build(models, settings)
-        if len(recognizer):  # the empty one, of the constructor, is not held back
+        if len(recognizer):  # the constructor builds an empty one
             self.started.release()
-            assert self.permitted.acquire(timeout=30)
+            assert self.permitted.acquire(timeout=LONG_S)
             self.built.append(recognizer.object_ids)
         if self.failing:
             raise RuntimeError("no memory for the index")
@@ -43,7 +43,7 @@ class GatedBuild:
 
 
 def trained(object_id: str, seed: int = 0) -> TrainedObject:
-    pictures = 1000 * seed + ord(object_id[-1])  # another for each object
+    pictures = 1000 * seed + ord(object_id[-1])  # different for each object
     return TrainedObject(random_model(object_id, pictures), f"hash {seed}", "t")
 
 
@@ -91,7 +91,7 @@ def test_a_new_catalogue_answers_unknown(live: LiveCatalogue) -> None:
 
 def test_an_object_is_recognised_once_its_revision_is_current(live: LiveCatalogue) -> None:
     outcome = live.put([trained_picture("a", 1), trained_picture("b", 2)])
-    assert live.when_current(outcome.revision).result(30) == 1
+    assert live.when_current(outcome.revision).result(LONG_S) == 1
     found = live.recognizer.recognize(query(2)).found
     assert found is not None
     assert found.object_id == "b"
@@ -100,7 +100,7 @@ def test_an_object_is_recognised_once_its_revision_is_current(live: LiveCatalogu
 def test_a_removed_object_is_not_recognised_any_more(live: LiveCatalogue) -> None:
     live.put([trained_picture("a", 1), trained_picture("b", 2)])
     revision = live.remove(["b"]).revision
-    live.when_current(revision).result(30)
+    live.when_current(revision).result(LONG_S)
     assert live.recognizer.recognize(query(2)).found is None
     assert live.recognizer.object_ids == {"a"}
 
@@ -108,28 +108,28 @@ def test_a_removed_object_is_not_recognised_any_more(live: LiveCatalogue) -> Non
 def test_the_old_snapshot_answers_while_the_next_is_built(gated: LiveCatalogue, gate: GatedBuild) -> None:
     gated.put([trained("a")])
     gate.permitted.release()
-    gated.when_current(1).result(30)
+    gated.when_current(1).result(LONG_S)
     gated.put([trained("b")])
-    assert gate.started.acquire(timeout=30)
-    assert gate.started.acquire(timeout=30)
+    assert gate.started.acquire(timeout=LONG_S)
+    assert gate.started.acquire(timeout=LONG_S)
     assert gated.recognizer.object_ids == {"a"}
     assert (gated.state.revision, gated.state.indexed_revision) == (2, 1)
     gate.permitted.release()
-    gated.when_current(2).result(30)
+    gated.when_current(2).result(LONG_S)
     assert gated.recognizer.object_ids == {"a", "b"}
 
 
-def test_changes_during_a_build_share_the_next_one(gated: LiveCatalogue, gate: GatedBuild) -> None:
+def test_changes_during_a_build_share_the_next_build(gated: LiveCatalogue, gate: GatedBuild) -> None:
     gated.put([trained("a")])
-    assert gate.started.acquire(timeout=30)
+    assert gate.started.acquire(timeout=LONG_S)
     for name in "bcdef":
         gated.put([trained(name)])
     gate.permitted.release(100)
-    gated.when_current(6).result(30)
+    gated.when_current(6).result(LONG_S)
     assert gate.built == [{"a"}, set("abcdef")]
 
 
-def test_indexes_that_nobody_waits_for_leave_time_for_other_work(store: CatalogueStore) -> None:
+def test_builds_without_waiting_callers_pause_between_each_other(store: CatalogueStore) -> None:
     clock, gate = ManualClock(), GatedBuild()
 
     def slow_build(models: Iterable[ObjectModel], settings: RecognitionSettings) -> ObjectRecognizer:
@@ -140,67 +140,69 @@ def test_indexes_that_nobody_waits_for_leave_time_for_other_work(store: Catalogu
     catalogue = LiveCatalogue("museum", store, SETTINGS, slow_build, clock)
     catalogue.start()
     gate.permitted.release(100)
-    catalogue.when_current(catalogue.put([trained("a")]).revision).result(30)
-    assert gate.started.acquire(timeout=30)
+    catalogue.when_current(catalogue.put([trained("a")]).revision).result(LONG_S)
+    assert gate.started.acquire(timeout=LONG_S)
     revision = catalogue.put([trained("b")]).revision
-    assert not gate.started.acquire(timeout=0.05), "the builder rests"
-    catalogue.when_current(revision).result(30)
+    assert not gate.started.acquire(timeout=0.05), "the builder pauses"
+    catalogue.when_current(revision).result(LONG_S)
     catalogue.stop()
     assert gate.built == [{"a"}, {"a", "b"}]
 
 
-def test_a_replaced_snapshot_is_freed_by_the_builder_after_a_while(
+def test_a_replaced_snapshot_is_freed_by_the_builder_thread_after_a_delay(
     store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nearsight.common.catalogue.live_catalogue.RETIREMENT_S", 0.05)
-    freed: list[str] = []
-    catalogue = LiveCatalogue("museum", store, SETTINGS)
+    clock, freed = ManualClock(), list[str]()
+    catalogue = LiveCatalogue("museum", store, SETTINGS, clock=clock)
     catalogue.start()
-    catalogue.when_current(catalogue.put([trained("a")]).revision).result(30)
+    catalogue.when_current(catalogue.put([trained("a")]).revision).result(LONG_S)
     old = catalogue.recognizer
     weakref.finalize(old, lambda: freed.append(threading.current_thread().name))
-    catalogue.when_current(catalogue.put([trained("b")]).revision).result(30)
-    del old  # the last request that used it ends at once, the snapshot does not
+    catalogue.when_current(catalogue.put([trained("b")]).revision).result(LONG_S)
+    del old
+    assert freed == []
+    clock.advance(1.0)
     wait_until(lambda: bool(freed), what="the end of the old snapshot")
     catalogue.stop()
     assert freed == ["index-museum"]
 
 
-def test_a_failed_build_is_reported_and_the_next_change_mends_it(
+def test_a_failed_build_is_reported_and_the_next_change_is_built(
     gated: LiveCatalogue, gate: GatedBuild
 ) -> None:
     gate.permitted.release(100)
-    gated.when_current(gated.put([trained("a")]).revision).result(30)
+    gated.when_current(gated.put([trained("a")]).revision).result(LONG_S)
     gate.failing = True
     revision = gated.put([trained("b")]).revision
     with pytest.raises(InternalError, match="could not be built"):
-        gated.when_current(revision).result(30)
+        gated.when_current(revision).result(LONG_S)
     with pytest.raises(InternalError):
-        gated.when_current(revision).result(30)
+        gated.when_current(revision).result(LONG_S)
     assert "no memory" in gated.state.problem
     assert gated.recognizer.object_ids == {"a"}
     gate.failing = False
-    gated.when_current(gated.put([trained("c")]).revision).result(30)
+    gated.when_current(gated.put([trained("c")]).revision).result(LONG_S)
     assert gated.recognizer.object_ids == {"a", "b", "c"}
     assert gated.state.problem == ""
 
 
-def test_stopping_ends_every_wait(gated: LiveCatalogue, gate: GatedBuild) -> None:
+def test_stopping_ends_all_waiting_futures(gated: LiveCatalogue, gate: GatedBuild) -> None:
     future = gated.when_current(gated.put([trained("a")]).revision)
-    assert gate.started.acquire(timeout=30)
-    gate.permitted.release()  # the build under way ends; what waits may learn of it or of the stop
+    assert gate.started.acquire(timeout=LONG_S)
+    gate.permitted.release()  # the build may end before or after the stop
     gated.stop()
-    assert future.exception(10) is None or isinstance(future.exception(), Unavailable)
-    assert isinstance(gated.when_current(99).exception(10), Unavailable)
+    assert future.exception(LONG_S) is None or isinstance(future.exception(), Unavailable)
+    assert isinstance(gated.when_current(99).exception(LONG_S), Unavailable)
 
 
-def test_loading_gives_the_answers_of_before_without_an_extractor(
+def test_a_restarted_catalogue_gives_the_same_answers_without_extraction(
     live: LiveCatalogue, store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries = [query(seed) for seed in range(1, 6)]
     live.put([trained_picture(f"p{seed}", seed) for seed in range(4, 0, -1)])
     live.put([trained_picture("p2", 2)])
-    live.when_current(live.content.revision).result(30)
+    live.when_current(live.content.revision).result(LONG_S)
     before = [live.recognizer.recognize(features).found for features in queries]
     monkeypatch.setattr(OrbExtractor, "extract", None)
     restarted = LiveCatalogue("museum", store, SETTINGS)
@@ -214,7 +216,7 @@ def test_loading_gives_the_answers_of_before_without_an_extractor(
         restarted.stop()
 
 
-def test_an_index_is_built_in_the_order_of_a_restart(store: CatalogueStore) -> None:
+def test_an_index_is_built_in_the_same_order_as_after_a_restart(store: CatalogueStore) -> None:
     orders: list[list[str]] = []
 
     def recording_build(models: Iterable[ObjectModel], settings: RecognitionSettings) -> ObjectRecognizer:
@@ -225,21 +227,21 @@ def test_an_index_is_built_in_the_order_of_a_restart(store: CatalogueStore) -> N
     live = LiveCatalogue("museum", store, SETTINGS, recording_build)
     live.start()
     for name in "cab":
-        live.when_current(live.put([trained(name)]).revision).result(30)
+        live.when_current(live.put([trained(name)]).revision).result(LONG_S)
     live.stop()
     restarted = LiveCatalogue("museum", store, SETTINGS, recording_build)
     restarted.load()
     restarted.stop()
     assert orders[-1] == ["a", "b", "c"]
-    assert orders[3] == orders[-1], "the last of the running catalogue"
+    assert orders[3] == orders[-1], "the last build of the running catalogue"
 
 
-def test_loading_what_does_not_exist_fails(store: CatalogueStore) -> None:
+def test_loading_a_missing_catalogue_fails(store: CatalogueStore) -> None:
     with pytest.raises(NotFound):
         LiveCatalogue("museum", store, SETTINGS).load()
 
 
-def test_refresh_takes_over_what_another_connection_wrote(
+def test_changes_of_another_connection_are_applied(
     live: LiveCatalogue, store: CatalogueStore, tmp_path: Path
 ) -> None:
     live.put([trained("a"), trained("b")])
@@ -247,16 +249,16 @@ def test_refresh_takes_over_what_another_connection_wrote(
         other.put("museum", [trained("c")])
         other.remove("museum", ["a"])
     live.put([trained("d")])  # own changes after those of others must not hide them
-    live.when_current(4).result(30)
+    live.when_current(4).result(LONG_S)
     assert live.recognizer.object_ids == {"b", "c", "d"}
 
 
-def test_answers_are_those_of_some_revision_while_objects_come_and_go(live: LiveCatalogue) -> None:
-    """Object "x" has one picture or the other and "y" comes and goes: versions tell what must be found."""
+def test_each_answer_belongs_to_one_revision_during_changes(live: LiveCatalogue) -> None:
+    """Object "x" has one of two pictures, and "y" comes and goes; versions determine the expected answer."""
     pictures = {1: trained_picture("x", 1), 2: trained_picture("x", 2)}
     extra = trained_picture("y", 3)
     photos = {seed: query(seed) for seed in (1, 2, 3)}
-    live.when_current(live.put([pictures[1]]).revision).result(30)
+    live.when_current(live.put([pictures[1]]).revision).result(LONG_S)
     done = threading.Event()
     wrong: list[str] = []
     answers = threading.Semaphore(0)
@@ -280,11 +282,11 @@ def test_answers_are_those_of_some_revision_while_objects_come_and_go(live: Live
     for step in range(2, 10):
         live.put([pictures[2 - step % 2]])
         live.put([extra]) if step % 2 else live.remove(["y"])
-        assert answers.acquire(timeout=20)
-    live.when_current(live.content.revision).result(30)
+        assert answers.acquire(timeout=LONG_S)
+    live.when_current(live.content.revision).result(LONG_S)
     wait_until(lambda: answers.acquire(blocking=False), what="an answer of the last revision")
     done.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(LONG_S)
     assert not wrong, wrong[:3]
     assert live.recognizer.models["x"].version == 9

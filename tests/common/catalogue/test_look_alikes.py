@@ -1,4 +1,4 @@
-"""Twins and rivals, from pictures to what the store keeps."""
+"""Twins and rivals: detection in pictures, and storage."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -47,7 +47,7 @@ def trained(*objects: NewObject) -> list[TrainedObject]:
 def compared(
     objects: list[NewObject], catalogue: list[NewObject], *, indexed: int = 0, allow_similar: bool = False
 ) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
-    """Rivals of the accepted, and reasons; ``indexed`` objects of the catalogue are in its index."""
+    """Rivals of accepted objects, and reasons of rejected ones; ``indexed`` objects are in the index."""
     models = {one.model.object_id: one.model for one in trained(*catalogue)}
     index = ObjectRecognizer.build([*models.values()][:indexed], SETTINGS)
     new = trained(*objects)
@@ -76,14 +76,14 @@ def test_a_copy_of_a_picture_is_refused_with_the_other_id(indexed: int) -> None:
     ],
 )
 @pytest.mark.parametrize("copied_first", [False, True])
-def test_a_copy_of_a_part_or_much_smaller_is_refused(copy: np.ndarray, copied_first: bool) -> None:
+def test_a_reduced_or_cropped_copy_is_refused(copy: np.ndarray, copied_first: bool) -> None:
     first, second = (copy, LARGE) if copied_first else (LARGE, copy)
     accepted, rejected = compared(images(again=second), images(first=first, other=ELSE))
     assert accepted == {}
     assert "'first'" in rejected["again"]
 
 
-def test_a_picture_that_hangs_in_another_one_is_a_rival() -> None:
+def test_a_picture_within_another_picture_is_a_rival() -> None:
     room = LARGE.copy()
     room[40 : 40 + SIDE * 3 // 4, 40 : 40 + SIDE * 3 // 4] = cv2.resize(PORTRAIT, (SIDE * 3 // 4,) * 2)
     accepted, rejected = compared(images(room=room), images(one=PORTRAIT))
@@ -91,7 +91,7 @@ def test_a_picture_that_hangs_in_another_one_is_a_rival() -> None:
     assert accepted["room"].keys() == {"one"}
 
 
-def test_the_first_of_two_copies_in_a_batch_goes_in() -> None:
+def test_the_first_of_two_copies_in_a_batch_is_accepted() -> None:
     accepted, rejected = compared(images(a=PORTRAIT, b=SMALLER, c=ELSE), [])
     assert accepted == {"a": {}, "c": {}}
     assert "'a'" in rejected["b"]
@@ -112,8 +112,8 @@ def test_a_picture_that_shares_a_part_is_a_rival(indexed: int) -> None:
 
 
 @pytest.mark.parametrize("indexed", [0, 1])
-def test_a_rival_that_only_photos_show_is_found(indexed: int) -> None:
-    """It hangs in the other picture, smaller than any level of its own pyramid."""
+def test_a_rival_that_is_only_visible_in_training_photos_is_found(indexed: int) -> None:
+    """It is part of the other picture, smaller than any level of its own pyramid."""
     room = picture(9, side=2 * SIDE)
     room[60:207, 60:207] = cv2.resize(LARGE, (147, 147), interpolation=cv2.INTER_AREA)
     (one,), (other,) = trained(*images(one=LARGE)), trained(*images(room=room))
@@ -124,7 +124,7 @@ def test_a_rival_that_only_photos_show_is_found(indexed: int) -> None:
     assert accepted["one"]["room"] >= 20
 
 
-def test_an_object_is_not_compared_with_what_it_replaces() -> None:
+def test_an_object_is_not_compared_with_its_previous_version() -> None:
     assert compared(images(one=SMALLER), images(one=PORTRAIT), indexed=1) == ({"one": {}}, {})
 
 
@@ -163,7 +163,7 @@ def put(catalogue: DatabaseCatalogue, **pixels: object) -> PutOutcome:
     return catalogue.put(images(**pixels))
 
 
-def test_a_stored_object_learns_of_a_rival_that_comes_later(
+def test_a_stored_object_is_updated_when_a_rival_is_added(
     store: CatalogueStore, catalogue: DatabaseCatalogue
 ) -> None:
     put(catalogue, one=PORTRAIT, unlike=ELSE)
@@ -177,7 +177,7 @@ def test_a_stored_object_learns_of_a_rival_that_comes_later(
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_a_rival_that_goes_is_none_any_more(
+def test_a_removed_or_replaced_rival_is_deleted_from_the_other_object(
     how: str, store: CatalogueStore, catalogue: DatabaseCatalogue
 ) -> None:
     put(catalogue, one=PORTRAIT, other=OTHER)
@@ -199,7 +199,7 @@ def test_repeating_a_call_changes_nothing_even_for_twins(
     assert [one.version for one in models(store).values()] == [1, 1]
 
 
-def test_what_another_process_added_is_compared_with(
+def test_objects_added_by_another_process_are_compared_with(
     store: CatalogueStore, catalogue: DatabaseCatalogue
 ) -> None:
     put(catalogue, unlike=ELSE)
@@ -208,10 +208,10 @@ def test_what_another_process_added_is_compared_with(
     assert [one.object_id for one in outcome.rejected] == ["copy"]
 
 
-def test_what_is_taken_over_during_a_comparison_is_compared_with(
+def test_objects_added_during_a_comparison_are_compared_with(
     store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process adds the picture, and the watcher takes it over, while its copy is compared."""
+    """Another process adds the picture, and the catalogue is refreshed, while its copy is compared."""
     live = LiveCatalogue("museum", store, SETTINGS)
     live.put(trained(*images(unlike=ELSE)))
 
@@ -226,14 +226,16 @@ def test_what_is_taken_over_during_a_comparison_is_compared_with(
     assert [one.object_id for one in outcome.rejected] == ["copy"]
 
 
-def test_a_damaged_rival_stops_nobody(store: CatalogueStore, catalogue: DatabaseCatalogue) -> None:
+def test_a_damaged_rival_does_not_prevent_a_removal(
+    store: CatalogueStore, catalogue: DatabaseCatalogue
+) -> None:
     put(catalogue, one=PORTRAIT, other=OTHER)
     with store.transaction() as connection:
         connection.execute("UPDATE objects SET model = x'00' WHERE object_id = 'other'")
     assert catalogue.remove(["one"]).removed == ("one",)
 
 
-def test_models_of_times_before_there_were_rivals_are_read_and_compared_with(
+def test_models_stored_by_older_versions_are_compared_with(
     store: CatalogueStore,
 ) -> None:
     (old,) = trained(*images(one=PORTRAIT))
@@ -248,7 +250,9 @@ def test_models_of_times_before_there_were_rivals_are_read_and_compared_with(
     assert rivals(store) == {"one": {"other"}, "other": {"one"}}
 
 
-def test_a_cache_answers_as_the_catalogue_does(store: CatalogueStore, catalogue: DatabaseCatalogue) -> None:
+def test_a_cache_without_the_right_object_gives_no_wrong_answer(
+    store: CatalogueStore, catalogue: DatabaseCatalogue
+) -> None:
     put(catalogue, one=PORTRAIT, other=OTHER, unlike=ELSE)
     photo = OrbExtractor().extract(load_image(photographed(OTHER)), SETTINGS.query_features)
 
@@ -258,5 +262,5 @@ def test_a_cache_answers_as_the_catalogue_does(store: CatalogueStore, catalogue:
         return found.found.object_id if found.found else None
 
     assert answer(1.5, "one", "other", "unlike") == "other"
-    assert answer(0.0, "one", "unlike") == "one"  # what caches invented
+    assert answer(0.0, "one", "unlike") == "one"  # the wrong answer without the margin
     assert answer(1.5, "one", "unlike") is None

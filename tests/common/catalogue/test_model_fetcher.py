@@ -1,4 +1,4 @@
-"""Fetching models: what is asked for when, and what becomes of answers that are late or empty."""
+"""Fetching models: order of requests, and late or empty answers."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -22,7 +22,7 @@ class Limits:
 
 
 class Scene:
-    """A fetcher, with the source and the time in the hands of the test."""
+    """A fetcher whose source and time a test controls."""
 
     def __init__(self) -> None:
         clock = ManualClock(100.0)
@@ -61,7 +61,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_wishes_of_higher_priority_are_asked_for_first(scene: Scene) -> None:
+def test_objects_of_higher_priority_are_requested_first(scene: Scene) -> None:
     scene.fetcher.want(["x"], 0)
     scene.fetcher.want(["a", "b", "c"], 0)
     scene.fetcher.want(["z"], 2)
@@ -69,19 +69,19 @@ def test_wishes_of_higher_priority_are_asked_for_first(scene: Scene) -> None:
     assert scene.asked == [("x",), ("z", "a")]
 
 
-def test_what_did_not_fit_is_asked_for_at_once_but_not_after_an_answer_with_nothing_in_it(
+def test_left_out_models_are_requested_at_once_but_later_after_an_empty_answer(
     scene: Scene,
 ) -> None:
     scene.fetcher.want(["a", "b"])
     scene.answer(0, "a", left_out=("b",))
     assert scene.asked[1:] == [("b",)]
     scene.answer(1, left_out=("b",))
-    assert len(scene.asked) == 2, "it would be the same the next time"
+    assert len(scene.asked) == 2, "an immediate request would get the same answer"
     scene.background.advance(1.0)
     assert scene.asked[2:] == [("b",)]
 
 
-def test_a_request_that_is_overdue_gives_way_and_its_answer_is_used_when_it_comes(scene: Scene) -> None:
+def test_an_overdue_request_is_overtaken_and_its_late_answer_is_used(scene: Scene) -> None:
     scene.fetcher.want(["a", "b", "c"])
     scene.background.advance(9.9)
     assert scene.asked == [("a", "b")]
@@ -91,7 +91,7 @@ def test_a_request_that_is_overdue_gives_way_and_its_answer_is_used_when_it_come
     assert scene.came == ["a", "b"]
 
 
-def test_an_overdue_request_that_fails_at_last_is_one_failure(scene: Scene) -> None:
+def test_an_overdue_request_that_fails_counts_as_one_failure(scene: Scene) -> None:
     scene.fetcher.want(["a"])
     scene.background.advance(10.0)
     scene.fail(0)

@@ -17,6 +17,7 @@ from nearsight.common.catalogue.training import TrainedObject
 from nearsight.common.clock import ManualClock
 from nearsight.common.errors import ConfigurationError, CorruptStore, InvalidArgument, NotFound, Overloaded
 from support.objects import random_model, same_model
+from support.waiting import LONG_S
 
 
 def trained(object_id: str, seed: int = 0, *, training: str = "t1") -> TrainedObject:
@@ -34,7 +35,7 @@ def store(path: Path) -> Iterator[CatalogueStore]:
         yield opened
 
 
-def test_what_was_put_is_read_back_after_reopening(path: Path) -> None:
+def test_stored_objects_are_read_after_reopening(path: Path) -> None:
     with CatalogueStore(path) as store:
         outcome = store.put("museum", [trained("a", 1), trained("b", 2)])
     assert (outcome.added, outcome.replaced, outcome.unchanged) == (("a", "b"), (), ())
@@ -48,7 +49,7 @@ def test_what_was_put_is_read_back_after_reopening(path: Path) -> None:
         )
 
 
-def test_catalogues_are_apart(store: CatalogueStore) -> None:
+def test_catalogues_are_independent(store: CatalogueStore) -> None:
     store.put("museum", [trained("a", 1)])
     store.put("shop", [trained("a", 2), trained("b", 3)])
     store.remove("museum", ["a"])
@@ -72,7 +73,7 @@ def test_putting_the_same_content_again_changes_nothing(store: CatalogueStore) -
     assert store.objects("museum")[0].version == 1
 
 
-def test_a_catalogue_that_begins_again_repeats_no_version_and_no_revision(store: CatalogueStore) -> None:
+def test_a_recreated_catalogue_continues_versions_and_revisions(store: CatalogueStore) -> None:
     store.put("museum", [trained("a", 1), trained("b", 1)])
     assert store.remove_catalogue("museum") == 2
     assert store.catalogues() == ()
@@ -85,7 +86,7 @@ def test_a_catalogue_that_begins_again_repeats_no_version_and_no_revision(store:
     assert store.changes_since("museum", 1).removed == {"b"}
 
 
-def test_every_change_is_in_the_log_and_nothing_else(path: Path) -> None:
+def test_the_log_contains_exactly_the_changes(path: Path) -> None:
     clock = ManualClock(1_000.0)
     curator = Author("curator", "k" * 40)
     with CatalogueStore(path, clock=clock) as store:
@@ -120,7 +121,7 @@ def test_the_log_keeps_the_newest_entries(store: CatalogueStore, monkeypatch: py
     assert [entry.object_id for entry in store.log()] == ["2", "3", "4"]
 
 
-def test_an_id_that_comes_back_after_removal_gets_a_new_version(store: CatalogueStore) -> None:
+def test_an_id_that_is_added_again_after_removal_gets_a_new_version(store: CatalogueStore) -> None:
     store.put("museum", [trained("a", 1)])
     store.remove("museum", ["a"])
     store.put("museum", [trained("a", 1)])
@@ -128,7 +129,7 @@ def test_an_id_that_comes_back_after_removal_gets_a_new_version(store: Catalogue
     assert store.changes_since("museum", 1).removed == frozenset()
 
 
-def test_removal_says_what_was_missing(store: CatalogueStore) -> None:
+def test_a_removal_reports_missing_ids(store: CatalogueStore) -> None:
     store.put("museum", [trained("a", 1)])
     outcome = store.remove("museum", ["a", "x", "a"])
     assert (outcome.removed, outcome.missing, outcome.revision) == (("a",), ("x",), 2)
@@ -152,7 +153,7 @@ def test_reading_reports_progress(store: CatalogueStore) -> None:
     assert seen == [(1, 2), (2, 2)]
 
 
-def test_an_unknown_catalogue_is_not_found_and_the_known_are_named(store: CatalogueStore) -> None:
+def test_the_error_for_an_unknown_catalogue_names_existing_ones(store: CatalogueStore) -> None:
     store.put("museum", [trained("a", 1)])
     for call in (
         store.objects,
@@ -171,13 +172,13 @@ def test_a_catalogue_needs_a_plain_name(store: CatalogueStore, name: str) -> Non
     assert store.catalogues() == ()
 
 
-def test_one_bad_object_in_a_batch_leaves_the_store_as_it_was(store: CatalogueStore) -> None:
+def test_an_invalid_object_in_a_batch_leaves_the_store_unchanged(store: CatalogueStore) -> None:
     with pytest.raises(InvalidArgument):
         store.put("museum", [trained("a", 1), trained("line\nbreak", 2)])
     assert store.catalogues() == ()
 
 
-def test_an_error_in_mid_transaction_rolls_everything_back(
+def test_an_error_during_a_transaction_rolls_it_back(
     store: CatalogueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put("museum", [trained("a", 1)])
@@ -196,7 +197,7 @@ def test_an_error_in_mid_transaction_rolls_everything_back(
 
 
 def damage_a_model(path: Path) -> None:
-    """Flip one byte within the first of two models: SQLite's own check cannot see it."""
+    """Flip one bit in the first of two models; SQLite's own check does not detect it."""
     with CatalogueStore(path) as store:
         store.put("museum", [trained("a", 1), trained("b", 2)])
     data = path.read_bytes()
@@ -214,7 +215,7 @@ def orphaned_row(path: Path) -> None:
 
 
 def flipped(data: bytes) -> bytes:
-    """Some bytes of every page but the first turned around."""
+    """The data with some inverted bytes in every page except the first."""
     changed = bytearray(data)
     for position in range(4096 + 7, len(data), 512):
         changed[position] ^= 0xFF
@@ -242,7 +243,7 @@ def is_refused_untouched(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("damage", UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_an_unusable_file_is_refused_with_advice_and_not_touched(
+def test_an_unusable_file_is_refused_with_advice_and_not_changed(
     path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     with CatalogueStore(path) as store:
@@ -251,7 +252,7 @@ def test_an_unusable_file_is_refused_with_advice_and_not_touched(
     assert is_refused_untouched(path)
 
 
-def test_a_row_that_belongs_to_nothing_is_damage(path: Path) -> None:
+def test_a_row_without_its_catalogue_is_damage(path: Path) -> None:
     orphaned_row(path)
     assert is_refused_untouched(path)
 
@@ -270,7 +271,7 @@ def test_a_damaged_model_is_named_and_the_others_are_read(path: Path) -> None:
 @pytest.mark.parametrize(
     "column", ["label = 'another'", "version = 7", "views = 2", "model = 'text'", "model = zeroblob(20)"]
 )
-def test_a_row_that_does_not_fit_its_model_is_damaged(path: Path, column: str) -> None:
+def test_a_row_that_contradicts_its_model_is_damaged(path: Path, column: str) -> None:
     with CatalogueStore(path) as store:
         store.put("museum", [trained("a", 1), trained("b", 2)])
         store.rows(f"UPDATE objects SET {column} WHERE object_id = 'a'")
@@ -287,8 +288,8 @@ def test_putting_a_damaged_object_again_repairs_it(path: Path) -> None:
         assert sorted(model.object_id for model in changes.written) == ["a", "b"]
 
 
-def test_a_damaged_file_whose_writer_was_killed_keeps_its_log_too(path: Path) -> None:
-    """The last connection that closes would copy the log into the damaged file, if it could write."""
+def test_the_log_of_a_damaged_file_is_kept_after_its_writer_was_killed(path: Path) -> None:
+    """A writable last connection would copy the log into the damaged file when it closes."""
     with CatalogueStore(path) as store:
         store.put("museum", [trained(f"{n:03}", n) for n in range(40)])
     kill_writer_after(path, acknowledged=3)
@@ -314,7 +315,7 @@ def test_a_missing_database_is_created_only_when_asked(path: Path) -> None:
     assert not path.exists()
 
 
-def test_places_that_cannot_hold_a_database_are_named(tmp_path: Path) -> None:
+def test_invalid_places_for_a_database_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is a folder"):
         CatalogueStore(tmp_path)
     with pytest.raises(ConfigurationError, match="there is no folder") as caught:
@@ -331,7 +332,7 @@ def test_a_path_with_characters_special_to_urls_works(tmp_path: Path) -> None:
         assert len(store.objects("museum")) == 1
 
 
-def test_a_second_connection_sees_commits_and_the_first_notices(store: CatalogueStore, path: Path) -> None:
+def test_a_commit_of_another_connection_changes_the_data_version(store: CatalogueStore, path: Path) -> None:
     store.put("museum", [trained("a", 1)])
     seen = store.data_version()
     with CatalogueStore(path) as other:
@@ -340,7 +341,7 @@ def test_a_second_connection_sees_commits_and_the_first_notices(store: Catalogue
     assert [item.object_id for item in store.objects("museum")] == ["a", "b"]
 
 
-def test_own_commits_do_not_look_like_those_of_others(store: CatalogueStore) -> None:
+def test_own_commits_do_not_change_the_data_version(store: CatalogueStore) -> None:
     seen = store.data_version()
     store.put("museum", [trained("a", 1)])
     assert store.data_version() == seen
@@ -377,7 +378,7 @@ for n in range(100_000):
 
 
 def kill_writer_after(path: Path, *, acknowledged: int) -> list[str]:
-    """Run a process that puts objects one by one and kill it in full flight; the ids that it confirmed."""
+    """Kill a process while it puts objects one by one; returns the ids that it confirmed."""
     tests = str(Path(__file__).resolve().parents[2])
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path)],
@@ -390,23 +391,23 @@ def kill_writer_after(path: Path, *, acknowledged: int) -> list[str]:
         confirmed = [next(lines).strip() for _ in range(acknowledged)]
         writer.send_signal(signal.SIGKILL)
         confirmed += [line.strip() for line in lines if line.endswith("\n")]
-    writer.wait(10)
+    writer.wait(LONG_S)
     return confirmed
 
 
 def test_a_commit_is_on_disk_before_it_is_acknowledged(store: CatalogueStore) -> None:
-    """A killed process cannot show the difference to ``synchronous=OFF``, only a power cut could."""
+    """Checks the settings, because only a power failure would show the effect of ``synchronous``."""
     assert store.rows("PRAGMA synchronous") == [(2,)], "FULL"
     assert store.rows("PRAGMA journal_mode") == [("wal",)]
     assert store.rows("PRAGMA foreign_keys") == [(1,)]
 
 
-def test_several_may_create_the_file_at_the_same_moment(tmp_path: Path) -> None:
+def test_several_connections_may_create_the_file_at_the_same_time(tmp_path: Path) -> None:
     for round_number in range(10):
         path, barrier = tmp_path / f"{round_number}.db", threading.Barrier(4)
 
         def create(path: Path = path, barrier: threading.Barrier = barrier) -> int:
-            barrier.wait(10)
+            barrier.wait(LONG_S)
             with CatalogueStore(path) as store:
                 return store.put("museum", [trained("a", 1)]).revision
 

@@ -24,7 +24,7 @@ def test_an_unusable_image_rejects_its_object_and_no_other(name: str) -> None:
     assert outcome.rejected[0].reason
 
 
-def test_an_object_is_trained_from_the_images_that_can_be_used() -> None:
+def test_an_object_is_trained_from_its_usable_images() -> None:
     item = NewObject("a", "A", (b"", picture_jpeg(1), b"x", memoryview(picture_jpeg(2))), {"artist": "Monet"})
     outcome = TRAINER.train([item])
     assert len(outcome.trained[0].model.views) == 2
@@ -80,7 +80,7 @@ def test_the_order_of_metadata_does_not_matter() -> None:
     assert NewObject("x", "X", (), there).content_hash == NewObject("x", "X", (), back).content_hash
 
 
-def test_the_fingerprint_tells_settings_that_train_differently() -> None:
+def test_the_fingerprint_depends_on_the_training_settings() -> None:
     def fingerprint(**settings: int) -> str:
         return ObjectTrainer(RecognitionSettings(**settings)).fingerprint
 

@@ -1,4 +1,4 @@
-"""A database in use: it takes a change only where the next start would find it."""
+"""A database in use accepts a change only if the next start would read it."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ def add(file: DatabaseFile, name: str) -> None:
         connection.execute("INSERT INTO things VALUES (?)", (name,))
 
 
-def test_what_a_deleted_file_held_is_saved_once_and_can_still_be_read(file: DatabaseFile) -> None:
+def test_the_content_of_a_deleted_file_is_saved_once_and_still_readable(file: DatabaseFile) -> None:
     add(file, "lamp")
     file.path.unlink()
     for _ in range(2):
@@ -36,7 +36,7 @@ def test_what_a_deleted_file_held_is_saved_once_and_can_still_be_read(file: Data
         assert rescued.rows("SELECT name FROM things") == [("lamp",)]
 
 
-def test_a_log_that_is_deleted_takes_nothing_acknowledged_with_it(file: DatabaseFile) -> None:
+def test_no_acknowledged_change_is_lost_with_a_deleted_log(file: DatabaseFile) -> None:
     add(file, "lamp")
     file.path.with_name("things.db-wal").unlink()
     with pytest.raises(Unavailable, match=r"things\.db-wal was deleted"):
@@ -45,7 +45,7 @@ def test_a_log_that_is_deleted_takes_nothing_acknowledged_with_it(file: Database
         assert rescued.rows("SELECT name FROM things") == [("lamp",)]
 
 
-def test_a_log_that_is_deleted_is_noticed_behind_a_link(file: DatabaseFile, tmp_path: Path) -> None:
+def test_a_deleted_log_is_noticed_through_a_symbolic_link(file: DatabaseFile, tmp_path: Path) -> None:
     link = tmp_path / "link.db"
     link.symlink_to("things.db")
     with DatabaseFile(link, FORMAT, create=False) as linked:
@@ -55,13 +55,13 @@ def test_a_log_that_is_deleted_is_noticed_behind_a_link(file: DatabaseFile, tmp_
             add(linked, "chair")
 
 
-def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigurationError, match="not a regular file"):
         DatabaseFile(tmp_path / "pipe", FORMAT, create=True, or_read_only=True, or_empty=True)
 
 
-def test_a_file_whose_folder_is_gone_says_that_nothing_could_be_saved(tmp_path: Path) -> None:
+def test_the_error_after_the_folder_was_deleted_says_that_nothing_was_saved(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     with DatabaseFile(folder / "things.db", FORMAT, create=True) as file:
@@ -74,7 +74,7 @@ def test_a_file_whose_folder_is_gone_says_that_nothing_could_be_saved(tmp_path: 
         assert "could not be saved" in caught.value.advice
 
 
-def test_a_file_that_was_renamed_and_came_back_takes_changes_again(file: DatabaseFile) -> None:
+def test_a_file_that_was_renamed_and_restored_accepts_changes_again(file: DatabaseFile) -> None:
     elsewhere = file.path.with_name("elsewhere.db")
     file.path.rename(elsewhere)
     with pytest.raises(Unavailable, match="was deleted"):
@@ -84,7 +84,7 @@ def test_a_file_that_was_renamed_and_came_back_takes_changes_again(file: Databas
     assert file.rows("SELECT name FROM things") == [("lamp",)]
 
 
-def test_a_file_that_a_newer_program_upgraded_takes_no_changes_of_this_one(file: DatabaseFile) -> None:
+def test_a_file_that_a_newer_version_upgraded_accepts_no_changes(file: DatabaseFile) -> None:
     newer = dataclasses.replace(FORMAT, versions=(*FORMAT.versions, "CREATE TABLE owners (name TEXT);\n"))
     DatabaseFile(file.path, newer, create=False).close()
     with pytest.raises(Unavailable, match="upgraded to schema version 2") as caught:

@@ -1,6 +1,6 @@
-"""Opening database files while others do the same, and upgrading them.
+"""Opening database files at the same time as others, upgrading and copying them.
 
-What daemons make of it is tested with their stores.
+Stores of daemons have their own tests.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from support.databases import FORMAT, database_with_a_row, rows, used_by_another
 
 
 class ContestedConnection(sqlite3.Connection):
-    """Refuses the switch to write-ahead logging, as where another connection switches as well."""
+    """Refuses the switch to write-ahead logging, as during a switch by another connection."""
 
     refusals = 0
 
@@ -32,20 +32,22 @@ class ContestedConnection(sqlite3.Connection):
 
 
 def contested(monkeypatch: pytest.MonkeyPatch, refusals: int) -> None:
+    """Refuse the switch this number of times."""
     monkeypatch.setattr(ContestedConnection, "refusals", refusals)
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=ContestedConnection))
 
 
-def test_a_switch_to_write_ahead_logging_that_another_one_contests_is_tried_again(
+def test_a_contested_switch_to_write_ahead_logging_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contested(monkeypatch, refusals=2)
-    connection = open_database(tmp_path / "things.db", FORMAT, create=True)
+    patient = dataclasses.replace(FORMAT, busy_timeout_s=60.0)
+    connection = open_database(tmp_path / "things.db", patient, create=True)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
 
 
-def test_a_switch_that_stays_contested_is_given_up_in_time(
+def test_a_switch_that_stays_contested_fails_after_the_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contested(monkeypatch, refusals=10**6)
@@ -71,7 +73,7 @@ def schema(path: Path) -> list[tuple[object, ...]]:
         return connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
 
 
-def test_an_older_database_is_upgraded_in_place_and_its_copy_stays(old: Path) -> None:
+def test_an_older_database_is_upgraded_in_place_and_copied_before(old: Path) -> None:
     with closing(open_database(old, versions(SECOND, THIRD), create=False)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (3,)
     assert rows(old, "things") == [("lamp", 1.0)]
@@ -79,7 +81,7 @@ def test_an_older_database_is_upgraded_in_place_and_its_copy_stays(old: Path) ->
     copy = old.with_name("things.db.v1")
     assert rows(copy, "things") == [("lamp",)]
     with closing(open_database(copy, FORMAT, create=False)):
-        pass  # what wrote it still reads it
+        pass  # the older version still reads it
     assert sorted(path.name for path in old.parent.iterdir()) == ["things.db", "things.db.v1"]
 
 
@@ -91,9 +93,7 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(old: Path, tmp_path: P
     assert not list(tmp_path.glob("new.db.*"))
 
 
-def test_what_a_killed_writer_left_in_the_log_is_in_the_copy_and_in_the_upgrade(
-    old: Path, tmp_path: Path
-) -> None:
+def test_changes_in_the_log_of_a_killed_writer_are_copied_and_upgraded(old: Path, tmp_path: Path) -> None:
     with closing(open_database(old, FORMAT, create=False)) as writer:
         writer.execute("INSERT INTO things VALUES ('chair')")
         killed = tmp_path / "killed"
@@ -122,7 +122,7 @@ def test_an_earlier_copy_is_never_overwritten(old: Path) -> None:
     assert rows(old.with_name("things.db.v1-2"), "things") == [("lamp",)]
 
 
-def test_a_newer_database_is_refused_with_a_command_and_left_as_it_is(old: Path) -> None:
+def test_a_newer_database_is_refused_with_a_command_and_not_changed(old: Path) -> None:
     open_database(old, versions(SECOND), create=False).close()
     before = old.read_bytes()
     with pytest.raises(ForeignStore, match=r"version 2.* up to 1") as caught:
@@ -132,16 +132,16 @@ def test_a_newer_database_is_refused_with_a_command_and_left_as_it_is(old: Path)
     assert old.read_bytes() == before
 
 
-def test_a_copy_has_what_is_in_the_log_of_a_database_in_use(old: Path, tmp_path: Path) -> None:
+def test_a_copy_includes_the_log_of_a_database_in_use(old: Path, tmp_path: Path) -> None:
     copy, plain = tmp_path / "copy.db", tmp_path / "plain.db"
     with used_by_another_process(old):
         plain.write_bytes(old.read_bytes())
         copy_database(old, copy, FORMAT)
     assert rows(copy, "things") == [("lamp",), ("chair",)]
-    assert rows(plain, "things") == [("lamp",)], "what `cp` would have made"
+    assert rows(plain, "things") == [("lamp",)], "a plain copy lacks the log"
 
 
-def test_a_copy_is_one_file_of_the_version_that_it_was(old: Path, tmp_path: Path) -> None:
+def test_a_copy_is_one_file_of_the_original_version(old: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copies"
     folder.mkdir()
     copy_database(old, folder / "copy.db", versions(SECOND))
@@ -149,7 +149,7 @@ def test_a_copy_is_one_file_of_the_version_that_it_was(old: Path, tmp_path: Path
     assert rows(folder / "copy.db", "things") == [("lamp",)]
 
 
-def test_nothing_is_overwritten_by_a_copy(old: Path, tmp_path: Path) -> None:
+def test_a_copy_overwrites_no_file(old: Path, tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_text("dear")
     with pytest.raises(InvalidArgument, match="exists"):
         copy_database(old, tmp_path / "photo.jpg", FORMAT)

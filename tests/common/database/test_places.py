@@ -1,4 +1,4 @@
-"""How a database takes the place of another one, in use or not."""
+"""Replacement of a database by another one."""
 
 import os
 import sqlite3
@@ -20,18 +20,18 @@ def old(tmp_path: Path) -> Path:
     return database_with_a_row(tmp_path)
 
 
-def test_a_database_takes_the_place_of_another_which_is_kept_with_its_log(old: Path, tmp_path: Path) -> None:
+def test_the_replaced_database_is_kept_with_its_log(old: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.db"
     copy_database(old, new, FORMAT)
     with used_by_another_process(old):
-        pass  # killed: the log stays
+        pass  # killed: the log remains
     assert old.with_name("things.db-wal").stat().st_size > 0
     assert put_in_place(new, old) == old.with_name("things.db.replaced")
-    assert rows(old, "things") == [("lamp",)], "the log of the other one is not read"
+    assert rows(old, "things") == [("lamp",)], "the log of the replaced database is not read"
     assert rows(old.with_name("things.db.replaced"), "things") == [("lamp",), ("chair",)]
 
 
-def test_a_database_gets_owner_and_mode_of_the_one_whose_place_it_takes(old: Path, tmp_path: Path) -> None:
+def test_a_database_gets_owner_and_mode_of_the_replaced_one(old: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.db"
     copy_database(old, new, FORMAT)
     if os.geteuid() == 0:  # as with sudo: the daemon's user must be able to write it
@@ -49,7 +49,7 @@ def test_a_database_that_cannot_be_set_aside_keeps_its_log(
     new = tmp_path / "new.db"
     copy_database(old, new, FORMAT)
     with used_by_another_process(old):
-        pass  # killed: the log stays
+        pass  # killed: the log remains
 
     def no_links(*_: object) -> None:
         raise PermissionError
@@ -60,22 +60,22 @@ def test_a_database_that_cannot_be_set_aside_keeps_its_log(
     assert rows(old, "things") == [("lamp",), ("chair",)]
 
 
-def test_an_exchange_that_is_cut_off_leaves_a_database_with_all_its_rows(old: Path, tmp_path: Path) -> None:
+def test_an_interrupted_replacement_leaves_a_complete_database(old: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.db"
     copy_database(old, new, FORMAT)
     with used_by_another_process(old):
-        pass  # killed: the log stays
+        pass  # killed: the log remains
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "replace", cut_off)
+        patch.setattr(Path, "replace", interrupt)
         put_in_place(new, old)
     assert rows(old, "things") == [("lamp",), ("chair",)]
 
 
-def cut_off(*_: object) -> None:
+def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_database_in_use_keeps_its_place(old: Path, tmp_path: Path) -> None:
+def test_a_database_in_use_is_not_replaced(old: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.db"
     copy_database(old, new, FORMAT)
     with used_by_another_process(old):
@@ -86,12 +86,12 @@ def test_a_database_in_use_keeps_its_place(old: Path, tmp_path: Path) -> None:
     assert rows(old, "things") == [("lamp",)]
 
 
-def test_a_database_may_take_a_place_that_is_free(old: Path, tmp_path: Path) -> None:
+def test_a_database_may_be_moved_to_a_free_place(old: Path, tmp_path: Path) -> None:
     assert put_in_place(old, tmp_path / "other.db") is None
     assert rows(tmp_path / "other.db", "things") == [("lamp",)]
 
 
-def test_what_a_deleted_database_left_to_undo_is_not_undone_in_the_next_one(tmp_path: Path) -> None:
+def test_the_rollback_journal_of_a_deleted_database_is_not_applied_to_the_next_one(tmp_path: Path) -> None:
     place, journal = tmp_path / "other.db", tmp_path / "other.db-journal"
     with closing(sqlite3.connect(place, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")

@@ -1,4 +1,4 @@
-"""Networks in memory, and loads that a test holds back."""
+"""Networks in memory, and loads that a test delays."""
 
 import threading
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import pytest
 
 from nearsight.common.inference.runtime import Network, Runtime
 from support.network_memory import Place
+from support.waiting import LONG_S
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     gate, load = threading.Event(), Runtime.load
 
     def gated(runtime: Runtime, path: Path, name: str, **how: Any) -> Network:
-        assert gate.wait(20)
+        assert gate.wait(LONG_S)
         return load(runtime, path, name, **how)
 
     monkeypatch.setattr(Runtime, "load", gated)

@@ -27,7 +27,7 @@ def spec(*shape: int | None, dtype: str = "float32") -> TensorSpec:
         ("caffe", (10 - 103.939, 100 - 116.779, 250 - 123.68)),
     ],
 )
-def test_a_photo_becomes_what_keras_and_torch_make_of_it(
+def test_a_photo_is_preprocessed_as_by_keras_and_torch(
     pixels: Pixels, expected: tuple[float, float, float]
 ) -> None:
     last = photo_tensor(PHOTO, spec(None, 8, 6, 3), pixels)
@@ -37,18 +37,18 @@ def test_a_photo_becomes_what_keras_and_torch_make_of_it(
     np.testing.assert_allclose(first, np.moveaxis(last, 3, 1))
 
 
-def test_photos_become_grey_and_of_other_types_where_the_network_wants_it() -> None:
+def test_photos_are_converted_to_the_channels_and_type_of_the_input() -> None:
     grey = photo_tensor(PHOTO, spec(None, 1, 8, 8, dtype="uint8"), "0..255")
     assert (grey.shape, grey.dtype) == ((1, 1, 8, 8), np.uint8)
     assert int(grey[0, 0, 0, 0]) == round(0.299 * 250 + 0.587 * 100 + 0.114 * 10)
 
 
-def test_sides_of_any_size_are_those_of_imagenet() -> None:
+def test_inputs_of_open_size_get_the_size_of_imagenet() -> None:
     assert photo_tensor(PHOTO, spec(None, None, None, 3), "0..1").shape == (1, 224, 224, 3)
 
 
 @pytest.mark.parametrize("shape", [(None, 4), (8, 3, 8, 8), (1, 5, 8, 8), (1, 3, 8, 8, 8)])
-def test_inputs_that_take_no_photo_are_told(shape: tuple[int | None, ...]) -> None:
+def test_inputs_that_are_not_images_are_refused(shape: tuple[int | None, ...]) -> None:
     with pytest.raises(InvalidArgument, match="takes no photo"):
         image_layout(spec(*shape))
 
@@ -67,10 +67,10 @@ def test_the_strongest_class_is_the_label_of_logits_and_of_probabilities() -> No
 
 
 @pytest.mark.parametrize("scores", [[0.4, 0.3, 0.3], [np.nan, 0.0, 0.0], [1.0, 1.0, 1.0]])
-def test_what_is_not_confident_is_unknown(scores: list[float]) -> None:
+def test_scores_below_the_confidence_limit_are_unknown(scores: list[float]) -> None:
     assert label_of(np.array([scores]), MANIFEST) is None
 
 
-def test_a_network_without_a_label_per_class_names_nothing() -> None:
+def test_a_network_without_a_label_per_class_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="gives 2 numbers and has 3 labels"):
         label_of(np.array([[0.5, 0.5]]), MANIFEST)

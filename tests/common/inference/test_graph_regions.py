@@ -1,4 +1,4 @@
-"""The law of propagation, through onnxruntime: where all that is read is identical, so is the output.
+"""The law of propagation in onnxruntime: output cells whose inputs are unchanged are unchanged.
 
 Each operator runs on a frame, and on the same frame with other pixels in a rectangle, or moved by an offset.
 """
@@ -120,7 +120,7 @@ def frame_of(size: Pair) -> Frame:
 
 
 def painted(frame: Frame, where: Rectangle) -> Frame:
-    """Larger by far in all channels, each cell by another number, so that no maximum hides it."""
+    """The frame with large, different numbers in a rectangle, so that no maximum hides the change."""
     found = frame.copy()
     noise = np.random.default_rng(0).uniform(5, 9, found.shape).astype(np.float32)
     inside = np.s_[:, :, where.top : where.bottom, where.left : where.right]
@@ -175,7 +175,7 @@ convolutions = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.data(), sizes, pairs, pairs, convolutions, st.sampled_from([1, 2, 4]))
 def test_convolutions_obey_the_law(
     data: st.DataObject, size: Pair, kernel: Pair, strides: Pair, more: dict[str, Any], group: int
@@ -196,7 +196,7 @@ transposed = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(st.data(), sizes, pairs, pairs, pairs, transposed, st.sampled_from([1, 2, 4]))
 def test_transposed_convolutions_obey_the_law(
     data: st.DataObject,
@@ -207,12 +207,12 @@ def test_transposed_convolutions_obey_the_law(
     more: dict[str, Any],
     group: int,
 ) -> None:
-    # onnxruntime refuses more.
+    # onnxruntime refuses larger output paddings.
     assume(all(one < most for one, most in zip(more.get("output_padding", (0, 0)), strides, strict=True)))
     one = node("ConvTranspose", ["x", "w"], strides=strides, dilations=dilations, group=group, **more)
     model = model_of([one], [weights("w", CHANNELS, 4 // group, *kernel)], (1, CHANNELS, *size))
     network = Executed(model, size)
-    assume(not network.regions.ended_by)  # an output that is enlarged, or that is empty
+    assume(not network.regions.ended_by)  # the output is enlarged or empty
     gaps = dilations != (1, 1) or any(one > cells for one, cells in zip(strides, kernel, strict=True))
     check_the_law(network, data, size, tight=not gaps)
 
@@ -227,7 +227,7 @@ poolings = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.data(), sizes, poolings, st.sampled_from([None, 0, 1]))
 def test_poolings_obey_the_law(
     data: st.DataObject, size: Pair, more: dict[str, Any], counted: int | None
@@ -291,7 +291,7 @@ OTHERS: dict[str, tuple[list[Any], list[TensorProto]]] = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(data=st.data(), size=sizes)
 def test_other_operators_obey_the_law(kind: str, data: st.DataObject, size: Pair) -> None:
     nodes, constants = OTHERS[kind]
@@ -327,7 +327,7 @@ QUANTISED = {
 
 
 @pytest.mark.parametrize("kind", QUANTISED)
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(data=st.data(), size=sizes)
 def test_operators_on_integers_obey_the_law(kind: str, data: st.DataObject, size: Pair) -> None:
     nodes = [node("QuantizeLinear", "xsz", "q"), *QUANTISED[kind], node("DequantizeLinear", "ysz", "o")]
@@ -340,7 +340,7 @@ def test_operators_on_integers_obey_the_law(kind: str, data: st.DataObject, size
     check_the_law(Executed(model, size), data, size, tight=False)
 
 
-def test_what_is_not_the_same_bit_by_bit_on_a_crop_ends_the_reuse_where_it_is_quantised() -> None:
+def test_results_that_differ_on_a_crop_end_the_reuse_if_they_are_quantised() -> None:
     numbers = [numpy_helper.from_array(np.float32(0.04), "s"), numpy_helper.from_array(np.uint8(3), "z")]
     for kind, ended in (("ConvTranspose", ("QuantizeLinear",)), ("Relu", ())):
         inputs = ["x", "w"][: 2 if kind == "ConvTranspose" else 1]
@@ -351,7 +351,7 @@ def test_what_is_not_the_same_bit_by_bit_on_a_crop_ends_the_reuse_where_it_is_qu
 
 
 def network_of_many_kinds(size: Pair) -> onnx.ModelProto:
-    """What convolutional networks consist of, wide enough that onnxruntime chooses blocked tensors."""
+    """Typical operators of convolutional networks, wide enough for blocked tensors of onnxruntime."""
     nodes = [
         node("Conv", ["x", "w1", "b"], ["c1"], strides=[2, 2], pads=[1, 1, 1, 1]),
         node("Relu", ["c1"], ["r1"]),
@@ -394,13 +394,13 @@ def optimised(tmp_path_factory: pytest.TempPathFactory) -> Executed:
 
 def test_an_optimised_graph_is_read_to_its_end(optimised: Executed) -> None:
     kinds = {(one.domain, one.op_type) for one in optimised.graph.graph.node}
-    assert any(domain for domain, _ in kinds), "onnxruntime fused nothing: the test shows nothing"
+    assert any(domain for domain, _ in kinds), "onnxruntime fused nothing, so the test is void"
     assert optimised.regions.ended_by == ()
     graph = optimised.regions.between("x", "y")
     assert (graph.stride, graph.reduction) == ((8, 8), (4, 4))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_an_optimised_graph_obeys_the_law(optimised: Executed, data: st.DataObject) -> None:
     check_the_law(optimised, data, (64, 80), tight=False)
@@ -455,17 +455,17 @@ def regions_of(nodes: Sequence[Any], opset: int = 17, **axes: Pair) -> GraphRegi
     return read_regions(model_of(nodes, [], (1, CHANNELS, 12, 12), opset=opset), "x", (12, 12), **axes)
 
 
-def test_resize_to_a_size_ends_the_reuse_as_a_crop_has_another_one() -> None:
+def test_resize_to_a_fixed_size_ends_the_reuse() -> None:
     constants = [whole_numbers("sizes", 1, CHANNELS, 24, 24)]
     model = model_of([node("Resize", ["x", "", "", "sizes"])], constants, (1, CHANNELS, 12, 12))
     assert read_regions(model, "x", (12, 12)).ended_by == ("Resize",)
 
 
-def test_softmax_of_old_graphs_works_over_the_map() -> None:
+def test_softmax_of_old_opsets_ends_the_reuse() -> None:
     assert regions_of([node("Softmax", ["x"], axis=1)], opset=12).ended_by == ("Softmax",)
 
 
-def test_behind_the_end_of_the_reuse_nothing_is_a_map_even_where_it_meets_one() -> None:
+def test_nodes_behind_the_end_of_the_reuse_are_not_maps() -> None:
     nodes = [node("Own", ["x"], ["a"]), node("Add", ["x", "a"], ["b"]), node("Relu", ["b"])]
     found = regions_of(nodes)
     assert (list(found.maps), found.ended_by) == (["x"], ("Own", "Add"))
@@ -483,7 +483,7 @@ def test_rows_and_columns_of_a_photo_with_channels_last_are_followed() -> None:
     assert regions_of([node("AveragePool", ["x"], kernel_shape=[2, 2])], axes=CHANNELS_LAST).ended_by
 
 
-def test_a_part_that_starts_behind_a_branch_is_refused() -> None:
+def test_a_part_that_starts_within_a_branch_is_refused() -> None:
     nodes = [node("Relu", ["x"], ["a"]), node("Sigmoid", ["a"], ["b"]), node("Add", ["a", "b"])]
     found = regions_of(nodes)
     assert found.between("a", "y").shapes["y"] == (12, 12)

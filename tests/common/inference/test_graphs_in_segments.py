@@ -1,4 +1,4 @@
-"""Networks of many shapes in segments: what is executed in part gives the answers of the whole network."""
+"""Networks in segments: partial execution gives the answers of the whole network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REGIONS = (
     Rectangle(51, 40, SIDE, SIDE),
     Rectangle(SIDE - 1, 40, SIDE, 44),
 )
-"""That change, one after the other."""
+"""Regions that change, one after the other."""
 PHOTO = helper.make_tensor_value_info("photo", TensorProto.FLOAT, (1, 3, SIDE, SIDE))
 
 
@@ -67,7 +67,7 @@ def assert_reuses_as_the_whole_network(
     *,
     exact: bool = False,
 ) -> str:
-    """It executes changed rectangles in part, and its answers are those of the network as it is.
+    """Changed rectangles are executed in part, and the answers are those of the whole network.
 
     In the end the picture moves by the offset. Returns the name of the last part.
     """
@@ -106,7 +106,7 @@ def assert_reuses_as_the_whole_network(
 
 
 def pixels(rng: np.random.Generator, size: tuple[int, int], dtype: str) -> Tensor:
-    """From 0 to 1, or of a byte."""
+    """Random pixels from 0 to 1, or random bytes."""
     found = rng.random((1, 3, *size), np.float32)
     return found if dtype == "float32" else (255 * found).astype(np.uint8).view(dtype)
 
@@ -139,7 +139,7 @@ def test_the_part_that_runs_whole_may_read_the_frame_itself(runtime: Runtime, tm
     assert_reuses_as_the_whole_network(runtime, saved(tmp_path / "n.onnx", nodes, channels, outputs))
 
 
-def test_a_network_may_enlarge_the_frame_and_then_take_larger_strides(
+def test_a_network_that_enlarges_the_frame_before_larger_strides_is_executed_in_part(
     runtime: Runtime, tmp_path: Path
 ) -> None:
     scales = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
@@ -172,7 +172,7 @@ def test_outputs_keep_the_order_of_the_network_however_a_frame_is_executed(
 
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.INT32])
-def test_a_network_for_other_numbers_runs_whole_and_says_which(
+def test_a_network_with_another_input_type_runs_whole_and_gives_the_reason(
     runtime: Runtime, tmp_path: Path, kind: int
 ) -> None:
     photo = helper.make_tensor_value_info("photo", kind, (1, 3, SIDE, SIDE))
@@ -188,7 +188,7 @@ def test_a_network_for_other_numbers_runs_whole_and_says_which(
     partial.close()
 
 
-def test_a_network_with_an_output_of_other_numbers_runs_whole_and_says_which(
+def test_a_network_with_another_output_type_runs_whole_and_gives_the_reason(
     runtime: Runtime, tmp_path: Path
 ) -> None:
     nodes = [conv("photo", "w1", "a"), helper.make_node("Cast", ["a"], ["mask"], to=TensorProto.FLOAT16)]
@@ -203,7 +203,7 @@ def test_a_network_with_an_output_of_other_numbers_runs_whole_and_says_which(
 
 
 @pytest.mark.parametrize(("behind", "shape"), [("Flatten", (1, 4 * SIDE**2)), ("Relu", (1, 4, SIDE, SIDE))])
-def test_an_output_that_is_a_constant_is_given_with_the_others(
+def test_a_constant_output_is_returned_with_the_others(
     runtime: Runtime, tmp_path: Path, behind: str, shape: tuple[int, ...]
 ) -> None:
     anchors = numpy_helper.from_array(np.arange(8, dtype=np.float32).reshape(2, 4), "anchors")
@@ -213,9 +213,7 @@ def test_an_output_that_is_a_constant_is_given_with_the_others(
     assert_reuses_as_the_whole_network(runtime, path)
 
 
-def test_paddings_that_follow_from_the_size_may_stand_in_the_part_that_runs_whole(
-    runtime: Runtime, tmp_path: Path
-) -> None:
+def test_automatic_padding_is_supported_in_the_part_that_runs_whole(runtime: Runtime, tmp_path: Path) -> None:
     nodes = [
         conv("photo", "w1", "a", stride=2),
         helper.make_node("GlobalAveragePool", ["a"], ["mean"]),
@@ -238,7 +236,7 @@ def test_nodes_that_no_output_needs_are_left_out(runtime: Runtime, tmp_path: Pat
 
 
 @pytest.mark.parametrize("pads", [[0, 2, 0, 0], [0, 0, 0, 2], [2, 0, 1, 1], [0, 1, 2, 0]])
-def test_cells_that_see_nothing_but_padding_are_right_when_the_picture_moves(
+def test_cells_that_read_only_padding_are_correct_when_the_picture_moves(
     runtime: Runtime, tmp_path: Path, pads: list[int]
 ) -> None:
     point = numpy_helper.from_array(np.full((4, 3, 1, 1), 0.5, np.float32), "point")
@@ -261,9 +259,7 @@ def test_a_last_window_that_reaches_beyond_the_map_is_executed_in_part(
     assert_reuses_as_the_whole_network(runtime, path)
 
 
-def test_padding_behind_a_last_row_that_no_output_sees_makes_no_empty_crop(
-    runtime: Runtime, tmp_path: Path
-) -> None:
+def test_padding_behind_an_unused_last_row_causes_no_empty_crop(runtime: Runtime, tmp_path: Path) -> None:
     wide = numpy_helper.from_array(np.array([0, 0, 0, 0, 0, 0, 2, 2]), "wide")
     nodes = [
         helper.make_node("Conv", ["photo", "w"], ["near"], strides=[7, 7], pads=[3, 3, 0, 0]),
@@ -274,7 +270,7 @@ def test_padding_behind_a_last_row_that_no_output_sees_makes_no_empty_crop(
         assert_reuses_as_the_whole_network(runtime, path, offset, (REGIONS[0], REGIONS[2]))
 
 
-def test_padding_before_wide_windows_makes_no_crop_that_is_too_small_for_them(
+def test_padding_before_wide_windows_causes_no_crop_that_is_too_small(
     runtime: Runtime, tmp_path: Path
 ) -> None:
     wide = numpy_helper.from_array(np.array([0, 0, 3, 2, 0, 0, 2, 2]), "wide")
@@ -357,7 +353,7 @@ def test_a_quantised_network_is_executed_in_part_and_answers_bit_by_bit_as_the_w
     assert assert_reuses_as_the_whole_network(runtime, path, (4, -8), exact=True) == "mask"
 
 
-def test_constants_that_are_dequantised_at_each_execution_are_no_part_of_the_tail(
+def test_constants_that_are_dequantised_at_each_execution_do_not_join_the_tail(
     runtime: Runtime, tmp_path: Path
 ) -> None:
     numbers = {"point": np.arange(16, dtype=np.int8).reshape(1, 16, 1, 1), "s": np.float32(0.1)}
@@ -392,10 +388,10 @@ def test_maps_may_be_of_bytes_from_the_frame_to_the_output(
     assert assert_reuses_as_the_whole_network(runtime, path, (2, 2), exact=True) == "mask"
 
 
-def test_an_output_whose_size_the_library_takes_for_another_one_is_executed_in_part(
+def test_an_output_whose_size_the_library_infers_wrongly_is_executed_in_part(
     runtime: Runtime, tmp_path: Path
 ) -> None:
-    """With ceil_mode a last window that would begin in the padding is left out."""
+    """With ceil_mode, a last window that begins in the padding is omitted."""
     nodes = [
         conv("photo", "w1", "a"),
         helper.make_node(

@@ -1,4 +1,4 @@
-"""Networks are measured in a process of their own, which may crash or hang."""
+"""Networks are measured in a separate process, which may crash or hang."""
 
 import sys
 from dataclasses import asdict
@@ -15,9 +15,10 @@ from nearsight.common.inference.measurement import (
     run_apart,
 )
 from support.networks import colour_network, endless_network
+from support.waiting import LONG_S
 
 
-def test_memory_is_what_an_unload_returns() -> None:
+def test_the_memory_of_a_network_is_that_freed_by_its_unload() -> None:
     cycles = [
         Cycle(100.0, 20.0, (5.0, 7.0), 60_000_000, 62_000_000, 12_000_000),
         Cycle(80.0, 10.0, (6.0, 8.0), 62_000_000, 62_000_000, 12_000_000),
@@ -34,7 +35,7 @@ def test_only_a_slow_first_execution_belongs_to_the_load(
     assert (measured.warms_up, measured.load_ms) == (warms_up, load_ms)
 
 
-def test_a_network_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_network_is_measured_in_a_separate_process(tmp_path: Path) -> None:
     path = colour_network(tmp_path / "large.onnx", weights_mb=10)
     measured, (cycle,) = measure(path, "large", executions=4)
     assert 10e6 < measured.memory_bytes < 16e6
@@ -55,19 +56,19 @@ def test_a_network_that_hangs_is_refused(tmp_path: Path) -> None:
 
 def test_a_network_that_crashes_the_runtime_is_refused() -> None:
     with pytest.raises(CorruptStore, match=r"evil ends the process that loads it: SIGABRT"):
-        run_apart([sys.executable, "-c", "import os; os.abort()"], "evil", 20)
+        run_apart([sys.executable, "-c", "import os; os.abort()"], "evil", LONG_S)
     with pytest.raises(CorruptStore, match=r"exit status 1: .*MemoryError"):
-        run_apart([sys.executable, "-c", "raise MemoryError"], "evil", 20)
+        run_apart([sys.executable, "-c", "raise MemoryError"], "evil", LONG_S)
 
 
-def test_a_file_that_is_no_network_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_network_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text.onnx"
     path.write_text("no network")
     with pytest.raises(CorruptStore, match="text cannot be loaded"):
         measure(path, "text")
 
 
-def test_where_no_process_can_be_started_it_is_tried_again(tmp_path: Path) -> None:
+def test_a_measurement_without_a_process_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be measured"):
         run_apart([str(tmp_path / "none")], "any", 1)
 

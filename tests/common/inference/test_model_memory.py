@@ -1,4 +1,4 @@
-"""Networks in memory, with real tiny networks whose measured sizes a test decides."""
+"""Networks in memory: tiny real networks whose measured sizes a test sets."""
 
 import sys
 import threading
@@ -15,7 +15,7 @@ from nearsight.common.inference.repository import ModelRepository
 from support.manual_background import ManualBackground
 from support.network_memory import MB, ONES, Place, use
 from support.networks import add_network, colour_network, lease_of, runtime_version
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 def test_a_network_is_loaded_with_its_first_request_and_stays(place: Place) -> None:
@@ -29,7 +29,7 @@ def test_a_network_is_loaded_with_its_first_request_and_stays(place: Place) -> N
     assert (memory.state.counts.loads, memory.state.used_bytes) == (1, 10 * MB)
 
 
-def test_the_memory_looks_back_at_who_waited(place: Place) -> None:
+def test_hindsight_reports_requests_and_waits(place: Place) -> None:
     place.add("one")
     memory = place.memory()
     assert memory.look_back() is None
@@ -41,7 +41,7 @@ def test_the_memory_looks_back_at_who_waited(place: Place) -> None:
     assert found.waited_ms > 0
 
 
-def test_looking_back_again_computes_nothing_until_a_request_comes_or_the_budget_changes(
+def test_hindsight_is_computed_again_only_after_a_request_or_a_new_budget(
     place: Place,
 ) -> None:
     place.add("one")
@@ -56,7 +56,7 @@ def test_looking_back_again_computes_nothing_until_a_request_comes_or_the_budget
     assert memory.look_back() is not second
 
 
-def test_a_network_that_nobody_has_is_not_found(place: Place) -> None:
+def test_an_unknown_network_is_not_found(place: Place) -> None:
     with pytest.raises(NotFound):
         place.memory().request("none")
 
@@ -67,10 +67,10 @@ def test_many_requests_for_an_absent_network_load_it_once(place: Place, gate: th
     gate.clear()
     with ThreadPoolExecutor(8) as pool:
         leases = [pool.submit(lease_of, memory, "one") for _ in range(8)]
-        futures = [one.result(20) for one in leases]
+        futures = [one.result(LONG_S) for one in leases]
         gate.set()
         for future in futures:
-            future.result(20).release()
+            future.result(LONG_S).release()
     assert memory.state.counts.loads == 1
 
 
@@ -86,27 +86,27 @@ def test_a_load_does_not_delay_requests_of_resident_networks(place: Place, gate:
         found = memory.request("here")
         assert isinstance(found, Lease)
         with found:
-            found.run({"": ONES}, 10)
+            found.run({"": ONES}, LONG_S)
     assert not absent.lease.done()
     gate.set()
-    absent.lease.result(20).release()
+    absent.lease.result(LONG_S).release()
 
 
 def test_a_network_in_use_is_not_evicted_and_requests_wait_for_its_memory(place: Place) -> None:
     for name in ("one", "two", "three", "four"):
         place.add(name)
     memory = place.memory(30)
-    held = [lease_of(memory, name).result(20) for name in ("one", "two", "three")]
+    held = [lease_of(memory, name).result(LONG_S) for name in ("one", "two", "three")]
     waiting = [lease_of(memory, "four") for _ in range(2)]
     assert not any(one.done() for one in waiting)
     held[1].release()
     for one in waiting:
-        with one.result(20) as lease:
-            assert lease.run({"": ONES}, 10)["y"][0, 0] == 2.0
+        with one.result(LONG_S) as lease:
+            assert lease.run({"": ONES}, LONG_S)["y"][0, 0] == 2.0
     assert set(memory.state.resident) == {"one", "three", "four"}
     assert (memory.state.counts.loads, memory.state.counts.waited) == (4, 5)
     for lease in (held[0], held[2]):
-        lease.run({"": ONES}, 10)
+        lease.run({"": ONES}, LONG_S)
         lease.release()
 
 
@@ -124,16 +124,16 @@ def test_a_network_serves_until_the_load_that_needs_its_memory_begins(
     assert use(memory, "two") == 2.0
     absent = memory.request("four")
     assert isinstance(absent, Absent)
-    assert absent.load_left_ms == 5.0  # its own; of three's load what is left, if it is not overdue
+    assert absent.load_left_ms == 5.0  # its own load; of the load of three, the remaining time
     assert 0.0 <= absent.loads_ms <= 5.0
     gate.set()
     for one in (*waiting, absent.lease):
-        one.result(20).release()
+        one.result(LONG_S).release()
     assert set(memory.state.resident) == {"three", "four"}
     assert memory.state.counts.loads == 4
 
 
-def test_a_request_that_waits_for_its_turn_fails_if_its_network_does_not_fit_any_more(
+def test_a_waiting_request_fails_if_its_network_does_not_fit_any_more(
     place: Place, gate: threading.Event
 ) -> None:
     for name in ("one", "two"):
@@ -144,8 +144,8 @@ def test_a_request_that_waits_for_its_turn_fails_if_its_network_does_not_fit_any
     memory.fit(75 * MB)
     gate.set()
     with pytest.raises(Overloaded, match=r"two needs 10 MB of \d MB"):
-        second.result(20)
-    first.result(20).release()
+        second.result(LONG_S)
+    first.result(LONG_S).release()
 
 
 def test_a_network_whose_memory_is_pinned_by_others_is_refused_with_numbers(place: Place) -> None:
@@ -161,15 +161,15 @@ def test_requests_that_wait_for_memory_fail_when_the_daemon_stops(place: Place) 
     place.add("one", 25)
     place.add("two")
     memory = place.memory(30)
-    held = lease_of(memory, "one").result(20)
+    held = lease_of(memory, "one").result(LONG_S)
     waiting = lease_of(memory, "two")
     memory.close()
     with pytest.raises(Unavailable, match="stops"):
-        waiting.result(20)
+        waiting.result(LONG_S)
     held.release()
 
 
-def test_an_answer_says_how_long_its_request_waited(place: Place, gate: threading.Event) -> None:
+def test_a_lease_reports_how_long_its_request_waited(place: Place, gate: threading.Event) -> None:
     place.add("one")
     memory = place.memory()
     gate.clear()
@@ -177,14 +177,14 @@ def test_an_answer_says_how_long_its_request_waited(place: Place, gate: threadin
     assert isinstance(absent, Absent)
     waited = memory.when_there(absent, lambda lease: lease.waited_ms)
     gate.set()
-    assert waited.result(20) > 0
+    assert waited.result(LONG_S) > 0
     found = memory.request("one")
     assert isinstance(found, Lease)
     with found:
         assert found.waited_ms == 0.0
 
 
-def test_the_log_says_what_was_evicted_for_what(place: Place) -> None:
+def test_the_log_names_evicted_networks_and_the_network_that_needed_their_memory(place: Place) -> None:
     for name in ("one", "two", "three"):
         place.add(name, 12)
     memory = place.memory(30)
@@ -214,7 +214,7 @@ def test_a_load_that_would_evict_too_many_is_refused(place: Place) -> None:
     assert len(memory.state.resident) == 3
 
 
-def test_pinned_networks_come_at_the_start_and_stay(place: Place) -> None:
+def test_pinned_networks_are_loaded_at_the_start_and_not_evicted(place: Place) -> None:
     for name in ("pinned", "one", "two", "three"):
         place.add(name)
     memory = place.memory(30, pinned=("pinned",))
@@ -225,16 +225,16 @@ def test_pinned_networks_come_at_the_start_and_stay(place: Place) -> None:
     assert memory.is_resident("pinned")
 
 
-def test_where_others_take_the_memory_what_is_not_in_use_leaves_and_the_rest_afterwards(place: Place) -> None:
+def test_a_smaller_budget_evicts_idle_networks_now_and_others_after_their_requests(place: Place) -> None:
     for name in ("one", "two", "three"):
         place.add(name)
     memory = place.memory(30, reserve_mb=100)
     for name in ("one", "two", "three"):
         use(memory, name)
-    held = lease_of(memory, "one").result(20)
+    held = lease_of(memory, "one").result(LONG_S)
     memory.fit(75 * MB)
     assert set(memory.state.resident) == {"one"}
-    assert held.run({"": ONES}, 10)["y"][0, 0] == 2.0
+    assert held.run({"": ONES}, LONG_S)["y"][0, 0] == 2.0
     held.release()
     assert memory.state.resident == {}
     with pytest.raises(Overloaded, match=r"of 5 MB.*as others take this machine's memory"):
@@ -249,13 +249,13 @@ def test_an_unmeasured_network_is_measured_before_it_is_loaded(place: Place) -> 
     absent = memory.request("new")
     assert isinstance(absent, Absent)
     assert absent.costs is None
-    absent.lease.result(20).release()
+    absent.lease.result(LONG_S).release()
     measured = ModelRepository(place.repository.folder).get("new").measured
     assert measured is not None
     assert measured.runtime == runtime_version()
 
 
-def test_without_networks_the_budget_stays_whatever_others_take(
+def test_without_networks_the_budget_does_not_follow_the_available_memory(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_memory, "available_memory_bytes", lambda: 0)
@@ -269,40 +269,40 @@ def test_without_networks_the_budget_stays_whatever_others_take(
     assert memory.state.budget_bytes == 0
 
 
-def test_real_sizes_decide_who_stays(place: Place) -> None:
+def test_measured_sizes_decide_which_networks_stay(place: Place) -> None:
     for name in ("first", "second"):
         source = colour_network(place.folder / f"{name}.onnx", weights_mb=6)
         add_network(place.repository, name, source)
     memory = place.memory(10)
-    lease_of(memory, "first").result(20).release()
-    lease_of(memory, "second").result(20).release()
+    lease_of(memory, "first").result(LONG_S).release()
+    lease_of(memory, "second").result(LONG_S).release()
     assert set(memory.state.resident) == {"second"}
     assert 6 * MB < memory.state.used_bytes < 10 * MB
 
 
-def test_a_replaced_network_answers_as_the_new_one_and_running_requests_end_with_the_old_one(
+def test_a_replaced_network_serves_new_requests_and_the_old_one_running_requests(
     place: Place,
 ) -> None:
     place.add("one")
     memory = place.memory()
-    held = lease_of(memory, "one").result(20)
+    held = lease_of(memory, "one").result(LONG_S)
     place.add("one", addend=5.0)
     memory.refresh()
     assert use(memory, "one") == 6.0
-    assert held.run({"": ONES}, 10)["y"][0, 0] == 2.0
+    assert held.run({"": ONES}, LONG_S)["y"][0, 0] == 2.0
     held.release()
     assert memory.state.used_bytes == 10 * MB
 
 
-def test_jobs_of_waiting_requests_get_the_network_and_their_errors(
+def test_jobs_of_waiting_requests_run_with_the_network_and_return_their_errors(
     place: Place, gate: threading.Event
 ) -> None:
     place.add("one")
     memory = place.memory()
     gate.clear()
     jobs: list[Callable[[Lease], object]] = [
-        lambda lease: float(lease.run({"": ONES}, 10)["y"][0, 0]),
-        lambda lease: lease.run({"": ONES[0]}, 10),
+        lambda lease: float(lease.run({"": ONES}, LONG_S)["y"][0, 0]),
+        lambda lease: lease.run({"": ONES[0]}, LONG_S),
     ]
     results = []
     for job in jobs:
@@ -310,13 +310,13 @@ def test_jobs_of_waiting_requests_get_the_network_and_their_errors(
         assert isinstance(absent, Absent)
         results.append(memory.when_there(absent, job))
     gate.set()
-    assert results[0].result(20) == 2.0
+    assert results[0].result(LONG_S) == 2.0
     with pytest.raises(NearsightError, match="expected float32"):
-        results[1].result(20)
+        results[1].result(LONG_S)
     wait_until(lambda: memory.state.counts.loads == 1, what="the load")
 
 
-def test_closing_fails_who_waits(place: Place, gate: threading.Event) -> None:
+def test_closing_fails_waiting_requests(place: Place, gate: threading.Event) -> None:
     place.add("one")
     memory = place.memory()
     gate.clear()
@@ -324,7 +324,7 @@ def test_closing_fails_who_waits(place: Place, gate: threading.Event) -> None:
     closing = threading.Thread(target=memory.close)
     closing.start()
     with pytest.raises(Unavailable, match="the daemon stops"):
-        lease.result(20)
+        lease.result(LONG_S)
     gate.set()
     closing.join()
     with pytest.raises(Unavailable, match="the daemon stops"):

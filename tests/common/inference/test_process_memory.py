@@ -21,13 +21,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_the_machine_has_available_is_available(root: Path) -> None:
+def test_available_memory_is_that_of_the_machine(root: Path) -> None:
     assert available_memory_bytes(root) == 900 * KB
     (root / "sys/fs/cgroup/nearsight/memory.max").write_text("max\n")
     assert available_memory_bytes(root) == 900 * KB
 
 
-def test_files_that_this_process_has_mapped_are_not_available(root: Path) -> None:
+def test_memory_of_mapped_files_is_not_available(root: Path) -> None:
     (root / "proc/self/status").write_text("Name:\tnearsight\nRssFile:\t 50 kB\n")
     assert available_memory_bytes(root) == 850 * KB
     (root / "sys/fs/cgroup/nearsight/memory.max").write_text("800000\n")
@@ -35,7 +35,7 @@ def test_files_that_this_process_has_mapped_are_not_available(root: Path) -> Non
 
 
 @pytest.mark.parametrize(("limit", "available"), [(800_000, 300_000), (10**9, 900 * KB), (400_000, 0)])
-def test_a_cgroup_leaves_no_more_than_its_limit(root: Path, limit: int, available: int) -> None:
+def test_the_limit_of_a_cgroup_reduces_the_available_memory(root: Path, limit: int, available: int) -> None:
     (root / "sys/fs/cgroup/nearsight/memory.max").write_text(f"{limit}\n")
     assert available_memory_bytes(root) == available
 

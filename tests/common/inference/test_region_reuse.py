@@ -1,4 +1,4 @@
-"""Networks that execute what changed: answers are those of whole executions, whatever changed and moved."""
+"""Partial executions give the answers of whole executions, for any changes and motion."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plain(runtime: Runtime, path: Path) -> Iterator[Network]:
 
 @pytest.fixture(scope="module")
 def partial(runtime: Runtime, path: Path) -> Iterator[PartialNetwork]:
-    """Reuses whatever it can, whether or not that takes longer."""
+    """Reuses all it can, even if that takes longer."""
     network = PartialNetwork(runtime, path, "small", path.with_suffix(".segments"), settings=ALWAYS)
     segmented = network._segmented
     assert segmented is not None, network.why_whole
@@ -49,7 +49,7 @@ def partial(runtime: Runtime, path: Path) -> Iterator[PartialNetwork]:
     network.close()
 
 
-def test_of_two_that_need_the_same_segments_one_makes_them(
+def test_two_networks_that_need_the_same_segments_create_them_once(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut, cuts = PartialNetwork._cut, list[Path]()
@@ -82,7 +82,7 @@ def rectangles(draw: st.DrawFn) -> Rectangle:
     return Rectangle(top, left, bottom, right)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     changes=st.lists(st.lists(rectangles(), max_size=3), min_size=1, max_size=4),
     steps=st.tuples(st.integers(-1, 1), st.integers(-1, 1)),
@@ -120,7 +120,7 @@ def moved(frame: Frame, offset: tuple[int, int], seed: int) -> tuple[Frame, list
     ]
 
 
-def test_little_is_executed_for_a_small_change_and_nothing_for_none(partial: PartialNetwork) -> None:
+def test_a_small_change_executes_a_small_part_and_no_change_executes_nothing(partial: PartialNetwork) -> None:
     partial.reset()
     frame = noise(0)
     partial.run(frame)
@@ -140,7 +140,7 @@ def test_little_is_executed_for_a_small_change_and_nothing_for_none(partial: Par
     assert partial.unchanged() == {}
 
 
-def test_more_of_a_frame_may_change_where_less_must_be_saved(
+def test_the_largest_reusable_change_depends_on_the_required_saving(
     runtime: Runtime, path: Path, partial: PartialNetwork, tmp_path: Path
 ) -> None:
     easy = PartialNetwork(runtime, path, "small", tmp_path / "s", settings=ALWAYS)
@@ -149,7 +149,7 @@ def test_more_of_a_frame_may_change_where_less_must_be_saved(
     easy.close()
 
 
-def test_what_was_prepared_is_found_again(runtime: Runtime, path: Path, partial: PartialNetwork) -> None:
+def test_prepared_segments_are_used_again(runtime: Runtime, path: Path, partial: PartialNetwork) -> None:
     folder = path.with_suffix(".segments")
     before = {one: one.stat().st_mtime_ns for one in folder.rglob("*")}
     PartialNetwork(runtime, path, "small", folder, settings=ALWAYS).close()
@@ -157,7 +157,7 @@ def test_what_was_prepared_is_found_again(runtime: Runtime, path: Path, partial:
     assert partial.why_whole == ""
 
 
-def test_what_an_earlier_version_prepared_is_prepared_again(
+def test_segments_of_an_earlier_format_are_prepared_again(
     runtime: Runtime, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def prepared() -> float:
@@ -170,7 +170,7 @@ def test_what_an_earlier_version_prepared_is_prepared_again(
     assert prepared() != before
 
 
-def test_segments_that_the_library_cannot_execute_are_told_as_such(
+def test_the_reason_names_segments_that_the_library_cannot_execute(
     runtime: Runtime, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -182,14 +182,12 @@ def test_segments_that_the_library_cannot_execute_are_told_as_such(
     network.close()
 
 
-def test_frames_of_another_shape_are_refused_where_the_network_fixes_it(partial: PartialNetwork) -> None:
+def test_frames_of_another_shape_are_refused_by_a_network_of_fixed_size(partial: PartialNetwork) -> None:
     with pytest.raises(InvalidArgument, match="has shape"):
         partial.run(noise(0, 32))
 
 
-def test_a_network_that_leaves_its_size_open_is_cut_anew_for_another_one(
-    runtime: Runtime, tmp_path: Path
-) -> None:
+def test_a_network_of_open_size_is_segmented_again_for_another_size(runtime: Runtime, tmp_path: Path) -> None:
     path = convolutional_network(tmp_path / "open.onnx", side=None)
     network, plain = (
         PartialNetwork(runtime, path, "open", tmp_path / "s", size=(48, 40), settings=ALWAYS),
@@ -203,7 +201,9 @@ def test_a_network_that_leaves_its_size_open_is_cut_anew_for_another_one(
     plain.close()
 
 
-def test_a_network_without_spatial_reuse_says_so_and_runs_whole(runtime: Runtime, tmp_path: Path) -> None:
+def test_a_network_without_spatial_reuse_runs_whole_and_gives_the_reason(
+    runtime: Runtime, tmp_path: Path
+) -> None:
     path = convolutional_network(tmp_path / "mean.onnx", spatial=False)
     network = PartialNetwork(runtime, path, "mean", tmp_path / "segments")
     assert network.why_whole
@@ -213,7 +213,7 @@ def test_a_network_without_spatial_reuse_says_so_and_runs_whole(runtime: Runtime
     network.close()
 
 
-def test_where_regions_save_less_than_finding_them_takes_only_frames_without_changes_are_reused(
+def test_only_unchanged_frames_are_reused_if_regions_save_too_little(
     runtime: Runtime, path: Path, plain: Network, tmp_path: Path
 ) -> None:
     network = PartialNetwork(

@@ -13,7 +13,7 @@ from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.measurement import Measurement
 from nearsight.common.inference.repository import ModelRepository, checksum_of, manifest_of_file
 from support.networks import add_network, adder_network
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 MEASURED = Measurement(1_000, 2.0, 3.0, 4.0, "1.0")
 
@@ -28,7 +28,7 @@ def network(tmp_path: Path) -> Path:
     return adder_network(tmp_path / "adder.onnx")
 
 
-def test_a_network_is_there_for_every_process_after_it_was_added(folder: Path, network: Path) -> None:
+def test_an_added_network_is_available_to_every_process(folder: Path, network: Path) -> None:
     other = ModelRepository(folder)
     added = add_network(ModelRepository(folder), "adder", network, ["a", "b"])
     assert (other.manifests(), other.refresh()) == ({}, True)
@@ -38,7 +38,7 @@ def test_a_network_is_there_for_every_process_after_it_was_added(folder: Path, n
 
 
 @pytest.mark.parametrize("move", [False, True], ids=["copied", "moved"])
-def test_all_of_a_network_that_was_added_is_on_disk(
+def test_all_files_of_an_added_network_are_synced_to_disk(
     folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch, *, move: bool
 ) -> None:
     folder.mkdir()
@@ -56,7 +56,7 @@ def test_all_of_a_network_that_was_added_is_on_disk(
     assert {path.stat().st_ino for path in files} <= synced, "a power cut would lose it"
 
 
-def test_a_network_that_is_added_while_the_folder_is_read_stays(
+def test_a_network_that_is_added_while_the_folder_is_read_is_kept(
     folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository, read = ModelRepository(folder), Path.iterdir
@@ -71,11 +71,11 @@ def test_a_network_that_is_added_while_the_folder_is_read_stays(
 
     monkeypatch.setattr(Path, "iterdir", iterdir)
     repository.refresh()
-    adding.join(10)
+    adding.join(LONG_S)
     assert repository.has("adder")
 
 
-def test_a_folder_that_cannot_be_read_for_a_while_takes_no_network_away(
+def test_a_temporarily_unreadable_folder_removes_no_network(
     folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = ModelRepository(folder)
@@ -92,7 +92,7 @@ def test_a_folder_that_cannot_be_read_for_a_while_takes_no_network_away(
     assert (repository.refresh(), repository.problems) == (False, {})
 
 
-def test_the_version_grows_when_something_changes(folder: Path, network: Path, tmp_path: Path) -> None:
+def test_the_version_increases_with_each_change(folder: Path, network: Path, tmp_path: Path) -> None:
     repository = ModelRepository(folder)
     versions = [
         add_network(repository, "adder", file, labels).version
@@ -106,7 +106,7 @@ def test_the_version_grows_when_something_changes(folder: Path, network: Path, t
     assert versions == [1, 1, 2, 3]
 
 
-def test_a_measurement_is_kept_and_is_no_new_version(folder: Path, network: Path) -> None:
+def test_a_measurement_is_stored_without_a_new_version(folder: Path, network: Path) -> None:
     repository = ModelRepository(folder)
     repository.note_measured(add_network(repository, "adder", network), MEASURED)
     kept = ModelRepository(folder).get("adder")
@@ -114,7 +114,9 @@ def test_a_measurement_is_kept_and_is_no_new_version(folder: Path, network: Path
     assert Manifest.from_json(kept.to_json(shared=True)).measured is None
 
 
-def test_a_saved_graph_comes_and_goes_with_its_file(folder: Path, network: Path, tmp_path: Path) -> None:
+def test_a_saved_graph_is_added_and_removed_with_its_file(
+    folder: Path, network: Path, tmp_path: Path
+) -> None:
     repository = ModelRepository(folder)
 
     def add(file: Path) -> Path:
@@ -132,7 +134,7 @@ def test_a_saved_graph_comes_and_goes_with_its_file(folder: Path, network: Path,
     assert list(folder.iterdir()) == []
 
 
-def test_a_file_with_another_checksum_is_put_aside_and_named(folder: Path, network: Path) -> None:
+def test_a_file_with_another_checksum_is_quarantined_and_reported(folder: Path, network: Path) -> None:
     repository = ModelRepository(folder)
     manifest = add_network(repository, "adder", network)
     data = bytearray(network.read_bytes())
@@ -147,7 +149,7 @@ def test_a_file_with_another_checksum_is_put_aside_and_named(folder: Path, netwo
     assert repository.checked_path(manifest).exists()
 
 
-def test_a_missing_file_is_named(folder: Path, network: Path) -> None:
+def test_a_missing_file_is_reported(folder: Path, network: Path) -> None:
     repository = ModelRepository(folder)
     manifest = add_network(repository, "adder", network)
     repository.path(manifest).unlink()
@@ -158,7 +160,7 @@ def test_a_missing_file_is_named(folder: Path, network: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", '{"name": "adder"}', "\x00", '{"measured": null, "labels": 3}']
 )
-def test_a_damaged_manifest_takes_only_its_own_network_away(folder: Path, network: Path, text: str) -> None:
+def test_a_damaged_manifest_removes_only_its_own_network(folder: Path, network: Path, text: str) -> None:
     repository = ModelRepository(folder)
     for name in ("adder", "other"):
         add_network(repository, name, network)
@@ -176,12 +178,12 @@ def test_a_manifest_under_another_name_is_refused(folder: Path, network: Path) -
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "x" * 101])
-def test_names_that_are_no_file_names_are_refused(network: Path, name: str) -> None:
+def test_names_that_are_not_valid_file_names_are_refused(network: Path, name: str) -> None:
     with pytest.raises(InvalidArgument, match="cannot be called"):
         manifest_of_file(network, name)
 
 
-def test_a_full_disk_leaves_what_was_there(
+def test_a_full_disk_leaves_the_previous_version(
     folder: Path, network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = ModelRepository(folder)
@@ -195,14 +197,14 @@ def test_a_full_disk_leaves_what_was_there(
         patched.setattr(os, "fsync", full)
         with pytest.raises(SetupError, match="No space left") as caught:
             add_network(repository, "adder", other)
-        assert caught.value.advice.startswith("make room")
+        assert caught.value.advice.startswith("free some space")
     kept = ModelRepository(folder)
     assert kept.checked_path(kept.get("adder")).read_bytes() == network.read_bytes()
     assert kept.get("adder") == before
     assert set(folder.iterdir()) == {folder / "adder.json", kept.path(before)}
 
 
-def test_what_was_measured_on_a_full_disk_holds_for_this_process_alone(
+def test_a_measurement_on_a_full_disk_is_kept_in_this_process_only(
     folder: Path, network: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = ModelRepository(folder)
@@ -217,7 +219,7 @@ def test_what_was_measured_on_a_full_disk_holds_for_this_process_alone(
     assert ModelRepository(folder).get("adder") == manifest
 
 
-def test_the_file_of_a_former_version_goes_and_who_still_wants_it_is_told(
+def test_the_file_of_a_previous_version_is_deleted_and_requests_for_it_are_unavailable(
     folder: Path, network: Path, tmp_path: Path
 ) -> None:
     repository, other = ModelRepository(folder), ModelRepository(folder)
@@ -230,7 +232,7 @@ def test_the_file_of_a_former_version_goes_and_who_still_wants_it_is_told(
     assert other.checked_path(other.get("adder")).exists()
 
 
-def test_removed_networks_are_gone_for_every_process(folder: Path, network: Path) -> None:
+def test_a_removed_network_is_removed_for_every_process(folder: Path, network: Path) -> None:
     repository = ModelRepository(folder)
     add_network(repository, "adder", network)
     other = ModelRepository(folder)
@@ -241,7 +243,7 @@ def test_removed_networks_are_gone_for_every_process(folder: Path, network: Path
         repository.remove("adder")
 
 
-def test_new_labels_for_the_same_file_keep_what_was_measured(folder: Path, network: Path) -> None:
+def test_new_labels_for_the_same_file_keep_the_measurement(folder: Path, network: Path) -> None:
     repository = ModelRepository(folder)
     manifest = repository.note_measured(add_network(repository, "adder", network, ["a"]), MEASURED)
     repository.relabel(replace(manifest, labels=("b",), version=2, measured=None))

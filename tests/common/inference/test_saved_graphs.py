@@ -1,4 +1,4 @@
-"""A graph that was optimised and saved once: the same answers; nothing that is damaged or foreign is used."""
+"""Optimised, saved graphs: they give the same answers; damaged and foreign ones are not used."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_a_graph_of_another_runtime_or_processor_is_not_used(saved: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["graph.onnx", "weights", "made.json"])
-def test_a_damaged_graph_is_found_out(runtime: Runtime, saved: Path, name: str) -> None:
+def test_a_damaged_graph_is_detected(runtime: Runtime, saved: Path, name: str) -> None:
     graphs = SavedGraphs(runtime.version)
     assert graphs.find(saved) is not None
     content = bytearray((saved / name).read_bytes())
@@ -55,7 +55,7 @@ def test_a_damaged_graph_is_found_out(runtime: Runtime, saved: Path, name: str) 
         graphs.find(saved)
 
 
-def test_a_graph_that_answers_otherwise_is_not_kept(
+def test_a_graph_with_different_answers_is_not_kept(
     runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, other = adder_network(tmp_path / "adder.onnx"), adder_network(tmp_path / "other.onnx", 1.0001)
@@ -69,14 +69,14 @@ def test_a_graph_that_answers_otherwise_is_not_kept(
     assert sorted(one.name for one in tmp_path.iterdir()) == ["adder.onnx", "other.onnx"]
 
 
-def test_where_nothing_can_be_saved_the_file_itself_is_measured(tmp_path: Path) -> None:
+def test_without_a_writable_folder_the_file_itself_is_measured(tmp_path: Path) -> None:
     path = colour_network(tmp_path / "colours.onnx")
     (tmp_path / "full").write_text("no folder can be made here")
     measured, cycles = measure(path, "colours", prepared=tmp_path / "full" / "prepared")
     assert (measured.memory_bytes > 0, len(cycles)) == (True, 1)
 
 
-def test_what_a_measurement_began_is_removed_when_it_is_ended(tmp_path: Path) -> None:
+def test_unfinished_files_of_an_aborted_measurement_are_removed(tmp_path: Path) -> None:
     path = endless_network(tmp_path / "endless.onnx", rounds=10**12)
     with pytest.raises(CorruptStore, match="still loading or executing"):
         measure(path, "endless", within_s=1.5, prepared=tmp_path / "prepared")

@@ -1,4 +1,4 @@
-"""What callers with limited rights see of networks; what an execution answers."""
+"""Networks that callers with limited rights see; answers of executions."""
 
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from nearsight.common.rpc.allow_list import Caller
 from nearsight.common.rpc.service import CallContext, Deadline
 from nearsight.protos import inference_pb2 as pb
 from support.networks import add_network, adder_network, lease_of
+from support.waiting import LONG_S
 
 
 @pytest.fixture
@@ -42,16 +43,16 @@ def test_callers_see_only_the_networks_that_they_may_use(networks: Path) -> None
     memory.close()
 
 
-def test_evictions_of_networks_that_a_caller_may_not_use_are_not_told(networks: Path) -> None:
+def test_callers_see_only_evictions_of_networks_that_they_may_use(networks: Path) -> None:
     repository = ModelRepository(networks)
     memory = ModelMemory(
         repository, ModelSettings(folder=networks, memory_mb=1, policy="lru", reserve_mb=100), SYSTEM_CLOCK
     )
     service = ModelsService(repository, memory, lambda _: True, SYSTEM_CLOCK)
-    lease_of(memory, "mine").result(20).release()
+    lease_of(memory, "mine").result(LONG_S).release()
     memory.fit(0)
     memory.fit(10**9)
-    lease_of(memory, "theirs").result(20).release()
+    lease_of(memory, "theirs").result(LONG_S).release()
     memory.fit(0)
     asked = pb.GetEvictionsRequest()
     assert [one.model for one in service.get_evictions(asked, context()).evictions] == ["mine", "theirs"]
@@ -60,9 +61,9 @@ def test_evictions_of_networks_that_a_caller_may_not_use_are_not_told(networks: 
     memory.close()
 
 
-def test_tensors_are_executed_and_what_does_not_fit_is_refused(networks: Path) -> None:
+def test_matching_tensors_are_executed_and_others_refused(networks: Path) -> None:
     memory = ModelMemory(ModelRepository(networks), ModelSettings(folder=networks), SYSTEM_CLOCK)
-    lease_of(memory, "mine").result(20).release()
+    lease_of(memory, "mine").result(LONG_S).release()
     service = InferenceService(memory, "cloud")
     tensor = np.arange(4, dtype=np.float32)[None]
     messages, blobs = tensors_to_proto({"": tensor})

@@ -25,7 +25,7 @@ def test_tensors_of_every_type_arrive_as_they_were_sent(dtype: str) -> None:
         np.testing.assert_array_equal(back[name], sent)
 
 
-def test_what_arrives_is_not_copied_and_cannot_be_changed() -> None:
+def test_received_tensors_are_read_only_views() -> None:
     messages, _ = tensors_to_proto({"a": np.zeros(4, np.float32)})
     blob = memoryview(bytes(16))
     tensor = tensors_from_proto(messages, [blob])["a"]
@@ -51,7 +51,7 @@ def test_messages_that_do_not_fit_their_blobs_are_refused(
         tensors_from_proto(messages, blobs)
 
 
-def test_objects_do_not_travel() -> None:
+def test_tensors_of_objects_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="float32"):
         tensors_to_proto({"a": np.array([object()])})
 
@@ -74,7 +74,7 @@ def test_an_unnamed_tensor_is_the_only_input() -> None:
         ({}, "it takes 'image'"),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused_with_what_is_expected(
+def test_inputs_of_another_type_or_shape_are_refused_with_the_expected_one(
     inputs: dict[str, np.ndarray], says: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=says):

@@ -1,4 +1,4 @@
-"""Which daemons a command asks: those of the settings with their keys, those of this machine, those named."""
+"""The daemons that a command asks: of the settings with their keys, of this machine, or given ones."""
 
 from pathlib import Path
 
@@ -29,22 +29,22 @@ def asked(settings: str, *endpoints: str, **arguments: object) -> tuple[Address,
     return addresses(SETTINGS_CLASSES, DaemonArguments(endpoints, **arguments), ALL)  # type: ignore[arg-type]
 
 
-def test_without_settings_the_usual_addresses_are_asked_and_nobody_need_be_there() -> None:
+def test_without_settings_the_default_addresses_are_asked_and_no_daemon_is_expected() -> None:
     assert asked("") == tuple(Address(DEFAULT_ENDPOINTS[name], name, expected=False) for name in ALL)
 
 
-def test_a_daemon_with_settings_is_expected_at_an_address_that_leads_to_it() -> None:
+def test_a_daemon_with_settings_is_expected_at_its_address() -> None:
     cloud, edge, _ = asked('[cloud.server]\nlisten = "tcp://0.0.0.0:7700"\n[edge]\ncloud = "tcp://c:1"\n')[1:]
     assert (cloud.daemon, cloud.endpoint, cloud.expected) == ("cloud", "tcp://127.0.0.1:7700", True)
     assert (edge.endpoint, edge.expected) == (DEFAULT_ENDPOINTS["edge"], True)
 
 
-def test_what_a_phone_asks_is_expected_but_not_a_daemon_on_the_phone() -> None:
+def test_the_edge_of_a_phone_is_expected_but_no_daemon_on_the_phone() -> None:
     cloud, edge, device = asked(PHONE)
     assert (cloud.expected, edge, device.expected) == (False, Address("tcp://10.0.0.5:7100", "edge"), False)
 
 
-def test_an_endpoint_that_is_named_is_expected_and_has_the_keys_of_the_settings(folder: Path) -> None:
+def test_a_given_endpoint_is_expected_and_uses_the_keys_of_the_settings(folder: Path) -> None:
     generate_keys(folder, "phone")
     public = generate_keys(folder, "edge").public_key
     keys = f'public_key = "{public}"\n[device.security]\nsecret_key_file = "phone.key_secret"\n'
