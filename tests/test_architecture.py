@@ -1,4 +1,4 @@
-"""The directions of imports, held by the code itself: tiers meet on the wire, never in Python."""
+"""The permitted directions of imports; tiers communicate only by messages."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ LAYERS = {
     "device": {"device", "common", "protos"},
     "experiments": {"experiments", "device", "edge", "cloud", "common", "protos"},
 }
-ROOMS = (
+PACKAGES = (
     {"framework"},
     {"datasets"},
     {"traces"},
@@ -33,7 +33,7 @@ ROOMS = (
     {"demo"},
     {"cli"},
 )
-"""Rooms of experiments: each may import those before it, and the tiers."""
+"""Packages of experiments; each may import those before it, and the tiers."""
 TIERS = ("cloud", "edge", "device")
 COMMON_ROOT = {"errors", "clock", "folder_lock", "logging", "metrics", "settings", "text"}
 
@@ -65,14 +65,14 @@ def subject(module: str) -> str | None:
     return "common" if name in {"", *COMMON_ROOT} else f"common.{name}"
 
 
-def room(module: str) -> str | None:
+def experiments_package(module: str) -> str | None:
     """``rig`` for ``experiments.rig.rows``."""
     parts = module.split(".")
     return parts[1] if parts[0] == "experiments" and len(parts) > 1 else None
 
 
 @pytest.mark.parametrize("layer", sorted(LAYERS))
-def test_a_layer_imports_only_layers_that_it_may_see(layer: str) -> None:
+def test_a_layer_imports_only_permitted_layers(layer: str) -> None:
     graph = by_group(lambda module: module.split(".")[0])
     assert layer in graph
     assert not graph[layer] - LAYERS[layer]
@@ -92,27 +92,27 @@ def test_subjects_of_common_import_each_other_in_one_direction() -> None:
     assert cycle(by_group(subject)) == []
 
 
-def test_rooms_of_experiments_import_only_rooms_before_them() -> None:
-    place = {name: number for number, names in enumerate(ROOMS) for name in names}
-    graph = by_group(room)
+def test_packages_of_experiments_import_only_earlier_packages() -> None:
+    place = {name: number for number, names in enumerate(PACKAGES) for name in names}
+    graph = by_group(experiments_package)
     assert graph.keys() == place.keys()
     later = {(one, other) for one, others in graph.items() for other in others if place[other] >= place[one]}
     assert not later
 
 
-def test_rooms_of_peers_import_each_other_in_one_direction() -> None:
-    def peer_room(module: str) -> str | None:
+def test_packages_of_peers_import_each_other_in_one_direction() -> None:
+    def peers_package(module: str) -> str | None:
         parts = module.split(".")
         return parts[2] if parts[:2] == ["device", "peers"] and len(parts) > 3 else None
 
-    graph = by_group(peer_room)
+    graph = by_group(peers_package)
     assert (graph["presence"], graph["routing"]) == (frozenset(), {"presence"})
     assert graph["store"] == {"presence", "routing"}
 
 
-def test_common_holds_only_what_two_tiers_use() -> None:
+def test_common_contains_only_modules_of_several_tiers() -> None:
     modules = {name for name in imports() if name.startswith("common.")}
-    for_people = reached({name for name in modules if name.endswith(".cli")})
+    of_commands = reached({name for name in modules if name.endswith(".cli")})
     of_tiers = [reached({m for m in imports() if m.split(".")[0] == tier}) for tier in TIERS]
     packages = {name.rpartition(".")[0] for name in modules}
     wanted = {name for name in modules if sum(name in tier for tier in of_tiers) > 1}
@@ -123,11 +123,11 @@ def test_common_holds_only_what_two_tiers_use() -> None:
     )
     for_networks = {n for n in modules if n.startswith(("common.video.", "common.folder_lock", *of_reuse))}
     assert (
-        modules - packages - for_people - for_applications - for_simulations - for_networks - wanted == set()
+        modules - packages - of_commands - for_applications - for_simulations - for_networks - wanted == set()
     )
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_module_imports_have_no_cycle() -> None:
     assert cycle(imports()) == []
 
 

@@ -1,4 +1,4 @@
-"""The `nearsight` command as a whole: overview, errors, exit codes. Commands are tested with their tier."""
+"""The `nearsight` command: overview, errors, exit codes. Commands are tested with their packages."""
 
 import errno
 import importlib
@@ -74,18 +74,10 @@ def test_the_version_is_printed() -> None:
     assert (shown.returncode, shown.stdout) == (0, f"nearsight {__version__}\n")
 
 
-def test_a_mistyped_command_is_answered_with_the_right_one() -> None:
+def test_a_mistyped_command_gets_a_suggestion() -> None:
     shown = nearsight(["clodu"])
     assert shown.returncode == 2
     assert "Did you mean 'cloud'?" in shown.stderr
-
-
-@pytest.mark.parametrize("name", command_line.COMMANDS)
-def test_every_command_exists_and_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main([name, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert f"Usage: nearsight {name}" in shown
-    assert "--install-completion" not in shown
 
 
 def every_command() -> list[tuple[str, ...]]:
@@ -100,13 +92,15 @@ def every_command() -> list[tuple[str, ...]]:
     return [path for name, lazy in commands for path in within(load_command(name, lazy), (name,))]
 
 
-def test_every_help_fits_80_columns_and_shows_flags_without_values(
+def test_every_command_has_a_help_page_that_fits_80_columns_and_shows_flags_without_values(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for path in ((), *every_command()):
         assert command_line.main([*path, "--help"]) == 0
         shown = capsys.readouterr().out.splitlines()
+        assert any(f"Usage: {' '.join(('nearsight', *path))}" in line for line in shown)
+        assert not path or not any("--install-completion" in line for line in shown)
         assert max(map(len, shown)) <= 80, path
         typers_own = ("--help", "-completion")
         with_value = [line for line in shown if "<bool>" in line]
@@ -142,7 +136,7 @@ def test_debug_shows_the_traceback_of_an_error(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_bug_is_one_line_that_says_where_the_traceback_is(
+def test_a_bug_is_one_line_that_names_the_file_with_the_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -156,7 +150,7 @@ def test_a_bug_is_one_line_that_says_where_the_traceback_is(
     assert "Traceback" in log.read_text()
 
 
-def test_what_the_machine_refuses_is_no_bug(
+def test_an_error_of_the_operating_system_is_not_reported_as_a_bug(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     use(monkeypatch, raises=OSError(errno.ENOSPC, "No space left on device", "rows.csv"))
@@ -164,13 +158,15 @@ def test_what_the_machine_refuses_is_no_bug(
     assert capsys.readouterr().err.startswith("error: No space left on device: rows.csv; free some space")
 
 
-def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_ends_a_command_without_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     use(monkeypatch, KeyboardInterrupt())
     assert command_line.main(["fail"]) == 130
     assert capsys.readouterr().err == ""
 
 
-def test_a_reader_that_closes_its_end_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_a_command_without_a_message(tmp_path: Path) -> None:
     script = f"{sys.executable} -m nearsight config show edge; echo $? > {tmp_path}/code"
     with subprocess.Popen(
         ["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -184,7 +180,7 @@ def test_a_reader_that_closes_its_end_is_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_stream_that_is_closed_is_no_error(closed: str) -> None:
+def test_a_command_succeeds_with_closed_streams(closed: str) -> None:
     script = f"{sys.executable} -m nearsight config show edge {closed}"
     assert subprocess.run(["sh", "-c", script], capture_output=True, check=False, timeout=60).returncode == 0
 

@@ -1,4 +1,4 @@
-"""`pip install nearsight` is enough for the SDK and the daemons; what needs an extra says which.
+"""`pip install nearsight` suffices for the SDK and the daemons; other commands name the extra that they need.
 
 Libraries that only extras install are blocked here; `test_packaging.py` installs the wheel.
 """
@@ -31,7 +31,7 @@ NEEDS_MORE = {
     "zoo": (("models", "build", "MobileNetV2"),),
     "web": (("gateway",),),
 }
-"""Extra → commands that end at once without it."""
+"""Extra → commands that fail at once without it."""
 
 
 def required(texts: list[str]) -> set[str]:
@@ -50,7 +50,7 @@ def required(texts: list[str]) -> set[str]:
 
 @cache
 def of_extras() -> list[str]:
-    """Modules at the top of libraries that a plain install does not bring."""
+    """Top-level modules of libraries that a plain install does not include."""
     settings = ConfigParser(interpolation=None)
     settings.read(ROOT / "setup.cfg")
     lines = settings["options"]["install_requires"].splitlines()
@@ -63,7 +63,7 @@ def of_extras() -> list[str]:
 
 
 def run_without_extras(code: str, data: object) -> subprocess.CompletedProcess[str]:
-    """Run code that finds `data` and `out`, in a Python that has only what a plain install brings."""
+    """Run code that uses `data`, with only the libraries of a plain install."""
     blocked = (
         "import json, sys; blocked, data = json.load(sys.stdin); sys.modules.update(dict.fromkeys(blocked))"
     )

@@ -1,4 +1,4 @@
-"""What documents name is there: modules, files behind links, and every decision in the index."""
+"""Modules, links and experiments in documents exist, and the index lists every decision."""
 
 import re
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""What is installed elsewhere: wheel and sdist hold every module, though the code is in linked folders.
+"""Wheel and sdist contain every module, although the code is in linked folders.
 
-They are also installed as a user does it, by pip into a clean environment, and run in an empty folder.
+They are also installed by pip into a clean environment, and run in an empty folder.
 """
 
 import json
@@ -19,7 +19,7 @@ from nearsight import __version__
 from nearsight.common.recognition.classifiers.registry import build_classifier
 from support.objects import random_model
 
-# Of a fixture that downloads libraries.
+# A fixture downloads libraries.
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -91,7 +91,7 @@ def test_the_sdist_holds_real_files_instead_of_links(sdist: Path) -> None:
     assert {"LICENSE", "README.md", "setup.cfg", "pyproject.toml"} <= members.keys()
 
 
-def test_the_wheel_runs_where_nothing_else_of_the_repository_is(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_runs_without_the_repository(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
         entry_points = archive.read(f"nearsight-{__version__}.dist-info/entry_points.txt").decode()

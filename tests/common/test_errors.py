@@ -1,4 +1,4 @@
-"""The tree of errors: codes, exit codes, and the way over the wire and between processes."""
+"""The tree of errors: codes, exit codes, and transfer between processes."""
 
 import errno
 import pickle
@@ -31,12 +31,12 @@ def test_every_error_has_an_exit_code_that_is_explained(error: type[NearsightErr
 
 
 @pytest.mark.parametrize("error", list(tree()), ids=lambda error: error.__name__)
-def test_the_drawing_in_the_docstring_shows_every_error(error: type[NearsightError]) -> None:
+def test_the_tree_in_the_docstring_shows_every_error(error: type[NearsightError]) -> None:
     assert f" {error.__name__} " in f"{errors.__doc__} ".replace("\n", " ")
 
 
 @pytest.mark.parametrize("error", list(tree()), ids=lambda error: error.__name__)
-def test_an_error_crosses_a_process_boundary_whole(error: type[NearsightError]) -> None:
+def test_an_error_is_pickled_completely(error: type[NearsightError]) -> None:
     copy = pickle.loads(pickle.dumps(error("what happened", advice="what to do")))
     assert type(copy) is error
     assert (copy.message, copy.advice) == ("what happened", "what to do")
@@ -50,7 +50,7 @@ def test_message_and_advice_make_one_line() -> None:
 
 
 @pytest.mark.parametrize("code", [code for code in StatusCode if code is not StatusCode.OK])
-def test_every_status_but_ok_comes_back_as_an_error_of_that_status(code: StatusCode) -> None:
+def test_every_status_except_ok_becomes_an_error_with_that_status(code: StatusCode) -> None:
     assert error_from_status(code, "m", "a").code is code
 
 
@@ -58,16 +58,16 @@ def test_the_status_codes_are_those_of_the_wire() -> None:
     assert {code.name: code.value for code in StatusCode} == dict(rpc_pb2.Status.items())
 
 
-def test_a_missing_right_names_the_file_and_the_next_step() -> None:
+def test_the_error_for_a_missing_permission_names_the_file_and_the_next_step() -> None:
     found = as_setup_error(PermissionError(errno.EACCES, "denied", "/lab/rows.csv"))
     assert str(found) == "Permission denied: /lab/rows.csv; give access to it, or name another location"
 
 
-def test_a_full_disk_says_so_without_a_file() -> None:
+def test_the_error_for_a_full_disk_needs_no_file_name() -> None:
     found = as_setup_error(OSError(errno.ENOSPC, "full"))
     assert str(found).startswith("No space left on device; free some space")
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "nothing", "x"), OSError("no number")])
-def test_other_errors_of_the_system_may_be_bugs(error: OSError) -> None:
+def test_other_operating_system_errors_are_not_converted(error: OSError) -> None:
     assert as_setup_error(error) is None

@@ -1,4 +1,4 @@
-"""Logs as a collector reads them."""
+"""Log lines in both formats, and the logs of applications that use the SDK."""
 
 import json
 import subprocess
@@ -57,7 +57,7 @@ def test_a_traceback_stays_within_its_line(capsys: pytest.CaptureFixture[str]) -
 
 
 def output_of(code: str) -> subprocess.CompletedProcess[str]:
-    """What a program of its own prints, in which nothing is configured."""
+    """The output of a separate program without any logging configuration."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
 
@@ -66,7 +66,7 @@ def test_the_sdk_prints_nothing_by_itself() -> None:
     assert (shown.stdout, shown.stderr) == ("", "")
 
 
-def test_a_program_that_configures_logging_sees_our_lines_under_nearsight() -> None:
+def test_log_lines_appear_under_nearsight_in_a_program_that_configures_logging() -> None:
     shown = output_of(
         "import logging; from nearsight.common.logging import get_logger; log = get_logger('device.tier')\n"
         "logging.basicConfig(level='INFO', format='%(name)s|%(levelname)s|%(funcName)s|%(message)s')\n"
@@ -83,12 +83,12 @@ def test_a_program_that_configures_logging_sees_our_lines_under_nearsight() -> N
     assert shown.stdout == ""
 
 
-def test_a_program_that_uses_structlog_unconfigured_keeps_its_own_lines() -> None:
+def test_log_lines_of_a_program_with_unconfigured_structlog_are_kept() -> None:
     code = "import structlog; import nearsight.common.logging; structlog.get_logger().info('mine')"
     assert "mine" in output_of(code).stdout
 
 
-def test_a_program_that_uses_structlog_keeps_its_own_set_up() -> None:
+def test_the_structlog_configuration_of_a_program_is_kept() -> None:
     code = (
         "import structlog; structlog.configure(processors=[structlog.processors.JSONRenderer()]); "
         "from nearsight.common.logging import get_logger; get_logger('sdk').info('mine')"
@@ -96,7 +96,7 @@ def test_a_program_that_uses_structlog_keeps_its_own_set_up() -> None:
     assert json.loads(output_of(code).stdout) == {"component": "sdk", "event": "mine"}
 
 
-def test_a_line_that_cannot_be_written_is_no_error_of_who_logs() -> None:
+def test_a_log_line_that_cannot_be_written_raises_no_error() -> None:
     code = (
         "from nearsight.common.logging import *; configure_logging(); get_logger('x').info('y'); print('on')"
     )
@@ -105,7 +105,7 @@ def test_a_line_that_cannot_be_written_is_no_error_of_who_logs() -> None:
     assert done.stdout == b"on\n"
 
 
-def test_the_console_form_is_text_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_format_is_readable_text(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(log_format="console", daemon="edge")
     get_logger("worker").info("ready", endpoint="tcp://127.0.0.1:1")
     text = capsys.readouterr().err
@@ -114,7 +114,7 @@ def test_the_console_form_is_text_for_a_person(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])
-def test_text_of_others_does_not_steer_the_terminal_that_shows_a_log(
+def test_control_characters_in_a_log_line_do_not_reach_the_terminal(
     capsys: pytest.CaptureFixture[str], log_format: LogFormat
 ) -> None:
     configure_logging(log_format=log_format)

@@ -1,4 +1,4 @@
-"""Groups of settings: what is wrong with a value is told by whoever knows where it came from."""
+"""Groups of settings: errors of invalid values."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ class Outer(SettingsGroup):
         (lambda: Outer(inner=3, name=5), r"Outer\.inner: .*, and 1 more; see"),
     ],
 )
-def test_a_group_that_cannot_work_is_a_configuration_error_of_one_line(
+def test_an_invalid_group_is_a_configuration_error_of_one_line(
     build: Callable[[], object], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message) as raised:
@@ -43,7 +43,7 @@ def test_a_group_that_cannot_work_is_a_configuration_error_of_one_line(
     assert "\n" not in str(raised.value)
 
 
-def test_a_group_within_a_file_keeps_its_place_for_whoever_reads_that() -> None:
+def test_a_validation_error_in_a_file_has_the_path_of_the_setting() -> None:
     with pytest.raises(ValidationError) as raised:
         Outer.model_validate({"inner": {"timeout_s": -1}})
     assert raised.value.errors()[0]["loc"] == ("inner", "timeout_s")

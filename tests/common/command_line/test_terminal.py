@@ -1,4 +1,4 @@
-"""What commands print: whole values, one line per error, JSON that parses, progress apart from results."""
+"""Output of commands: complete values, one line per error, valid JSON, progress on standard error."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ from nearsight.common.command_line.terminal import (
 from support.objects import random_model
 
 
-def test_a_table_shows_values_whole_and_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_shows_values_complete_and_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     long = "x" * 150
     print_table(
         ("name", "value"), [("[red]markup[/red]", long), ("number", 7)], title="[edge]", right=("value",)
@@ -45,7 +45,7 @@ def test_an_error_is_one_line_on_standard_error(capsys: pytest.CaptureFixture[st
     assert (captured.out, captured.err) == ("", "error: first second [bold]\n")
 
 
-def test_progress_is_shown_apart_from_results(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar("reading [photos]", total=3) as advance:
         advance(1)
         advance(2)
@@ -55,7 +55,7 @@ def test_progress_is_shown_apart_from_results(capsys: pytest.CaptureFixture[str]
     assert "3/3" in captured.err
 
 
-def test_a_table_that_is_too_wide_goes_on_in_further_ones_with_its_keys(
+def test_a_table_that_is_too_wide_is_split_and_repeats_its_key_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "PIPED_WIDTH", 40)
@@ -67,7 +67,7 @@ def test_a_table_that_is_too_wide_goes_on_in_further_ones_with_its_keys(
     assert out.count("once") == 1
 
 
-def test_headings_are_folded_between_words_where_that_suffices(
+def test_headings_are_wrapped_between_words_if_that_suffices(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = ("configuration", "precision", "CPU of the edge", "CPU of the cloud")
@@ -81,7 +81,7 @@ def test_headings_are_folded_between_words_where_that_suffices(
     assert max(map(len, out.splitlines())) <= 46
 
 
-def test_a_long_line_is_folded_on_a_terminal_only(
+def test_a_long_line_is_wrapped_only_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "the edge's cores stay nearly idle, as our classifier is too fast"
@@ -97,7 +97,7 @@ def test_a_long_line_is_folded_on_a_terminal_only(
     assert " ".join([first, *(line.strip() for line in others)]) == text
 
 
-def test_a_table_that_fits_stays_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_that_fits_is_not_split(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("configuration", "p50 ms"), [("load-balanced", 3)], keys=1)
     assert capsys.readouterr().out.count("load-balanced") == 1
 
@@ -112,17 +112,16 @@ def test_a_table_fits_if_no_value_and_no_word_of_a_heading_is_broken(monkeypatch
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2Jx\x9b31m\x7f\u202egpj\u2066\nforged\r\t:warning: [red]y[/red]\udc80"
 SHOWN = r"\x1b]0;owned\x07\x1b[2Jx\x9b31m\x7f\u202egpj\u2066\nforged\r\t:warning: [red]y[/red]\udc80"
-STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode categories of characters that control a terminal."""
 
 
-def steering(text: str) -> set[str]:
-    """Characters that steer a terminal, line breaks apart."""
-    return {
-        one for one in text if one != "\n" and unicodedata.category(one) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    }
+def control_characters(text: str) -> set[str]:
+    """Control characters in a text, except line breaks."""
+    return {one for one in text if one != "\n" and unicodedata.category(one) in CONTROL}
 
 
-def test_text_of_others_is_shown_and_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     print_line(HOSTILE)
     print_line(HOSTILE, err=True)
     print_table(("label",), [(HOSTILE,)], title=HOSTILE)
@@ -130,27 +129,27 @@ def test_text_of_others_is_shown_and_does_not_steer_the_terminal(capsys: pytest.
     with progress_bar(HOSTILE, total=1) as advance:
         advance(1)
     captured = capsys.readouterr()
-    assert steering(captured.out) == steering(captured.err) == set()
+    assert control_characters(captured.out) == control_characters(captured.err) == set()
     assert captured.out.splitlines()[0] == captured.err.splitlines()[0] == SHOWN
     assert captured.out.count(SHOWN) == 3
     assert "error: " in captured.err
 
 
-def test_a_cell_has_as_many_lines_as_values_and_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_has_one_line_per_value(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("details",), [(("a: 1", "b: 2\nc: 3"),)])
     out = capsys.readouterr().out
     assert r"b: 2\nc: 3" in out
     assert "a: 1\\n" not in out
 
 
-def test_json_steers_no_terminal_and_keeps_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_escapes_control_characters_and_keeps_the_value(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"label": HOSTILE})
     out = capsys.readouterr().out
-    assert steering(out) == set()
+    assert control_characters(out) == set()
     assert json.loads(out) == {"label": HOSTILE}
 
 
-def test_a_label_shown_by_a_command_does_not_steer_the_terminal(
+def test_control_characters_of_a_label_are_shown_escaped_by_a_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     database = tmp_path / "cloud.db"
@@ -160,4 +159,4 @@ def test_a_label_shown_by_a_command_does_not_steer_the_terminal(
     assert main(["cloud", "objects", "list", "--database", str(database)]) == 0
     out = capsys.readouterr().out
     assert r"\x1b[2Jx" in out
-    assert steering(out) == set()
+    assert control_characters(out) == set()

@@ -1,4 +1,4 @@
-"""Settings: which source wins, where a value came from, and what a mistake is answered with."""
+"""Settings: precedence of sources, origins of values, and errors."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ class Group(SettingsGroup):
 
 
 class Foreign(BaseModel):
-    """A group that another package made, without our base."""
+    """A group of another package, without our base class."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     ratio: float = 0.8
@@ -50,7 +50,7 @@ class ExampleSettings(RpcDaemonSettings):
 
 @pytest.fixture(autouse=True)
 def _nothing_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Run where no settings file is, with an empty home."""
+    """Run in a folder without a settings file, with an empty home folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
@@ -69,7 +69,7 @@ def mistake(text: str | None = None, overrides: dict[str, object] | None = None)
     return str(caught.value)
 
 
-def test_without_any_source_the_defaults_are_in_force() -> None:
+def test_without_any_source_the_defaults_apply() -> None:
     loaded = load()
     assert loaded.settings == ExampleSettings()
     assert set(loaded.origins.values()) == {"default"}
@@ -96,7 +96,7 @@ def test_one_member_of_a_group_can_be_set_without_the_others(monkeypatch: pytest
     assert loaded.settings.group.workers == 2
 
 
-def test_setting_one_member_keeps_what_the_daemon_defaults_the_others_to() -> None:
+def test_setting_one_member_keeps_the_defaults_of_the_others() -> None:
     loaded = load(**{"special.limits.max_pixels": 9, "bounds.max_pixels": "8"})
     assert loaded.settings.special == Group(workers=7, limits=Limits(max_bytes=77, max_pixels=9))
     assert loaded.settings.bounds == Limits(max_bytes=7, max_pixels=8)
@@ -134,12 +134,12 @@ def test_an_empty_variable_is_an_empty_text(monkeypatch: pytest.MonkeyPatch) -> 
     assert load().settings.metrics_listen == ""
 
 
-def test_the_home_folder_is_filled_in() -> None:
+def test_a_tilde_is_replaced_by_the_home_folder() -> None:
     key = load(**{"security.secret_key_file": "~/edge.key"}).settings.security.secret_key_file
     assert key == Path("home/edge.key").absolute()
 
 
-def test_the_users_own_file_is_read_where_the_folder_has_none() -> None:
+def test_the_file_of_the_user_is_read_if_the_folder_has_none() -> None:
     own = Path("home/.config/nearsight/nearsight.toml")
     own.parent.mkdir(parents=True)
     own.write_text("[edge]\nname = 'own'\n")
@@ -155,7 +155,7 @@ def test_a_given_file_is_the_only_one_read() -> None:
     assert load_settings(ExampleSettings, "edge", Path("other.toml")).settings.name == "example"
 
 
-def test_a_file_of_a_windows_editor_is_read() -> None:
+def test_a_file_with_byte_order_mark_and_windows_line_ends_is_read() -> None:
     Path("nearsight.toml").write_bytes(b"\xef\xbb\xbf[edge]\r\nlog_level = 'DEBUG'\r\n")
     assert load().settings.log_level == "DEBUG"
 
@@ -186,7 +186,7 @@ def test_settings_cannot_be_changed_once_loaded() -> None:
         "[edge]\nname = 5\nlog_level = 1\n": ", and 1 more",
     }.items(),
 )
-def test_a_mistake_in_the_file_is_one_line_with_its_place(text: str, expected: str) -> None:
+def test_a_mistake_in_the_file_is_one_line_with_its_position(text: str, expected: str) -> None:
     assert expected in mistake(text)
 
 
@@ -217,18 +217,18 @@ def test_a_list_of_clients_without_a_key_is_refused() -> None:
     assert "security: allowed_clients needs secret_key_file as well" in text
 
 
-def test_a_file_that_is_not_there_is_named_with_the_next_step() -> None:
+def test_the_error_for_a_missing_file_names_the_next_step() -> None:
     with pytest.raises(ConfigurationError, match=r"none\.toml does not exist; .*config init"):
         load_settings(ExampleSettings, "edge", Path("none.toml"))
 
 
-def test_a_file_that_is_no_text_is_refused() -> None:
+def test_a_file_that_is_not_text_is_refused() -> None:
     Path("nearsight.toml").write_bytes(b"\xff\xfe\x00")
     assert "is not valid TOML" in mistake()
 
 
 @given(st.binary(max_size=200))
-def test_whatever_the_file_holds_the_answer_is_settings_or_one_line(
+def test_any_file_gives_settings_or_an_error_of_one_line(
     tmp_path_factory: pytest.TempPathFactory, data: bytes
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzz.toml"
@@ -239,13 +239,13 @@ def test_whatever_the_file_holds_the_answer_is_settings_or_one_line(
         assert "\n" not in str(error)
 
 
-def test_named_flags_win_over_set_and_absent_ones_do_not() -> None:
+def test_named_flags_override_set_if_they_are_given() -> None:
     overrides = flag_overrides(["name = a", "group.workers=3"], {"group.workers": 4, "name": None})
     assert overrides == {"name": "a", "group.workers": 4}
     assert flag_overrides(None) == {}
 
 
 @pytest.mark.parametrize("assignment", ["name", "=x", " = x"])
-def test_a_set_without_a_key_or_value_is_refused(assignment: str) -> None:
+def test_a_set_option_without_a_key_or_value_is_refused(assignment: str) -> None:
     with pytest.raises(ConfigurationError, match="key=value"):
         flag_overrides([assignment])

@@ -1,4 +1,4 @@
-"""What people read about settings: the table of `config show` and the file of `config init`."""
+"""The table of `config show` and the file of `config init`."""
 
 import tomllib
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_every_setting_in_force_is_listed_with_its_origin(tmp_path: Path) -> Non
     assert rows["tags"].value == ["a", "b"]
 
 
-def test_the_written_file_changes_nothing(tmp_path: Path) -> None:
+def test_the_written_file_changes_no_setting(tmp_path: Path) -> None:
     path = tmp_path / "nearsight.toml"
     path.write_text(settings_file({"cloud": ExampleSettings, "edge": ExampleSettings}))
     loaded = load_settings(ExampleSettings, "edge", path)
@@ -46,7 +46,7 @@ def test_the_written_file_changes_nothing(tmp_path: Path) -> None:
     assert set(loaded.origins.values()) == {"default"}
 
 
-def test_the_written_file_with_its_comments_removed_holds_the_defaults(tmp_path: Path) -> None:
+def test_the_written_file_without_comment_marks_contains_the_defaults(tmp_path: Path) -> None:
     lines = settings_file({"edge": ExampleSettings}).splitlines()
     names = {key.rpartition(".")[2] for key in load_settings(ExampleSettings, "edge").origins}
     active = [
@@ -83,7 +83,7 @@ def test_the_short_file_is_read_by_each_daemon(section: str, tmp_path: Path) -> 
     assert given == set(classes[section].changed_first)
 
 
-def test_descriptions_stand_above_their_setting() -> None:
+def test_descriptions_are_above_their_setting() -> None:
     lines = settings_file({"edge": ExampleSettings}).splitlines()
     assert lines[lines.index("# count = 3") - 1] == "# How many."
 

@@ -1,4 +1,4 @@
-"""The forecast of rates learns how requests arrive, from all models together."""
+"""The forecast of rates learns the arrival process from all models together."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def after(calls: list[tuple[float, int]], **options) -> RateForecast:
     return forecast
 
 
-def test_with_constant_rates_the_forecast_is_the_long_rate() -> None:
+def test_with_constant_rates_the_forecast_is_the_long_term_rate() -> None:
     rates_hz = np.geomspace(0.002, 0.2, 20)
     forecast = after(poisson(rates_hz, 7200.0))
     assert forecast.weights[1] == pytest.approx(1.0, abs=0.1)
@@ -44,7 +44,7 @@ def test_with_constant_rates_the_forecast_is_the_long_rate() -> None:
     assert np.median(np.abs(np.log(found / rates_hz))) < 0.2
 
 
-def test_in_bursts_a_model_that_was_just_called_is_expected_and_one_that_fell_silent_is_not() -> None:
+def test_in_bursts_recently_requested_models_are_expected_and_others_not() -> None:
     forecast = after(bursts(8000.0))
     now_s = 6000.0 + 7 * 100.0 + 50.0
     forecast = after([call for call in bursts(8000.0) if call[0] < now_s])
@@ -54,7 +54,7 @@ def test_in_bursts_a_model_that_was_just_called_is_expected_and_one_that_fell_si
     assert rates_hz[6] < rates_hz[7] / 10
 
 
-def test_after_a_night_without_requests_it_learns_on() -> None:
+def test_learning_continues_after_a_night_without_requests() -> None:
     day, night_s = bursts(2000.0), 36_000.0
     before = after(day)
     forecast = after([*day, (night_s, 0)])
@@ -66,14 +66,14 @@ def test_after_a_night_without_requests_it_learns_on() -> None:
     assert rates_hz[6] < rates_hz[7] / 10
 
 
-def test_without_factors_it_does_not_see_bursts() -> None:
+def test_without_factors_bursts_are_not_recognised() -> None:
     now_s = 6000.0 + 7 * 100.0 + 50.0
     forecast = after([call for call in bursts(8000.0) if call[0] < now_s], factors=frozenset())
     rates_hz = forecast.rates(MODELS, now_s)
     assert rates_hz[7] < 2 * rates_hz[6]
 
 
-def test_it_remembers_the_time_of_the_day() -> None:
+def test_the_forecast_depends_on_the_time_of_day() -> None:
     # Half of the models are called in the first half of a day, the others in the second.
     rng = np.random.default_rng(1)
     calls = sorted(
@@ -88,7 +88,7 @@ def test_it_remembers_the_time_of_the_day() -> None:
     assert evening[10:].mean() > 5 * evening[:10].mean()
 
 
-def test_models_that_are_not_called_again_are_learnt_to_be_rare() -> None:
+def test_models_that_were_requested_once_get_a_low_rate() -> None:
     # Two models are called all the time, and each second another one for the only time.
     calls = sorted([(float(t), t % 2) for t in range(3000)] + [(t + 0.5, 2 + t) for t in range(3000)])
     others = np.arange(1000, 2000)
@@ -102,9 +102,7 @@ def test_a_day_without_length_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("others", "leaves"), [(0, "c"), (12, "b")])
-def test_of_few_models_the_set_that_loses_least_leaves_and_of_many_one_of_the_lowest(
-    others: int, leaves: str
-) -> None:
+def test_victims_are_the_best_subset_of_few_models_and_the_lowest_of_many(others: int, leaves: str) -> None:
     costs = {"a": ModelCosts(10, 1.0), "b": ModelCosts(100, 30.0), "c": ModelCosts(50, 20.0)}
     costs |= {f"other {number}": ModelCosts(10, 100.0) for number in range(others)}
     cache = ModelCache(sum(one.size_bytes for one in costs.values()), Forecast(RateForecast(frozenset())))

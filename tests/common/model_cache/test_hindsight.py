@@ -1,4 +1,4 @@
-"""Requests in hindsight: what the best fixed set and who knows what comes would have done."""
+"""Requests in hindsight, compared with the best fixed set and a clairvoyant policy."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def requests(models: str, *waited_ms: float | None) -> list[Request]:
     return [Request(10.0 * place, *one) for place, one in enumerate(zip(models, waited_ms, strict=True))]
 
 
-def test_a_fixed_set_loads_the_others_for_each_request() -> None:
+def test_a_fixed_set_loads_other_models_for_each_request() -> None:
     found = look_back(requests("aabca", 1000, 0, 1000, 500, 1000), COSTS, 10)
     assert found is not None
     assert (found.requests, found.waited_ms, found.fixed_set_ms) == (5, 700, 300)
@@ -20,19 +20,19 @@ def test_a_fixed_set_loads_the_others_for_each_request() -> None:
     assert found.clairvoyant_ms == pytest.approx(500)
 
 
-def test_who_knows_what_comes_changes_the_set() -> None:
+def test_the_clairvoyant_choice_changes_the_set() -> None:
     found = look_back(requests("aaabbb", *[0] * 6), COSTS, 10)
     assert found is not None
     assert (found.fixed_set_ms, found.clairvoyant_ms) == (500, pytest.approx(1000 / 6))
 
 
-def test_requests_that_wait_and_models_without_room_do_not_count() -> None:
+def test_unfinished_requests_and_models_larger_than_the_budget_are_left_out() -> None:
     costs = {**COSTS, "c": ModelCosts(100, 1.0)}
     assert look_back(requests("abc", 1000, None, 0), costs, 20) == Hindsight(1, 1000, 0, 0)
     assert look_back(requests("b", None), costs, 20) is None
 
 
-def test_the_log_keeps_the_hour_before_its_last_request_and_knows_who_waited() -> None:
+def test_the_log_keeps_one_hour_of_requests_with_their_waits() -> None:
     log = RequestLog()
     for at_s, model, resident in [
         (0, "a", False),

@@ -1,4 +1,4 @@
-"""What holds after any order of requests, loads, executions, pins and changes of the budget."""
+"""Invariants after any order of requests, loads, executions, pins and changes of the budget."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ EVENTS = st.lists(
 
 
 class Caller:
-    """Does what the cache says, and keeps account of its own."""
+    """Follows the decisions of the cache, and keeps its own accounts."""
 
     def __init__(self, policy: str) -> None:
         self.cache = ModelCache(150, make_policy(policy))
@@ -90,8 +90,8 @@ class Caller:
 
 @pytest.mark.parametrize("policy", ["lru", "forecast"])
 @given(events=EVENTS)
-@settings(max_examples=30, deadline=None)
-def test_the_account_is_right_and_no_model_in_use_leaves(
+@settings(max_examples=30)
+def test_the_accounting_is_correct_and_no_model_in_use_is_evicted(
     policy: str, events: list[tuple[str, str, int]]
 ) -> None:
     caller = Caller(policy)

@@ -1,4 +1,4 @@
-"""Load here, forward, or let another model answer: whoever answers soonest."""
+"""Load the model, forward the request, or use a stand-in: the earliest expected answer is chosen."""
 
 import math
 
@@ -13,7 +13,9 @@ COSTS = ModelCosts(1, load_ms=400.0, execution_ms=30.0)
 
 
 @pytest.mark.parametrize(("decision", "here_ms"), [(Wait(), 80.0), (Load(), 630.0)])
-def test_the_way_that_is_expected_sooner(decision: Load | Wait, here_ms: float) -> None:
+def test_the_answerer_with_the_earliest_expected_answer_is_chosen(
+    decision: Load | Wait, here_ms: float
+) -> None:
     def who(forward_ms: float, stand_in_ms: float = math.inf) -> Answerer:
         return soonest(decision, COSTS, ExpectedTimes(200.0, 50.0, forward_ms, stand_in_ms))
 
@@ -25,7 +27,7 @@ def test_the_way_that_is_expected_sooner(decision: Load | Wait, here_ms: float) 
     assert who(math.inf, here_ms) is Answerer.HERE
 
 
-def test_a_model_that_is_being_measured_takes_longer_than_to_ask() -> None:
+def test_a_model_without_measured_costs_is_not_loaded_if_another_can_answer() -> None:
     assert soonest(Load(), None, ExpectedTimes(0.0, 0.0, 1e6)) is Answerer.NEXT_TIER
     assert soonest(Load(), None, ExpectedTimes(0.0, 0.0, math.inf)) is Answerer.HERE
     assert soonest(Load(), None, ExpectedTimes(0.0, 0.0, math.inf, 5.0)) is Answerer.STAND_IN
@@ -46,7 +48,7 @@ def test_the_mean_loss_never_exceeds_the_budget(per_request: float) -> None:
     assert not budget.why("another")
 
 
-def test_a_long_quiet_time_allows_no_long_loss() -> None:
+def test_the_saved_budget_is_limited() -> None:
     budget = AccuracyBudget(0.01)
     for _ in range(10_000):
         budget.requested("large")
@@ -57,7 +59,7 @@ def test_a_long_quiet_time_allows_no_long_loss() -> None:
     assert count == 10
 
 
-def test_without_a_budget_nothing_stands_in() -> None:
+def test_without_a_budget_no_model_stands_in() -> None:
     budget = AccuracyBudget(0.0)
     budget.requested("large")
     assert not budget.allows("large", 0.0)

@@ -23,7 +23,7 @@ def evicted(decision: object) -> list[str]:
     return [victim.model for victim in decision.evict]
 
 
-def test_a_model_is_loaded_once_however_many_ask() -> None:
+def test_a_model_is_loaded_once_for_several_requests() -> None:
     cache = cache_of()
     assert cache.request("a", ONE, 0.0) == Load()
     assert cache.request("a", ONE, 0.1) == cache.request("a", ONE, 0.2) == Wait()
@@ -31,7 +31,7 @@ def test_a_model_is_loaded_once_however_many_ask() -> None:
     assert cache.request("a", ONE, 0.4) == Run()
 
 
-def test_a_loading_model_holds_its_room() -> None:
+def test_a_loading_model_occupies_its_memory() -> None:
     cache = cache_of(budget_bytes=150)
     cache.request("a", ONE, 0.0)
     assert cache.free_bytes == 50
@@ -40,7 +40,7 @@ def test_a_loading_model_holds_its_room() -> None:
     assert (refused.reason, refused.evictable_bytes) == (Reason.LOADING, 0)
 
 
-def test_nothing_leaves_before_the_load_that_needs_its_room_begins() -> None:
+def test_models_are_evicted_only_when_the_load_that_needs_their_memory_begins() -> None:
     cache = cache_of("a", "b", "c")
     assert evicted(cache.request("d", ONE, 3.0)) == ["a"]
     refused = cache.request("e", ONE, 4.0)
@@ -51,7 +51,7 @@ def test_nothing_leaves_before_the_load_that_needs_its_room_begins() -> None:
     assert evicted(cache.load("e", ONE, 6.0)) == ["c"]
 
 
-def test_a_failed_load_gives_its_room_back() -> None:
+def test_a_failed_load_frees_its_memory() -> None:
     cache = cache_of(budget_bytes=100)
     cache.request("a", ONE, 0.0)
     cache.failed("a")
@@ -70,7 +70,7 @@ def test_an_executing_model_is_not_evicted_before_its_last_request_ends() -> Non
     assert evicted(cache.request("e", ONE, 6.0)) == ["a"]
 
 
-def test_a_pinned_model_stays() -> None:
+def test_a_pinned_model_is_not_evicted() -> None:
     cache = cache_of("a", "b", "c")
     cache.pin("a")
     assert evicted(cache.request("d", ONE, 3.0)) == ["b"]
@@ -87,7 +87,7 @@ def test_a_model_larger_than_the_budget_is_refused_and_evicts_nothing() -> None:
     assert [*cache.resident] == ["a"]
 
 
-def test_a_load_is_refused_while_too_much_executes_or_is_pinned() -> None:
+def test_a_load_is_refused_while_its_memory_is_in_use_or_pinned() -> None:
     cache = cache_of("a", "b", "c")
     cache.began("a")
     cache.pin("b")
@@ -105,14 +105,14 @@ def test_a_load_that_needs_too_many_evictions_is_refused_and_evicts_nothing() ->
     assert evicted(cache.request("e", ONE, 4.0)) == ["a"]
 
 
-def test_a_measurement_replaces_the_estimate_and_makes_room_if_it_is_larger() -> None:
+def test_a_measurement_replaces_the_estimate_and_evicts_if_it_is_larger() -> None:
     cache = cache_of("a", "b")
     cache.request("c", ONE, 2.0)
     assert [victim.model for victim in cache.loaded("c", 2.5, ModelCosts(150, 60.0))] == ["a"]
     assert (cache.free_bytes, cache.resident["c"].load_ms) == (50, 60.0)
 
 
-def test_a_budget_that_shrinks_evicts_now_and_the_rest_when_requests_end() -> None:
+def test_a_smaller_budget_evicts_now_and_further_models_when_requests_end() -> None:
     cache = cache_of("a", "b", "c")
     cache.began("a")
     cache.began("c")
@@ -124,7 +124,7 @@ def test_a_budget_that_shrinks_evicts_now_and_the_rest_when_requests_end() -> No
     assert [entry.made_room_for for entry in cache.evictions] == ["", ""]
 
 
-def test_a_budget_that_grows_takes_more_models() -> None:
+def test_a_larger_budget_holds_more_models() -> None:
     cache = cache_of("a", "b", "c")
     assert cache.resize(400, 4.0) == ()
     assert cache.request("d", ONE, 5.0) == Load()

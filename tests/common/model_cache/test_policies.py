@@ -1,4 +1,4 @@
-"""What every eviction policy owes, whatever it knows."""
+"""The contract of all eviction policies."""
 
 import random
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def replay(policy: Policy, requests: Sequence[str], budget_bytes: int, used_at_most: int = 1) -> list[tuple]:
-    """Each miss with what was evicted for it; one request per second, loads take no time."""
+def replay(policy: Policy, requests: Sequence[str], budget_bytes: int) -> list[tuple]:
+    """Each miss with its victims; one request per second, loads take no time."""
     cache = ModelCache(budget_bytes, policy)
     misses = []
     for now_s, model in enumerate(requests):
@@ -45,7 +45,7 @@ def replay(policy: Policy, requests: Sequence[str], budget_bytes: int, used_at_m
 
 
 class TestEveryPolicy:
-    def test_it_frees_what_is_needed_with_models_that_may_go(self, name: str) -> None:
+    def test_victims_are_evictable_and_free_enough_memory(self, name: str) -> None:
         requests = trace(400)
         policy = make_policy(name, knowledge(requests))
         policy.resized(3000)
@@ -70,7 +70,7 @@ class TestEveryPolicy:
         first, second = (replay(make_policy(name, knowledge(requests)), requests, 700) for _ in range(2))
         assert first == second
 
-    def test_hundreds_of_models_are_told_apart(self, name: str) -> None:
+    def test_hundreds_of_models_are_supported(self, name: str) -> None:
         requests = [f"model-{number % 500}" for number in range(1000)]
         cache = ModelCache(300, make_policy(name, knowledge(requests)))
         for now_s, model in enumerate(requests):
@@ -79,7 +79,7 @@ class TestEveryPolicy:
             assert model in cache.resident
         assert len(cache.resident) == 300
 
-    def test_days_without_requests_leave_it_working(self, name: str) -> None:
+    def test_it_still_works_after_days_without_requests(self, name: str) -> None:
         requests = trace(300)
         cache = ModelCache(900, make_policy(name, knowledge(requests)))
         hits = 0
@@ -114,13 +114,13 @@ class TestEveryPolicy:
         )
 
 
-def test_a_policy_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_the_error_for_an_unknown_policy_lists_the_existing_ones() -> None:
     with pytest.raises(ConfigurationError, match=r"no policy 'mru'.*cremebrulee, .*lru"):
         make_policy("mru")
 
 
-def test_the_window_of_iam_is_what_it_is_told() -> None:
-    """a was asked for often long ago, b lately: a short window evicts a, a long one b."""
+def test_the_window_of_iam_is_configurable() -> None:
+    """a was requested often long ago, b recently: a short window evicts a, a long one b."""
     costs = ModelCosts(10, 100.0)
     for window_s, victim in ((20.0, "a"), (1000.0, "b")):
         policy = make_policy("iam", Knowledge(window_s=window_s))

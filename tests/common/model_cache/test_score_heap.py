@@ -9,7 +9,7 @@ from nearsight.common.model_cache.score_heap import ScoreHeap
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_after_any_changes_the_lowest_are_those_that_sorting_finds(seed: int) -> None:
+def test_after_any_changes_the_lowest_scores_are_those_of_sorting(seed: int) -> None:
     rng = random.Random(seed)
     heap = ScoreHeap()
     scores: dict[str, float] = {}

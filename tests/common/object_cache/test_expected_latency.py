@@ -15,7 +15,7 @@ from support.caching import profile_of_table_3_2, zipf_ranking
     terms=st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30),
     miss_ms=st.floats(0, 1e5),
 )
-def test_every_size_has_the_latency_that_the_equation_gives(
+def test_the_latency_of_every_size_is_that_of_the_equation(
     terms: list[tuple[float, float, float]], miss_ms: float
 ) -> None:
     lookup, recall, cached = (np.array(column, dtype=float) for column in zip(*terms, strict=True))
@@ -34,7 +34,7 @@ def test_every_size_has_the_latency_that_the_equation_gives(
         ({"miss_ms": np.nan}, "miss_ms"),
     ],
 )
-def test_terms_that_cannot_be_are_refused(change: dict[str, object], message: str) -> None:
+def test_impossible_terms_are_refused(change: dict[str, object], message: str) -> None:
     terms = {
         "lookup_ms": np.array([0.0, 1.0]),
         "recall": np.array([0.9, 0.9]),
@@ -45,7 +45,7 @@ def test_terms_that_cannot_be_are_refused(change: dict[str, object], message: st
         ExpectedLatency(**(terms | change))  # type: ignore[arg-type]
 
 
-def test_figure_3_2_is_best_near_30_objects_and_worse_than_no_cache_from_about_80_on() -> None:
+def test_figure_3_2_has_its_minimum_near_30_objects_and_exceeds_no_cache_above_80() -> None:
     """Zipf 0.8, 400 objects, Table 3.2's LSH on Stanford.
 
     The figure's L_miss is not printed. At its crossing E[L](80) = L_miss, hence L_miss = f(80) / (recall(80)
@@ -66,7 +66,7 @@ def test_figure_3_2_is_best_near_30_objects_and_worse_than_no_cache_from_about_8
     assert (np.diff(latency[best:]) > 0).all()
 
 
-def test_why_cache_is_empty_says_what_asking_and_looking_would_take() -> None:
+def test_the_reason_for_an_empty_cache_states_the_expected_times() -> None:
     offload = LatencyTerms(0, 2.0, 0.9, 0.0, 10.0, 12.0)
     others = [LatencyTerms(1, 8.0, 0.9, 0.2, 10.0, 16.2), LatencyTerms(50, 9.0, 0.9, 2 / 3, 10.0, 13.0)]
     assert why_cache_is_empty("cloud", offload, others) == (

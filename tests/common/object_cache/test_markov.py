@@ -1,4 +1,4 @@
-"""The Markov model counts as one would by hand, predicts probabilities, forgets, and stays within bounds."""
+"""The Markov model: counts, predicted probabilities, decay, and limits of memory."""
 
 import math
 import tracemalloc
@@ -37,7 +37,7 @@ def counts(model: MarkovModel, now_s: float = 0.0) -> dict[tuple[tuple[str, ...]
 
 
 def histories(model: MarkovModel) -> list[tuple[str, ...]]:
-    """Of all devices, the one heard of last first."""
+    """Histories of all devices, the most recently active one first."""
     return model.histories(0.0, math.inf, 10_000)
 
 
@@ -46,7 +46,7 @@ def collapsed(walk: Sequence[str]) -> list[str]:
 
 
 @given(walks=WALKS, current=st.sampled_from(OBJECTS), prior=st.floats(0.01, 100))
-def test_the_textbook_model_of_order_one_is_what_one_counts_by_hand(
+def test_the_model_of_order_one_without_back_off_is_that_of_counts(
     walks: list[list[str]], current: str, prior: float
 ) -> None:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -68,7 +68,7 @@ def test_the_textbook_model_of_order_one_is_what_one_counts_by_hand(
     history=st.lists(st.sampled_from([*OBJECTS, "gone"]), max_size=4),
     top=st.none() | st.integers(0, 7),
 )
-def test_rows_sum_to_one_and_fall(
+def test_probabilities_sum_to_one_in_descending_order(
     walks: list[list[str]], order: int, backoff: bool, history: list[str], top: int | None
 ) -> None:
     following = learned(walks, order=order, backoff=backoff).next_objects(history, 0.0, top)
@@ -79,7 +79,7 @@ def test_rows_sum_to_one_and_fall(
 
 
 @given(walks=WALKS, history=st.lists(st.sampled_from(OBJECTS), max_size=3), top=st.integers(0, 6))
-def test_the_top_is_the_beginning_of_the_whole_list(
+def test_the_top_predictions_are_the_first_of_all(
     walks: list[list[str]], history: list[str], top: int
 ) -> None:
     model = learned(walks, order=2)
@@ -115,7 +115,7 @@ def test_the_same_object_again_is_no_transition() -> None:
     assert probabilities(learned(["aaabbba"], backoff=False), "a").keys() == {"b"}
 
 
-def test_devices_do_not_mix_their_histories() -> None:
+def test_each_device_has_its_own_history() -> None:
     model = MarkovModel(OBJECTS, MarkovSettings(backoff=False))
     for object_ids in zip("abc", "def", strict=True):
         for device, object_id in enumerate(object_ids):
@@ -125,18 +125,18 @@ def test_devices_do_not_mix_their_histories() -> None:
     assert histories(model) == [("f",), ("c",)]
 
 
-def test_an_object_that_nobody_left_yet_predicts_what_is_popular() -> None:
+def test_an_object_without_transitions_predicts_popular_objects() -> None:
     following = learned(["abab", "cb"]).next_objects("f", 0.0)
     assert following.object_ids == ("b", "a", "c")
 
 
-def test_a_device_that_is_unknown_predicts_what_is_popular() -> None:
+def test_for_an_unknown_device_popular_objects_are_predicted() -> None:
     model = learned(["abab", "cb"])
     assert model.next_for_device("new", 0.0).object_ids == ("b", "a", "c")
     assert model.next_for_device("device-0", 0.0).object_ids[0] == "a"
 
 
-def test_an_empty_catalogue_and_one_of_one_object_predict_nothing() -> None:
+def test_catalogues_of_at_most_one_object_predict_nothing() -> None:
     for objects in ((), ("only",)):
         model = MarkovModel(objects)
         model.observe("device", "only", 0.0)
@@ -150,7 +150,7 @@ def test_an_object_outside_of_the_catalogue_is_not_counted() -> None:
     assert model.devices == 0
 
 
-def test_thousands_of_devices_that_each_ask_once_need_bounded_memory() -> None:
+def test_the_number_of_remembered_devices_is_limited() -> None:
     model = MarkovModel(OBJECTS, MarkovSettings(devices_max=100))
     for device in range(5000):
         model.observe(f"device-{device}", "b" if device == 4999 else "a", 0.0)
@@ -159,14 +159,14 @@ def test_thousands_of_devices_that_each_ask_once_need_bounded_memory() -> None:
     assert histories(model) == [("b",), *[("a",)] * 99]
 
 
-def test_a_device_that_keeps_asking_is_not_forgotten_for_others() -> None:
+def test_the_least_recently_active_devices_are_forgotten_first() -> None:
     model = MarkovModel(OBJECTS, MarkovSettings(devices_max=2))
     for device in ("steady", "first", "steady", "second", "steady", "third"):
         model.observe(device, "a" if device == "steady" else "b", 0.0)
     assert histories(model) == [("b",), ("a",)]
 
 
-def test_histories_with_counts_are_bounded_too() -> None:
+def test_the_number_of_histories_with_counts_is_limited() -> None:
     rng = np.random.default_rng(1)
     names = [str(number) for number in range(50)]
     model = MarkovModel(names, MarkovSettings(order=3, rows_max=30), journal=True)
@@ -176,7 +176,7 @@ def test_histories_with_counts_are_bounded_too() -> None:
     assert len({history for history, _ in counts(model)} - {()}) == 30
 
 
-def test_what_a_device_saw_before_a_long_pause_is_not_what_it_came_from() -> None:
+def test_no_transition_is_counted_across_a_long_pause() -> None:
     model = MarkovModel(OBJECTS, MarkovSettings(pause_s=600, backoff=False))
     for object_id, now_s in (("a", 0.0), ("b", 500.0), ("c", 1100.0)):
         model.observe("device", object_id, now_s)
@@ -191,7 +191,7 @@ def test_a_transition_loses_half_of_its_weight_per_half_life() -> None:
 
 
 @pytest.mark.parametrize("step_s", [1.0, 900.0, 64_001.0])
-def test_decay_is_the_same_however_often_it_is_looked_at(step_s: float) -> None:
+def test_decay_does_not_depend_on_the_interval_of_updates(step_s: float) -> None:
     model = MarkovModel(OBJECTS, MarkovSettings(half_life_s=1000.0), journal=True)
     for turn in range(40):
         model.observe("device", "ab"[turn % 2], turn * step_s)
@@ -199,14 +199,14 @@ def test_decay_is_the_same_however_often_it_is_looked_at(step_s: float) -> None:
     assert counts(model, 39 * step_s)[("a",), "b"] == pytest.approx(expected)
 
 
-def test_transitions_that_decayed_to_nothing_are_forgotten() -> None:
+def test_transitions_that_decayed_to_zero_are_deleted() -> None:
     model = learned(["abcdef"], journal=True, half_life_s=1.0)
     model.observe("late", "a", 1000.0)
     assert model.transitions == 0
     assert counts(model, 1000.0).keys() == {((), "a")}
 
 
-def test_a_removed_object_is_neither_predicted_nor_a_history() -> None:
+def test_a_removed_object_is_neither_predicted_nor_in_a_history() -> None:
     model = learned(["abcab", "cabd"], journal=True, order=2)
     model.set_objects([name for name in OBJECTS if name != "b"])
     assert "b" not in model
@@ -216,7 +216,7 @@ def test_a_removed_object_is_neither_predicted_nor_a_history() -> None:
     assert histories(model) == [("d",), ()], "the last object of the first device was b"
 
 
-def test_a_new_object_does_not_inherit_from_the_one_whose_place_it_takes() -> None:
+def test_a_new_object_does_not_inherit_the_counts_of_a_removed_one() -> None:
     model = learned(["abab"])
     model.set_objects(["a", "new"])
     assert model.next_objects("a", 0.0).object_ids == ()
@@ -235,7 +235,7 @@ def test_a_restored_model_predicts_the_same(walks: list[list[str]], order: int) 
     assert_same(copy, model)
 
 
-def test_stored_counts_decay_by_the_time_that_the_edge_was_down() -> None:
+def test_stored_counts_decay_by_the_downtime_of_the_edge() -> None:
     model, now = (MarkovModel(OBJECTS, MarkovSettings(half_life_s=3600.0)) for _ in range(2))
     model.restore([TransitionCount(("a",), "b", 8.0, age_s=7200.0)], 5.0)
     now.restore([TransitionCount(("a",), "b", 2.0)], 5.0)
@@ -254,13 +254,13 @@ def test_stored_counts_of_other_catalogues_and_higher_orders_are_left_out() -> N
 
 
 @pytest.mark.parametrize("count", [-1.0, math.nan, math.inf])
-def test_a_count_that_cannot_be_is_refused(count: float) -> None:
+def test_an_impossible_count_is_refused(count: float) -> None:
     with pytest.raises(InvalidArgument):
         MarkovModel(OBJECTS).restore([TransitionCount((), "a", count)], 0.0)
 
 
 class Store:
-    """Does with changes what a database would."""
+    """Applies changes as a database does."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[tuple[str, ...], str], float] = {}
@@ -279,7 +279,7 @@ EVENTS = st.lists(
 
 
 @given(events=EVENTS, order=st.integers(0, 2))
-def test_the_changes_applied_one_after_another_are_the_whole_model(events: list[str], order: int) -> None:
+def test_the_changes_in_sequence_give_the_whole_model(events: list[str], order: int) -> None:
     model = MarkovModel(OBJECTS, MarkovSettings(order=order, rows_max=6), journal=True)
     store = Store()
     for event in [*events, "write"]:
@@ -299,7 +299,7 @@ def test_the_changes_applied_one_after_another_are_the_whole_model(events: list[
     assert_same(copy, model)
 
 
-def test_a_change_is_told_once() -> None:
+def test_each_change_is_returned_once() -> None:
     model = learned(["ab"], journal=True)
     assert len(model.changes(0.0).counts) == 3
     assert not model.changes(0.0)
@@ -307,7 +307,7 @@ def test_a_change_is_told_once() -> None:
     assert {(row.history, row.object_id) for row in model.changes(0.0).counts} == {((), "a"), (("b",), "a")}
 
 
-def test_without_a_journal_nothing_is_noted() -> None:
+def test_without_a_journal_no_changes_are_recorded() -> None:
     model = learned(["abc"])
     assert not model.changes(0.0)
 
@@ -324,14 +324,14 @@ def test_without_a_journal_nothing_is_noted() -> None:
         {"pause_s": 0.0},
     ],
 )
-def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument):
         learned([], **wrong)
 
 
 @pytest.mark.system
 def test_ten_thousand_objects_take_little_memory() -> None:
-    """A twentieth of the million transitions that the bound of 200 MB is for.
+    """A twentieth of a million transitions, for which the limit is 200 MB.
 
     `nearsight bench markov` measures them all, and the time of a prediction: 30 MiB, below 1 ms.
     """
@@ -356,7 +356,7 @@ def test_ten_thousand_objects_take_little_memory() -> None:
     assert len(model.next_objects(names[0], 0.0, 50)) == 50
 
 
-def test_a_prediction_that_was_asked_for_before_knows_what_was_learnt_since() -> None:
+def test_a_repeated_prediction_includes_later_observations() -> None:
     model = MarkovModel(["a", "b", "c"])
     for device in ("one", "two"):
         model.observe(device, "a", 0.0)

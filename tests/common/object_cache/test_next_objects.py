@@ -1,4 +1,4 @@
-"""Predictions survive the wire, and nonsense from strangers is refused."""
+"""Transmission of predictions; invalid messages are refused."""
 
 import math
 
@@ -17,12 +17,12 @@ from nearsight.common.object_cache.next_objects import (
 from nearsight.protos.recognition_pb2 import NextObjectsMessage
 
 
-def test_what_is_cut_off_joins_what_remains() -> None:
+def test_top_adds_the_probabilities_of_other_objects_to_the_remainder() -> None:
     first = NextObjects(("a", "b"), np.array([0.5, 0.3]), 0.2).top(1)
     assert (first.object_ids, first.remaining) == (("a",), 0.5)
 
 
-def test_what_is_left_out_joins_what_remains() -> None:
+def test_without_adds_the_probabilities_of_excluded_objects_to_the_remainder() -> None:
     three = NextObjects.of(("a", "b", "c"), np.array([0.5, 0.25, 0.125]))
     left = three.without({"b", "x"})
     assert (left.object_ids, left.probabilities.tolist(), left.remaining) == (("a", "c"), [0.5, 0.125], 0.375)
@@ -42,7 +42,7 @@ def test_what_is_left_out_joins_what_remains() -> None:
         (("a",), [0.5], np.nan),
     ],
 )
-def test_what_is_no_distribution_is_refused(
+def test_an_invalid_distribution_is_refused(
     object_ids: tuple[str, ...], probabilities: list[float], remaining: float
 ) -> None:
     with pytest.raises(InvalidArgument):
@@ -57,7 +57,7 @@ def following(weights: list[float]) -> NextObjects:
 
 
 @given(st.lists(st.floats(0, 1000), max_size=50), st.integers(0, 2**40))
-def test_a_prediction_survives_the_wire(weights: list[float], revision: int) -> None:
+def test_a_prediction_is_unchanged_after_transmission(weights: list[float], revision: int) -> None:
     original = following(weights)
     message = NextObjectsMessage.FromString(next_objects_to_proto(original, revision).SerializeToString())
     read = next_objects_from_proto(message)
@@ -66,13 +66,13 @@ def test_a_prediction_survives_the_wire(weights: list[float], revision: int) -> 
     assert read.remaining == original.remaining
 
 
-def test_a_prediction_that_is_too_long_is_cut_to_its_head() -> None:
+def test_a_long_prediction_is_cut_to_its_most_probable_objects() -> None:
     message = next_objects_to_proto(following([1.0] * (2 * MAX_NEXT_OBJECTS)), 1)
     assert len(next_objects_from_proto(message)) == MAX_NEXT_OBJECTS
     assert message.remaining == pytest.approx(0.5, abs=0.01)
 
 
-def test_no_prediction_means_that_anything_may_come() -> None:
+def test_an_empty_prediction_has_all_probability_in_the_remainder() -> None:
     assert next_objects_from_proto(next_objects_to_proto(NextObjects.nothing(), 0)).remaining == 1.0
 
 
@@ -95,6 +95,6 @@ def test_no_prediction_means_that_anything_may_come() -> None:
     ],
     ids=["lengths", "twice", "no id", "rising", "nan", "nan rest", "over 1", "negative", "empty", "too many"],
 )
-def test_a_message_that_is_no_distribution_is_refused(message: NextObjectsMessage) -> None:
+def test_a_message_with_an_invalid_distribution_is_refused(message: NextObjectsMessage) -> None:
     with pytest.raises(InvalidMessage):
         next_objects_from_proto(message)

@@ -1,4 +1,4 @@
-"""A profile file is read back as written, refused when it cannot be true, and corrected at run time."""
+"""Profile files are read as written or refused if impossible; profiles are corrected at run time."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from nearsight.common.object_cache.profile import CacheProfile, LookupCorrection
 from support.caching import profile_of_table_3_2
 
 
-def test_a_profile_survives_a_file(tmp_path: Path) -> None:
+def test_a_profile_is_unchanged_after_saving_and_loading(tmp_path: Path) -> None:
     point = Measurement(
         k=10, lookup_ms=2.5, lookup_ms_std=0.1, recall=0.9, recall_std=0.01, precision=1.0, precision_std=0.0
     )
@@ -31,7 +31,7 @@ def test_curves_are_the_polynomials_of_table_3_2() -> None:
     curves = profile_of_table_3_2().curves(400)
     assert curves.lookup_ms[100] == pytest.approx(51.14 + 187)
     assert curves.recall[100] == pytest.approx(0.886)
-    assert curves.lookup_ms[0] == 0, "an empty cache is not asked"
+    assert curves.lookup_ms[0] == 0, "an empty cache is not looked up"
 
 
 def test_beyond_the_measured_sizes_the_lookup_time_keeps_growing_and_recall_stays() -> None:
@@ -88,7 +88,7 @@ def test_a_small_dip_of_the_fit_is_flattened() -> None:
         ({"surprise": 1}, "surprise"),
     ],
 )
-def test_a_profile_that_cannot_be_true_is_refused_with_advice(
+def test_an_impossible_profile_is_refused_with_advice(
     tmp_path: Path, change: dict[str, object], reason: str
 ) -> None:
     content = json.loads(profile_of_table_3_2().model_dump_json()) | change
@@ -97,18 +97,18 @@ def test_a_profile_that_cannot_be_true_is_refused_with_advice(
     with pytest.raises(CorruptStore, match=reason) as caught:
         CacheProfile.load(path)
     assert "nearsight profile" in caught.value.advice
-    assert path.read_text() == json.dumps(content), "left as it is"
+    assert path.read_text() == json.dumps(content), "the file is not changed"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff\xfe", b'{"version": 1}'])
-def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_profile_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "profile.json"
     path.write_bytes(content)
     with pytest.raises(CorruptStore):
         CacheProfile.load(path)
 
 
-def test_a_missing_file_and_a_folder_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_give_different_errors(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no profile"):
         CacheProfile.load(tmp_path / "absent.json")
     with pytest.raises(CorruptStore):
@@ -121,29 +121,29 @@ def test_a_folder_that_cannot_be_written_is_a_setup_error(tmp_path: Path) -> Non
         default_profile().save(tmp_path / "file" / "profile.json")
 
 
-def test_the_default_says_that_it_was_not_measured() -> None:
+def test_the_default_profile_states_that_it_was_not_measured() -> None:
     assert "not measured" in default_profile().dataset
 
 
-def test_it_starts_with_the_profile_as_measured() -> None:
+def test_a_new_correction_is_1() -> None:
     assert LookupCorrection().factor == 1.0
 
 
-def test_it_converges_to_the_ratio_of_measured_to_predicted() -> None:
+def test_a_correction_converges_to_the_ratio_of_measured_to_predicted() -> None:
     correction = LookupCorrection(0.05)
     for _ in range(300):
         correction.observe(30.0, 10.0)
     assert correction.factor == pytest.approx(3.0, rel=1e-3)
 
 
-def test_it_reaches_a_machine_that_is_fifty_times_slower() -> None:
+def test_a_correction_of_a_factor_of_50_is_reached() -> None:
     correction = LookupCorrection(0.2)
     for _ in range(200):
         correction.observe(500.0, 10.0)
     assert correction.factor == pytest.approx(50.0, rel=1e-2)
 
 
-def test_one_paused_thread_does_not_look_like_a_slow_machine() -> None:
+def test_one_outlier_hardly_changes_the_correction() -> None:
     correction = LookupCorrection(0.05)
     correction.observe(10_000.0, 10.0)
     assert correction.factor < 1.5
@@ -152,7 +152,7 @@ def test_one_paused_thread_does_not_look_like_a_slow_machine() -> None:
 @pytest.mark.parametrize(
     ("measured", "predicted"), [(math.nan, 1.0), (1.0, 0.0), (-1.0, 1.0), (1.0, math.inf)]
 )
-def test_times_that_say_nothing_change_nothing(measured: float, predicted: float) -> None:
+def test_impossible_times_do_not_change_the_correction(measured: float, predicted: float) -> None:
     correction = LookupCorrection()
     correction.observe(measured, predicted)
     assert correction.factor == 1.0
@@ -172,14 +172,14 @@ def slowed(ratio: float = 30.0, weight: float = 0.2) -> LookupCorrection:
 
 
 @pytest.mark.parametrize("ratio", [30.0, 1 / 30.0])
-def test_without_lookups_it_returns_to_the_profile(ratio: float) -> None:
+def test_without_lookups_a_correction_returns_to_1(ratio: float) -> None:
     correction = slowed(ratio)
     for _ in range(100):
         correction.relax()
     assert correction.factor == pytest.approx(1.0, abs=0.1)
 
 
-def test_the_way_back_depends_on_the_requests_not_on_how_often_it_is_looked_at() -> None:
+def test_the_return_depends_on_the_number_of_requests_and_not_of_calls() -> None:
     often, seldom = slowed(), slowed()
     for _ in range(12):
         often.relax(1)
@@ -219,11 +219,11 @@ def test_a_correction_with_a_long_half_life_still_returns() -> None:
     assert correction.factor < 1.2
 
 
-def test_each_lost_trial_widens_the_band_of_indifference() -> None:
+def test_each_failed_trial_widens_the_band_of_indifference() -> None:
     correction = slowed(weight=0.05)
     assert correction.indifference == 0
     correction.relax(0)
-    assert correction.indifference == 0, "no trial was lost: this was the first look at the machine"
+    assert correction.indifference == 0, "the first measurements are not a failed trial"
     widths = []
     for _ in range(4):
         fail_trial(correction)

@@ -1,4 +1,4 @@
-"""Slots are stable, each device has a history of its own, a sparse row holds what a dictionary would."""
+"""Slots are stable, each device has its own history, and a sparse row equals a dictionary."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ ADDED = st.lists(st.tuples(st.integers(0, 30), st.floats(0.01, 100)), max_size=8
 
 
 @given(catalogues=CATALOGUES)
-def test_every_object_has_a_slot_of_its_own_that_does_not_change(catalogues: list[list[str]]) -> None:
+def test_every_object_has_its_own_constant_slot(catalogues: list[list[str]]) -> None:
     objects = ObjectSlots()
     for catalogue in catalogues:
         before = dict(objects.by_id)
@@ -27,7 +27,7 @@ def test_every_object_has_a_slot_of_its_own_that_does_not_change(catalogues: lis
     assert len(objects.present) <= 8
 
 
-def test_one_unknown_object_makes_a_list_unknown() -> None:
+def test_a_list_with_an_unknown_object_has_no_slots() -> None:
     objects = ObjectSlots()
     objects.add(["a", "b"])
     assert objects.of("ba") == (1, 0)
@@ -42,7 +42,7 @@ def test_a_history_holds_the_last_different_objects() -> None:
     assert histories.of("device", 0.0) == (3, 1)
 
 
-def test_after_a_removed_object_a_history_begins_anew() -> None:
+def test_a_removed_object_ends_the_history_before_it() -> None:
     histories = DeviceHistories(length=3, devices_max=10)
     for slot in (1, 2, 3):
         histories.append("device", slot, 0.0)
@@ -51,7 +51,7 @@ def test_after_a_removed_object_a_history_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("wrong", [(0, 1, 1.0), (1, 0, 1.0), (1, 1, 0.0)])
-def test_room_for_nothing_is_refused(wrong: tuple[int, int, float]) -> None:
+def test_invalid_sizes_are_refused(wrong: tuple[int, int, float]) -> None:
     with pytest.raises(InvalidArgument):
         DeviceHistories(*wrong)
 
@@ -69,7 +69,7 @@ def test_weights_add_up_per_slot(added: list[tuple[int, float]], factor: float) 
 
 
 @given(added=ADDED)
-def test_only_what_is_wanted_stays_and_more_can_follow(added: list[tuple[int, float]]) -> None:
+def test_only_selected_slots_are_kept_and_more_can_be_added(added: list[tuple[int, float]]) -> None:
     row = TransitionRow()
     for slot, weight in added:
         row.add(slot, weight)

@@ -1,4 +1,4 @@
-"""The ratio test, the votes and the sequential decision, on numbers made by hand."""
+"""The ratio test, the votes and the sequential decision, on numbers chosen by hand."""
 
 from dataclasses import replace
 
@@ -32,29 +32,29 @@ def votes_of(counted: Vote) -> dict[tuple[str, int], int]:
     return {(one.object_id, one.view): one.votes for one in counted.candidates()}
 
 
-def test_rows_lead_back_to_object_view_and_feature() -> None:
+def test_rows_map_to_object_view_and_feature() -> None:
     assert TABLE.object_ids == ("a", "b")
     assert TABLE.views == ((0, 0), (0, 1), (1, 0))
     assert TABLE.group_of_row[[A, A2, B]].tolist() == [0, 0, 1]
     assert TABLE.index_in_view[[A + 3, A2 + 4, B + 5]].tolist() == [3, 4, 5]
 
 
-def test_a_neighbour_clearly_nearer_than_that_of_another_object_votes() -> None:
+def test_a_neighbour_votes_if_it_is_clearly_nearer_than_that_of_another_object() -> None:
     assert votes_of(vote([[20, 60]], [[A, B]])) == {("a", 0): 1}
     assert votes_of(vote([[55, 60]], [[A, B]])) == {}
 
 
-def test_another_view_of_the_same_object_is_no_rival() -> None:
+def test_another_view_of_the_same_object_does_not_compete() -> None:
     assert votes_of(vote([[20, 21, 60]], [[A, A2, B]])) == {("a", 0): 1}
 
 
-def test_twins_are_no_rivals_of_each_other() -> None:
+def test_twins_do_not_compete() -> None:
     twins = [replace(random_model("a", 1), rivals={"b": TWIN}), random_model("b", 2), random_model("c", 3)]
     table = DescriptorTable.of(twins)
     assert table.group_of_object[0] == table.group_of_object[1] != table.group_of_object[2]
     counted = Vote(table, VotingRule(min_votes=1))
     counted.count(0, (np.array([[20, 21], [20, 21]], np.int32), np.array([[0, 40], [0, 80]], np.int64)))
-    (one,) = counted.candidates()  # only the first descriptor: the second is as near to a stranger
+    (one,) = counted.candidates()  # only the first descriptor: the second is as near to another object
     assert (one.object_id, one.votes, one.query_indices.tolist()) == ("a", 1, [0])
 
 
@@ -72,14 +72,14 @@ def test_a_far_neighbour_never_votes() -> None:
     assert votes_of(vote([[81, 200]], [[A, B]])) == {}
 
 
-def test_missing_neighbours_count_as_a_rival_at_the_usual_distance() -> None:
+def test_missing_neighbours_count_as_competitors_at_the_usual_distance() -> None:
     usual = int(unrelated_distance_bits(len(TABLE.descriptors)))
     assert votes_of(vote([[int(0.8 * usual), 2**31 - 1]], [[A, -1]])) == {("a", 0): 1}
     assert votes_of(vote([[int(0.9 * usual), 2**31 - 1]], [[A, -1]])) == {}
     assert votes_of(vote([[2**31 - 1, 2**31 - 1]], [[-1, -1]])) == {}
 
 
-def test_a_feature_of_a_view_speaks_once_by_its_most_distinctive_match() -> None:
+def test_a_feature_of_a_view_votes_once_with_its_most_distinctive_match() -> None:
     counted = vote([[30, 60], [10, 60], [20, 60]], [[A, B], [A, B], [A + 1, B]])
     (one,) = counted.candidates()
     assert one.votes == 2
@@ -87,7 +87,7 @@ def test_a_feature_of_a_view_speaks_once_by_its_most_distinctive_match() -> None
     assert one.view_indices.tolist() == [0, 1]
 
 
-def test_views_with_too_few_votes_are_no_candidates_and_the_number_is_bounded() -> None:
+def test_views_with_too_few_votes_are_not_candidates_and_their_number_is_limited() -> None:
     neighbours = ([[9, 60]] * 6, [[A + i, B] for i in range(3)] + [[A2, B], [B, A], [B + 1, A]])
     assert votes_of(vote(*neighbours, min_votes=2)) == {("a", 0): 3, ("b", 0): 2}
     assert list(votes_of(vote(*neighbours, candidates=1))) == [("a", 0)]
@@ -102,14 +102,12 @@ def voted(most: int, next_most: int) -> Vote:
     ("most", "next_most", "decided"),
     [(9, 0, False), (10, 0, True), (10, 1, False), (20, 5, True), (20, 12, False)],
 )
-def test_a_lead_is_decisive_from_three_standard_deviations_on(
-    most: int, next_most: int, decided: bool
-) -> None:
+def test_a_lead_of_three_standard_deviations_is_decisive(most: int, next_most: int, decided: bool) -> None:
     assert voted(most, next_most).is_decided() is decided
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
-def test_a_decision_means_that_a_coin_would_hardly_do_it(most: int, next_most: int) -> None:
+def test_a_decisive_lead_is_improbable_by_chance(most: int, next_most: int) -> None:
     if most + next_most and voted(most, next_most).is_decided():
         leader, other = max(most, next_most), min(most, next_most)
         assert leader >= 10
@@ -131,7 +129,7 @@ def test_the_usual_distance_of_unrelated_descriptors_falls_with_their_number() -
 
 
 def crowd(votes: list[int]) -> list[str]:
-    """Ids of the candidates among objects o0, o1, ... that got so many votes."""
+    """Ids of the candidates among objects o0, o1, ... with these numbers of votes."""
     table = DescriptorTable.of([random_model(f"o{index}", index) for index in range(len(votes))])
     rows = [40 * index + i for index, count in enumerate(votes) for i in range(count)]
     counted = Vote(table, VotingRule())
@@ -139,7 +137,7 @@ def crowd(votes: list[int]) -> list[str]:
     return [one.object_id for one in counted.candidates()]
 
 
-def test_in_a_small_catalogue_clutter_makes_no_candidates() -> None:
+def test_in_a_small_catalogue_random_votes_give_no_candidates() -> None:
     assert crowd([9, 8, 10, 9, 7]) == []
     assert crowd([9, 30, 10, 9, 7]) == ["o1"]
     assert crowd([30, 30, 10, 9, 7]) == ["o0", "o1"], "two objects in one photo"
@@ -150,5 +148,5 @@ def test_among_very_few_objects_all_are_candidates() -> None:
     assert crowd([9]) == ["o0"]
 
 
-def test_in_a_large_catalogue_three_votes_make_a_candidate() -> None:
+def test_in_a_large_catalogue_three_votes_give_a_candidate() -> None:
     assert crowd([1, 0, 0, 3, 1, 0, 2, 0, 0, 0]) == ["o3"]

@@ -1,4 +1,4 @@
-"""Messages and back: exact for what we make, a typed error for what strangers send."""
+"""Conversion to messages and back: exact for valid values, typed errors for invalid messages."""
 
 import pickle
 import struct
@@ -41,7 +41,7 @@ def equal(first: Features, second: Features) -> bool:
     return same_model(ObjectModel("x", "", (first,)), ObjectModel("x", "", (second,)))
 
 
-def test_extracted_features_survive_the_wire_bit_for_bit() -> None:
+def test_extracted_features_are_transmitted_without_loss() -> None:
     features = photo_features(0)
     message, blobs = features_to_proto(features, first_blob=2)
     arrived = FeaturesMessage.FromString(message.SerializeToString())
@@ -51,12 +51,12 @@ def test_extracted_features_survive_the_wire_bit_for_bit() -> None:
 
 @settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 60))
-def test_features_on_the_grid_survive_the_wire(seed: int, count: int) -> None:
+def test_features_on_the_grid_are_transmitted_without_loss(seed: int, count: int) -> None:
     features = random_features(seed, count)
     assert equal(features_from_proto(*features_to_proto(features, 0)), features)
 
 
-def test_keypoints_that_do_not_fit_are_refused_when_sending() -> None:
+def test_keypoints_beyond_the_range_of_the_wire_format_are_refused() -> None:
     few = random_features(1, 2)
     for keypoints, size in (
         (few.keypoints - 700, (640, 640)),
@@ -84,7 +84,7 @@ def test_keypoints_that_do_not_fit_are_refused_when_sending() -> None:
         ({"image_width": 5}, "outside"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused(changes: dict[str, int], complaint: str) -> None:
+def test_inconsistent_numbers_in_a_message_are_refused(changes: dict[str, int], complaint: str) -> None:
     message, blobs = features_to_proto(random_features(1, 40), 0)
     for name, value in changes.items():
         setattr(message, name, value)
@@ -93,13 +93,13 @@ def test_numbers_that_do_not_fit_are_refused(changes: dict[str, int], complaint:
 
 
 @pytest.mark.parametrize("bits", [0x7C00, 0xFC00, 0x7E00])
-def test_strengths_that_are_no_numbers_are_refused(bits: int) -> None:
+def test_strengths_that_are_not_finite_are_refused(bits: int) -> None:
     message, blobs = features_to_proto(random_features(1, 40), 0)
     with pytest.raises(InvalidMessage, match="finite"):
         features_from_proto(message, [blobs[0], blobs[1], struct.pack("<H", bits) + blobs[2][2:]])
 
 
-def test_a_model_survives_the_wire_with_all_its_views() -> None:
+def test_a_model_is_transmitted_with_all_its_views() -> None:
     model = random_model("a", views=3)
     message, blobs = object_model_to_proto(model, first_blob=1)
     arrived = ObjectModelMessage.FromString(message.SerializeToString())
@@ -107,7 +107,7 @@ def test_a_model_survives_the_wire_with_all_its_views() -> None:
     assert object_model_from_proto(arrived, [b"", *blobs]).version == model.version
 
 
-def test_rivals_survive_the_wire_and_the_store_and_are_vouched_for() -> None:
+def test_rivals_are_transmitted_stored_and_part_of_the_digest() -> None:
     without = random_model("a")
     model = replace(without, rivals={"b": 14, "c": TWIN})
     message, blobs = object_model_to_proto(model, 0)
@@ -126,7 +126,7 @@ def test_a_model_without_id_or_view_or_features_is_refused() -> None:
         object_model_from_proto(message, blobs[:-1])
 
 
-def test_an_answer_survives_the_wire() -> None:
+def test_an_answer_is_unchanged_after_transmission() -> None:
     message = recognized_object_to_proto(ANSWER)
     assert (
         recognized_object_from_proto(RecognizedObjectMessage.FromString(message.SerializeToString()))
@@ -134,7 +134,7 @@ def test_an_answer_survives_the_wire() -> None:
     )
 
 
-def test_metadata_come_in_one_order() -> None:
+def test_metadata_are_sorted_by_key() -> None:
     metadata = dict.fromkeys(("year", "artist", "technique", "room", "gift", "loan"), "x")
     found = RecognizedObject("a", "A", 1, 0.5, 20, None, metadata)
     model = replace(exhibit_model(1), metadata=metadata)
@@ -161,16 +161,16 @@ def test_an_answer_without_id_or_with_bad_corners_is_refused() -> None:
             recognized_object_from_proto(message)
 
 
-def test_a_stored_model_is_the_model() -> None:
+def test_a_stored_model_is_read_unchanged() -> None:
     for model in (exhibit_model(0), random_model("ä/b", views=2), random_model("c", count=0)):
         stored = object_model_to_bytes(model)
         assert same_model(object_model_from_bytes(stored), model)
         assert object_model_to_bytes(model) == stored
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
-def test_any_damage_to_a_stored_model_is_noticed(data: st.DataObject) -> None:
+def test_any_damage_to_a_stored_model_is_detected(data: st.DataObject) -> None:
     stored = object_model_to_bytes(random_model("a"))
     if data.draw(st.booleans()):
         damaged = stored[: data.draw(st.integers(0, len(stored) - 1))]
@@ -181,7 +181,7 @@ def test_any_damage_to_a_stored_model_is_noticed(data: st.DataObject) -> None:
         object_model_from_bytes(damaged)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=120), st.lists(st.binary(max_size=80), max_size=6))
 def test_random_messages_and_blobs_give_a_value_or_a_typed_error(data: bytes, blobs: list[bytes]) -> None:
     for kind, decode in (
@@ -191,7 +191,7 @@ def test_random_messages_and_blobs_give_a_value_or_a_typed_error(data: bytes, bl
         message = kind()
         try:
             message.ParseFromString(data)
-        except Exception:  # noqa: BLE001  protobuf's own refusal is the RPC layer's business
+        except Exception:  # noqa: BLE001  the RPC layer handles errors of protobuf
             continue
         try:
             decode(message, blobs)  # type: ignore[operator]
@@ -199,7 +199,7 @@ def test_random_messages_and_blobs_give_a_value_or_a_typed_error(data: bytes, bl
             assert isinstance(error, InvalidMessage)
 
 
-def test_models_and_features_pickle() -> None:
+def test_models_and_features_can_be_pickled() -> None:
     model = random_model("a", views=2)
     assert same_model(pickle.loads(pickle.dumps(model)), model)
 
@@ -214,7 +214,7 @@ def travelled(model: ObjectModel) -> ObjectModel:
     return object_model_from_proto(*object_model_to_proto(model, 0))
 
 
-def test_it_survives_network_and_store_also_of_a_model_that_was_just_trained() -> None:
+def test_the_digest_is_unchanged_by_transmission_and_storage() -> None:
     model = exhibit_model(0)
     digest = model_digest(model)
     assert len(digest) == DIGEST_BYTES
@@ -224,7 +224,7 @@ def test_it_survives_network_and_store_also_of_a_model_that_was_just_trained() -
 
 
 @given(seed=st.integers(0, 100), views=st.integers(1, 3), before=st.integers(0, 5))
-def test_where_the_blobs_lie_in_the_call_plays_no_role(seed: int, views: int, before: int) -> None:
+def test_the_digest_does_not_depend_on_the_position_of_the_blobs(seed: int, views: int, before: int) -> None:
     model = random_model("a", seed, views=views)
     message, blobs = object_model_to_proto(model, before)
     assert digest_of_message(message, [b"other"] * before + blobs) == model_digest(model)
@@ -264,7 +264,7 @@ def test_any_other_model_has_another_digest(change: Callable[[ObjectModel], Obje
     assert model_digest(change(model)) != model_digest(model)
 
 
-def test_text_that_moves_from_one_field_to_the_next_changes_it() -> None:
+def test_text_that_moves_to_another_field_changes_the_digest() -> None:
     model = random_model("a")
     first, second = replace(model, label="bc"), replace(model, object_id="ab", label="c")
     assert model_digest(first) != model_digest(second)
@@ -272,7 +272,7 @@ def test_text_that_moves_from_one_field_to_the_next_changes_it() -> None:
     assert model_digest(first) != model_digest(second)
 
 
-def test_a_model_without_its_blobs_has_none() -> None:
+def test_a_message_without_all_blobs_has_no_digest() -> None:
     message, blobs = object_model_to_proto(random_model("a"), 0)
     with pytest.raises(InvalidMessage):
         digest_of_message(message, blobs[:-1])

@@ -1,4 +1,4 @@
-"""Features are those of the low threshold, whichever threshold found them; images become models of them."""
+"""Features equal those of the low threshold; models of images."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -29,7 +29,7 @@ EXTRACTOR = OrbExtractor(LOWEST)
 
 
 def photo(seed: int, contrast: float = 1.0, blur_px: float = 0.0) -> NDArray[np.uint8]:
-    """A grey picture, 300 pixels wide, paler or out of focus."""
+    """A grey picture, 300 pixels wide, with less contrast or blurred."""
     pixels = cv2.cvtColor(picture(seed, side=300), cv2.COLOR_BGR2GRAY)
     if blur_px:
         pixels = cv2.GaussianBlur(pixels, (0, 0), blur_px)
@@ -70,16 +70,16 @@ def test_features_are_those_of_the_low_threshold(
     assert extracted(pixels, count) == found_at_lowest(pixels, count)
 
 
-def test_a_rich_picture_is_searched_with_a_higher_threshold() -> None:
+def test_a_textured_picture_is_searched_with_a_higher_threshold() -> None:
     assert likely_threshold(photo(1), level_quotas(100)[-1], LOWEST) > LOWEST
 
 
 @pytest.mark.parametrize("pixels", [photo(1, contrast=0.0), photo(1)[:100, :40]], ids=["blank", "narrow"])
-def test_a_picture_with_few_corners_is_searched_with_the_low_one(pixels: NDArray[np.uint8]) -> None:
+def test_a_picture_with_few_corners_is_searched_with_the_low_threshold(pixels: NDArray[np.uint8]) -> None:
     assert likely_threshold(pixels, level_quotas(100)[-1], LOWEST) == LOWEST
 
 
-def test_a_threshold_that_empties_a_level_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_threshold_that_empties_a_level_is_replaced_by_the_low_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearsight.common.recognition.extraction.likely_threshold", lambda *_: 90)
     pixels = photo(2)
     assert extracted(pixels, 500) == found_at_lowest(pixels, 500)
@@ -110,7 +110,7 @@ def test_features_are_strongest_first_and_as_many_as_asked() -> None:
     assert features.image_size == (240, 240)
 
 
-def test_keypoints_and_strengths_are_what_the_wire_carries() -> None:
+def test_keypoints_and_strengths_are_representable_in_the_wire_format() -> None:
     features = EXTRACTOR.extract(load_image(picture(2)), 300)
     steps = features.keypoints * KEYPOINT_STEPS_PER_PX
     assert np.array_equal(steps, np.rint(steps))
@@ -144,7 +144,7 @@ def test_images_become_views_of_one_model() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(broken_images()))
-def test_an_image_that_is_no_use_is_refused(kind: str) -> None:
+def test_an_unusable_image_is_refused(kind: str) -> None:
     with pytest.raises((InvalidImage, ImageTooLarge)) as caught:
         train_object("a", "A", [picture(1), broken_images()[kind]], SETTINGS)
     assert caught.value.advice
@@ -155,7 +155,7 @@ def test_an_object_needs_an_image() -> None:
         train_object("a", "A", [], SETTINGS)
 
 
-def test_any_extractor_behind_the_interface_will_do() -> None:
+def test_another_extractor_can_be_used() -> None:
     class Halved:
         def extract(self, image: object, count: int) -> Features:
             return EXTRACTOR.extract(load_image(picture(1)), count // 2)
@@ -164,7 +164,7 @@ def test_any_extractor_behind_the_interface_will_do() -> None:
     assert len(model.views[0]) <= SETTINGS.training_features // 2
 
 
-def test_settings_refuse_what_cannot_work() -> None:
+def test_invalid_recognition_settings_are_refused() -> None:
     for wrong in ({"ratio": 1.5}, {"min_inliers": 4}, {"query_features": 0}, {"no_such_setting": 1}):
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
             RecognitionSettings(**wrong)

@@ -1,4 +1,4 @@
-"""The recognizer: the pipeline's answers, as every tier sees them."""
+"""The recognizer: answers of the pipeline, as in every tier."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -43,20 +43,20 @@ def test_each_photo_is_answered_with_its_object(recognizer: ObjectRecognizer) ->
         assert result.verify_ms > 0
 
 
-def test_what_is_not_in_the_catalogue_is_unknown(recognizer: ObjectRecognizer) -> None:
+def test_objects_outside_of_the_catalogue_are_unknown(recognizer: ObjectRecognizer) -> None:
     for seed in range(OBJECTS, OBJECTS + 6):
         assert recognizer.recognize(photo_features(seed)).found is None
     assert recognizer.recognize(random_features(1, 500)).found is None
 
 
-def test_an_empty_catalogue_knows_nothing() -> None:
+def test_with_an_empty_catalogue_every_photo_is_unknown() -> None:
     empty = ObjectRecognizer.build([])
     assert len(empty) == 0
     assert empty.object_ids == frozenset()
     assert empty.recognize(photo_features(0)).found is None
 
 
-def test_an_all_black_and_a_tiny_image_are_unknown(recognizer: ObjectRecognizer) -> None:
+def test_black_white_and_tiny_images_are_unknown(recognizer: ObjectRecognizer) -> None:
     for pixels in (
         np.zeros((480, 640), np.uint8),
         np.zeros((1, 1), np.uint8),
@@ -65,7 +65,7 @@ def test_an_all_black_and_a_tiny_image_are_unknown(recognizer: ObjectRecognizer)
         assert recognizer.recognize(EXTRACTOR.extract(load_image(pixels), 500)).found is None
 
 
-def test_the_view_that_shows_most_answers() -> None:
+def test_an_object_is_recognised_by_each_of_its_views() -> None:
     views = ObjectModel("both", "", (exhibit_model(0).views[0], exhibit_model(1).views[0]))
     recognizer = ObjectRecognizer.build([views, exhibit_model(2)], SETTINGS)
     for seed in (0, 1):
@@ -89,7 +89,7 @@ def test_a_look_alike_lowers_the_confidence() -> None:
 
 
 def _shuffled(features: Features) -> Features:
-    """The same features with a bit flipped in each, so that half of the ties go either way."""
+    """The same features with a bit flipped in every second one, so that ties are decided both ways."""
     descriptors = features.descriptors.copy()
     descriptors[::2, 0] ^= 1
     return Features(
@@ -112,7 +112,7 @@ def test_the_snapshot_cannot_be_changed(recognizer: ObjectRecognizer) -> None:
     assert len(recognizer) == OBJECTS
 
 
-def test_the_backend_that_auto_picked_and_the_memory_are_reported(recognizer: ObjectRecognizer) -> None:
+def test_the_chosen_backend_and_the_memory_are_reported(recognizer: ObjectRecognizer) -> None:
     assert recognizer.backend == "multihash"
     assert ObjectRecognizer.build([exhibit_model(0)], SETTINGS).backend == "exact"
     models_bytes = sum(model.size_bytes for model in exhibit_models(OBJECTS))
@@ -129,7 +129,7 @@ FEW = 8
 
 
 class CountingExtractor:
-    """The real extractor, which keeps how it was asked."""
+    """The real extractor, which records image size and count of each call."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[tuple[int, int], int]] = []
@@ -163,13 +163,11 @@ def hard_photos(seed: int) -> list[NDArray[np.uint8]]:
 
 
 @pytest.mark.parametrize(("features", "side"), [(800, 640), (2000, 640), (600, 554), (400, 453), (200, 448)])
-def test_a_quick_look_keeps_features_as_dense_down_to_the_smallest_useful_image(
-    features: int, side: int
-) -> None:
+def test_the_image_size_of_a_quick_look_follows_the_number_of_features(features: int, side: int) -> None:
     assert side_px_for(features, RecognitionSettings()) == side
 
 
-def test_the_second_look_loses_no_answer_and_finds_more_of_the_hard_photos() -> None:
+def test_the_second_look_keeps_all_answers_and_adds_difficult_photos() -> None:
     answers: list[set[tuple[int, int]]] = []
     for look_again in (False, True):
         known = looking(look_again)
@@ -184,14 +182,14 @@ def test_the_second_look_loses_no_answer_and_finds_more_of_the_hard_photos() -> 
     assert answers[0] < answers[1]
 
 
-def test_photos_of_other_objects_stay_unknown_at_second_look() -> None:
+def test_photos_of_other_objects_are_unknown_at_the_second_look() -> None:
     known = looking(True)
     for seed in range(FEW, FEW + 6):
         for pixels in (photo(seed), *hard_photos(seed)):
             assert recognize_image(pixels, known, EXTRACTOR).found is None
 
 
-def test_a_photo_known_at_first_look_is_not_looked_at_again() -> None:
+def test_a_photo_that_is_recognised_at_the_first_look_has_no_second_look() -> None:
     extractor = CountingExtractor()
     result = recognize_image(photo_jpeg(1, side=SIDE), looking(True), extractor)
     assert result.found is not None
@@ -199,7 +197,7 @@ def test_a_photo_known_at_first_look_is_not_looked_at_again() -> None:
     assert len(extractor.calls) == 1
 
 
-def test_an_unknown_photo_is_seen_larger_and_with_more_features() -> None:
+def test_the_second_look_uses_a_larger_image_and_more_features() -> None:
     extractor = CountingExtractor()
     wall = hard_photos(FEW)[1]
     assert recognize_image(wall, looking(True), extractor).found is None
@@ -212,19 +210,19 @@ def test_the_second_look_can_be_turned_off() -> None:
     assert len(extractor.calls) == 1
 
 
-def test_with_nothing_to_recognise_there_is_no_second_look() -> None:
+def test_with_an_empty_catalogue_there_is_no_second_look() -> None:
     extractor = CountingExtractor()
     recognize_image(photo(1), looking(True, objects=0), extractor)
     assert len(extractor.calls) == 1
 
 
-def test_nothing_is_looked_at_again_once_nobody_waits() -> None:
+def test_there_is_no_second_look_after_a_cancellation() -> None:
     extractor = CountingExtractor()
     recognize_image(photo(FEW), looking(True), extractor, go_on=lambda: False)
     assert len(extractor.calls) == 1
 
 
-def test_the_corners_of_the_second_look_are_in_the_frame_of_the_photo() -> None:
+def test_the_corners_of_the_second_look_are_in_coordinates_of_the_photo() -> None:
     wall = hard_photos(2)[1]
     found = recognize_image(wall, looking(True), EXTRACTOR).found
     assert found is not None
@@ -234,7 +232,7 @@ def test_the_corners_of_the_second_look_are_in_the_frame_of_the_photo() -> None:
     assert np.abs(middle - np.array(expected)).max() < 40
 
 
-def test_even_contrast_brings_out_what_is_dark_and_keeps_the_frame() -> None:
+def test_even_contrast_brightens_a_dark_image_and_keeps_its_size() -> None:
     dark = load_image((photo(1) // 8).astype(np.uint8))
     evened = even_contrast(dark)
     assert evened.pixels.std() > 1.5 * dark.pixels.std()
@@ -249,7 +247,7 @@ def test_pinning_leaves_one_thread_to_opencv_and_faiss() -> None:
 
 @pytest.fixture(scope="module")
 def portraits() -> tuple[ObjectModel, ObjectModel]:
-    """Two pictures with the same face, each the other's rival."""
+    """Two pictures with the same face, which are rivals."""
     one = exhibit_model(0)
     other = train_object("other", "Other", [look_alike(50, of=0, side=SIDE)], SETTINGS)
     return replace(one, rivals={"other": 20}), replace(other, rivals={one.object_id: 20})
@@ -260,7 +258,7 @@ def photo_of_other() -> Features:
     return EXTRACTOR.extract(load_image(photo), SETTINGS.query_features)
 
 
-def test_a_rival_that_is_not_here_is_not_mistaken_for_what_is(
+def test_a_photo_of_a_missing_rival_is_unknown(
     portraits: tuple[ObjectModel, ObjectModel],
 ) -> None:
     one, other = portraits
@@ -274,7 +272,7 @@ def test_a_rival_that_is_not_here_is_not_mistaken_for_what_is(
     assert both.object_id == "other"
 
 
-def test_clear_evidence_is_an_answer_although_a_rival_is_not_here(
+def test_clear_evidence_suffices_although_a_rival_is_missing(
     portraits: tuple[ObjectModel, ObjectModel],
 ) -> None:
     alone = ObjectRecognizer.build([portraits[0]], SETTINGS).recognize(photo_features(0)).found
@@ -282,7 +280,7 @@ def test_clear_evidence_is_an_answer_although_a_rival_is_not_here(
     assert alone.inliers >= SETTINGS.rival_margin * max(portraits[0].rivals.values())
 
 
-def test_a_weak_rival_asks_for_clear_evidence_all_the_same(
+def test_a_weak_rival_also_requires_clear_evidence(
     portraits: tuple[ObjectModel, ObjectModel],
 ) -> None:
     photo = photographed(look_alike(60, of=0, side=SIDE, part=0.36))
@@ -293,7 +291,7 @@ def test_a_weak_rival_asks_for_clear_evidence_all_the_same(
         assert (found is not None) is known
 
 
-def test_one_picture_under_two_ids_is_answered_with_one_of_them_if_they_are_twins() -> None:
+def test_a_picture_with_two_ids_is_recognised_only_if_they_are_twins() -> None:
     first = exhibit_model(0)
     second = replace(first, object_id="second")
     unaware = ObjectRecognizer.build([first, second, exhibit_model(1)], SETTINGS)
@@ -306,7 +304,7 @@ def test_one_picture_under_two_ids_is_answered_with_one_of_them_if_they_are_twin
         assert found.confidence == confidence(found.inliers, 0)
 
 
-def test_what_resembles_an_object_is_found_with_its_inliers(
+def test_resembling_objects_are_found_with_their_inliers(
     portraits: tuple[ObjectModel, ObjectModel],
 ) -> None:
     recognizer = ObjectRecognizer.build([*exhibit_models(4), portraits[1]], SETTINGS)

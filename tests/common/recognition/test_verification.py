@@ -1,4 +1,4 @@
-"""Verification: true views pass with the right corners, chance and nonsense never do."""
+"""Verification: true views pass with the right corners; random and invalid matches do not."""
 
 import cv2
 import numpy as np
@@ -35,7 +35,7 @@ def verify(query: Features, seed: int) -> RecognizedObject | None:
 
 
 def scattered(rng: np.random.Generator, count: int) -> Features:
-    """Features anywhere, with descriptors of their own."""
+    """Features at random places, with random descriptors."""
     return Features(
         (rng.integers(0, 640 * 32, (count, 2)) / 32).astype(np.float32),
         rng.integers(0, 256, (count, 32)).astype(np.uint8),
@@ -46,8 +46,8 @@ def scattered(rng: np.random.Generator, count: int) -> Features:
 
 
 @pytest.mark.parametrize("count", [4, 5, 6, 7, 8, 10, 15, 30, 60, 120, 300])
-def test_random_correspondences_never_pass(count: int) -> None:
-    # With "more than half are inliers" alone, 63 to 100 % of these pass for 4 to 7 correspondences.
+def test_random_correspondences_are_never_verified(count: int) -> None:
+    # With the rule "more than half are inliers" alone, 63 to 100 % pass for 4 to 7 correspondences.
     rng = np.random.default_rng(count)
     passed = 0
     for _ in range(60):
@@ -59,7 +59,7 @@ def test_random_correspondences_never_pass(count: int) -> None:
 
 
 @pytest.mark.parametrize("turn", [0, 90, 180, 270, 33])
-def test_the_corners_are_where_the_object_is_also_turned(turn: int) -> None:
+def test_the_corners_are_correct_also_for_a_rotated_object(turn: int) -> None:
     source = np.array([[0, 0], [SIDE, 0], [SIDE, SIDE], [0, SIDE]], np.float32)
     rotation = cv2.getRotationMatrix2D((SIDE / 2, SIDE / 2), turn, 0.8)
     target = cv2.transform(source[np.newaxis], rotation)[0] + np.float32([60, 60])
@@ -74,7 +74,7 @@ def test_the_corners_are_where_the_object_is_also_turned(turn: int) -> None:
     assert np.abs(np.array(found.corners) - target).max() < 6
 
 
-def test_corners_are_in_the_frame_of_the_source_image() -> None:
+def test_corners_are_in_coordinates_of_the_source_image() -> None:
     small = photo_features(1)
     large = Features(
         small.keypoints, small.descriptors, small.strengths, small.image_size, (small.image_size[0] * 3, 2000)
@@ -83,13 +83,13 @@ def test_corners_are_in_the_frame_of_the_source_image() -> None:
     assert np.allclose(verify(large, 1).corners, expected)  # type: ignore[union-attr]
 
 
-def test_another_picture_and_a_mirrored_one_do_not_pass() -> None:
+def test_another_picture_and_a_mirrored_one_are_not_verified() -> None:
     assert verify(photo_features(1), 2) is None
     mirrored = np.ascontiguousarray(picture(1, side=SIDE)[:, ::-1])
     assert verify(EXTRACTOR.extract(load_image(mirrored), 500), 1) is None
 
 
-def test_matches_on_one_small_detail_do_not_pass() -> None:
+def test_matches_on_one_small_detail_are_not_verified() -> None:
     wall = np.full((SIDE, SIDE, 3), 128, np.uint8)
     detail = picture(1, side=SIDE)[100:150, 100:150]
     wall[100:150, 100:150] = detail
@@ -97,7 +97,7 @@ def test_matches_on_one_small_detail_do_not_pass() -> None:
 
 
 @pytest.mark.parametrize(("features", "passes"), [(800, True), (2000, False)])
-def test_a_detail_that_two_pictures_share_passes_by_its_share_of_the_features(
+def test_a_shared_detail_is_verified_depending_on_its_share_of_the_features(
     features: int, passes: bool
 ) -> None:
     rng = np.random.default_rng(3)
@@ -108,7 +108,7 @@ def test_a_detail_that_two_pictures_share_passes_by_its_share_of_the_features(
     assert (VERIFIER.verify(query, ObjectModel("shared", "", (view,)), candidate) is not None) == passes
 
 
-def test_wrong_votes_do_not_spoil_a_true_view() -> None:
+def test_a_true_view_is_verified_despite_wrong_votes() -> None:
     wrong = np.arange(30, dtype=np.int32)
     found = VERIFIER.verify(
         photo_features(4), exhibit_model(4), Candidate("exhibit-4", 0, 30, wrong, wrong[::-1])
@@ -116,7 +116,7 @@ def test_wrong_votes_do_not_spoil_a_true_view() -> None:
     assert found is not None
 
 
-def test_no_features_do_not_pass() -> None:
+def test_a_query_or_view_without_features_is_not_verified() -> None:
     assert verify(photo_features(1).strongest(0), 1) is None
     single = ObjectModel("one", "", (exhibit_model(1).views[0].strongest(1),))
     assert VERIFIER.verify(photo_features(1), single, Candidate("one", 0, 0, NONE, NONE)) is None
@@ -137,7 +137,7 @@ def test_false_alarms_follow_the_formula_of_the_paper() -> None:
 
 
 @given(st.integers(5, 400), st.integers(5, 400))
-def test_more_inliers_are_less_and_more_outliers_more_likely_by_chance(inliers: int, outliers: int) -> None:
+def test_false_alarms_fall_with_inliers_and_rise_with_outliers(inliers: int, outliers: int) -> None:
     n = inliers + outliers
     assert log10_false_alarms(n, inliers + 1, 5, 640 * 480) < log10_false_alarms(n, inliers, 5, 640 * 480)
     assert log10_false_alarms(n + 1, inliers, 5, 640 * 480) > log10_false_alarms(n, inliers, 5, 640 * 480)
@@ -166,7 +166,7 @@ def test_a_photo_like_quadrilateral_is_plausible() -> None:
     ],
     ids=["mirrored", "crossed", "flat", "tiny", "huge", "outside", "point", "needle", "trapezium", "dented"],
 )
-def test_what_no_camera_sees_is_not_plausible(corners: np.ndarray) -> None:
+def test_impossible_quadrilaterals_are_not_plausible(corners: np.ndarray) -> None:
     assert not is_plausible(corners, (640, 480))
 
 
@@ -178,14 +178,14 @@ def test_corners_behind_the_camera_are_not_projected() -> None:
     assert shifted.tolist() == [[5, 7], [25, 7], [25, 47], [5, 47]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from(["equal", "line", "grid", "pairs", "corner"]),
     st.integers(10, 200),
 )
-def test_keypoints_placed_by_a_stranger_do_no_harm(seed: int, layout: str, count: int) -> None:
-    # The view's own descriptors at places of the sender's choice: every correspondence is "right".
+def test_keypoints_chosen_by_an_attacker_are_not_verified(seed: int, layout: str, count: int) -> None:
+    # The descriptors of the view at chosen places: every correspondence is "right".
     rng = np.random.default_rng(seed)
     view = exhibit_model(0).views[0].strongest(count)
     places = {
@@ -204,7 +204,7 @@ def test_keypoints_placed_by_a_stranger_do_no_harm(seed: int, layout: str, count
 
 
 class _Scripted(Verifier):
-    """The homographies of both looks have the inliers that the test says, or there is none."""
+    """The homographies of both matchings have the given numbers of inliers; None: no homography."""
 
     def __init__(self, candidate: Candidate, of_votes: int | None, of_second_look: int | None) -> None:
         super().__init__(SETTINGS)
@@ -221,7 +221,7 @@ class _Scripted(Verifier):
 
 
 @given(st.data())
-def test_the_second_look_wins_with_more_inliers_where_the_votes_are_not_clear(data: st.DataObject) -> None:
+def test_the_matches_with_more_inliers_win_unless_the_votes_are_clear(data: st.DataObject) -> None:
     votes = data.draw(st.integers(0, 60))
     of_votes = data.draw(st.none() | st.integers(0, votes))
     again = data.draw(st.none() | st.integers(0, 60))

@@ -1,4 +1,4 @@
-"""The circuit breaker: when a tier cools down, when it is probed, how it comes back."""
+"""The circuit breaker: cool-down, probe and recovery of a tier."""
 
 import pytest
 from hypothesis import given
@@ -30,7 +30,7 @@ def test_a_tier_is_healthy_until_it_failed_three_times_in_a_row() -> None:
     assert not breaker.healthy(0.999)
 
 
-def test_after_the_cool_down_one_request_probes_and_others_do_not() -> None:
+def test_after_the_cool_down_exactly_one_request_is_a_probe() -> None:
     breaker = cooling_breaker()
     assert not breaker.healthy(0.9)
     assert breaker.healthy(1.0)
@@ -83,7 +83,7 @@ def test_many_requests_that_fail_together_are_one_outage() -> None:
     assert breaker.healthy(6.0)
 
 
-def test_requests_lost_with_the_old_server_do_not_condemn_the_restarted_one() -> None:
+def test_failures_of_earlier_requests_do_not_count_after_a_success() -> None:
     breaker = CircuitBreaker(SETTINGS)
     stale = [breaker.acquire(0.0) for _ in range(20)]
     for permit in stale[:3]:
@@ -101,7 +101,7 @@ def test_a_late_answer_of_a_cooling_tier_shows_that_it_is_alive() -> None:
     assert breaker.healthy(0.0)
 
 
-def test_one_failure_that_no_repetition_can_help_is_enough() -> None:
+def test_one_permanent_failure_opens_the_breaker() -> None:
     breaker = CircuitBreaker(SETTINGS)
     breaker.failed(breaker.acquire(0.0), 0.0, at_once=True)
     assert not breaker.healthy(0.0)
@@ -113,7 +113,7 @@ def test_a_longest_cool_down_below_the_first_is_refused() -> None:
 
 
 @given(st.lists(st.sampled_from(["ok", "fail", "abandon", "wait"]), max_size=60))
-def test_whatever_happened_a_tier_is_healthy_again_after_the_longest_cool_down(events: list[str]) -> None:
+def test_a_tier_is_always_healthy_after_the_longest_cool_down(events: list[str]) -> None:
     breaker, now_s = CircuitBreaker(SETTINGS), 0.0
     for event in events:
         permit = breaker.acquire(now_s)

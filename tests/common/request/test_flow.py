@@ -1,4 +1,4 @@
-"""The flow of one request: who looks, who is asked, in which form, how long; one outcome in any order."""
+"""The flow of one request: order of tiers, forms, timeouts; one outcome in any order of events."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def cool_down(next_tiers: NextTiers, tier: str, now_s: float = 0.0) -> None:
     next_tiers.failed(choice, Unauthenticated("no"), 1.0, now_s)
 
 
-# Which tier is asked, and for how long
+# Order and timeouts of tiers
 
 
 def test_the_edge_is_asked_first_with_its_share_and_the_cloud_with_the_rest() -> None:
@@ -65,7 +65,7 @@ def test_a_single_tier_gets_all_the_time() -> None:
 @pytest.mark.parametrize(
     "error", [Unavailable, DeadlineExceeded, Overloaded, InternalError, NotFound, Unauthenticated]
 )
-def test_failures_that_another_tier_may_not_share_fall_through(error: type[NearsightError]) -> None:
+def test_after_a_failure_of_one_tier_the_next_is_asked(error: type[NearsightError]) -> None:
     flow = new_flow()
     asked(flow, 0.0)
     effect = flow.failed(0, error("no"), 0.1)
@@ -73,7 +73,7 @@ def test_failures_that_another_tier_may_not_share_fall_through(error: type[Nears
     assert effect.tier == "cloud"
 
 
-def test_an_image_that_one_tier_refuses_is_not_put_to_the_next() -> None:
+def test_an_image_that_one_tier_refuses_is_not_sent_to_the_next() -> None:
     next_tiers = tiers()
     flow = new_flow(next_tiers)
     asked(flow, 0.0)
@@ -82,7 +82,7 @@ def test_an_image_that_one_tier_refuses_is_not_put_to_the_next() -> None:
     assert next_tiers.states()["edge"] is BreakerState.CLOSED
 
 
-def test_an_answer_says_where_the_time_went() -> None:
+def test_an_answer_has_the_attempts_and_the_times_of_the_own_hop() -> None:
     flow = new_flow()
     assert flow.begin(PlainQuery(unmade=[IMAGE]), 0.010, 0.010) == Encode()
     flow.made(0.015)
@@ -99,7 +99,7 @@ def test_an_answer_says_where_the_time_went() -> None:
     assert (own.queue_ms, own.compute_ms, own.next_tier_ms) == pytest.approx((10, 5, 200))
 
 
-def test_a_tier_that_cools_down_is_asked_last_and_leaves_all_the_time_to_the_healthy_one() -> None:
+def test_a_cooling_tier_is_asked_last_and_reduces_no_timeout() -> None:
     next_tiers = tiers()
     cool_down(next_tiers, "edge")
     flow = new_flow(next_tiers)
@@ -113,23 +113,23 @@ def refused_by(tier: str) -> Overloaded:
     return error
 
 
-def test_a_tier_whose_refusal_another_one_passed_on_is_not_asked_again() -> None:
+def test_a_tier_whose_refusal_another_tier_forwarded_is_not_asked_again() -> None:
     next_tiers = tiers()
     for _ in range(2 * RULES.breaker.failures):
         flow = new_flow(next_tiers)
-        assert asked(flow, 0.0) == Ask("edge", IMAGE, 3.0, 0), "an edge that passes on a refusal is alive"
+        assert asked(flow, 0.0) == Ask("edge", IMAGE, 3.0, 0), "an edge that forwards a refusal is healthy"
         end = outcome(flow.failed(0, refused_by("cloud"), 0.5))
         assert isinstance(end, Overloaded)
     assert end.message == "no tier answered (edge after 0.50 s: busy)"
 
 
-def test_a_tier_that_is_overloaded_itself_leaves_the_question_to_the_next() -> None:
+def test_after_an_overload_of_one_tier_the_next_is_asked() -> None:
     flow = new_flow()
     asked(flow, 0.0)
     assert flow.failed(0, refused_by("edge"), 0.5) == Ask("cloud", IMAGE, 4.5, 1)
 
 
-def test_a_refusal_says_which_tier_was_asked() -> None:
+def test_a_refusal_names_the_tier() -> None:
     flow = new_flow(tiers("cloud"))
     asked(flow, 0.0)
     flow.failed(0, Overloaded("busy"), 0.5)
@@ -169,7 +169,7 @@ def test_a_cancelled_probe_is_repeated_by_the_next_request(unmade: list[str]) ->
     assert asked(new_flow(next_tiers, start_s=2.1), 2.1) == Ask("edge", IMAGE, 1.0, 0)
 
 
-def test_a_tier_is_not_blamed_for_a_deadline_that_nobody_could_meet() -> None:
+def test_very_short_deadlines_do_not_count_as_failures_of_a_tier() -> None:
     next_tiers = tiers()
     for _ in range(10):
         flow = new_flow(next_tiers, timeout_s=0.05)
@@ -178,7 +178,7 @@ def test_a_tier_is_not_blamed_for_a_deadline_that_nobody_could_meet() -> None:
     assert next_tiers.states()["edge"] is BreakerState.CLOSED
 
 
-def test_a_tier_that_lets_deadlines_pass_is_blamed() -> None:
+def test_missed_deadlines_count_as_failures_of_a_tier() -> None:
     next_tiers = tiers("edge")
     for _ in range(3):
         flow = new_flow(next_tiers)
@@ -205,7 +205,7 @@ def test_a_refused_key_cools_the_tier_down_at_once() -> None:
         ((Unavailable("a"), NotFound("b", advice="ingest it")), NotFound),
     ],
 )
-def test_when_no_tier_answers_the_error_names_all_and_is_of_the_most_telling_kind(
+def test_when_no_tier_answers_the_error_names_all_and_has_the_most_specific_type(
     errors: tuple[NearsightError, NearsightError], expected: type[NearsightError]
 ) -> None:
     flow = new_flow()
@@ -225,13 +225,13 @@ def test_the_deadline_ends_a_request_whose_image_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize("unmade", [[], [IMAGE]])
-def test_no_tier_is_asked_when_the_image_took_all_the_time(unmade: list[str]) -> None:
+def test_no_tier_is_asked_after_the_image_took_all_the_time(unmade: list[str]) -> None:
     flow = new_flow()
     effect = flow.begin(PlainQuery(unmade=unmade), 4.999 if not unmade else 0.0, 4.999 if not unmade else 0.0)
     assert isinstance(outcome(flow.made(4.999) if unmade else effect), DeadlineExceeded)
 
 
-def test_an_answer_of_a_tier_that_was_given_up_changes_nothing() -> None:
+def test_a_late_answer_of_an_abandoned_attempt_is_ignored() -> None:
     flow = new_flow()
     asked(flow, 0.0)
     flow.failed(0, DeadlineExceeded("late"), 3.0)
@@ -239,10 +239,10 @@ def test_an_answer_of_a_tier_that_was_given_up_changes_nothing() -> None:
     assert flow.phase is Phase.ASKING
 
 
-# In which form
+# Forms
 
 
-def test_tier_and_form_are_chosen_together_so_that_each_tier_gets_what_it_answers_sooner() -> None:
+def test_each_tier_gets_the_form_that_it_answers_sooner() -> None:
     next_tiers = tiers()
     for _ in range(50):
         next_tiers.observe("cloud", IMAGE, 1000, 500.0, (Hop("cloud", 0.0, 480.0, 0.0),))
@@ -266,7 +266,7 @@ def features_asked(query: PlainQuery | None = None, timeout_s: float = 5.0) -> t
     return next_tiers, flow
 
 
-def test_features_that_are_known_need_no_image() -> None:
+def test_recognised_features_need_no_image() -> None:
     _, flow = features_asked()
     finish = flow.replied(0, FOUND, 0.2)
     assert isinstance(finish, Finish)
@@ -276,7 +276,7 @@ def test_features_that_are_known_need_no_image() -> None:
     assert finish.lesson.first_ms == finish.lesson.waited_ms == pytest.approx(200)
 
 
-def test_features_that_are_unknown_are_followed_by_the_image() -> None:
+def test_unknown_features_are_followed_by_the_image() -> None:
     _, flow = features_asked()
     assert flow.replied(0, UNKNOWN, 0.2) == Ask("edge", IMAGE, pytest.approx(4.8), 0, again=True)
     finish = flow.replied(0, FOUND, 0.5)
@@ -294,7 +294,7 @@ def test_features_that_are_unknown_are_followed_by_the_image() -> None:
     assert [attempt.elapsed_ms for attempt in flow.attempts] == pytest.approx([500])
 
 
-def test_where_one_look_is_enough_unknown_features_stand_but_for_a_network() -> None:
+def test_with_one_look_unknown_features_are_final_except_for_a_network() -> None:
     for grain, follows in ((OBJECT, False), (NETWORK, True)):
         flow = new_flow(tiers("edge"))
         asked = flow.begin(PlainQuery([FEATURES], one_look=True), 0.0, 0.0)
@@ -309,7 +309,7 @@ def test_an_image_that_must_be_encoded_is_encoded_only_for_the_second_trip() -> 
     assert flow.made(0.3) == Ask("edge", IMAGE, pytest.approx(4.7), 0, again=True)
 
 
-def test_an_image_that_cannot_be_made_leaves_the_answer_as_it_is() -> None:
+def test_an_image_that_cannot_be_encoded_leaves_the_answer_unchanged() -> None:
     _, flow = features_asked(PlainQuery([FEATURES], unmade=[IMAGE]))
     assert flow.replied(0, UNKNOWN, 0.2) == Encode()
     assert outcome(flow.not_made(InvalidImage("gone"), 0.3)) == UNKNOWN
@@ -320,7 +320,7 @@ def test_an_image_that_cannot_be_made_leaves_the_answer_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("query", [PlainQuery([IMAGE]), PlainQuery([FEATURES], has_image=False)])
-def test_what_has_no_other_form_is_not_asked_about_twice(query: PlainQuery) -> None:
+def test_a_query_without_another_form_makes_one_trip(query: PlainQuery) -> None:
     flow = new_flow(tiers("edge"))
     flow.begin(query, 0.0, 0.0)
     assert outcome(flow.replied(0, UNKNOWN, 0.2)) == UNKNOWN
@@ -332,7 +332,7 @@ def test_with_no_time_left_there_is_no_second_trip() -> None:
 
 
 @pytest.mark.parametrize("event", ["failed", "expired"])
-def test_if_the_image_is_not_answered_what_was_said_of_the_features_stands(event: str) -> None:
+def test_if_the_image_is_not_answered_the_answer_to_the_features_is_final(event: str) -> None:
     _, flow = features_asked()
     flow.replied(0, UNKNOWN, 0.2)
     end = flow.failed(0, Overloaded("busy"), 1.0) if event == "failed" else flow.expired(5.0)
@@ -342,7 +342,7 @@ def test_if_the_image_is_not_answered_what_was_said_of_the_features_stands(event
     assert not end.lesson.complete
 
 
-def test_each_message_is_a_measurement_and_each_photo_counts_once_among_the_unknown(
+def test_each_message_is_measured_and_each_photo_counted_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     forms: list[str] = []
@@ -356,7 +356,7 @@ def test_each_message_is_a_measurement_and_each_photo_counts_once_among_the_unkn
     again = new_flow(tiers("edge"))
     again.begin(PlainQuery(asked_again=True), 0.0, 0.0)
     again.replied(0, UNKNOWN, 0.2)
-    assert unknown == [True], "the photo was counted with its first question"
+    assert unknown == [True], "the photo was counted with its first request"
 
 
 # Laws
@@ -386,7 +386,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.booleans())
-def test_every_order_of_events_gives_one_outcome_and_the_deadline_forces_it(
+def test_every_order_of_events_gives_one_outcome_by_the_deadline(
     events: list[tuple[str, int, float]], features_first: bool
 ) -> None:
     stage = PlainStage()

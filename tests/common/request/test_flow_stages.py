@@ -1,4 +1,4 @@
-"""Stages of a request flow: who of them looks, and who learns the answer."""
+"""Stages of a request flow: which ones look, and which ones learn the answer."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from support.recognition_server import EXHIBIT
 from support.requests import FOUND, RULES, PlainQuery, PlainStage, new_flow, outcome, tiers
 
 
-def test_a_stage_looks_before_a_tier_is_asked_and_gets_the_features_that_it_wants() -> None:
+def test_a_stage_looks_before_a_tier_is_asked_with_its_number_of_features() -> None:
     stage = PlainStage(400)
     flow = new_flow(None, stage)
     assert flow.begin(PlainQuery(unmade=[FEATURES]), 0.1, 0.1) == Extract(400)
@@ -28,7 +28,7 @@ def test_a_stage_looks_before_a_tier_is_asked_and_gets_the_features_that_it_want
     assert (own.queue_ms, own.compute_ms, own.next_tier_ms) == (pytest.approx(100), pytest.approx(200), 0)
 
 
-def test_what_one_stage_does_not_know_the_next_one_may_and_the_first_learns_it() -> None:
+def test_the_next_stage_looks_and_earlier_stages_learn_its_answer() -> None:
     first, closed, second = PlainStage(0), PlainStage(None), PlainStage(400)
     flow = new_flow(None, first, closed, second)
     assert flow.begin(PlainQuery(), 0.0, 0.0) == Look(first)
@@ -38,7 +38,7 @@ def test_what_one_stage_does_not_know_the_next_one_may_and_the_first_learns_it()
     assert finish.learners == (first, closed)
 
 
-def test_where_a_network_knows_nothing_nobody_else_is_asked() -> None:
+def test_an_unknown_answer_of_a_network_is_final() -> None:
     stage = PlainStage(0)
     stage.grain = NETWORK
     flow = new_flow(tiers("edge"), stage)
@@ -50,7 +50,7 @@ def test_where_a_network_knows_nothing_nobody_else_is_asked() -> None:
     assert (answer.found, answer.answered_by, flow.attempts) == (None, "device", [])
 
 
-def test_where_no_tier_comes_next_the_last_stage_says_what_is_unknown() -> None:
+def test_without_a_next_tier_an_unknown_answer_of_the_last_stage_is_final() -> None:
     first, last = PlainStage(0), PlainStage(0)
     flow = new_flow(NextTiers((), AskRules(), {}, 800), first, last)
     flow.begin(PlainQuery(), 0.0, 0.0)
@@ -63,7 +63,7 @@ def test_where_no_tier_comes_next_the_last_stage_says_what_is_unknown() -> None:
     assert finish.learners == (first,)
 
 
-def test_where_no_tier_comes_next_a_late_answer_is_no_matter_of_tiers() -> None:
+def test_without_a_next_tier_the_deadline_error_does_not_mention_tiers() -> None:
     flow = new_flow(NextTiers((), AskRules(), {}, 800), PlainStage(0))
     flow.begin(PlainQuery(), 0.0, 0.0)
     error = outcome(flow.expired(5.0))
@@ -71,7 +71,7 @@ def test_where_no_tier_comes_next_a_late_answer_is_no_matter_of_tiers() -> None:
     assert error.advice == "allow more time"
 
 
-def test_all_stages_learn_what_a_tier_answers() -> None:
+def test_all_stages_learn_the_answer_of_a_tier() -> None:
     stage, closed = PlainStage(), PlainStage(None)
     flow = new_flow(tiers("edge"), stage, closed)
     flow.begin(PlainQuery(), 0.0, 0.0)
@@ -83,7 +83,7 @@ def test_all_stages_learn_what_a_tier_answers() -> None:
     assert finish.lesson.tier == "edge"
 
 
-def test_a_look_that_ends_too_late_changes_nothing() -> None:
+def test_a_look_that_ends_after_the_deadline_is_ignored() -> None:
     stage = PlainStage()
     flow = new_flow(None, stage)
     flow.begin(PlainQuery(), 0.0, 0.0)
@@ -92,7 +92,7 @@ def test_a_look_that_ends_too_late_changes_nothing() -> None:
 
 
 class PlainStandby(PlainStage):
-    """A standby that has all that the tiers have, or not."""
+    """A standby with all objects of the tiers, or with some of them."""
 
     def __init__(self, *, complete: bool = True, wants: int | None = 400) -> None:
         super().__init__(wants)
@@ -105,7 +105,7 @@ def test_a_standby_looks_only_after_the_last_tier_failed() -> None:
     flow.begin(PlainQuery(), 0.0, 0.0)
     step = flow.looked(stage, None, 0.1)
     assert isinstance(step, Ask)
-    assert step.timeout_s == pytest.approx(0.6 * 4.9), "the standby needs the rest"
+    assert step.timeout_s == pytest.approx(0.6 * 4.9), "the rest is left to the standby"
     assert flow.failed(0, Unavailable("gone"), 0.2) == Look(standby)
     finish = flow.looked(standby, EXHIBIT, 0.3)
     assert isinstance(finish, Finish)
@@ -115,7 +115,7 @@ def test_a_standby_looks_only_after_the_last_tier_failed() -> None:
     assert finish.learners == (stage,)
 
 
-def test_a_tier_that_hangs_keeps_a_photo_for_so_long_at_most_where_a_standby_answers() -> None:
+def test_with_a_standby_the_timeout_of_a_tier_is_limited() -> None:
     rules = replace(RULES, max_s=2.0)
     for standby, timeout_s in ((PlainStandby(), 2.0), (None, 5.0)):
         flow = new_flow(tiers("cloud", rules=rules), standby=standby)
@@ -124,7 +124,7 @@ def test_a_tier_that_hangs_keeps_a_photo_for_so_long_at_most_where_a_standby_ans
         assert step.timeout_s == timeout_s
 
 
-def test_a_tier_that_cools_down_is_not_asked_where_a_standby_answers() -> None:
+def test_with_a_standby_a_cooling_tier_is_not_asked() -> None:
     standby, next_tiers = PlainStandby(), tiers("cloud")
     for _ in range(3):
         flow = new_flow(next_tiers, standby=standby)
@@ -137,7 +137,7 @@ def test_a_tier_that_cools_down_is_not_asked_where_a_standby_answers() -> None:
     assert isinstance(new_flow(next_tiers, standby=standby).begin(PlainQuery(), 0.3, 0.3), Ask)
 
 
-def test_where_an_incomplete_standby_knows_nothing_the_error_stays() -> None:
+def test_an_unknown_answer_of_an_incomplete_standby_keeps_the_error() -> None:
     standby = PlainStandby(complete=False)
     flow = new_flow(tiers("cloud"), standby=standby)
     flow.begin(PlainQuery(), 0.0, 0.0)
@@ -146,13 +146,13 @@ def test_where_an_incomplete_standby_knows_nothing_the_error_stays() -> None:
 
 
 @pytest.mark.parametrize("error", [NotFound("no such catalogue"), InvalidArgument("no image")])
-def test_no_standby_answers_what_a_tier_refuses(error: NearsightError) -> None:
+def test_a_standby_does_not_look_after_a_refusal_by_a_tier(error: NearsightError) -> None:
     flow = new_flow(tiers("cloud"), standby=PlainStandby())
     flow.begin(PlainQuery(), 0.0, 0.0)
     assert isinstance(outcome(flow.failed(0, error, 0.1)), type(error))
 
 
-def test_a_standby_looks_when_there_is_no_time_for_another_tier() -> None:
+def test_a_standby_looks_if_too_little_time_is_left_for_a_tier() -> None:
     stage, standby = PlainStage(), PlainStandby()
     flow = new_flow(tiers("cloud"), stage, standby=standby)
     flow.begin(PlainQuery(), 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Features or image: whatever is answered sooner, found out from what was measured."""
+"""The choice between features and image: the earlier expected answer, from measurements."""
 
 import math
 
@@ -20,13 +20,13 @@ def choice(mbps: float = 10.0, **settings: float) -> OffloadChoice:
     return OffloadChoice(LinkEstimate(20.0, mbps), RECEIVER_MS, **settings)  # type: ignore[arg-type]
 
 
-def test_what_each_form_costs_is_computing_sending_and_computing() -> None:
+def test_the_cost_of_a_form_is_the_sum_of_preparation_transfer_and_computation() -> None:
     decision = choice(mbps=8.0).choose([Payload("features", 30_000, before_ms=12.0), IMAGE])
     assert decision.expected_ms == pytest.approx({"features": 12 + 20 + 30 + 5, "image": 20 + 60 + 15})
     assert (decision.form, decision.explored) == ("features", False)
 
 
-def test_features_that_are_there_already_beat_a_larger_image() -> None:
+def test_available_features_are_preferred_to_a_larger_image() -> None:
     assert choice().choose([FEATURES, IMAGE]).form == "features"
 
 
@@ -35,7 +35,7 @@ def test_a_slow_network_prefers_fewer_bytes_and_a_fast_one_less_computing() -> N
     assert choice(mbps=1000.0).choose([FEATURES, SMALL_IMAGE]).form == "features"
 
 
-def test_a_sender_that_must_extract_first_leaves_that_to_a_faster_receiver() -> None:
+def test_a_slow_sender_leaves_the_extraction_to_a_faster_receiver() -> None:
     slow_device = Payload("features", 36_000, before_ms=250.0)
     assert choice().choose([slow_device, IMAGE]).form == "image"
 
@@ -55,7 +55,7 @@ def test_a_measured_receiver_changes_the_choice() -> None:
     assert made.choose([FEATURES, IMAGE]).form == "image"
 
 
-def test_only_one_form_leaves_no_choice() -> None:
+def test_a_single_form_is_chosen() -> None:
     assert choice().choose([IMAGE]).form == "image"
 
 
@@ -63,7 +63,7 @@ def decisions(made: OffloadChoice, payloads: list[Payload], count: int) -> list[
     return [made.choose(payloads) for _ in range(count)]
 
 
-def test_the_other_form_is_tried_now_and_then_to_keep_its_estimate_alive() -> None:
+def test_the_other_form_is_explored_at_intervals() -> None:
     made = decisions(choice(explore_after=50, explore_share=0.05), [FEATURES, IMAGE], 1000)
     explored = [decision for decision in made if decision.explored]
     assert 5 <= len(explored) <= 20
@@ -79,7 +79,7 @@ def test_exploring_never_costs_more_than_its_share(mbps: float, share: float) ->
     assert spent_ms <= (1 + share) * best_ms * (1 + 1e-9)
 
 
-def test_a_form_is_found_again_when_its_receiver_becomes_fast() -> None:
+def test_a_form_is_chosen_again_when_its_receiver_becomes_fast() -> None:
     made = choice(mbps=100.0, explore_share=0.05)
     made.observe("image", 9_000, 21.0, 900.0)  # a receiver that was busy once
     real_ms = {"features": 5.0, "image": 1.0}
@@ -90,7 +90,7 @@ def test_a_form_is_found_again_when_its_receiver_becomes_fast() -> None:
     assert made.choose([FEATURES, SMALL_IMAGE]).form == "image"
 
 
-def test_a_decision_says_why() -> None:
+def test_a_decision_gives_its_reason() -> None:
     why = choice().choose([FEATURES, IMAGE]).why
     assert why.startswith("features (expected sooner); features 36.0 kB: ")
     assert "image 60.0 kB" in why
@@ -129,15 +129,15 @@ def test_the_share_of_unknown_photos_is_followed(share: float) -> None:
     assert np.ptp(seen[200:]) < 0.8
 
 
-def test_the_tiers_behind_the_receiver_are_waited_for_twice_by_unknown_features() -> None:
-    """An edge's own time is short either way: it is its trip to the cloud that is made twice."""
+def test_unknown_features_add_a_second_trip_to_the_tiers_behind_the_receiver() -> None:
+    """The compute time of an edge is short; its trip to the cloud is made twice."""
     near, far = choice(mbps=1000.0), choice(mbps=1000.0)
     for number in range(100):
         near.observe_outcome(unknown=number % 5 == 0)
         far.observe_outcome(unknown=number % 5 == 0, behind_ms=200.0)
     assert near.choose([FEATURES, IMAGE]).form == "features"
     assert far.choose([FEATURES, IMAGE]).form == "image"
-    assert far.choose([FEATURES, IMAGE]).expected_ms["image"] < 50.0, "both forms make the first trip"
+    assert far.choose([FEATURES, IMAGE]).expected_ms["image"] < 50.0, "both forms make the same first trip"
 
 
 # The link
@@ -149,7 +149,7 @@ def test_the_tiers_behind_the_receiver_are_waited_for_twice_by_unknown_features(
     assumed_mbps=st.floats(1, 100),
     seed=st.integers(0, 100),
 )
-def test_transfers_of_two_sizes_reveal_latency_and_rate(
+def test_latency_and_rate_are_estimated_from_transfers_of_two_sizes(
     latency_ms: float, mbps: float, assumed_mbps: float, seed: int
 ) -> None:
     link = LinkEstimate(mbps=assumed_mbps)
@@ -160,7 +160,7 @@ def test_transfers_of_two_sizes_reveal_latency_and_rate(
         assert link.transfer_ms(size) == pytest.approx(latency_ms + 8e-3 / mbps * size, rel=0.25, abs=6)
 
 
-def test_before_the_first_transfer_the_assumption_counts() -> None:
+def test_before_the_first_transfer_the_assumed_values_are_used() -> None:
     link = LinkEstimate(latency_ms=30.0, mbps=10.0)
     assert link.transfer_ms(12_500) == pytest.approx(40.0)
     assert (link.latency_ms, link.ms_per_byte) == (30.0, 8e-3 / 10.0)
@@ -187,7 +187,7 @@ def test_an_estimate_is_never_negative_and_never_falls_with_size(
     assert 0 <= link.ms_per_byte < math.inf
 
 
-def test_larger_messages_that_were_faster_mean_that_size_makes_no_difference() -> None:
+def test_faster_transfers_of_larger_messages_give_no_time_per_byte() -> None:
     link = LinkEstimate()
     for _ in range(50):
         link.observe(1_000, 100.0)
@@ -197,13 +197,13 @@ def test_larger_messages_that_were_faster_mean_that_size_makes_no_difference() -
 
 
 @pytest.mark.parametrize("transfer_ms", [0.0, -3.0, math.nan, math.inf])
-def test_what_is_no_time_is_ignored(transfer_ms: float) -> None:
+def test_impossible_transfer_times_are_ignored(transfer_ms: float) -> None:
     link = LinkEstimate()
     link.observe(1_000, transfer_ms)
     assert link.transfer_ms(1_000) == LinkEstimate().transfer_ms(1_000)
 
 
 @pytest.mark.parametrize("wrong", [{"latency_ms": 0.0}, {"mbps": 0.0}, {"mbps": math.inf}])
-def test_assumptions_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+def test_impossible_assumptions_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidArgument):
         LinkEstimate(**wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Which form a tier gets: decided by what the link and the tier turn out to be."""
+"""The form that a tier gets, depending on measurements of the link and the tier."""
 
 import pytest
 
@@ -39,14 +39,14 @@ def form(next_tiers: NextTiers, *payloads: Payload, tier: str = "cloud") -> str:
     return choice.form
 
 
-def test_over_a_slow_link_features_are_extracted_only_to_send_less() -> None:
+def test_over_a_slow_link_features_are_extracted_to_send_less() -> None:
     next_tiers = measured(40.0, 5.0, 30.0, 20.0)
     assert form(next_tiers, Payload(FEATURES, FEATURES_BYTES, 15.0), BOTH[1]) == FEATURES
     assert "features" in next_tiers.why()["cloud"]
     assert "Mbit/s" in next_tiers.why()["cloud"]
 
 
-def test_what_the_cloud_computes_is_no_part_of_the_link() -> None:
+def test_the_compute_time_of_the_cloud_is_not_part_of_the_link_estimate() -> None:
     next_tiers = measured(40.0, 5.0, 300.0, 300.0)
     form(next_tiers)
     latency_ms = float(next_tiers.why()["cloud"].split("link ")[1].split(" ms")[0])
@@ -56,14 +56,14 @@ def test_what_the_cloud_computes_is_no_part_of_the_link() -> None:
 def test_over_a_fast_link_a_fast_cloud_extracts_the_features() -> None:
     next_tiers = measured(1.0, 1000.0, 8.0, 5.0)
     assert form(next_tiers, Payload(FEATURES, FEATURES_BYTES, 40.0), BOTH[1]) == IMAGE
-    assert form(next_tiers) == FEATURES, "those that are here anyway save the cloud its work"
+    assert form(next_tiers) == FEATURES, "available features save computation in the cloud"
 
 
 def test_a_small_image_goes_over_a_slow_link_as_it_is() -> None:
     assert form(measured(40.0, 2.0, 30.0, 20.0), BOTH[0], Payload(IMAGE, 8_000)) == IMAGE
 
 
-def test_where_there_is_one_form_it_is_sent() -> None:
+def test_the_only_available_form_is_sent() -> None:
     assert [form(tiers(), payload) for payload in BOTH] == [FEATURES, IMAGE]
 
 
@@ -74,7 +74,7 @@ def test_each_tier_has_a_link_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -5.0])
-def test_times_that_cannot_be_teach_nothing(value: float) -> None:
+def test_impossible_times_do_not_change_the_estimates(value: float) -> None:
     next_tiers = tiers()
     before = [next_tiers.overhead("cloud", size_bytes, 5.0) for size_bytes in (4_000, 90_000)]
     for _ in range(10):
@@ -83,7 +83,7 @@ def test_times_that_cannot_be_teach_nothing(value: float) -> None:
     assert [next_tiers.overhead("cloud", size_bytes, 5.0) for size_bytes in (4_000, 90_000)] == before
 
 
-def test_features_that_are_not_there_yet_are_as_large_as_those_sent_lately() -> None:
+def test_the_size_of_future_features_is_estimated_from_recent_ones() -> None:
     next_tiers = NextTiers(["cloud"], RULES, COMPUTING_MS, 800)
     assert next_tiers.features_bytes == 800 * 38
     for _ in range(100):
@@ -99,7 +99,7 @@ def answered(next_tiers: NextTiers, *, unknown: bool) -> None:
     next_tiers.succeeded(choice, lesson)
 
 
-def test_a_second_trip_is_part_of_the_price_of_features() -> None:
+def test_the_cost_of_features_includes_the_second_trip() -> None:
     """Features take 40 + 48 + 20 ms, an image 40 + 192 + 30 ms: three unknown photos of four are too many."""
     next_tiers = measured(40.0, 5.0, 30.0, 20.0)
     chosen = []
@@ -107,19 +107,19 @@ def test_a_second_trip_is_part_of_the_price_of_features() -> None:
         answered(next_tiers, unknown=False)
         answered(next_tiers, unknown=True)
         chosen.append(form(next_tiers))
-    assert chosen.count(FEATURES) >= 98, "half of the photos: 239 ms < 262 ms, but for a trial"
+    assert chosen.count(FEATURES) >= 98, "half of the photos: 239 ms < 262 ms, except for explorations"
     for _ in range(20):
         answered(next_tiers, unknown=True)
     assert form(next_tiers) == IMAGE
     assert "unknown" in next_tiers.why()["cloud"]
 
 
-def test_a_crowd_of_unknown_photos_is_forgotten_though_only_images_are_sent() -> None:
+def test_the_share_of_unknown_photos_falls_although_only_images_are_sent() -> None:
     next_tiers = measured(40.0, 5.0, 30.0, 20.0)
     for _ in range(100):
         answered(next_tiers, unknown=True)
     photos = 0
     while form(next_tiers) == IMAGE:
-        answered(next_tiers, unknown=False)  # known from their images
+        answered(next_tiers, unknown=False)  # recognised from their images
         photos += 1
     assert 5 <= photos <= 20

@@ -1,6 +1,6 @@
-"""A law of the request flow: events recorded in a session, and replayed, give the same effects.
+"""A law of the request flow: events of a recorded session give the same effects when they are replayed.
 
-So nothing but its events and their times decides what a tier does: no clock, thread or socket.
+So a flow depends only on its events and their times, and not on clocks, threads or sockets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EVENTS = ("begin", "made", "not_made", "looked", "replied", "failed", "end", "ex
 
 @dataclass
 class Event:
-    """One event of one flow, what the flow asked its query and stages, and the effect."""
+    """One event of one flow, the answers of its query and stages, and the effect."""
 
     flow: int
     name: str
@@ -88,7 +88,7 @@ class Recording:
         return Recorded
 
     def watch(self, patch: pytest.MonkeyPatch, owner: type, *names: str) -> None:
-        """Record what these methods answer to a flow."""
+        """Record the results of these methods during events."""
         for name in names:
             method = getattr(owner, name)
 
@@ -102,7 +102,7 @@ class Recording:
 
 
 class Replayed:
-    """A query and all its stages, which answer as they did."""
+    """A query and all its stages, with the recorded answers."""
 
     grain = "object"
 
@@ -129,13 +129,13 @@ class Replayed:
         return found
 
     def look(self, query: Replayed) -> None:
-        raise AssertionError("a replayed event says what was found")
+        raise AssertionError("a replayed event contains the result")
 
     def learn(self, *_: object) -> None:
-        raise AssertionError("effects are compared, not carried out")
+        raise AssertionError("effects are compared, not performed")
 
 
-def told(effect: Effect[Any] | None) -> object:
+def comparable(effect: Effect[Any] | None) -> object:
     """An effect without the identity of stages and errors."""
     if isinstance(effect, Look):
         return "look"
@@ -160,8 +160,8 @@ def replayed(recording: Recording, tiers: NextTiers, tier: str) -> list[object]:
         stage.answers.extend(event.answers)
         if event.name in {"begin", "looked"}:
             arguments = (stage, *arguments[1:])
-        effects.append(told(getattr(flows[event.flow], event.name)(*arguments, **event.options)))
-        assert not stage.answers, f"{event.name} asked less than before"
+        effects.append(comparable(getattr(flows[event.flow], event.name)(*arguments, **event.options)))
+        assert not stage.answers, f"{event.name} used fewer answers than before"
     return effects
 
 
@@ -183,7 +183,7 @@ def test_recorded_events_give_the_same_effects(
     on_device.watch(monkeypatch, DeviceObjectCache, "features_wanted")
     on_edge.watch(monkeypatch, EdgeQuery, *questions)
     on_edge.watch(monkeypatch, CatalogueCache, "features_wanted")
-    settings = RecognizerSettings(timeout_s=20.0)
+    settings = RecognizerSettings(timeout_s=60.0)
     settings = settings.model_copy(
         update={"prefetch": settings.prefetch.model_copy(update={"recognition": RECOGNITION})}
     )
@@ -202,13 +202,15 @@ def test_recorded_events_give_the_same_effects(
         with pytest.raises(NearsightError):
             device.recognize_blocking(missing)
         edge.stop(0.0)
-        device.recognize_blocking(photo(2), timeout_s=3.0)
+        device.recognize_blocking(photo(2))
     assert {event.name for event in on_device.events} >= {"begin", "replied", "failed", "not_made"}
     both = [*on_device.events, *on_edge.events]
     assert any(event.name == "looked" and isinstance(event.effect, Finish) for event in both), "a hit"
     assert any(getattr(event.effect, "again", False) for event in both), "a photo was sent twice"
     rules = AskRules(settings.tier_share, settings.breaker)
     device_tiers = NextTiers(("edge", "cloud"), rules, COMPUTING_MS, RECOGNITION.query_features)
-    assert replayed(on_device, device_tiers, "device") == [told(event.effect) for event in on_device.events]
+    assert replayed(on_device, device_tiers, "device") == [
+        comparable(event.effect) for event in on_device.events
+    ]
     edge_tiers = next_tiers(RECOGNITION.query_features)
-    assert replayed(on_edge, edge_tiers, "edge") == [told(event.effect) for event in on_edge.events]
+    assert replayed(on_edge, edge_tiers, "edge") == [comparable(event.effect) for event in on_edge.events]

@@ -1,4 +1,4 @@
-"""APPROX functions: what makes two vectors share a key, and what does not."""
+"""APPROX functions: which vectors share a key."""
 
 from collections.abc import Callable, Sequence
 
@@ -36,7 +36,7 @@ X = (12, 7, 33, 8, 41, 5)
     ],
     ids=lambda value: value.name if isinstance(value, Approximation) else "",
 )
-def test_what_an_approximation_keeps_and_what_it_drops(
+def test_keys_depend_only_on_the_kept_part_of_a_vector(
     approx: Approximation, same: Sequence[int], other: Sequence[int]
 ) -> None:
     key = approx(np.array(X))
@@ -88,18 +88,18 @@ def test_nan_that_an_approximation_keeps_is_refused(approx: Approximation) -> No
     ],
     ids=str,
 )
-def test_what_is_no_vector_of_numbers_is_refused(vector: object) -> None:
-    """The bytes of an array of objects are addresses: another object could have the same later."""
+def test_inputs_that_are_not_numeric_vectors_are_refused(vector: object) -> None:
+    """The bytes of an array of objects are addresses, which another object may have later."""
     with pytest.raises(InvalidArgument, match="numbers"):
         identity()(vector)  # type: ignore[arg-type]
 
 
-def test_infinity_is_a_number_like_others() -> None:
+def test_infinity_is_a_valid_number() -> None:
     assert quantize(3)([float("inf"), 1.0]) == quantize(3)([float("inf"), 0.0])
     assert quantize(3)([float("inf"), 1.0]) != quantize(3)([float("-inf"), 1.0])
 
 
-def test_what_an_approximation_drops_may_be_nan() -> None:
+def test_dropped_elements_may_be_nan() -> None:
     assert prefix(1)([1.0, float("nan")]) == prefix(1)([1.0, 2.0])
 
 

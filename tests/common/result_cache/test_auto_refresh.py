@@ -27,7 +27,7 @@ def inferred(refresh: AutoRefresh, count: int) -> list[int]:
         (AutoRefresh(1.5, as_printed=True), [1, 2, 4, 7, 11, 17]),
     ],
 )
-def test_inferences_fall_on_these_lookups(refresh: AutoRefresh, lookups: list[int]) -> None:
+def test_the_classifier_runs_at_these_lookups(refresh: AutoRefresh, lookups: list[int]) -> None:
     assert inferred(refresh, len(lookups)) == lookups
 
 
@@ -43,7 +43,7 @@ def test_an_infinite_back_off_never_verifies() -> None:
     assert AutoRefresh(math.inf).to_serve(1) == NEVER
 
 
-def test_results_that_were_confirmed_for_ages_stay_confirmed() -> None:
+def test_after_many_confirmations_a_result_is_never_verified() -> None:
     assert AutoRefresh(1.5).to_serve(100_000) == NEVER
 
 

@@ -1,4 +1,4 @@
-"""A sequential test per key under one budget: what is served, and that the target is kept whatever comes."""
+"""A sequential test per key under one budget: served lookups, and compliance with the target."""
 
 from collections.abc import Iterable, Sequence
 from random import Random
@@ -21,7 +21,7 @@ def sequential(budget: Budget, seed: int = 1) -> SequentialTest:
 
 
 def play(cache: ResultCache[int, int], stream: Stream) -> list[int]:
-    """For each lookup of a key with this class: 0 if the classifier ran, 1 if served, 2 if served wrongly."""
+    """Outcome of each lookup of a key with this class: 0 inferred, 1 served, 2 served wrongly."""
     became = []
     for key, truth in stream:
         entry = cache.find(key, 0.0)
@@ -55,7 +55,7 @@ def test_a_budget_has_one_target_between_0_and_1(given: dict[str, float]) -> Non
 @given(
     st.lists(st.tuples(st.integers(1, MOST_SERVED + 1), st.booleans()), max_size=400), st.floats(0.001, 0.5)
 )
-def test_the_price_tells_how_far_errors_are_off_the_target(
+def test_the_price_follows_the_difference_between_errors_and_target(
     inferences: list[tuple[int, bool]], target: float
 ) -> None:
     budget = Budget(error=target)
@@ -70,7 +70,7 @@ def test_the_price_tells_how_far_errors_are_off_the_target(
             assert budget.price == pytest.approx(before * 1e3 ** (earned / WRONG_ANSWERS))
 
 
-def test_an_account_that_is_full_pays_for_no_more_than_it_holds() -> None:
+def test_the_savings_of_the_budget_are_limited() -> None:
     budget = Budget(error=0.01)
     for _ in range(100_000):
         budget.note(MOST_SERVED, 0)
@@ -113,17 +113,17 @@ def test_a_chance_conflict_does_not_replace_the_result() -> None:
     assert set(served) == {7}
 
 
-def test_a_key_whose_class_changes_is_found_out() -> None:
+def test_a_changed_class_of_a_key_is_detected() -> None:
     cache: ResultCache[int, int] = ResultCache(sequential(Budget(error=0.01)), 10)
     play(cache, [(1, 7)] * 20_000)
     became = play(cache, [(1, 8)] * 20_000)
     assert became.count(2) < 10 * MOST_SERVED
-    assert 2 not in became[10_000:], "the new class answers"
+    assert 2 not in became[10_000:], "the new class is served"
     assert share(became[10_000:], 1) > 0.8
 
 
 def shifting(count: int) -> list[tuple[int, int]]:
-    """Two phases: keys that hardly conflict, then keys that often do; and single lookups of others."""
+    """Lookups in two phases: of keys with few conflicts, then of other keys with many."""
     rng = np.random.default_rng(4)
     phases = [
         lookups([[1 - c, c / 2, c / 2] for c in rng.uniform(*span, 300)], count, 5)
@@ -154,7 +154,7 @@ def test_a_target_share_of_inferences_is_kept_through_a_shift(target: float) -> 
     assert [share(became[:count], 0), share(became[count:], 0)] == pytest.approx([target, target], abs=0.03)
 
 
-def test_errors_of_keys_that_are_soon_forgotten_are_estimated_too() -> None:
+def test_errors_of_evicted_keys_are_estimated() -> None:
     rng = np.random.default_rng(3)
     keys = rng.zipf(1.3, 150_000) % 5_000
     truths = np.where(rng.random(len(keys)) < 0.04, rng.integers(2, 9, len(keys)), 1)
@@ -166,7 +166,7 @@ def test_errors_of_keys_that_are_soon_forgotten_are_estimated_too() -> None:
     assert cache.recent_errors.least < share(became, 2) < cache.recent_errors.bound
 
 
-def test_a_key_whose_results_conflict_is_split_into_finer_ones_and_no_other_is() -> None:
+def test_only_keys_with_conflicting_results_are_split_into_finer_ones() -> None:
     rng = np.random.default_rng(6)
     cache: ResultCache[tuple[int, ...], int] = ResultCache(sequential(Budget(error=0.01)), 1_000)
     served = {0: 0, 1: 0}
@@ -180,12 +180,12 @@ def test_a_key_whose_results_conflict_is_split_into_finer_ones_and_no_other_is()
             assert entry.value == truth or key == (1,)
             served[coarse] += 1
     assert served[1] > 8_000, "by its finer keys"
-    assert len(cache) == 2 + 5, "the coarse key without conflicts has no finer ones"
+    assert len(cache) == 2 + 5, "the coarse key without conflicts is not split"
 
 
 @pytest.mark.system
-def test_an_adversary_whose_inputs_collide_spends_the_budget_and_no_more() -> None:
-    """Every other lookup is his: he lets popular keys be confirmed, then sends another class under them."""
+def test_an_adversary_with_colliding_inputs_cannot_exceed_the_budget() -> None:
+    """Half of the lookups are by the adversary, who lets keys be confirmed and then sends another class."""
     rng = np.random.default_rng(8)
     stream = [
         (int(key), 9 if turn % 2 and turn // 2_000 % 2 else 1)
@@ -196,5 +196,5 @@ def test_an_adversary_whose_inputs_collide_spends_the_budget_and_no_more() -> No
     wrong = share(became, 2)
     assert wrong < 0.01 + WRONG_ANSWERS / len(stream)
     hits = cache.wrong_hits
-    assert hits.least < became.count(2) / cache.counts.served < hits.bound, "the harm is counted"
+    assert hits.least < became.count(2) / cache.counts.served < hits.bound, "the wrong hits are estimated"
     assert wrong < share(play(ResultCache(AutoRefresh(1.5), 100), stream), 2)

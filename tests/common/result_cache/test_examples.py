@@ -1,4 +1,4 @@
-"""The examples of the documents do what they say."""
+"""The examples of the documents print the stated results."""
 
 import pytest
 

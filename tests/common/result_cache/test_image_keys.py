@@ -1,4 +1,4 @@
-"""Keys of photos: what changes them and what does not, which photos have none, how they are joined."""
+"""Keys of photos: invariance, photos without keys, and joined keys."""
 
 from collections.abc import Callable
 
@@ -51,7 +51,7 @@ ALL = pytest.mark.parametrize(("keys", "photo"), KEYS.values(), ids=list(KEYS))
 
 
 @ALL
-def test_a_photo_has_the_same_keys_again_and_others_in_another_context(
+def test_keys_are_deterministic_and_depend_on_the_context(
     keys: PhotoKeys[object], photo: Callable[[int], object]
 ) -> None:
     first = keys(photo(1))
@@ -70,7 +70,7 @@ def test_other_pictures_have_other_keys(keys: PhotoKeys[object], photo: Callable
 
 @pytest.mark.parametrize("photo", [_grey, _picture])
 @pytest.mark.parametrize("keys", [perceptual_hash(), layout_keys()], ids=["hash", "layout"])
-def test_size_and_contrast_of_a_photo_do_not_change_what_it_is_taken_for(
+def test_size_and_contrast_of_a_photo_keep_at_least_one_key(
     keys: PhotoKeys[np.ndarray], photo: Callable[[int], np.ndarray]
 ) -> None:
     small = np.asarray(cv2.resize(photo(1), (160, 120), interpolation=cv2.INTER_AREA), np.uint8)
@@ -80,7 +80,7 @@ def test_size_and_contrast_of_a_photo_do_not_change_what_it_is_taken_for(
 
 
 @pytest.mark.parametrize("photo", [_grey, _picture])
-def test_a_trembling_hand_keeps_one_of_several_keys_where_it_changes_a_single_one(
+def test_small_shifts_keep_one_of_several_keys_but_often_change_a_single_one(
     photo: Callable[[int], np.ndarray],
 ) -> None:
     several, single = layout_keys(), layout_keys(grids=1)
@@ -104,7 +104,7 @@ def test_a_thumbnail_has_the_keys_of_its_photo() -> None:
         assert keys(pixels_of(cells)) == keys(_grey(seed)) != ()
 
 
-def test_colour_tells_photos_apart_that_are_alike_in_grey() -> None:
+def test_colour_distinguishes_photos_that_are_equal_in_grey() -> None:
     colour = _picture(1)
     grey = cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY)
     tinted = np.clip(colour.astype(int) + np.array((40, 0, -15)), 0, 255).astype(np.uint8)
@@ -115,7 +115,7 @@ def test_colour_tells_photos_apart_that_are_alike_in_grey() -> None:
     assert not {*keys(colour)} & {*keys(tinted)}
 
 
-def test_photos_of_one_view_share_more_least_hashes_than_photos_of_two() -> None:
+def test_photos_of_one_view_share_more_min_hashes_than_photos_of_two_views() -> None:
     keys, first = min_hash(bits=16, rows=1, tables=64), _features(1)
     again = Features(
         first.keypoints[40:],
@@ -131,16 +131,16 @@ def test_photos_of_one_view_share_more_least_hashes_than_photos_of_two() -> None
 
 @pytest.mark.parametrize("keys", [perceptual_hash(), layout_keys()], ids=["hash", "layout"])
 @pytest.mark.parametrize("shape", [(240, 320), (240, 320, 3), (1, 1)])
-def test_a_photo_that_shows_nothing_has_no_key(keys: PhotoKeys[np.ndarray], shape: tuple[int, ...]) -> None:
+def test_a_uniform_photo_has_no_key(keys: PhotoKeys[np.ndarray], shape: tuple[int, ...]) -> None:
     assert keys(np.full(shape, 90, np.uint8)) == ()
 
 
 @pytest.mark.parametrize("keys", [min_hash(), feature_keys()], ids=["min-hash", "features"])
-def test_few_features_have_no_key(keys: PhotoKeys[Features]) -> None:
+def test_too_few_features_have_no_key(keys: PhotoKeys[Features]) -> None:
     assert keys(_features(1).strongest(19)) == ()
 
 
-def test_features_that_come_and_go_keep_one_of_several_keys() -> None:
+def test_changed_features_keep_one_of_several_keys() -> None:
     """A tenth of them is replaced, and all move a little."""
     keys, kept = feature_keys(), 0
     for seed in range(10):
@@ -166,7 +166,7 @@ def test_features_that_come_and_go_keep_one_of_several_keys() -> None:
         np.full((4, 4), np.nan),
     ],
 )
-def test_what_is_no_image_is_refused(keys: PhotoKeys[np.ndarray], image: np.ndarray) -> None:
+def test_arrays_that_are_not_images_are_refused(keys: PhotoKeys[np.ndarray], image: np.ndarray) -> None:
     with pytest.raises(InvalidArgument, match="an image is"):
         keys(image)
 
@@ -190,7 +190,7 @@ def test_numbers_out_of_range_are_refused(make: Callable[[], object]) -> None:
         make()
 
 
-def test_a_photo_is_looked_up_under_the_key_of_an_earlier_one_that_shares_an_alternative() -> None:
+def test_a_photo_is_looked_up_under_the_key_of_an_earlier_photo_with_a_common_alternative() -> None:
     alternatives = Alternatives(10)
     assert alternatives.resolve(("a", "b")) == "a"
     alternatives.join(("a", "b"), "a")
@@ -201,14 +201,14 @@ def test_a_photo_is_looked_up_under_the_key_of_an_earlier_one_that_shares_an_alt
     assert alternatives.resolve(()) is None
 
 
-def test_what_was_only_looked_up_is_not_joined() -> None:
+def test_a_lookup_alone_does_not_join_keys() -> None:
     alternatives = Alternatives(10)
     alternatives.join(("a", "b"), "a")
     assert alternatives.resolve(("b", "c")) == "a"
-    assert alternatives.resolve(("c", "d")) == "c", "else one view could drift into another"
+    assert alternatives.resolve(("c", "d")) == "c", "otherwise a view could drift into another"
 
 
-def test_the_keys_that_were_joined_the_longest_time_ago_are_forgotten() -> None:
+def test_the_keys_that_were_joined_first_are_evicted() -> None:
     alternatives = Alternatives(3)
     alternatives.join(("a", "b"), "a")
     alternatives.join(("c", "d"), "c")

@@ -22,7 +22,7 @@ from nearsight.common.result_cache.model import (
 
 @pytest.mark.parametrize("beta", [2, 3, 4])
 @pytest.mark.parametrize("classes", [5, 7, 20])
-def test_equally_likely_classes_have_a_closed_form(beta: int, classes: int) -> None:
+def test_equally_likely_classes_agree_with_the_closed_form(beta: int, classes: int) -> None:
     m = classes
     rates = key_rates(np.full(m, 1 / m), AutoRefresh(beta))
     inferences = (m - beta) / ((beta - 1) * (m - 1))
@@ -30,7 +30,7 @@ def test_equally_likely_classes_have_a_closed_form(beta: int, classes: int) -> N
     assert rates.errors == pytest.approx((1 - 1 / m) * (1 - inferences), rel=1e-12)
 
 
-def test_without_a_dominant_class_a_back_off_of_two_errs_once_in_m_lookups() -> None:
+def test_without_a_dominant_class_a_back_off_of_two_is_wrong_once_in_m_lookups() -> None:
     """Equation 14."""
     rates = key_rates(np.full(4, 0.25), AutoRefresh(2))
     assert (rates.inferences, rates.errors) == pytest.approx((2 / 3, 1 / 4))
@@ -60,7 +60,7 @@ def test_a_back_off_of_two_needs_few_inferences() -> None:
 
 
 @pytest.mark.parametrize("beta", [1.3, 1.5, 2.0])
-def test_a_dominant_class_is_hardly_verified_and_its_error_is_bounded(beta: float) -> None:
+def test_a_dominant_class_is_rarely_verified_and_its_error_is_bounded(beta: float) -> None:
     """Equation 13."""
     p = 1 / beta + 0.05
     rates = key_rates((p, 1 - p), AutoRefresh(beta))
@@ -80,7 +80,7 @@ def test_a_key_that_is_never_kept_is_always_inferred() -> None:
     assert key_rates((0.7, 0.3), AutoRefresh(2), 0.0) == KeyRates(1.0, 0.0)
 
 
-def test_a_cache_that_hardly_evicts_is_nearly_ideal() -> None:
+def test_a_cache_that_rarely_evicts_is_nearly_ideal() -> None:
     classes, refresh = (0.4, 0.35, 0.25), AutoRefresh(1.5)
     nearly, ideal = key_rates(classes, refresh, 1 - 1e-7), key_rates(classes, refresh)
     assert (nearly.inferences, nearly.errors) == pytest.approx((ideal.inferences, ideal.errors), rel=1e-4)
@@ -113,7 +113,7 @@ def simulated(p: np.ndarray, refresh: AutoRefresh, hit: float, lookups: int, see
 
 
 @pytest.mark.parametrize(("classes", "beta"), [((0.6, 0.4), 1.5), ((0.5, 0.3, 0.2), 2.5), ((1.0,), 1.5)])
-def test_the_recursion_gives_what_many_short_streams_give(classes: Sequence[float], beta: float) -> None:
+def test_the_recursion_agrees_with_many_short_streams(classes: Sequence[float], beta: float) -> None:
     """Also where the variance of an endless stream is infinite."""
     refresh, lookups = AutoRefresh(beta), 200
     shares = [simulated(np.array(classes), refresh, 1.0, lookups, seed) for seed in range(600)]
@@ -129,7 +129,7 @@ def test_the_recursion_approaches_the_equations() -> None:
     assert (exact.inferences, exact.errors) == pytest.approx((endless.inferences, endless.errors), abs=2e-3)
 
 
-def test_an_lru_cache_holds_as_many_keys_as_it_has_room_for() -> None:
+def test_the_expected_number_of_keys_in_an_lru_cache_is_its_size() -> None:
     q = 1 / np.arange(1, 1001) ** 0.9
     q /= q.sum()
     time = characteristic_time(q, 100)
@@ -164,7 +164,7 @@ def test_without_verification_errors_are_those_of_equation_4() -> None:
     assert (found.errors, found.inferences) == pytest.approx((0.8 * 0.42, 0.2))
 
 
-def test_the_printed_algorithm_errs_more() -> None:
+def test_the_printed_algorithm_has_more_errors() -> None:
     """It contradicts equation 6: simulated with p = (.6, .3, .1), h = .9, beta = 1.5."""
     rates = [key_rates((0.6, 0.3, 0.1), AutoRefresh(1.5, as_printed=form), 0.9) for form in (False, True)]
     assert (rates[0].inferences, rates[0].errors) == pytest.approx((0.927, 0.030), abs=2e-3)
@@ -172,6 +172,6 @@ def test_the_printed_algorithm_errs_more() -> None:
 
 
 @pytest.mark.parametrize("classes", [(), (0.5, 0.4), (-0.5, 1.5), (math.nan, 1.0)])
-def test_what_is_no_distribution_is_refused(classes: Sequence[float]) -> None:
+def test_an_invalid_distribution_is_refused(classes: Sequence[float]) -> None:
     with pytest.raises(InvalidArgument):
         key_rates(classes, AutoRefresh(1.5))

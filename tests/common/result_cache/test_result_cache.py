@@ -12,7 +12,7 @@ from nearsight.common.result_cache.result_cache import ResultCache, WrongHits
 
 
 def ask(cache: ResultCache[str, int], key: str, truth: int, now_s: float = 0.0) -> int:
-    """What a caller with this true class is answered."""
+    """The answer to a caller whose input has this true class."""
     entry = cache.find(key, now_s)
     if entry is not None:
         return entry.value
@@ -32,14 +32,14 @@ def test_a_result_is_served_between_its_verifications() -> None:
     assert (cache.counts.missed, cache.counts.verifying, cache.counts.corrections) == (1, 4, 0)
 
 
-def test_a_conflict_replaces_the_result_and_starts_again() -> None:
+def test_a_conflict_replaces_the_result_and_restarts_its_verification() -> None:
     cache: ResultCache[str, int] = ResultCache(AutoRefresh(3), 10)
     answers = [ask(cache, "a", truth) for truth in (1, 2, 2, 2, 1, 1)]
     assert answers == [1, 1, 2, 2, 1, 1], "inferred, served, corrected, served, corrected, served"
     assert cache.counts.corrections == 2
 
 
-def test_the_key_that_was_looked_up_longest_ago_makes_room() -> None:
+def test_the_least_recently_looked_up_key_is_evicted() -> None:
     cache: ResultCache[str, int] = ResultCache(AutoRefresh(3), 2)
     for key in ("a", "b", "a", "c"):
         ask(cache, key, 1)
@@ -56,14 +56,14 @@ def test_a_lookup_that_verifies_counts_for_replacement() -> None:
     assert cache.counts.missed == 3
 
 
-def test_a_cache_of_chosen_keys_keeps_these_alone() -> None:
+def test_a_cache_of_chosen_keys_stores_only_these() -> None:
     cache: ResultCache[str, int] = ResultCache(AutoRefresh(3), 2, only={"a"})
     for key in ("a", "b", "b", "a"):
         ask(cache, key, 1)
     assert (len(cache), cache.counts.missed, cache.counts.served) == (1, 3, 1)
 
 
-def test_a_result_that_was_not_confirmed_in_time_is_forgotten() -> None:
+def test_a_result_expires_without_a_confirmation() -> None:
     cache: ResultCache[str, int] = ResultCache(AutoRefresh(2), 10, ttl_s=60)
     ask(cache, "a", 1, now_s=0)
     ask(cache, "a", 1, now_s=50)
@@ -71,10 +71,10 @@ def test_a_result_that_was_not_confirmed_in_time_is_forgotten() -> None:
     assert cache.find("a", 110.0) is None
     assert len(cache) == 0
     ask(cache, "a", 2, now_s=111.0)
-    assert cache.counts.corrections == 0, "what has expired is not compared"
+    assert cache.counts.corrections == 0, "an expired result is not compared"
 
 
-def test_a_correction_answers_from_now_on() -> None:
+def test_a_correction_replaces_the_result() -> None:
     cache: ResultCache[str, int] = ResultCache(AutoRefresh(3), 10)
     ask(cache, "a", 1)
     cache.correct("a", 5, 0.0)
@@ -82,7 +82,7 @@ def test_a_correction_answers_from_now_on() -> None:
     assert cache.counts.corrections == 0
 
 
-def test_stale_results_are_forgotten_and_others_stay() -> None:
+def test_only_stale_results_are_invalidated() -> None:
     cache: ResultCache[str, int] = ResultCache(AutoRefresh(3), 10)
     for key, value in (("a", 1), ("b", 2), ("c", 1)):
         ask(cache, key, value)
@@ -98,7 +98,7 @@ def test_a_cache_without_room_is_refused(size: int) -> None:
 
 @pytest.mark.parametrize("ideal", [False, True])
 @pytest.mark.parametrize("beta", [1.3, 2.0])
-def test_a_stream_meets_the_model(beta: float, ideal: bool) -> None:
+def test_simulated_streams_agree_with_the_model(beta: float, ideal: bool) -> None:
     """Within five standard errors of 20 streams; p_ij has finite variance."""
     keys, size, lookups = 60, 20, 8_000
     q = 1 / np.arange(1, keys + 1)
@@ -151,13 +151,13 @@ def test_the_bound_falls_with_evidence() -> None:
     assert bounds[-1] == pytest.approx(1.96**2 / (150 + 1.96**2), rel=1e-6)
 
 
-def test_verifications_that_stand_for_nothing_say_nothing() -> None:
+def test_verifications_that_represent_no_lookups_do_not_count() -> None:
     hits = WrongHits()
     hits.note(0, wrong=True)
     assert (hits.share, hits.bound) == (0.0, 1.0)
 
 
-def test_recent_errors_forget_and_old_ones_do_not() -> None:
+def test_recent_errors_decay_and_total_errors_do_not() -> None:
     ever, lately = WrongHits(), WrongHits(1_000)
     for hits in (ever, lately):
         for _ in range(500):
@@ -169,7 +169,7 @@ def test_recent_errors_forget_and_old_ones_do_not() -> None:
     assert lately.bound < ever.least
 
 
-def test_a_limit_is_exceeded_when_that_is_sure() -> None:
+def test_a_limit_counts_as_exceeded_only_with_confidence() -> None:
     hits = WrongHits()
     sounded = []
     for conflicts in (True, *[False] * 9) * 20:
@@ -180,7 +180,7 @@ def test_a_limit_is_exceeded_when_that_is_sure() -> None:
     assert not hits.exceeds(0.1)
 
 
-def test_an_inference_that_was_not_asked_for_stands_for_no_lookups() -> None:
+def test_an_inference_without_a_lookup_represents_no_lookups() -> None:
     cache: ResultCache[str, int] = ResultCache(AutoRefresh(3), 10)
     cache.learn("a", 1, 0.0)
     cache.learn("a", 2, 0.0)

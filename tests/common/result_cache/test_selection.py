@@ -1,4 +1,4 @@
-"""The approximation is chosen from inferences that run anyway: the best within the budget, shift or not."""
+"""The choice of the approximation: the best candidate within the budget, also after shifts."""
 
 from collections.abc import Callable, Iterable
 from random import Random
@@ -13,7 +13,7 @@ from nearsight.common.result_cache.image_keys import layout_keys
 from nearsight.common.result_cache.selection import Candidates, Selection, ladders
 
 Input = tuple[int, int, int]
-"""A family, a kind, and noise that is hardly ever the same."""
+"""A family, a kind, and noise that rarely repeats."""
 Cache = ApproximateKeyCache[Input, object]
 
 
@@ -40,7 +40,7 @@ def inputs(count: int, seed: int = 1) -> list[Input]:
 
 
 class Played:
-    """A cache, and how many of its answers were wrong."""
+    """A cache, and the number of its wrong answers."""
 
     def __init__(self, candidates: Candidates[Input], budget: Budget, size: int = 5_000) -> None:
         self.classify: Callable[[Input], object] = family
@@ -62,12 +62,12 @@ class Played:
 
 
 @pytest.mark.parametrize("given", [(), ((),), (layout_keys(),)])
-def test_candidates_are_functions_with_one_key(given: tuple[object, ...]) -> None:
+def test_candidates_with_several_keys_are_refused(given: tuple[object, ...]) -> None:
     with pytest.raises(InvalidArgument):
         Candidates(*given)  # type: ignore[arg-type]
 
 
-def test_a_choice_takes_a_budget() -> None:
+def test_candidates_require_a_budget() -> None:
     with pytest.raises(InvalidArgument, match="budget"):
         ApproximateKeyCache(Candidates(family, kind), family, beta=1.5)
 
@@ -76,11 +76,11 @@ def test_a_cache_with_one_approximation_has_no_choice() -> None:
     assert ApproximateKeyCache(family, family).choice is None
 
 
-def test_ladders_are_all_ways_to_leave_some_out() -> None:
+def test_ladders_are_all_subsequences() -> None:
     assert list(ladders(1, 2, 3)) == [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3), (1, 2, 3)]
 
 
-def test_the_candidate_that_serves_most_is_chosen_and_its_reasons_can_be_read() -> None:
+def test_the_candidate_that_serves_most_is_chosen_and_estimates_are_reported() -> None:
     played = Played(Candidates(exact, both, kind, family), Budget(error=0.01))
     assert played.chosen == "exact"
     played.ask(inputs(20_000))
@@ -90,12 +90,12 @@ def test_the_candidate_that_serves_most_is_chosen_and_its_reasons_can_be_read() 
     served = {one.name: one.served for one in choice.estimates}
     assert served["exact"] < 0.02
     assert served["both"] < served["family"]
-    assert served["kind"] < 0.2, "it would be wrong most of the time"
+    assert served["kind"] < 0.2, "it would usually be wrong"
     assert choice.estimates[choice.candidate].wrong <= 0.01
     assert choice.lookups <= 10_000
 
 
-def test_another_one_is_chosen_after_a_shift_and_errors_keep_to_the_budget() -> None:
+def test_another_candidate_is_chosen_after_a_shift_and_errors_stay_within_the_budget() -> None:
     played = Played(Candidates(family, kind, both), Budget(error=0.02))
     played.ask(inputs(10_000))
     assert played.chosen == "family"
@@ -106,7 +106,7 @@ def test_another_one_is_chosen_after_a_shift_and_errors_keep_to_the_budget() -> 
     assert played.wrong < 0.02 * 30_000 + 1_000
 
 
-def test_a_shift_that_nobody_tells_is_found_out() -> None:
+def test_a_shift_without_an_invalidation_is_detected() -> None:
     played = Played(Candidates(family, kind), Budget(error=0.02))
     played.ask(inputs(10_000))
     assert played.chosen == "family"
@@ -118,15 +118,15 @@ def test_a_shift_that_nobody_tells_is_found_out() -> None:
     assert played.wrong < 0.02 * 50_000 + 1_000
 
 
-def test_keys_are_split_where_that_serves_more() -> None:
-    """The kind decides in every other family; both together are too many keys."""
+def test_keys_are_split_if_that_serves_more() -> None:
+    """The kind matters in every second family; all pairs would be too many keys."""
     played = Played(Candidates(both, *ladders(family, both)), Budget(error=0.005), size=1_000)
     played.classify = lambda x: both(x) if x[0] % 2 else family(x)
     played.ask(inputs(30_000))
     assert played.chosen == "family, both"
 
 
-def test_what_inferences_found_for_the_new_keys_is_not_asked_again() -> None:
+def test_results_of_earlier_inferences_are_used_for_the_new_keys() -> None:
     played = Played(Candidates(exact, family), Budget(error=0.05))
     stream = inputs(30_000)
     at = 0
@@ -141,8 +141,8 @@ def test_what_inferences_found_for_the_new_keys_is_not_asked_again() -> None:
 
 
 @pytest.mark.system
-def test_estimates_are_near_what_caches_with_one_candidate_do() -> None:
-    """Though inferences are no fair sample: the chosen one serves most lookups without any."""
+def test_estimates_agree_with_caches_of_one_candidate() -> None:
+    """Although inferences are a biased sample: the chosen candidate serves most lookups without one."""
     stream = inputs(30_000)
 
     def classify(x: Input) -> object:
@@ -172,17 +172,17 @@ def selection() -> Selection[str]:
     return Selection(Candidates(family, both), Budget(error=0.01), size=2, ttl_s=10.0)
 
 
-def test_what_is_invalidated_or_corrected_is_not_found_again_by_a_change_of_the_choice() -> None:
+def test_invalidated_and_corrected_results_are_not_restored_by_a_change_of_the_choice() -> None:
     chooser = selection()
     for number, answer in enumerate("abc"):
         chooser.note([(0, number), (1, number)], answer, 1, 0.0)
-    assert [entry.value for _, entry in chooser.entries()] == ["b", "c"], "as many as the cache holds"
+    assert [entry.value for _, entry in chooser.entries()] == ["b", "c"], "limited to the size of the cache"
     chooser.invalidate(lambda value: value == "b")
     chooser.forget([(0, 2), (1, 2)])
     assert chooser.entries() == []
 
 
-def test_what_was_served_is_no_evidence() -> None:
+def test_served_lookups_are_no_evidence() -> None:
     chooser = selection()
     chooser.note([(0, 1), (1, 1)], "a", 0, 0.0)
     assert chooser.entries() == []
@@ -190,7 +190,7 @@ def test_what_was_served_is_no_evidence() -> None:
     assert [entry.value for _, entry in chooser.entries()] == ["b"]
 
 
-def test_results_that_were_not_confirmed_for_long_are_not_taken_over() -> None:
+def test_expired_results_are_not_used_after_a_change_of_the_choice() -> None:
     chooser = selection()
     chooser.note([(0, 1), (1, 1)], "a", 1, 0.0)
     chooser.note([(0, 1), (1, 1)], "b", 1, 20.0)

@@ -1,4 +1,4 @@
-"""The result cache as a stage: what it answers, what it learns, what it never answers, and when it stops."""
+"""The result cache as a stage: answers, learning, refusals, and its payoff."""
 
 from dataclasses import replace
 from random import Random
@@ -27,7 +27,7 @@ GIVEN_UP = replace(LESSON, complete=False)
 
 
 def scene(seed: int) -> NDArray[np.uint8]:
-    """A view of something."""
+    """A view with random areas."""
     areas = np.random.default_rng(seed).integers(0, 256, (6, 8)).astype(np.uint8)
     return np.repeat(np.repeat(areas, 10, axis=0), 10, axis=1)
 
@@ -54,9 +54,9 @@ class KeyedPhoto(PlainQuery):
 
 
 class Tier:
-    """A stage with what is behind it: a catalogue, and a classifier whose answers a test gives.
+    """A stage with a catalogue, and a classifier whose answers a test provides.
 
-    By default it verifies the first five photos of a view and serves the sixth (a back-off of 1.5).
+    By default, the first five photos of a view are verified and the sixth is served (a back-off of 1.5).
     """
 
     def __init__(self, **settings: float) -> None:
@@ -84,7 +84,7 @@ class Tier:
         lesson: Lesson | None = LESSON,
         grain: str = OBJECT,
     ) -> RecognizedObject | None:
-        """What the stage answers to a photo; if nothing, it learns what the classifier says."""
+        """The answer of the stage to a photo; without an answer, it learns that of the classifier."""
         query, found = self.begin(pixels)
         if found is None:
             self.clock.advance(self.behind_ms / 1e3)
@@ -92,18 +92,18 @@ class Tier:
         return found
 
     def serves(self, pixels: NDArray[np.uint8], name: str, *, within: int = 12) -> bool:
-        """Whether it comes to answer a view that always shows this object."""
+        """Whether it answers one of the next photos of a view that always shows this object."""
         return any(self.ask(pixels, shown(name)) is not None for _ in range(within))
 
 
-def test_a_view_is_answered_after_five_answers_that_agree() -> None:
+def test_a_view_is_answered_after_five_equal_answers() -> None:
     tier = Tier()
     answers = [tier.ask(scene(0), shown("mona")) for _ in range(6)]
     assert answers[:5] == [None] * 5
     assert answers[5] == replace(shown("mona"), corners=None)
 
 
-def test_an_answer_brings_what_the_model_says_but_no_corners() -> None:
+def test_an_answer_has_the_data_of_the_object_but_no_corners() -> None:
     tier = Tier(beta=100.0)
     tier.ask(scene(0), shown("mona"))
     tier.ask(scene(0), shown("mona"))
@@ -118,19 +118,19 @@ def test_an_answer_brings_what_the_model_says_but_no_corners() -> None:
     assert found.corners is None
 
 
-def test_views_are_told_apart() -> None:
+def test_views_are_distinguished() -> None:
     tier = Tier()
     assert tier.serves(scene(0), "mona")
     assert tier.ask(scene(1), shown("scream")) is None
 
 
-def test_photos_of_a_view_need_not_be_the_same() -> None:
+def test_noisy_photos_of_a_view_are_answered() -> None:
     tier, rng = Tier(), np.random.default_rng(7)
     noisy = [(scene(0) + rng.normal(0, 4, (60, 80))).clip(0, 255).astype(np.uint8) for _ in range(30)]
     assert sum(tier.ask(one, shown("mona")) is not None for one in noisy) >= 10
 
 
-def test_one_client_cannot_spoil_the_answers_to_another() -> None:
+def test_clients_do_not_share_results_of_views() -> None:
     tier = Tier(beta=1e9)
     query, _ = tier.begin(scene(0), "liar")
     tier.stage.learn(query, Answer(shown("scream"), "edge"), LESSON)
@@ -138,7 +138,7 @@ def test_one_client_cannot_spoil_the_answers_to_another() -> None:
     assert tier.begin(scene(0), "visitor")[1] is None
 
 
-def test_features_are_looked_up_where_there_is_no_photo() -> None:
+def test_features_are_looked_up_without_a_photo() -> None:
     tier, rng = Tier(beta=1e9), np.random.default_rng(5)
     descriptors = rng.integers(0, 256, (300, 32)).astype(np.uint8)
     points, strengths = np.zeros((300, 2), np.float32), np.ones(300, np.float32)
@@ -150,19 +150,19 @@ def test_features_are_looked_up_where_there_is_no_photo() -> None:
         tier.stage.learn(query, Answer(shown("mona"), "edge"), LESSON)
 
 
-def test_a_photo_that_shows_nothing_is_not_cached() -> None:
+def test_a_uniform_photo_is_not_cached() -> None:
     tier = Tier()
     assert not tier.serves(FLAT, "mona")
     assert tier.stage.state.entries == 0
 
 
-def test_unknown_is_not_kept() -> None:
+def test_unknown_answers_are_not_cached() -> None:
     tier = Tier()
     assert [tier.ask(scene(0), None) for _ in range(20)] == [None] * 20
     assert tier.stage.state.entries == 0
 
 
-def test_unknown_ends_the_answer_that_it_should_have_confirmed() -> None:
+def test_an_unknown_answer_removes_the_result_that_it_contradicts() -> None:
     tier = Tier()
     assert tier.serves(scene(0), "mona", within=6)
     assert tier.ask(scene(0), None) is None
@@ -171,7 +171,7 @@ def test_unknown_ends_the_answer_that_it_should_have_confirmed() -> None:
     assert state.wrong_share == 1.0
 
 
-def test_a_look_that_nobody_confirmed_or_contradicted_changes_nothing() -> None:
+def test_a_look_without_a_final_answer_changes_nothing() -> None:
     """The next tier failed, or gave up between features and image."""
     tier = Tier()
     assert tier.serves(scene(0), "mona", within=6)
@@ -182,15 +182,15 @@ def test_a_look_that_nobody_confirmed_or_contradicted_changes_nothing() -> None:
     assert tier.serves(scene(0), "mona", within=1)
 
 
-def test_a_classifier_that_contradicts_itself_is_asked_nearly_always() -> None:
+def test_results_of_a_classifier_that_contradicts_itself_are_not_served() -> None:
     tier = Tier()
     served = [tier.ask(scene(0), shown(("mona", "scream")[n % 2])) for n in range(Payoff.WINDOW)]
     assert not any(served)
     assert tier.stage.state.counts.corrections == Payoff.WINDOW - 1
 
 
-def test_photos_made_to_collide_do_bounded_harm_and_raise_the_estimate() -> None:
-    """An adversary shows the mona until it is served, then sends other photos with the same key."""
+def test_colliding_photos_cause_limited_errors_and_raise_the_estimate() -> None:
+    """An adversary sends photos of the mona until they are served, then others with the same key."""
     tier, wrong, photos = Tier(), 0, 2000
     for n in range(photos):
         truth = "mona" if n % 20 < 6 else "scream"
@@ -201,50 +201,50 @@ def test_photos_made_to_collide_do_bounded_harm_and_raise_the_estimate() -> None
     assert state.counts.corrections >= photos / 20
     assert state.wrong_share > 0.2
     assert state.wrong_share_bound > state.wrong_share
-    # All others go on as if nothing was.
+    # Other views are not affected.
     assert tier.serves(scene(1), "scream")
 
 
-def test_what_the_result_cache_of_the_next_tier_answers_is_not_learnt() -> None:
+def test_answers_of_the_result_cache_of_the_next_tier_are_not_learnt() -> None:
     tier = Tier()
     assert not any(tier.ask(scene(0), shown("mona"), grain=RESULT) for _ in range(20))
     assert tier.stage.state.entries == 0
 
 
-def test_verifications_may_follow_a_budget_of_wrong_answers_and_it_tells_when_they_cannot() -> None:
+def test_verifications_may_follow_an_error_budget_with_an_alarm() -> None:
     tier = Tier(error=0.001)
     names = ("mona", "scream")
     for n in range(2000):
-        view = n // 400  # each for a while, as visitors look
+        view = n // 400  # several photos per view, as visitors take them
         tier.ask(scene(view), shown(names[view % 2]))
     calm = tier.stage.state
     assert calm.counts.served > 0.5 * calm.counts.lookups
     assert not calm.alarm
-    for _ in range(50):  # as verifications would find
+    for _ in range(50):  # as after verifications
         tier.stage._cache.results.recent_errors.note(20, wrong=True)
     assert tier.stage.state.alarm
     assert "MORE THAN ALLOWED" in tier.stage.state.why
 
 
-def test_a_stage_behind_this_one_teaches_as_a_tier_does() -> None:
+def test_answers_of_later_stages_are_learnt_like_those_of_a_tier() -> None:
     tier = Tier()
     assert any(tier.ask(scene(0), shown("mona"), lesson=None) for _ in range(6))
 
 
-def test_it_does_not_look_at_a_photo_whose_features_were_unknown() -> None:
+def test_the_second_trip_of_a_photo_is_not_looked_up() -> None:
     tier = Tier()
     assert tier.serves(scene(0), "mona")
     assert tier.stage.features_wanted(KeyedPhoto(scene(0), asked_again=True)) is None
 
 
-def test_it_needs_no_features() -> None:
+def test_the_stage_needs_no_features() -> None:
     assert Tier().stage.features_wanted(KeyedPhoto(scene(0))) == 0
 
 
-# The catalogue changes
+# Changes of the catalogue
 
 
-def test_nothing_is_answered_while_the_catalogue_is_not_known() -> None:
+def test_without_a_listing_nothing_is_answered() -> None:
     tier = Tier()
     tier.listing = None
     assert not tier.serves(scene(0), "mona")
@@ -253,7 +253,7 @@ def test_nothing_is_answered_while_the_catalogue_is_not_known() -> None:
 @pytest.mark.parametrize(
     "versions", [{"scream": 1}, {"mona": 2, "scream": 1}, {"mona": 1, "scream": 1, "new": 1}]
 )
-def test_another_revision_of_the_catalogue_begins_anew(versions: dict[str, int]) -> None:
+def test_a_new_revision_of_the_catalogue_clears_the_cache(versions: dict[str, int]) -> None:
     tier = Tier()
     assert tier.serves(scene(0), "mona")
     tier.listing = Listing(versions, revision=2)
@@ -261,7 +261,7 @@ def test_another_revision_of_the_catalogue_begins_anew(versions: dict[str, int])
     assert tier.stage.state.entries == 0
 
 
-def test_what_is_learnt_while_the_catalogue_changes_is_dropped() -> None:
+def test_answers_during_a_change_of_the_catalogue_are_not_learnt() -> None:
     tier = Tier(beta=1e9)
     tier.ask(scene(0), shown("mona"))
     query, _ = tier.begin(scene(0))
@@ -270,8 +270,8 @@ def test_what_is_learnt_while_the_catalogue_changes_is_dropped() -> None:
     assert [tier.begin(scene(0))[1] for _ in range(5)] == [None] * 5
 
 
-def test_an_object_that_is_not_in_the_list_is_not_kept() -> None:
-    """The next tier still answers from before the change of which this tier knows."""
+def test_objects_outside_of_the_listing_are_not_cached() -> None:
+    """The next tier may still answer with an object that was removed."""
     tier = Tier()
     tier.listing = Listing({"mona": 2}, revision=2)
     assert not tier.serves(scene(0), "mona")
@@ -279,7 +279,7 @@ def test_an_object_that_is_not_in_the_list_is_not_kept() -> None:
     assert tier.stage.state.entries == 0
 
 
-def test_an_answer_that_was_not_confirmed_for_long_is_forgotten() -> None:
+def test_an_answer_expires_without_a_confirmation() -> None:
     tier = Tier(ttl_s=60.0, beta=1e9)
     assert tier.serves(scene(0), "mona")
     assert tier.serves(scene(0), "mona", within=1)
@@ -287,18 +287,18 @@ def test_an_answer_that_was_not_confirmed_for_long_is_forgotten() -> None:
     assert tier.begin(scene(0))[1] is None
 
 
-# Views that the stages behind did not know
+# Views that later stages did not recognise
 
 
 def missed(tier: Tier, pixels: NDArray[np.uint8], client: str = "") -> bool:
-    """Whether the stages behind did not know this view a moment ago."""
+    """Whether later stages recently did not recognise this view."""
     query, found = tier.begin(pixels, client)
     assert found is None
     assert query.result_look is not None
     return query.result_look.missed
 
 
-def test_a_view_that_nobody_knew_is_remembered_until_somebody_knows_it() -> None:
+def test_an_unknown_view_is_remembered_until_it_is_recognised() -> None:
     tier = Tier()
     tier.ask(scene(0), None)
     assert missed(tier, scene(0))
@@ -308,7 +308,7 @@ def test_a_view_that_nobody_knew_is_remembered_until_somebody_knows_it() -> None
     assert not missed(tier, scene(0))
 
 
-def test_a_view_that_is_not_known_here_is_missed_before_the_next_tier_answers() -> None:
+def test_a_view_is_missed_before_the_next_tier_answers() -> None:
     tier = Tier()
     query, _ = tier.begin(scene(0))
     assert not missed(tier, scene(0))
@@ -318,7 +318,7 @@ def test_a_view_that_is_not_known_here_is_missed_before_the_next_tier_answers() 
     assert not missed(tier, scene(0))
 
 
-def test_the_stages_behind_look_again_if_the_next_tier_takes_long() -> None:
+def test_later_stages_look_again_if_the_next_tier_takes_long() -> None:
     tier = Tier()
     query, _ = tier.begin(scene(0))
     tier.stage.missed(query)
@@ -326,7 +326,7 @@ def test_the_stages_behind_look_again_if_the_next_tier_takes_long() -> None:
     assert not missed(tier, scene(0))
 
 
-def test_another_catalogue_may_know_it() -> None:
+def test_a_new_revision_clears_the_unknown_views() -> None:
     tier = Tier()
     query, _ = tier.begin(scene(0))
     tier.ask(scene(0), None)
@@ -336,11 +336,11 @@ def test_another_catalogue_may_know_it() -> None:
     assert not missed(tier, scene(0))
 
 
-# Whether it pays
+# Payoff
 
 
 def requests(payoff: Payoff, count: int, *, cost_ms: float, hits: float, otherwise_ms: float) -> int:
-    """Give it a request per second; how many of them it looked at."""
+    """The number of lookups for one request per second."""
     looked = 0
     for n in range(count):
         if not payoff.may_look():
@@ -353,14 +353,14 @@ def requests(payoff: Payoff, count: int, *, cost_ms: float, hits: float, otherwi
     return looked
 
 
-def test_looking_goes_on_while_it_pays() -> None:
+def test_lookups_continue_while_they_save_time() -> None:
     payoff = Payoff()
     assert requests(payoff, 5000, cost_ms=1.0, hits=0.1, otherwise_ms=20.0) == 5000
     assert payoff.pays
     assert (payoff.cost_ms, payoff.saved_ms) == (pytest.approx(1.0), pytest.approx(2.0))
 
 
-def test_looking_stops_where_it_costs_more_than_it_saves_and_is_tried_less_and_less() -> None:
+def test_lookups_stop_if_they_cost_more_than_they_save_and_are_tried_less_often() -> None:
     payoff = Payoff()
     assert requests(payoff, Payoff.WINDOW, cost_ms=1.0, hits=0.1, otherwise_ms=5.0) == Payoff.WINDOW
     assert not payoff.pays
@@ -368,8 +368,8 @@ def test_looking_stops_where_it_costs_more_than_it_saves_and_is_tried_less_and_l
     assert requests(payoff, 100_000, cost_ms=1.0, hits=0.1, otherwise_ms=5.0) <= 800
 
 
-def test_many_clients_have_time_until_their_views_are_known() -> None:
-    """None of the first 5 photos of a view can be a hit, and 100 clients send a photo per second."""
+def test_lookups_continue_while_the_first_views_of_many_clients_are_learnt() -> None:
+    """The first 5 photos of a view are misses, and 100 clients send one photo per second each."""
     payoff = Payoff()
     for n in range(10_000):
         assert payoff.may_look()
@@ -379,7 +379,7 @@ def test_many_clients_have_time_until_their_views_are_known() -> None:
     assert payoff.pays
 
 
-def test_looking_comes_back_when_it_pays_again() -> None:
+def test_lookups_resume_when_they_save_time_again() -> None:
     payoff = Payoff()
     requests(payoff, 10_000, cost_ms=1.0, hits=0.0, otherwise_ms=50.0)
     requests(payoff, 20_000, cost_ms=1.0, hits=0.5, otherwise_ms=50.0)
@@ -387,7 +387,7 @@ def test_looking_comes_back_when_it_pays_again() -> None:
     assert requests(payoff, 1000, cost_ms=1.0, hits=0.5, otherwise_ms=50.0) == 1000
 
 
-def test_a_cache_where_each_photo_is_new_stops_and_says_so() -> None:
+def test_a_cache_without_repeated_photos_stops_and_gives_the_reason() -> None:
     tier = Tier()
     tier.behind_ms = 1.0
     for n in range(Payoff.WINDOW):

@@ -1,4 +1,4 @@
-"""Views of an object share one result; a view that turns out to show another object is apart."""
+"""Views of an object share one result, unless a view turns out to show another object."""
 
 from nearsight.common.result_cache.auto_refresh import AutoRefresh
 from nearsight.common.result_cache.views import ObjectKey, ViewCache
@@ -7,14 +7,14 @@ MONA, SCREAM = "mona", "scream"
 
 
 class Visitor:
-    """Shows photos to a cache; the classifier says what they show."""
+    """Looks up photos in a cache; a test provides the answers of the classifier."""
 
     def __init__(self, cache: ViewCache[str], client: str = "") -> None:
         self.cache = cache
         self.client = client
 
     def ask(self, view: str, says: str | None, *, together: bool = True) -> str | None:
-        """What is served; if nothing, the classifier's answer is learnt."""
+        """The served result; without one, the cache learns the answer of the classifier."""
         keys = [(self.client, view, grid) for grid in range(3)]
         looked_up, entry = self.cache.find(keys, 0.0)
         if entry is not None:
@@ -26,7 +26,7 @@ class Visitor:
         return None
 
     def asked(self, view: str, says: str, times: int) -> list[bool]:
-        """Which of so many photos of a view were served."""
+        """For each of these photos of a view, whether it was served."""
         return [self.ask(view, says) is not None for _ in range(times)]
 
 
@@ -43,26 +43,26 @@ def test_the_first_view_of_an_object_is_verified_five_times_and_the_next_one_onc
     assert len(one.cache.results) == 1
 
 
-def test_a_view_that_shows_another_object_is_verified_for_itself() -> None:
+def test_a_view_that_shows_another_object_is_verified_separately() -> None:
     one = visitor()
     for view, says in (("left", MONA), ("elsewhere", SCREAM)):
         one.asked(view, says, 40)
-    # The view that two exhibits share was the mona's; it is not taken for the scream's now.
+    # The view of the mona now shows the scream.
     while one.ask("left", SCREAM) is not None:
         pass
     assert one.asked("left", SCREAM, 5) == [False] * 4 + [True]
     assert one.cache.results.counts.corrections == 1
 
 
-def test_who_comes_back_to_an_object_is_verified_once() -> None:
+def test_a_return_to_an_object_is_verified_once() -> None:
     one = visitor()
     one.asked("left", MONA, 40)
     one.asked("elsewhere", SCREAM, 1)
     assert one.asked("left", MONA, 2) == [False, True]
 
 
-def test_a_view_of_the_object_before_is_not_served_at_the_next_one() -> None:
-    """However often that object was confirmed."""
+def test_a_view_of_the_previous_object_is_not_served_at_the_next_one() -> None:
+    """Independently of the number of confirmations."""
     one = visitor()
     one.asked("left", MONA, 40)
     one.asked("right", MONA, 1)
@@ -70,7 +70,7 @@ def test_a_view_of_the_object_before_is_not_served_at_the_next_one() -> None:
     assert one.ask("right", SCREAM) is None
 
 
-def test_what_was_contradicted_is_verified_again_in_all_views() -> None:
+def test_after_a_contradiction_all_views_of_the_object_are_verified_again() -> None:
     one = visitor()
     one.asked("left", MONA, 40)
     one.asked("right", MONA, 3)
@@ -79,7 +79,7 @@ def test_what_was_contradicted_is_verified_again_in_all_views() -> None:
     assert one.asked("right", MONA, 6) == [False] * 5 + [True]
 
 
-def test_views_whose_keys_tell_little_apart_are_each_verified_for_themselves() -> None:
+def test_views_that_do_not_share_results_are_verified_separately() -> None:
     one = visitor()
     for view in ("left", "right"):
         served = [one.ask(view, MONA, together=False) is not None for _ in range(6)]
@@ -92,7 +92,7 @@ def test_visitors_do_not_share_results() -> None:
     assert Visitor(one.cache, "bob").asked("left", MONA, 6) == [False] * 5 + [True]
 
 
-def test_all_is_forgotten() -> None:
+def test_forget_clears_all_results() -> None:
     one = visitor()
     one.asked("left", MONA, 40)
     one.cache.forget()

@@ -32,7 +32,7 @@ def bowl(top: int, left: int, size: int = 40) -> Frame:
 def searched(
     search: Search, moved: Offset, start: Offset = (0, 0), reuse: bool = False
 ) -> tuple[Offset, int]:
-    """Where a block in the middle was found, and how many comparisons that took."""
+    """The found offset of a block in the middle, and the number of comparisons."""
     frame, reference = bowl(20 + moved[0], 20 + moved[1]), bowl(20, 20)
     candidates = Candidates(frame, reference, np.array([[15, 15]]), 10, start, reuse)
     (offset,), (error,) = search(candidates)
@@ -47,7 +47,7 @@ def test_a_search_finds_the_place_of_a_block(search: Search, moved: Offset) -> N
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_a_search_goes_seven_pixels_far(search: Search) -> None:
+def test_a_search_reaches_seven_pixels(search: Search) -> None:
     assert searched(search, (7, 0))[0] == (7, 0)
     assert searched(search, (8, 0))[0] == (7, 0)
     assert searched(search, (12, 0), start=(6, 0))[0] == (12, 0)
@@ -80,8 +80,8 @@ def test_blocks_at_the_border_are_not_searched_beyond_it(search: Search) -> None
     assert (offset.tolist(), error) == ([0, 0], 900 * 16)
 
 
-class Told:
-    """A search that finds what it is told, and knows what it was asked."""
+class ScriptedSearch:
+    """A search with given results, which records its starts and the number of blocks."""
 
     def __init__(self, *motions: Offset, errors: Sequence[float] = ()) -> None:
         self.starts: list[list[int]] = []
@@ -105,35 +105,35 @@ class Told:
 )
 def test_the_mean_motion_is_rounded_to_whole_pixels(motions: list[Offset], mean: Offset) -> None:
     frame = bowl(20, 20)
-    assert SearchMatcher(Told(*motions)).match(frame, frame).offset == mean
+    assert SearchMatcher(ScriptedSearch(*motions)).match(frame, frame).offset == mean
 
 
-def test_only_blocks_above_the_threshold_have_a_say_in_the_mean() -> None:
+def test_only_blocks_above_the_threshold_are_in_the_mean() -> None:
     limit = 100 * 3 * 255**2 / 100  # the squared errors of a block at 20 dB
-    told = Told((2, 0), (6, 6), errors=[limit - 1, limit])
-    assert SearchMatcher(told).match(bowl(20, 20), bowl(20, 20)).offset == (2, 0)
+    search = ScriptedSearch((2, 0), (6, 6), errors=[limit - 1, limit])
+    assert SearchMatcher(search).match(bowl(20, 20), bowl(20, 20)).offset == (2, 0)
 
 
 def test_without_a_matched_block_the_offset_is_zero() -> None:
-    told = Told((2, 0), errors=[np.inf])
-    assert SearchMatcher(told).match(bowl(20, 20), bowl(20, 20)).offset == (0, 0)
+    search = ScriptedSearch((2, 0), errors=[np.inf])
+    assert SearchMatcher(search).match(bowl(20, 20), bowl(20, 20)).offset == (0, 0)
 
 
 def test_only_whole_blocks_in_every_kth_row_and_column_are_searched() -> None:
     frame = np.zeros((227, 107, 3), np.uint8)
     for skip, blocks in ((1, 22 * 10), (2, 11 * 5), (3, 8 * 4)):
-        told = Told((0, 0))
-        SearchMatcher(told, skip=skip).match(frame, frame)
-        assert told.count == blocks
+        search = ScriptedSearch((0, 0))
+        SearchMatcher(search, skip=skip).match(frame, frame)
+        assert search.count == blocks
 
 
 @pytest.mark.parametrize(("follow", "second"), [(True, [2, 1]), (False, [0, 0])])
 def test_a_search_starts_from_the_last_motion(follow: bool, second: list[int]) -> None:
-    told = Told((2, 1))
-    matcher = SearchMatcher(told, follow=follow)
+    search = ScriptedSearch((2, 1))
+    matcher = SearchMatcher(search, follow=follow)
     for _ in range(2):
         matcher.match(bowl(20, 20), bowl(20, 20))
-    assert told.starts == [[0, 0], second]
+    assert search.starts == [[0, 0], second]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -149,13 +149,13 @@ def test_all_blocks_are_compared_at_the_mean_motion(search: Search, skip: int, r
     assert not match.matched[2, 2]
 
 
-def test_a_frame_smaller_than_a_block_is_compared_where_it_is() -> None:
+def test_a_frame_smaller_than_a_block_is_compared_without_an_offset() -> None:
     frame = bowl(20, 20, 7)
     match = SearchMatcher().match(frame, frame)
     assert (match.offset, match.matched.tolist()) == ((0, 0), [[True]])
 
 
-def test_histograms_do_not_see_where_in_a_block_a_colour_is() -> None:
+def test_histograms_do_not_depend_on_the_places_of_colours_in_a_block() -> None:
     frame = np.zeros((10, 20, 3), np.uint8)
     frame[:5, :10] = 255
     frame[:, 10:] = 128
@@ -173,7 +173,7 @@ def test_the_distance_of_two_histograms() -> None:
     assert not HistogramMatcher(limit=1).match(black, ~black).matched.any()
 
 
-def test_colours_of_a_block_do_not_count_for_its_neighbours() -> None:
+def test_the_histogram_of_a_block_excludes_its_neighbours() -> None:
     frame, reference = np.zeros((17, 23, 3), np.uint8), np.zeros((17, 23, 3), np.uint8)
     frame[10:, 20:] = 255
     expected = np.ones((2, 3), bool)
@@ -195,6 +195,6 @@ def test_every_matcher_matches_a_frame_with_itself_and_refuses_other_sizes(match
     "refused",
     [lambda: SearchMatcher(skip=0), lambda: SearchMatcher(block_px=0), lambda: HistogramMatcher(bins=7)],
 )
-def test_settings_without_sense_are_refused(refused: type[BlockMatcher]) -> None:
+def test_invalid_matcher_settings_are_refused(refused: type[BlockMatcher]) -> None:
     with pytest.raises(InvalidArgument):
         refused()

@@ -17,7 +17,7 @@ def numbered(height: int, width: int) -> Frame:
     return np.arange(height * width * 3, dtype=np.uint8).reshape(height, width, 3)
 
 
-def test_the_composite_takes_over_only_what_changed() -> None:
+def test_the_composite_replaces_only_changed_regions() -> None:
     reference = Composite()
     reference.restart(flat(10))
     fed = reference.update(flat(20), (0, 0), [Rectangle(0, 0, 10, 5), Rectangle(15, 15, 20, 20)])
@@ -29,7 +29,7 @@ def test_the_composite_takes_over_only_what_changed() -> None:
 
 
 @given(st.integers(-8, 8), st.integers(-8, 8))
-def test_what_is_reused_moves_with_the_offset(down: int, right: int) -> None:
+def test_reused_pixels_move_by_the_offset(down: int, right: int) -> None:
     old, new = numbered(6, 7), np.full((6, 7, 3), 255, np.uint8)
     reference = Composite()
     reference.restart(old)
@@ -47,7 +47,7 @@ def test_a_slow_fade_stays_within_the_threshold_of_the_composite_but_not_of_the_
     blocks, matcher = Blocks(20, 20, 10), ShiftMatcher(threshold_db=20)
     farthest = {}
     for reference in (Composite(), LastFrame()):
-        computed = flat(0)  # the pixels that were really given to the network, block by block
+        computed = flat(0)  # the pixels that the network received, block by block
         reference.restart(flat(0))
         distances = []
         for value in range(5, 200, 5):
@@ -82,7 +82,7 @@ def test_each_block_of_the_composite_is_within_the_threshold_of_the_frame(
         assert (blocks.squared_errors(frame, fed) < blocks.limits(20)).all()
 
 
-def test_the_last_frame_is_fed_as_it_is() -> None:
+def test_the_last_frame_is_used_unchanged() -> None:
     reference = LastFrame()
     reference.restart(flat(10))
     assert (reference.update(flat(20), (0, 0), []) == 20).all()
@@ -91,7 +91,7 @@ def test_the_last_frame_is_fed_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("reference", [Composite(), LastFrame()])
-def test_a_frame_keeps_its_pixels_and_the_reference_its_own(reference: Reference) -> None:
+def test_frame_and_reference_do_not_share_pixels(reference: Reference) -> None:
     frame = flat(10)
     reference.restart(frame)
     frame[:] = 99
@@ -102,7 +102,7 @@ def test_a_frame_keeps_its_pixels_and_the_reference_its_own(reference: Reference
 
 
 @pytest.mark.parametrize("reference", [Composite(), LastFrame()])
-def test_a_first_frame_and_one_of_another_size_need_a_whole_run(reference: Reference) -> None:
+def test_a_first_frame_and_one_of_another_size_need_a_whole_execution(reference: Reference) -> None:
     assert reference.pixels is None
     with pytest.raises(InvalidArgument, match="no frame"):
         reference.update(flat(1), (0, 0), [])

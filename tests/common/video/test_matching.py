@@ -15,7 +15,7 @@ def noise(height: int, width: int, seed: int) -> Frame:
 
 
 def scene(size: int, seed: int = 0) -> Frame:
-    """Soft blobs: textured everywhere, so that a shift by a pixel changes every block."""
+    """Smooth blobs with texture everywhere, so that a shift by one pixel changes every block."""
     blurred = cv2.GaussianBlur(noise(size, size, seed) - 127.5, (0, 0), 2)
     return np.asarray(np.clip(128 + 60 * blurred / blurred.std(), 0, 255), np.uint8)
 
@@ -41,7 +41,7 @@ def errors_by_definition(
     return errors
 
 
-def test_the_last_row_and_column_of_blocks_are_what_is_left() -> None:
+def test_the_last_row_and_column_of_blocks_may_be_smaller() -> None:
     blocks = Blocks(227, 230, 10)
     assert (blocks.rows, blocks.columns) == (23, 23)
     assert blocks.to_pixels(1, 2) == (10, 20, 20, 30)
@@ -59,7 +59,7 @@ def test_the_last_row_and_column_of_blocks_are_what_is_left() -> None:
     st.tuples(st.integers(-12, 12), st.integers(-12, 12)),
     st.integers(0, 99),
 )
-def test_errors_are_those_of_each_block_border_and_remainder_included(
+def test_errors_are_those_of_each_block_including_borders(
     height: int, width: int, block_px: int, offset: Offset, seed: int
 ) -> None:
     frame, reference = noise(height, width, seed), noise(height, width, seed + 1)
@@ -99,7 +99,7 @@ def test_twenty_decibels_are_a_difference_of_a_tenth_of_full_scale(difference: i
 
 
 @pytest.mark.parametrize("moved", [(0, 0), (2, 1), (-3, 5), (12, -7), (-20, -20)])
-def test_a_moved_picture_is_found_where_it_was(moved: Offset) -> None:
+def test_the_offset_of_a_moved_picture_is_found(moved: Offset) -> None:
     wall = scene(160)
     match = ShiftMatcher().match(view(wall, 30 + moved[0], 30 + moved[1]), view(wall, 30, 30))
     assert match.offset == moved
@@ -115,7 +115,7 @@ def test_offsets_are_multiples_of_the_stride(moved: Offset, offset: Offset) -> N
     assert found.matched.any()
 
 
-def test_what_moved_by_itself_is_not_matched() -> None:
+def test_blocks_with_their_own_motion_are_not_matched() -> None:
     wall = scene(160)
     frame, reference = view(wall, 34, 30), view(wall, 30, 30)
     frame[40:60, 40:60] = 255 - frame[40:60, 40:60]
@@ -142,7 +142,7 @@ def test_matched_blocks_are_above_the_threshold_and_at_least_as_many_as_without_
     assert match.offset[0] % stride == match.offset[1] % stride == 0
 
 
-def test_after_searches_in_vain_motion_is_looked_for_less_often_but_still_found() -> None:
+def test_after_unsuccessful_searches_motion_is_searched_less_often_but_still_found() -> None:
     wall, matcher = scene(160), ShiftMatcher(gives_up=True)
     for seed in range(24):
         assert matcher.match(noise(97, 97, seed), view(wall, 30, 30)).offset == (0, 0)
@@ -152,7 +152,7 @@ def test_after_searches_in_vain_motion_is_looked_for_less_often_but_still_found(
     assert set(found[first:]) == {(4, 0)}
 
 
-def test_each_block_may_have_a_threshold_of_its_own() -> None:
+def test_each_block_may_have_its_own_threshold() -> None:
     frame = np.full((20, 30, 3), 100, np.uint8)
     matcher = ShiftMatcher(threshold_db=np.array([[20.0, 30.0, 20.0], [30.0, 20.0, np.inf]]))
     assert matcher.match(frame, frame + np.uint8(20)).matched.tolist() == [
@@ -169,7 +169,7 @@ def test_frames_may_change_their_size_between_two_matches() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 40])
-def test_small_and_empty_pictures_have_a_match_or_none(size: int) -> None:
+def test_very_small_pictures_are_supported(size: int) -> None:
     black, white = np.zeros((size, size, 3), np.uint8), np.full((size, size, 3), 255, np.uint8)
     assert ShiftMatcher().match(black, black).matched.all()
     assert not ShiftMatcher().match(black, white).matched.any()
@@ -187,12 +187,12 @@ def test_small_and_empty_pictures_have_a_match_or_none(size: int) -> None:
         (np.zeros((9, 9, 3), np.uint8), np.zeros((9, 9, 3), np.int16)),
     ],
 )
-def test_other_pictures_are_refused(frame: Frame, reference: Frame) -> None:
+def test_pictures_of_other_shapes_or_types_are_refused(frame: Frame, reference: Frame) -> None:
     with pytest.raises(InvalidArgument):
         ShiftMatcher().match(frame, reference)
 
 
-def test_blocks_and_strides_of_no_pixels_are_refused() -> None:
+def test_blocks_and_strides_without_pixels_are_refused() -> None:
     for block_px, stride in ((0, 1), (10, 0)):
         with pytest.raises(InvalidArgument, match="at least 1 px"):
             ShiftMatcher(block_px, stride=stride)

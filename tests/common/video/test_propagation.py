@@ -60,13 +60,13 @@ def taps(window: Window, output: int, axis: int) -> range:
     start = output * window.stride[axis] - window.pads[axis]
     span = window.dilation[axis] * (window.kernel[axis] - 1) + 1
     repeats = window.repeats[axis]
-    if window.spread:  # every other cell is a zero
+    if window.spread:  # every second cell is zero
         return range(-(-start // repeats), (start + span - 1) // repeats + 1)
     return range(start // repeats, (start + span - 1) // repeats + 1)
 
 
 def any_in_window(window: Window, mask: Mask, beyond: bool = False) -> Mask:
-    """For each output, whether its window meets a true cell; `beyond` says what there is around the map."""
+    """For each output, whether its window covers a true cell; cells outside of the map are ``beyond``."""
     found = np.zeros(window.shape_out((mask.shape[0], mask.shape[1])), bool)
     around = np.pad(mask, 40, constant_values=beyond)
     for row, column in np.ndindex(found.shape):
@@ -76,7 +76,7 @@ def any_in_window(window: Window, mask: Mask, beyond: bool = False) -> Mask:
     return found
 
 
-def test_the_printed_example_of_the_paper_is_right() -> None:
+def test_the_example_of_the_paper_is_reproduced() -> None:
     window = Window(kernel=(11, 11), stride=(2, 2), pads=(5, 5, 5, 5))
     found = window.reusable(Rectangle(top=100, left=100, bottom=140, right=200))
     assert (found.left, found.top, found.width, found.height) == (53, 53, 45, 15)
@@ -111,7 +111,7 @@ def test_reusable_outputs_depend_on_nothing_but_the_rectangle(
     assert (found if found.area else None) == bounds(depends)
 
 
-def test_nothing_that_changed_changes_nothing() -> None:
+def test_an_empty_change_changes_no_output() -> None:
     graph = RegionGraph([Node(Window(kernel=(3, 3)), ("a",), "b")], "a", "b", (12, 12))
     assert graph.changed([Rectangle(4, 4, 4, 9)]) == ()
     assert not graph.needed(Rectangle(4, 4, 4, 9)).area
@@ -152,7 +152,7 @@ def through(nodes: list[Node], mask: Mask, beyond: bool = False) -> Mask:
     return masks[nodes[-1].output]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data(), graphs())
 def test_outputs_of_a_graph_outside_of_the_changed_set_depend_on_no_changed_cell(
     data: st.DataObject, drawn: tuple[list[Node], Pair]
@@ -166,14 +166,14 @@ def test_outputs_of_a_graph_outside_of_the_changed_set_depend_on_no_changed_cell
     for rectangle in graph.changed([changed]):
         told |= mask_of(rectangle, (truth.shape[0], truth.shape[1]))
     assert not (truth & ~told).any()
-    # Of a change that no window reads, inside of the graph, a table per axis may still tell something.
+    # For a change that no window reads, the tables per axis may still report a rectangle.
     if truth.any() and all(len(node.inputs) == 1 for node in nodes):
         assert bounds(truth) == bounds(told)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.data(), graphs())
-def test_a_graph_needs_exactly_the_cells_that_reach_what_is_wanted(
+def test_a_graph_needs_exactly_the_cells_that_reach_the_wanted_outputs(
     data: st.DataObject, drawn: tuple[list[Node], Pair]
 ) -> None:
     nodes, shape = drawn
@@ -191,7 +191,7 @@ def test_a_graph_needs_exactly_the_cells_that_reach_what_is_wanted(
     assert graph.needed(found) == (bounds(reaching) or Rectangle(0, 0, 0, 0))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data(), graphs())
 def test_at_an_offset_only_cells_that_read_no_padding_in_either_place_are_kept(
     data: st.DataObject, drawn: tuple[list[Node], Pair]
@@ -231,13 +231,13 @@ def test_upsampling_keeps_the_stride_of_the_maps_before_it() -> None:
     assert graph.shapes["c"] == (16, 16)
 
 
-def test_a_target_that_depends_on_something_else_is_refused() -> None:
+def test_a_target_that_depends_on_another_input_is_refused() -> None:
     nodes = [Node(Window(), ("a", "gate"), "b")]
     with pytest.raises(InvalidArgument, match="'b' cannot be computed from 'a': it depends on gate"):
         RegionGraph(nodes, "a", "b", (8, 8))
 
 
-def test_maps_of_different_strides_do_not_meet() -> None:
+def test_maps_of_different_strides_cannot_be_joined() -> None:
     nodes = [
         Node(Window((1, 1), (2, 2)), ("a",), "b"),
         Node(Window((5, 5)), ("a",), "c"),

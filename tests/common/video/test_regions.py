@@ -52,13 +52,13 @@ def test_intersection_and_union_of_rectangles() -> None:
 
 
 @given(masks())
-def test_largest_rectangles_hold_exactly_the_true_cells_each_once(mask: NDArray[np.bool_]) -> None:
+def test_largest_rectangles_contain_exactly_the_true_cells_once(mask: NDArray[np.bool_]) -> None:
     boxes = largest_rectangles(mask)
     assert np.array_equal(count(boxes, mask.shape), mask)
 
 
 @given(masks())
-def test_each_rectangle_is_the_largest_of_what_was_left(mask: NDArray[np.bool_]) -> None:
+def test_each_rectangle_is_the_largest_of_the_remaining_cells(mask: NDArray[np.bool_]) -> None:
     left = mask[:6, :6].copy()
     for box in largest_rectangles(left):
         assert box.area == largest_area(left)
@@ -66,7 +66,7 @@ def test_each_rectangle_is_the_largest_of_what_was_left(mask: NDArray[np.bool_])
 
 
 @given(masks(), st.integers(1, 9))
-def test_a_covering_is_disjoint_small_and_holds_every_true_cell(mask: NDArray[np.bool_], most: int) -> None:
+def test_a_covering_is_disjoint_and_contains_every_true_cell(mask: NDArray[np.bool_], most: int) -> None:
     boxes = covering(mask, most)
     held = count(boxes, mask.shape)
     assert len(boxes) <= most
@@ -76,7 +76,7 @@ def test_a_covering_is_disjoint_small_and_holds_every_true_cell(mask: NDArray[np
 
 
 @given(masks(), st.integers(1, 9))
-def test_one_rectangle_is_the_bounding_box_and_more_never_hold_more(
+def test_one_rectangle_is_the_bounding_box_and_more_have_no_larger_area(
     mask: NDArray[np.bool_], most: int
 ) -> None:
     (*ends,) = covering(mask, 1)
@@ -94,16 +94,16 @@ def test_a_ring_is_covered_by_its_four_sides() -> None:
     assert sum(box.area for box in covering(mask, 4)) == mask.sum()
 
 
-def test_blobs_apart_have_a_rectangle_each() -> None:
+def test_separate_blobs_have_separate_rectangles() -> None:
     mask = drawn("##....", "##....", "......", "....#.", "....##")
     assert covering(mask, 2) == ((0, 0, 2, 2), (3, 4, 5, 6))
 
 
-def test_a_cell_beside_a_blob_is_cut_off_in_columns() -> None:
+def test_a_cell_beside_a_blob_is_separated_by_columns() -> None:
     mask = drawn("###...", "###...", "###..#")
     assert covering(mask, 2) == ((0, 0, 3, 3), (2, 5, 3, 6))
 
 
-def test_no_rectangle_at_all_is_refused() -> None:
+def test_a_covering_without_rectangles_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="at least one rectangle"):
         covering(np.ones((2, 2), bool), 0)

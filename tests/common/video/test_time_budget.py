@@ -1,4 +1,4 @@
-"""Blocks under a budget of time: which wait, which never do, and that all are renewed."""
+"""Blocks under a time budget: waiting blocks, strict blocks, and renewal of all blocks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ psnrs_db = st.builds(
     st.integers(2, 12),
     st.sampled_from([0.0, 0.5, 0.8, 2.0]),
 )
-def test_every_pixel_is_of_one_of_the_last_n_frames(
+def test_every_pixel_is_from_one_of_the_last_n_frames(
     frames: list[tuple[NDArray[np.float64], int, int]], expiry: int, budget_ms: float
 ) -> None:
     budget, composite = TimeBudget(grid(), expiry, 4), Composite()
@@ -85,7 +85,7 @@ def test_every_pixel_is_of_one_of_the_last_n_frames(
 
 
 @given(psnrs_db, psnrs_db, st.floats(0, 1))
-def test_a_block_that_waits_is_above_the_loosest_threshold_and_not_where_the_application_looks(
+def test_a_waiting_block_is_above_the_loosest_threshold_and_outside_of_strict_blocks(
     psnr_db: NDArray[np.float64], other: NDArray[np.float64], budget_ms: float
 ) -> None:
     strict = other < T_DB
@@ -95,7 +95,7 @@ def test_a_block_that_waits_is_above_the_loosest_threshold_and_not_where_the_app
 
 
 @given(psnrs_db)
-def test_with_time_for_all_what_does_not_match_is_computed_as_without_a_budget(
+def test_with_enough_time_the_same_blocks_are_computed_as_without_a_budget(
     psnr_db: NDArray[np.float64],
 ) -> None:
     expected = np.zeros(psnr_db.shape, np.bool_)
@@ -104,7 +104,7 @@ def test_with_time_for_all_what_does_not_match_is_computed_as_without_a_budget(
     assert (chosen(TimeBudget(grid(), 10, 4), psnr_db, 2.0) == expected).all()
 
 
-def test_what_differs_most_is_computed_first() -> None:
+def test_the_most_different_blocks_are_computed_first() -> None:
     psnr_db = np.full((5, 6), 30.0)
     psnr_db[0, :], psnr_db[4, :] = 15.0, 19.0
     found = chosen(TimeBudget(grid(), 10, 4), psnr_db, 0.5)
@@ -112,22 +112,22 @@ def test_what_differs_most_is_computed_first() -> None:
     assert not found[4].any()
 
 
-def test_a_picture_at_rest_is_renewed_in_parts_that_fit_and_no_oftener_than_needed() -> None:
+def test_a_static_picture_is_renewed_in_parts_within_the_budget_and_only_when_needed() -> None:
     budget = TimeBudget(grid(), 10, 4)
     noisy_db = np.full((5, 6), 35.0)
     shares = [float(chosen(budget, noisy_db, 0.8).mean()) for _ in range(100)]
     assert max(shares) <= 0.6
     assert sum(shares) <= 100 / 7
     whole = [float(chosen(budget, noisy_db, 2.0).mean()) for _ in range(30)]
-    assert set(whole) >= {0.0, 1.0}, "where a whole frame fits it is computed at once"
+    assert set(whole) >= {0.0, 1.0}, "a whole frame is computed at once if the budget permits"
 
 
-def test_what_equals_the_frame_is_never_old() -> None:
+def test_blocks_equal_to_the_frame_never_expire() -> None:
     budget = TimeBudget(grid(), 3, 4)
     assert not any(chosen(budget, np.full((5, 6), np.inf), 0.5).any() for _ in range(10))
 
 
-def test_the_loosest_threshold_may_rise() -> None:
+def test_the_loosest_threshold_is_adjustable() -> None:
     budget = TimeBudget(grid(), 10, 4)
     budget.loosest_db = 18.0
     assert chosen(budget, np.full((5, 6), 17.0), 0.0).all()

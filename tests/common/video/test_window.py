@@ -1,4 +1,4 @@
-"""The window that moves with the picture: its content stays in the cells where it was."""
+"""The window that moves with the picture, so that its content stays in the same cells."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def textured(height: int, width: int, seed: int = 0) -> np.ndarray:
 
 
 @given(sides, sides, margins, st.lists(motions, min_size=1, max_size=5), strides)
-def test_content_stays_in_its_cell_but_for_jumps_by_the_stride_and_never_beyond_the_frame(
+def test_content_moves_only_by_multiples_of_the_stride_and_the_window_stays_in_the_frame(
     height: int, width: int, margin: float, moves: list[tuple[int, int]], stride: int
 ) -> None:
     window = Window.centred((height, width), margin)
@@ -43,7 +43,7 @@ def test_content_stays_in_its_cell_but_for_jumps_by_the_stride_and_never_beyond_
 
 
 @given(motions, strides)
-def test_a_window_that_need_not_jump_does_not(motion: tuple[int, int], stride: int) -> None:
+def test_a_window_jumps_only_at_the_edge_of_the_frame(motion: tuple[int, int], stride: int) -> None:
     window = Window.centred((100, 100), 1.0)
     found = window.following(motion, stride)
     assert found is not None
@@ -55,7 +55,7 @@ def test_a_window_that_need_not_jump_does_not(motion: tuple[int, int], stride: i
 
 
 @given(sides, sides, margins)
-def test_the_centre_is_in_the_middle_and_without_a_margin_it_is_the_frame(
+def test_a_new_window_is_centred_and_without_a_margin_equals_the_frame(
     height: int, width: int, margin: float
 ) -> None:
     top, left, bottom, right = Window.centred((height, width), margin).shares
@@ -81,9 +81,11 @@ def test_the_whole_frame_reaches_beyond_the_window_by_the_margin(
     st.sampled_from([4, 8, 16]),
     st.integers(0, 3),
 )
-@example([(1, 0), (4, 0), (4, 0), (4, 0)], 4, 0)  # from the frame's edge it jumps back to where it was
+@example(
+    [(1, 0), (4, 0), (4, 0), (4, 0)], 4, 0
+)  # at the edge of the frame it jumps back to its earlier place
 @settings(max_examples=40)
-def test_over_a_still_scene_that_is_panned_the_reference_keeps_its_pixels(
+def test_while_the_camera_pans_over_a_static_scene_the_reference_keeps_its_pixels(
     pans: list[tuple[int, int]], stride: int, seed: int
 ) -> None:
     blocks, scene, place = Blocks(SIDE, SIDE, BLOCK), textured(160, 160, seed), np.array([40, 40])
@@ -131,7 +133,7 @@ def test_at_the_edge_of_the_frame_the_window_jumps_by_the_stride() -> None:
 
 
 @pytest.mark.parametrize(("margin", "whole_ms", "seed"), [(0.2, 50.0, 1), (0.2, 0.5, 0), (0.0, 50.0, 0)])
-def test_the_window_stays_where_nothing_is_found_or_saved_or_no_margin_is_left(
+def test_the_window_does_not_move_without_a_match_a_saving_or_a_margin(
     margin: float, whole_ms: float, seed: int
 ) -> None:
     moving = moving_window(margin, whole_ms)
@@ -142,7 +144,7 @@ def test_the_window_stays_where_nothing_is_found_or_saved_or_no_margin_is_left(
     assert moving.at == before
 
 
-def test_searches_that_find_nothing_become_rare_and_come_back() -> None:
+def test_unsuccessful_searches_become_less_frequent() -> None:
     moving = moving_window()
     reference, searches = textured(SIDE, SIDE), 0
     search = moving._motions.match

@@ -22,14 +22,14 @@ def test_utility_is_penalty_over_size_times_the_share_of_requests() -> None:
     assert {one.model: one.score for one in victims} == {"a": 12 / 4 * 3 / 5, "b": 1 / 2 * 1 / 5}
 
 
-def test_models_of_low_utility_stay_if_a_larger_one_that_must_go_suffices() -> None:
+def test_models_of_low_utility_are_kept_if_a_larger_victim_suffices() -> None:
     # By utility: a, b, c until 6 bytes are found. c has them alone.
     evictable = {"a": ModelCosts(1, 1.0), "b": ModelCosts(2, 6.0), "c": ModelCosts(6, 60.0)}
     assert [one.model for one in after("abc", evictable).victims(evictable, 6, 3.0)] == ["c"]
     assert [one.model for one in after("abc", evictable).victims(evictable, 3, 3.0)] == ["b", "a"]
 
 
-def test_the_order_of_utilities_changes_while_requests_pass() -> None:
+def test_the_order_of_utilities_changes_with_each_request() -> None:
     # The next request for x is in 2, for y in 5; one request later in 1 and 4.
     policy = make_policy("cremebrulee-oracle", Knowledge("z-x--y"))
     evictable = {"x": ModelCosts(1, 1.0), "y": ModelCosts(1, 3.0)}

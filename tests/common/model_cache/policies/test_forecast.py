@@ -1,4 +1,4 @@
-"""Of models that suffice, those that are evicted lose least."""
+"""The victims free enough memory with the smallest loss."""
 
 import itertools
 
@@ -17,7 +17,7 @@ def drawn(count: int, seed: int) -> tuple[list[Victim], dict[str, ModelCosts]]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_no_other_subset_loses_less(seed: int) -> None:
+def test_no_other_subset_has_a_smaller_loss(seed: int) -> None:
     chosen, costs = drawn(7, seed)
     needed_bytes = int(0.6 * sum(one.size_bytes for one in costs.values()))
 
@@ -35,7 +35,7 @@ def test_no_other_subset_loses_less(seed: int) -> None:
     assert loss(tuple(found)) == pytest.approx(best)
 
 
-def test_of_many_models_none_that_could_stay_goes() -> None:
+def test_of_many_models_no_unnecessary_one_is_evicted() -> None:
     chosen, costs = drawn(40, 1)
     needed_bytes = int(0.6 * sum(one.size_bytes for one in costs.values()))
     found = cheapest_that_suffice(chosen, costs, needed_bytes)
@@ -44,6 +44,6 @@ def test_of_many_models_none_that_could_stay_goes() -> None:
     assert all(freed - costs[victim.model].size_bytes < needed_bytes for victim in found)
 
 
-def test_one_model_is_itself() -> None:
+def test_a_single_candidate_is_chosen() -> None:
     chosen = [Victim("a", 1.0)]
     assert cheapest_that_suffice(chosen, {"a": ModelCosts(5, 1.0)}, 3) == chosen

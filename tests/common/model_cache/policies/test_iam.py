@@ -1,4 +1,4 @@
-"""mCache's policy: ranks, a queue that is stale between rebuilds, a shadow, and its estimates of rates."""
+"""The policy of mCache: ranks, a queue that is rebuilt periodically, a shadow queue, and rate estimates."""
 
 import math
 
@@ -54,7 +54,7 @@ def test_hits_do_not_change_the_queue_before_it_is_rebuilt() -> None:
     assert lowest(policy, "a", "b", now_s=13.0) == "b"
 
 
-def test_a_model_that_comes_or_goes_during_a_rebuild_is_in_both_queues() -> None:
+def test_changes_during_a_rebuild_are_in_both_queues() -> None:
     shadow = ShadowQueue(["a", "b", "c"])
     assert not shadow.build(1, lambda _: 5.0)
     shadow.changed("d", 1.0)
@@ -84,7 +84,7 @@ def test_a_sliding_window_counts_the_requests_in_it() -> None:
     assert (rates.rate("a", 30.0), rates.rate("never", 30.0)) == (0.0, 0.0)
 
 
-def test_an_ewma_of_steady_requests_is_their_rate_and_fades_when_they_end() -> None:
+def test_an_exponential_average_follows_a_steady_rate_and_decays_afterwards() -> None:
     rates = ExponentialAverage(50.0)
     for number in range(2000):
         rates.requested("a", number / 4)
@@ -94,6 +94,6 @@ def test_an_ewma_of_steady_requests_is_their_rate_and_fades_when_they_end() -> N
 
 
 @pytest.mark.parametrize("estimator", [SlidingWindow, ExponentialAverage])
-def test_a_memory_without_length_is_refused(estimator: type) -> None:
+def test_an_estimator_without_memory_is_refused(estimator: type) -> None:
     with pytest.raises(InvalidArgument):
         estimator(0.0)

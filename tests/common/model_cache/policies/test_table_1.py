@@ -13,7 +13,7 @@ PENALTIES = {"0": 1, "1": 2, "2": 3}
 
 
 def play(policy: str) -> tuple[int, int, str]:
-    """Misses, their penalties, and what was evicted, in order."""
+    """Number of misses, sum of their penalties, and the evicted models in order."""
     cache = ModelCache(2, make_policy(policy, Knowledge(TRACE)))
     missed, evicted = "", ""
     for now_s, model in enumerate(TRACE):
@@ -29,16 +29,18 @@ def play(policy: str) -> tuple[int, int, str]:
     ("policy", "misses", "cost", "evicted"),
     [("belady-min", 8, 17, "012120"), ("cremebrulee-oracle", 8, 13, "010101")],
 )
-def test_the_table(policy: str, misses: int, cost: int, evicted: str) -> None:
+def test_misses_costs_and_evictions_are_those_of_the_table(
+    policy: str, misses: int, cost: int, evicted: str
+) -> None:
     assert play(policy) == (misses, cost, evicted)
 
 
 @pytest.mark.parametrize(("policy", "misses", "cost"), [("cremebrulee", 8, 14), ("popularity", 10, 18)])
-def test_policies_that_count_on_the_same_requests(policy: str, misses: int, cost: int) -> None:
+def test_counting_policies_on_the_requests_of_the_table(policy: str, misses: int, cost: int) -> None:
     assert play(policy)[:2] == (misses, cost)
 
 
-def test_no_order_of_evictions_costs_less_than_the_oracle() -> None:
+def test_no_sequence_of_evictions_costs_less_than_the_oracle() -> None:
     best = {frozenset[str](): 0}
     for model in TRACE:
         after: dict[frozenset[str], int] = {}

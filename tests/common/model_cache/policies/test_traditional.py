@@ -1,4 +1,4 @@
-"""What the traditional policies do, on traces worked by hand, and beside the package libcachesim."""
+"""Traditional policies on traces worked out by hand, and compared with the package libcachesim."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ UNIT = ModelCosts(1, 1.0)
 def evictions(
     policy: str, requests: Iterable[str], budget: int, costs: dict[str, ModelCosts] | None = None
 ) -> str:
-    """What each miss of a full cache evicted, in order."""
+    """The evicted models, in order."""
     cache = ModelCache(budget, make_policy(policy))
     found = ""
     for now_s, model in enumerate(requests):
@@ -44,7 +44,7 @@ def test_popularity_counts_requests_of_all_time() -> None:
     assert evictions("lfu", "aaabbbcad", 2) == "aca"
 
 
-def test_srrip_protects_what_was_requested_again_from_a_scan() -> None:
+def test_srrip_protects_repeatedly_requested_models_from_a_scan() -> None:
     """Worked by hand; letters with their predictions, oldest first, before the eviction that follows.
 
     a2 b2 c2, hit a: a0 b2 c2. d: all age by 1: a1 b3 c3, evict b; a1 c3 d2. e: c is at 3, evict c; a1 d2 e2.
@@ -60,11 +60,11 @@ def test_srrip_ages_until_the_bytes_suffice() -> None:
     assert evictions("srrip", "abcbx", 3, costs) == "ac"
 
 
-def test_arc_keeps_what_was_requested_twice_while_a_scan_passes() -> None:
+def test_arc_keeps_models_that_were_requested_twice_during_a_scan() -> None:
     assert evictions("arc", "ababcdefg", 4) == "cde"
 
 
-def test_arc_takes_a_lost_model_for_frequent_when_it_returns() -> None:
+def test_arc_treats_a_recently_evicted_model_as_frequent_when_it_returns() -> None:
     # a b are often, c d once. e evicts c. c returns: the target is 1, d goes, c is often. f: e alone is once,
     # not above the target, so a goes; g and h evict e and f.
     assert evictions("arc", "ababcdecfgh", 4) == "cdaef"
@@ -76,7 +76,7 @@ def test_gdsf_prefers_small_costly_frequent_models() -> None:
     assert evictions("gdsf", "abcb", 3, costs) == "ba"
 
 
-def test_gdsf_lets_a_model_age_that_was_frequent_once() -> None:
+def test_gdsf_ages_models_that_were_frequent_before() -> None:
     # a scores 3, b 1. Each new model starts at the last score that went, plus 1: c 2, d 3, and a goes for e.
     assert evictions("gdsf", "aaabcdef", 2) == "bcad"
     assert evictions("lfu", "aaabcdef", 2) == "bcde"
@@ -90,7 +90,7 @@ def test_hits_are_those_of_libcachesim(policy: str, theirs: str, size: int) -> N
 
     rng = np.random.default_rng(1)
     popular = rng.zipf(1.1, size=20_000) % 400
-    popular[5_000:8_000] = np.arange(3_000) % 300 + 200  # a scan, then another taste
+    popular[5_000:8_000] = np.arange(3_000) % 300 + 200  # a scan, then other popularities
     popular[12_000:] = (popular[12_000:] + 150) % 400
     other = getattr(libcachesim, theirs)(size)
     cache = ModelCache(size, make_policy(policy, Knowledge()))
