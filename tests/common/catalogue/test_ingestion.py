@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -14,12 +14,6 @@ from nearsight.common.recognition.settings import RecognitionSettings
 from support.pictures import broken_images, picture_jpeg
 
 SETTINGS = RecognitionSettings(training_features=200)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[CatalogueStore]:
-    with CatalogueStore(tmp_path / "cloud.db") as opened:
-        yield opened
 
 
 @pytest.fixture

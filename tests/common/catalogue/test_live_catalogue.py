@@ -57,12 +57,6 @@ def query(seed: int) -> Features:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[CatalogueStore]:
-    with CatalogueStore(tmp_path / "cloud.db") as opened:
-        yield opened
-
-
-@pytest.fixture
 def live(store: CatalogueStore) -> Iterator[LiveCatalogue]:
     catalogue = LiveCatalogue("museum", store, SETTINGS)
     catalogue.start()

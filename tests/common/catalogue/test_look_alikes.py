@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -137,12 +136,6 @@ def test_an_outdated_picture_in_the_index_does_not_count() -> None:
     accepted, rejected = compare(copies, {"one": new}, alike, index, SETTINGS, allow_similar=False)
     assert len(accepted) == 1
     assert rejected == []
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[CatalogueStore]:
-    with CatalogueStore(tmp_path / "cloud.db") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,12 +27,6 @@ def trained(object_id: str, seed: int = 0, *, training: str = "t1") -> TrainedOb
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "cloud.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[CatalogueStore]:
-    with CatalogueStore(path) as opened:
-        yield opened
 
 
 def test_stored_objects_are_read_after_reopening(path: Path) -> None:

@@ -21,6 +21,7 @@ from nearsight.common.inference.reuse_cost import Costs
 from nearsight.common.inference.runtime import Network, Runtime
 from nearsight.common.video.regions import Rectangle
 from support.networks import ALWAYS
+from support.regions import moved, rectangles
 from support.videos import SIDE, convolutional_network
 
 Frame = NDArray[np.float32]
@@ -75,16 +76,9 @@ def noise(seed: int, side: int = SIDE) -> Frame:
     return np.random.default_rng(seed).uniform(-1, 1, (1, 3, side, side)).astype(np.float32)
 
 
-@st.composite
-def rectangles(draw: st.DrawFn) -> Rectangle:
-    top, left = draw(st.integers(0, SIDE - 1)), draw(st.integers(0, SIDE - 1))
-    bottom, right = draw(st.integers(top + 1, SIDE)), draw(st.integers(left + 1, SIDE))
-    return Rectangle(top, left, bottom, right)
-
-
 @settings(max_examples=30)
 @given(
-    changes=st.lists(st.lists(rectangles(), max_size=3), min_size=1, max_size=4),
+    changes=st.lists(st.lists(rectangles((SIDE, SIDE)), max_size=3), min_size=1, max_size=4),
     steps=st.tuples(st.integers(-1, 1), st.integers(-1, 1)),
 )
 def test_answers_are_those_of_whole_executions(
@@ -95,29 +89,12 @@ def test_answers_are_those_of_whole_executions(
     frame = noise(0)
     partial.run(frame)
     for number, changed in enumerate(changes, 1):
-        frame, revealed = moved(frame, offset, number)
+        frame, revealed = moved(frame, noise(number), offset)
         for one in changed:
             inside = np.s_[:, :, one.top : one.bottom, one.left : one.right]
             frame[inside] = noise(100 + number)[inside]
         found = partial.run(frame, [*changed, *revealed], offset)["logits"]
         np.testing.assert_allclose(found, plain.run({"": frame})["logits"], rtol=1e-4, atol=1e-5)
-
-
-def moved(frame: Frame, offset: tuple[int, int], seed: int) -> tuple[Frame, list[Rectangle]]:
-    """Cell p of the new frame is cell p + offset of the old one; the rest is new, as rectangles."""
-    down, right = offset
-    found = noise(seed)
-    here = np.s_[:, :, max(-down, 0) : SIDE - max(down, 0), max(-right, 0) : SIDE - max(right, 0)]
-    there = np.s_[:, :, max(down, 0) : SIDE + min(down, 0), max(right, 0) : SIDE + min(right, 0)]
-    found[here] = frame[there]
-    if offset == (0, 0):
-        return found, []
-    return found, [
-        Rectangle(0, 0, max(-down, 0), SIDE),
-        Rectangle(SIDE - max(down, 0), 0, SIDE, SIDE),
-        Rectangle(0, 0, SIDE, max(-right, 0)),
-        Rectangle(0, SIDE - max(right, 0), SIDE, SIDE),
-    ]
 
 
 def test_a_small_change_executes_a_small_part_and_no_change_executes_nothing(partial: PartialNetwork) -> None:

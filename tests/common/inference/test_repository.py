@@ -183,15 +183,17 @@ def test_names_that_are_not_valid_file_names_are_refused(network: Path, name: st
         manifest_of_file(network, name)
 
 
+def full(descriptor: int) -> None:
+    """Fail as `os.fsync` does on a full disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_a_full_disk_leaves_the_previous_version(
     folder: Path, network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = ModelRepository(folder)
     before = add_network(repository, "adder", network)
     other = adder_network(tmp_path / "other.onnx", 7.0)
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
@@ -209,9 +211,6 @@ def test_a_measurement_on_a_full_disk_is_kept_in_this_process_only(
 ) -> None:
     repository = ModelRepository(folder)
     manifest = add_network(repository, "adder", network)
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     assert repository.note_measured(manifest, MEASURED).measured == MEASURED

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.video.propagation import Node, Pair, RegionGraph, Window
 from nearsight.common.video.regions import Rectangle
+from support.regions import bounds, mask_of, rectangles
 
 Mask = NDArray[np.bool_]
 
@@ -34,25 +35,6 @@ windows = st.one_of(
     ),
 )
 shapes = st.tuples(st.integers(3, 12), st.integers(3, 12))
-
-
-@st.composite
-def rectangles(draw: st.DrawFn, shape: Pair) -> Rectangle:
-    top, left = draw(st.integers(0, shape[0] - 1)), draw(st.integers(0, shape[1] - 1))
-    return Rectangle(top, left, draw(st.integers(top + 1, shape[0])), draw(st.integers(left + 1, shape[1])))
-
-
-def mask_of(rectangle: Rectangle, shape: Pair) -> Mask:
-    mask = np.zeros(shape, bool)
-    mask[rectangle.top : rectangle.bottom, rectangle.left : rectangle.right] = True
-    return mask
-
-
-def bounds(mask: Mask) -> Rectangle | None:
-    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-    if not len(rows):
-        return None
-    return Rectangle(int(rows[0]), int(columns[0]), int(rows[-1]) + 1, int(columns[-1]) + 1)
 
 
 def taps(window: Window, output: int, axis: int) -> range:
@@ -90,7 +72,7 @@ def test_a_window_touches_and_reads_exactly_what_brute_force_finds(
     assume(min(shape_out) > 0)
     graph = RegionGraph([Node(window, ("a",), "b")], "a", "b", shape)
     changed = data.draw(rectangles(shape))
-    found = bounds(any_in_window(window, mask_of(changed, shape)))
+    found = bounds(any_in_window(window, mask_of(shape, changed)))
     assert graph.changed([changed]) == (() if found is None else (found,))
     wanted = data.draw(rectangles(shape_out))
     rows = [row for output in range(wanted.top, wanted.bottom) for row in taps(window, output, 0)]
@@ -106,7 +88,7 @@ def test_reusable_outputs_depend_on_nothing_but_the_rectangle(
 ) -> None:
     assume(min(window.shape_out(shape)) > 0)
     kept = data.draw(rectangles(shape))
-    depends = ~any_in_window(window, ~mask_of(kept, shape), beyond=True)
+    depends = ~any_in_window(window, ~mask_of(shape, kept), beyond=True)
     found = window.reusable(kept).intersection(Rectangle(0, 0, *depends.shape))
     assert (found if found.area else None) == bounds(depends)
 
@@ -160,15 +142,13 @@ def test_outputs_of_a_graph_outside_of_the_changed_set_depend_on_no_changed_cell
     nodes, shape = drawn
     changed = data.draw(rectangles(shape))
     graph = RegionGraph(nodes, "map 0", nodes[-1].output, shape)
-    truth = through(nodes, mask_of(changed, shape))
+    truth = through(nodes, mask_of(shape, changed))
     assert graph.shapes[nodes[-1].output] == truth.shape
-    told = np.zeros_like(truth)
-    for rectangle in graph.changed([changed]):
-        told |= mask_of(rectangle, (truth.shape[0], truth.shape[1]))
-    assert not (truth & ~told).any()
+    reported = mask_of((truth.shape[0], truth.shape[1]), *graph.changed([changed]))
+    assert not (truth & ~reported).any()
     # For a change that no window reads, the tables per axis may still report a rectangle.
     if truth.any() and all(len(node.inputs) == 1 for node in nodes):
-        assert bounds(truth) == bounds(told)
+        assert bounds(truth) == bounds(reported)
 
 
 @settings(max_examples=25)
@@ -180,7 +160,7 @@ def test_a_graph_needs_exactly_the_cells_that_reach_the_wanted_outputs(
     graph = RegionGraph(nodes, "map 0", nodes[-1].output, shape)
     shape_out = graph.shapes[nodes[-1].output]
     assume(min(shape_out) > 0)
-    wanted = mask_of(data.draw(rectangles(shape_out)), shape_out)
+    wanted = mask_of(shape_out, data.draw(rectangles(shape_out)))
     reaching = np.zeros(shape, bool)
     for cell in np.ndindex(shape):
         changed = np.zeros(shape, bool)
@@ -206,10 +186,8 @@ def test_at_an_offset_only_cells_that_read_no_padding_in_either_place_are_kept(
     there = np.pad(padded, 200, constant_values=True)
     rows, columns = padded.shape
     there = there[200 + moved[0] : 200 + moved[0] + rows, 200 + moved[1] : 200 + moved[1] + columns]
-    told = np.zeros_like(padded)
-    for rectangle in graph.changed([], offset):
-        told |= mask_of(rectangle, (rows, columns))
-    assert (told == (padded | there)).all()
+    reported = mask_of((rows, columns), *graph.changed([], offset))
+    assert (reported == (padded | there)).all()
 
 
 def test_an_offset_that_is_no_multiple_of_the_stride_is_refused() -> None:
