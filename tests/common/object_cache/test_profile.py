@@ -129,18 +129,12 @@ def test_a_new_correction_is_1() -> None:
     assert LookupCorrection().factor == 1.0
 
 
-def test_a_correction_converges_to_the_ratio_of_measured_to_predicted() -> None:
-    correction = LookupCorrection(0.05)
+@pytest.mark.parametrize(("weight", "ratio"), [(0.05, 3.0), (0.2, 50.0)])
+def test_a_correction_converges_to_the_ratio_of_measured_to_predicted(weight: float, ratio: float) -> None:
+    correction = LookupCorrection(weight)
     for _ in range(300):
-        correction.observe(30.0, 10.0)
-    assert correction.factor == pytest.approx(3.0, rel=1e-3)
-
-
-def test_a_correction_of_a_factor_of_50_is_reached() -> None:
-    correction = LookupCorrection(0.2)
-    for _ in range(200):
-        correction.observe(500.0, 10.0)
-    assert correction.factor == pytest.approx(50.0, rel=1e-2)
+        correction.observe(10.0 * ratio, 10.0)
+    assert correction.factor == pytest.approx(ratio, rel=1e-3)
 
 
 def test_one_outlier_hardly_changes_the_correction() -> None:

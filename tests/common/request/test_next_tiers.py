@@ -59,14 +59,6 @@ def test_over_a_fast_link_a_fast_cloud_extracts_the_features() -> None:
     assert form(next_tiers) == FEATURES, "available features save computation in the cloud"
 
 
-def test_a_small_image_goes_over_a_slow_link_as_it_is() -> None:
-    assert form(measured(40.0, 2.0, 30.0, 20.0), BOTH[0], Payload(IMAGE, 8_000)) == IMAGE
-
-
-def test_the_only_available_form_is_sent() -> None:
-    assert [form(tiers(), payload) for payload in BOTH] == [FEATURES, IMAGE]
-
-
 def test_each_tier_has_a_link_of_its_own() -> None:
     next_tiers = measured(5.0, 1000.0, 10.0, 300.0, "edge")
     measure(next_tiers, 5.0, 0.5, 10.0, 1.0, "cloud")
