@@ -20,6 +20,7 @@ from nearsight.common.recognition.results import RecognizedObject
 from nearsight.common.recognition.settings import ImageLimits
 
 _DEFAULT_SIDE_PX = 224
+_FRAMES = "a frame must be uint8 of shape (H, W), (H, W, 3) or (H, W, 4)"
 
 
 class _Range(NamedTuple):
@@ -59,7 +60,7 @@ def classify(
     network, manifest = lease.network, lease.manifest
     if len(network.inputs) != 1:
         raise InvalidArgument(
-            f"network {manifest.name} has {len(network.inputs)} inputs, so it takes no photo",
+            f"network {manifest.name} has {len(network.inputs)} inputs, and cannot classify photos",
             advice="use Recognizer.infer with tensors",
         )
     tensor = photo_tensor(load_colour(image, limits).pixels, network.inputs[0], manifest.pixels)
@@ -92,7 +93,7 @@ def image_layout(spec: TensorSpec) -> _Layout:
                 height, width = (_DEFAULT_SIDE_PX if side is None else side for side in sides)
                 return _Layout(height, width, channels, channels_first)
     raise InvalidArgument(
-        f"input {spec.name!r} is {spec}, which takes no photo: (N, 3, H, W) or (N, H, W, 3)",
+        f"input {spec.name!r} is {spec}, not an image: (N, 3, H, W) or (N, H, W, 3)",
         advice="use Recognizer.infer with tensors",
     )
 
@@ -125,12 +126,12 @@ def in_colour(frame: Any) -> NDArray[np.uint8]:
     """
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or not frame.size:
         got = f"{frame.shape} of {frame.dtype}" if isinstance(frame, np.ndarray) else type(frame).__name__
-        raise InvalidImage(f"a frame is (H, W, 3) or (H, W) of uint8, got {got}", advice="skip this frame")
+        raise InvalidImage(f"{_FRAMES}, got {got}", advice="skip this frame")
     channels = 1 if frame.ndim == 2 else frame.shape[2] if frame.ndim == 3 else 0
     if channels == 3:
         return np.asarray(frame)
     if channels not in (1, 4):
-        raise InvalidImage(f"a frame is (H, W, 3) or (H, W) of uint8, got {frame.shape}")
+        raise InvalidImage(f"{_FRAMES}, got {frame.shape}", advice="skip this frame")
     return np.asarray(
         cv2.cvtColor(frame, cv2.COLOR_GRAY2BGR if channels == 1 else cv2.COLOR_BGRA2BGR), np.uint8
     )
@@ -192,9 +193,9 @@ def label_of(outputs: Tensor, manifest: Manifest) -> RecognizedObject | None:
     """
     if not manifest.labels or outputs.size != len(manifest.labels):
         raise InvalidArgument(
-            f"network {manifest.name} gives {outputs.size} numbers and has {len(manifest.labels)} labels: "
-            "it names nothing",
-            advice="give it one label per class: nearsight models add --labels FILE; or use Recognizer.infer",
+            f"network {manifest.name} has {outputs.size} outputs and {len(manifest.labels)} labels, and "
+            "cannot classify photos",
+            advice="state one label per class: nearsight models add --labels FILE; or use Recognizer.infer",
         )
     best, confidence = best_class(outputs)
     if not confidence >= manifest.least_confidence or confidence <= 0:  # NaN counts as not confident

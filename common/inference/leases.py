@@ -138,4 +138,4 @@ def fail(waiting: Future[Lease], error: NearsightError) -> None:
 
 def stopping() -> Unavailable:
     """Error of requests that arrive or wait while the daemon stops."""
-    return Unavailable("networks are not served any more: the daemon stops", advice="try again")
+    return Unavailable("networks are no longer executed, since the daemon stops", advice="try again")

@@ -64,7 +64,7 @@ class NetworkLoader:
             return outcome.result(self._limit_s)
         except TimeoutError as error:
             raise Unavailable(
-                f"network {name} was still loading after {self._limit_s:g} s: given up", advice="see the log"
+                f"loading network {name} exceeded the time limit of {self._limit_s:g} s", advice="see the log"
             ) from error
         except NearsightError:
             raise

@@ -50,19 +50,20 @@ class Manifest:
         check_name(self.name)
         if self.pixels not in get_args(Pixels):
             raise InvalidArgument(
-                f"pixels cannot be {self.pixels!r}", advice=f"use one of {', '.join(get_args(Pixels))}"
+                f"unknown range of pixels {self.pixels!r}", advice=f"use one of {', '.join(get_args(Pixels))}"
             )
         if self.stands_in_for:
             check_name(self.stands_in_for)
         if (self.accuracy is None and self.stands_in_for) or not 0 <= (self.accuracy or 0.0) <= 1:
             raise InvalidArgument(
-                f"{self.name} stands in for {self.stands_in_for or 'none'} with accuracy {self.accuracy}",
+                f"network {self.name} has accuracy {self.accuracy} and stands in for "
+                f"{self.stands_in_for or 'no other network'}",
                 advice="state an accuracy from 0 to 1, also of the other network",
             )
         if len(self.labels) > MAX_LABELS or not 0 <= self.least_confidence <= 1:
             raise InvalidArgument(
-                f"{len(self.labels)} labels (at most {MAX_LABELS}), least confidence {self.least_confidence} "
-                "(0 to 1)"
+                f"network {self.name} has {len(self.labels)} labels (at most {MAX_LABELS}) and a least "
+                f"confidence of {self.least_confidence} (0 to 1)"
             )
         if not re.fullmatch(r"[0-9a-f]{64}", self.checksum) or self.size_bytes <= 0 or self.version < 1:
             raise InvalidArgument(f"the manifest of {self.name} is damaged")
@@ -105,6 +106,6 @@ def check_name(name: str) -> None:
     """Raise `InvalidArgument` unless a network may have this name, which is also used as a file name."""
     if not _NAME.fullmatch(name):
         raise InvalidArgument(
-            f"a network cannot be called {name!r}",
+            f"{name!r} is not a valid name of a network",
             advice="use at most 100 letters, digits, '.', '_' and '-', a letter or digit first",
         )

@@ -159,21 +159,21 @@ def run_apart(command: Sequence[str], name: str, within_s: float) -> bytes:
         done = subprocess.run(command, capture_output=True, timeout=within_s, check=False)
     except subprocess.TimeoutExpired as error:
         raise CorruptStore(
-            f"{name} was still loading or executing after {within_s:g} s, and was ended",
-            advice="see the model",
+            f"measuring {name} exceeded the time limit of {within_s:g} s",
+            advice="check the file",
         ) from error
     except OSError as error:
         raise Unavailable(f"{name} cannot be measured: {error}", advice="try again") from error
     if done.returncode == _FAILED:
-        raise CorruptStore(
-            done.stdout.decode(errors="replace").strip(), advice="add a whole file in the format ONNX"
-        )
+        raise CorruptStore(done.stdout.decode(errors="replace").strip(), advice="add a complete ONNX file")
     if done.returncode:
-        raise CorruptStore(f"{name} ends the process that loads it: {_how(done)}", advice="see the model")
+        raise CorruptStore(
+            f"{name} crashed the process that measured it: {_exit_reason(done)}", advice="check the file"
+        )
     return done.stdout
 
 
-def _how(done: subprocess.CompletedProcess[bytes]) -> str:
+def _exit_reason(done: subprocess.CompletedProcess[bytes]) -> str:
     if done.returncode < 0:
         return signal.Signals(-done.returncode).name
     lines = done.stderr.decode(errors="replace").strip().splitlines()
@@ -185,7 +185,7 @@ def _measured(output: bytes, version: str) -> tuple[Measurement, list[Cycle]]:
         cycles = [Cycle(*row)._replace(later_ms=tuple(row[2])) for row in json.loads(output)]
         return Measurement.of(cycles, version), cycles
     except (ValueError, TypeError) as error:
-        raise InternalError("the process that measures a network says something else") from error
+        raise InternalError("the process that measures a network printed invalid output") from error
 
 
 def measurement_from_dict(values: object) -> Measurement:

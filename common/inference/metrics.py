@@ -47,8 +47,8 @@ class MemoryState:
         ]
         return (
             f"{_mb(self.used_bytes)} of {_mb(self.budget_bytes)}: {'; '.join([names or 'none', *busy])}; "
-            f"{counts.resident} requests found their network, {counts.waited} did not; {counts.loads} loads "
-            f"took {counts.load_s:.1f} s, {counts.evictions} evictions"
+            f"{counts.resident} requests found their network in memory, {counts.waited} did not; "
+            f"{counts.loads} loads took {counts.load_s:.1f} s, {counts.evictions} evictions"
         )
 
 
@@ -56,19 +56,19 @@ _Read = Callable[[MemoryState], float]
 _COUNTERS: Mapping[str, tuple[str, _Read]] = MappingProxyType(
     {
         "resident_requests": ("Requests whose network was in memory.", lambda one: one.counts.resident),
-        "absent_requests": ("Requests whose network was not.", lambda one: one.counts.waited),
-        "refused_requests": ("Requests whose network cannot be loaded.", lambda one: one.counts.refused),
+        "absent_requests": ("Requests whose network was not in memory.", lambda one: one.counts.waited),
+        "refused_requests": ("Requests whose network could not be loaded.", lambda one: one.counts.refused),
         "loads": ("Networks that were loaded.", lambda one: one.counts.loads),
         "failed_loads": ("Loads that failed.", lambda one: one.counts.failed_loads),
         "load_seconds": ("Time of loads.", lambda one: one.counts.load_s),
-        "evictions": ("Networks that others displaced.", lambda one: one.counts.evictions),
+        "evictions": ("Networks evicted to load others.", lambda one: one.counts.evictions),
     }
 )
 _GAUGES: Mapping[str, tuple[str, _Read]] = MappingProxyType(
     {
         "resident": ("Networks in memory.", lambda one: len(one.resident)),
-        "memory_bytes": ("Their memory, as measured.", lambda one: one.used_bytes),
-        "budget_bytes": ("Memory that they may take.", lambda one: one.budget_bytes),
+        "memory_bytes": ("Measured memory of the networks in memory.", lambda one: one.used_bytes),
+        "budget_bytes": ("Memory budget of networks.", lambda one: one.budget_bytes),
     }
 )
 

@@ -186,9 +186,9 @@ class ModelMemory:
             self._unload(victims)
         all_bytes = settings.memory_mb * 10**6
         if (budget_bytes < most_bytes and victims) or all_bytes in (before, budget_bytes):
-            what = "less memory for networks" if budget_bytes < before else "more memory for networks"
+            event = f"memory for networks {'reduced' if budget_bytes < before else 'increased'}"
             available_mb = available_bytes // 10**6
-            self._log.warning(what, budget_mb=budget_bytes // 10**6, available_mb=available_mb)
+            self._log.warning(event, budget_mb=budget_bytes // 10**6, available_mb=available_mb)
 
     @property
     def state(self) -> MemoryState:
@@ -313,9 +313,9 @@ class ModelMemory:
             return Unavailable(f"network {refused}", advice="raise models.memory_mb")
         others = ""
         if refused.budget_bytes < self._most_bytes:
-            others = ", as others take this machine's memory"
+            others = ", as other processes use the memory of this machine"
         elif refused.budget_bytes < allowed_bytes:
-            others = ", as recognition caches save more time with the rest"
+            others = ", as recognition caches use the rest of the memory"
         return Overloaded(f"network {refused}{others}", advice="try again")
 
     def _lease(self, resident: Resident) -> Lease:

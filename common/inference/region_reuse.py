@@ -114,7 +114,7 @@ class PartialNetwork:
         """Outputs of the last frame; used only if every frame runs whole."""
         if len(self._plain.inputs) != 1:
             raise InvalidArgument(
-                f"{name} has {len(self._plain.inputs)} inputs", advice="frames go into one input"
+                f"{name} has {len(self._plain.inputs)} inputs", advice="use a network with one input"
             )
         self.input, self.outputs = self._plain.inputs[0], self._plain.outputs
         self._shape, self._dtype = self._shape_of(size), np.dtype(self.input.dtype)
@@ -203,7 +203,7 @@ class PartialNetwork:
             or shape[0] not in (None, 1)
             or (None in (shape[1], shape[3]) and shape[1] == shape[3])
         ):
-            raise InvalidArgument(f"{self._name} takes {self.input}: single images were expected")
+            raise InvalidArgument(f"the input of {self._name} is {self.input}, expected one image")
         last = shape[3] is not None and (shape[1] is None or shape[3] < shape[1])
         rows, columns = size or (None, None)
         sizes = (1, rows, columns, None) if last else (1, None, rows, columns)
@@ -235,8 +235,8 @@ class PartialNetwork:
             found = self._find(folder, digest) or self._prepare(folder, digest)
         self.why_whole, self.stride, self.most_changed = str(found["why_whole"]), (1, 1), 0.0
         if self.why_whole:
-            say = self._log.warning if found.get("warns") else self._log.info
-            say("frames that change run whole", network=self._name, reason=self.why_whole)
+            log = self._log.warning if found.get("warns") else self._log.info
+            log("changed frames are executed whole", network=self._name, reason=self.why_whole)
             return
         segments, costs = Segments.from_json(found["segments"]), Costs.from_json(found["costs"])
         self._segmented = SegmentedNetwork(
@@ -270,7 +270,9 @@ class PartialNetwork:
                 if (found.get("digest"), found.get("settings")) == (digest, self._kept_settings):
                     return dict(found)
         except CorruptStore as error:
-            self._log.warning("segments are made again", network=self._name, error=error.message)
+            self._log.warning(
+                "stored segments are unusable and are prepared again", network=self._name, error=error.message
+            )
         return None
 
     def _prepare(self, folder: Path, digest: str) -> Mapping[str, Any]:
@@ -302,7 +304,7 @@ class PartialNetwork:
             If nothing can be reused.
         """
         if self._dtype.name not in REUSED:
-            raise InvalidArgument(f"it takes {self._dtype}: only maps of {', '.join(REUSED)} are reused")
+            raise InvalidArgument(f"its input is {self._dtype}; only {', '.join(REUSED)} can be reused")
         rng = np.random.default_rng(0)
         sample = _noise(rng, self._shape, self._dtype)
         plain, name = self._whole_network(), self._name
@@ -328,7 +330,7 @@ class PartialNetwork:
         if saved_ms < self._settings.least_saved_ms:
             saved = f"{max(saved_ms, 0.0):.2f} of {loaded.whole_ms:.2f} ms"
             loaded.close()
-            return {"why_whole": f"regions would save {saved}, less than it takes to find them"}
+            return {"why_whole": f"reuse would save {saved}, less than matching takes"}
         self._compare(loaded, sample, rng)
         loaded.close()
         return {"segments": segments.to_json(), "costs": costs}
@@ -351,7 +353,7 @@ class PartialNetwork:
             for name, values in expected.items():
                 most = float(np.abs(values).max(initial=0.0))
                 if not np.allclose(found[name], values, rtol=0.0, atol=_CLOSE * most):
-                    raise InvalidArgument(f"the segments' answers differ in {name!r}")
+                    raise InvalidArgument(f"the output {name!r} of its segments differs")
 
 
 def _noise(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[Any]) -> Tensor:

@@ -262,7 +262,7 @@ class ModelRepository:
         try:
             self._write(manifest)
         except OSError as error:
-            self._log.warning("a measurement is not kept", network=manifest.name, error=str(error))
+            self._log.warning("a measurement cannot be stored", network=manifest.name, error=str(error))
         return manifest
 
     def remove(self, name: str) -> None:
@@ -350,7 +350,7 @@ def manifest_of_file(source: Path, name: str) -> Manifest:
         raise NotFound(f"there is no file {str(source)!r}", advice="check the path")
     size_bytes = source.stat().st_size
     if not size_bytes:
-        raise InvalidArgument(f"{source} is empty", advice="give a network in the format ONNX")
+        raise InvalidArgument(f"{source} is empty", advice="give an ONNX file")
     try:
         return Manifest(name, 1, size_bytes, checksum_of(source))
     except OSError as error:

@@ -146,7 +146,7 @@ class Runtime:
         except Exception as error:  # the library's errors have no common base class
             return_freed_memory()
             raise CorruptStore(
-                f"{name} cannot be loaded: {_first_line(error)}", advice="add a whole file in the format ONNX"
+                f"{name} cannot be loaded: {_first_line(error)}", advice="add a complete ONNX file"
             ) from error
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ class Network:
             except InternalError as error:
                 if limit.stopped:
                     raise DeadlineExceeded(
-                        f"{self.name} was stopped after {within_s:.2f} s of execution",
+                        f"execution of {self.name} exceeded the time limit of {within_s:.2f} s",
                         advice="allow more time",
                     ) from error
                 raise
@@ -211,7 +211,7 @@ class Network:
         try:
             values = self._session.run(self._output_names, inputs, options)
         except Exception as error:  # as above
-            raise InternalError(f"{self.name} failed in execution: {_first_line(error)}") from error
+            raise InternalError(f"execution of {self.name} failed: {_first_line(error)}") from error
         return dict(zip(self._output_names, values, strict=True))
 
     def bind(self, inputs: Sequence[Place], outputs: Sequence[Place]) -> Callable[[], None]:
@@ -229,7 +229,7 @@ class Network:
             try:
                 session.run_with_iobinding(binding)  # without options, for the reason given in `run`
             except Exception as error:  # as above
-                raise InternalError(f"{self.name} failed in execution: {_first_line(error)}") from error
+                raise InternalError(f"execution of {self.name} failed: {_first_line(error)}") from error
 
         try:
             for name, tensor, shape in inputs:
@@ -237,7 +237,7 @@ class Network:
             for name, tensor, shape in outputs:
                 binding.bind_output(name, "cpu", 0, tensor.dtype.type, shape, tensor.ctypes.data)
         except Exception as error:  # as above
-            raise InternalError(f"{self.name} takes no such memory: {_first_line(error)}") from error
+            raise InternalError(f"{self.name} cannot use the given memory: {_first_line(error)}") from error
         return run
 
     def axis_sizes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:

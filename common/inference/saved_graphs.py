@@ -103,7 +103,7 @@ class SavedGraphs:
             if self._checked.get(folder) != seen:
                 damaged = [name for name, digest in digests.items() if digest_of(folder / name) != digest]
                 if damaged:
-                    raise CorruptStore(f"{folder / damaged[0]} is not as it was saved")
+                    raise CorruptStore(f"{folder / damaged[0]} has changed since it was saved")
                 self._checked[folder] = seen
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise CorruptStore(f"{folder} cannot be read: {error}") from error

@@ -325,7 +325,7 @@ class SegmentedNetwork:
         if self._tail is not None and self.costs is not None and reports:
             kept, tail_ms = all(one.done == "kept" for one in reports), self.costs.tail_ms
             done, saved_ms = ("kept", tail_ms) if kept else ("whole", 0.0)
-            reports.append(SegmentReport("the rest", done, 0, float(not kept), tail_ms, saved_ms))
+            reports.append(SegmentReport("tail", done, 0, float(not kept), tail_ms, saved_ms))
         return tuple(reports)
 
     def close(self) -> None:

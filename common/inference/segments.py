@@ -228,7 +228,7 @@ class OptimisedGraph:
         self._tail_sources = self._read(self._tail, body)
         self.cuts = self._find_cuts()
         if not self.cuts:
-            raise InvalidArgument(f"nothing can be reused behind {self.ended_by}")
+            raise InvalidArgument(f"no map can be reused after {self.ended_by}")
         self.layouts = self._find_layouts(sample)
 
     def write(self, positions: Sequence[int], rests: int | None = None) -> Segments:
@@ -344,8 +344,8 @@ class OptimisedGraph:
     def _layout(self, name: str, tensor: Tensor, block: int = 0) -> Layout:
         if tensor.dtype.name not in REUSED or tensor.ndim != 4 or tensor.shape[0] != 1:
             raise InvalidArgument(
-                f"{name!r} is {tensor.dtype} {tensor.shape}: only maps of one image are reused, "
-                f"of {', '.join(REUSED)}"
+                f"{name!r} is {tensor.dtype} {tensor.shape}: only maps of one image "
+                f"with elements of {', '.join(REUSED)} can be reused"
             )
         place = self._regions.maps[name]
         return Layout(tensor.shape, place.axes[0], block, place.pitch, tensor.dtype.name)

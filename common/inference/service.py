@@ -110,16 +110,18 @@ class ModelsService(Service):
         if bytes.fromhex(manifest.checksum) != request.checksum:
             raise NotFound(f"network {manifest.name} has been replaced", advice="list the networks again")
         if not 0 < request.length <= MOST_CHUNK_BYTES:
-            raise InvalidArgument(f"a piece of {request.length} bytes; at most {MOST_CHUNK_BYTES}")
+            raise InvalidArgument(f"invalid chunk length {request.length}: 1 to {MOST_CHUNK_BYTES} bytes")
         if request.offset >= manifest.size_bytes:
-            raise InvalidArgument(f"the file has {manifest.size_bytes} bytes, none at {request.offset}")
+            raise InvalidArgument(
+                f"offset {request.offset} is not in the file of {manifest.size_bytes} bytes"
+            )
         path = self._repository.checked_path(manifest)
         with path.open("rb") as file:
-            piece = os.pread(file.fileno(), request.length, request.offset)
-        if not piece:
-            raise CorruptStore(f"the file of network {manifest.name} has become shorter")
-        context.response_blobs.append(piece)
-        return pb.GetModelChunkResponse(digest=xxhash.xxh3_64_intdigest(piece))
+            chunk = os.pread(file.fileno(), request.length, request.offset)
+        if not chunk:
+            raise CorruptStore(f"the file of network {manifest.name} is truncated")
+        context.response_blobs.append(chunk)
+        return pb.GetModelChunkResponse(digest=xxhash.xxh3_64_intdigest(chunk))
 
     def get_evictions(self, request: pb.GetEvictionsRequest, context: CallContext) -> pb.GetEvictionsResponse:
         """Return the most recent evictions of networks that the caller may use."""

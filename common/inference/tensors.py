@@ -78,15 +78,15 @@ def check_inputs(model: str, specs: Sequence[TensorSpec], inputs: Mapping[str, T
     if inputs.keys() != wanted.keys():
         described = ", ".join(f"{spec.name!r}: {spec}" for spec in specs)
         raise InvalidArgument(
-            f"{model} got the inputs {sorted(inputs)}, it takes {described}",
-            advice="name each input as it does",
+            f"{model} received the inputs {sorted(inputs)}, expected {described}",
+            advice="use the names of its inputs",
         )
     for name, spec in wanted.items():
         tensor = inputs[name]
         if tensor.dtype.name != spec.dtype:
             raise InvalidArgument(
                 f"input {name!r} of {model} is {tensor.dtype.name} {tensor.shape}, expected {spec}",
-                advice=f"convert it: tensor.astype({spec.dtype!r})",
+                advice=f"convert the input: tensor.astype({spec.dtype!r})",
             )
         if not spec.accepts(tensor.shape):
             raise InvalidArgument(f"input {name!r} of {model} has shape {tensor.shape}, expected {spec}")
@@ -124,17 +124,17 @@ def tensors_from_proto(messages: Sequence[TensorMessage], blobs: Sequence[Blob])
         If a name is duplicate, a type or rank is not supported, or a blob has the wrong size.
     """
     if len(messages) != len(blobs):
-        raise InvalidMessage(f"{len(messages)} tensors are declared, {len(blobs)} blobs came")
+        raise InvalidMessage(f"{len(messages)} tensors are declared, but {len(blobs)} blobs were received")
     tensors: dict[str, Tensor] = {}
     for message, blob in zip(messages, blobs, strict=True):
         dtype, shape = DTYPES.get(message.dtype), tuple(message.shape)
         if dtype is None or len(shape) > MAX_RANK or message.name in tensors:
             raise InvalidMessage(
-                f"tensor {message.name!r} of type {message.dtype!r} with {len(shape)} axes cannot be read"
+                f"tensor {message.name!r} of type {message.dtype!r} with {len(shape)} axes is not supported"
             )
         if math.prod(shape) * dtype.itemsize != len(blob):
             raise InvalidMessage(
-                f"tensor {message.name!r} of {message.dtype} {shape} came with {len(blob)} bytes"
+                f"tensor {message.name!r} of {message.dtype} {shape} has a blob of {len(blob)} bytes"
             )
         tensors[message.name] = np.frombuffer(blob, dtype.newbyteorder("<")).reshape(shape)
     return tensors

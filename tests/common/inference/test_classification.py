@@ -49,7 +49,7 @@ def test_inputs_of_open_size_get_the_size_of_imagenet() -> None:
 
 @pytest.mark.parametrize("shape", [(None, 4), (8, 3, 8, 8), (1, 5, 8, 8), (1, 3, 8, 8, 8)])
 def test_inputs_that_are_not_images_are_refused(shape: tuple[int | None, ...]) -> None:
-    with pytest.raises(InvalidArgument, match="takes no photo"):
+    with pytest.raises(InvalidArgument, match="not an image"):
         image_layout(spec(*shape))
 
 
@@ -72,5 +72,5 @@ def test_scores_below_the_confidence_limit_are_unknown(scores: list[float]) -> N
 
 
 def test_a_network_without_a_label_per_class_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="gives 2 numbers and has 3 labels"):
+    with pytest.raises(InvalidArgument, match="has 2 outputs and 3 labels"):
         label_of(np.array([[0.5, 0.5]]), MANIFEST)

@@ -63,7 +63,7 @@ def test_a_network_that_crashes_its_measurement_is_quarantined_and_others_are_se
     memory = place.memory()
     with monkeypatch.context() as patch:
         patch.setattr(measurement.sys, "executable", _program(place.folder / "aborts", "kill -ABRT $$"))
-        with pytest.raises(CorruptStore, match="evil ends the process that loads it: SIGABRT"):
+        with pytest.raises(CorruptStore, match="evil crashed the process that measured it: SIGABRT"):
             lease_of(memory, "evil").result(LONG_S)
         wait_until(lambda: not place.repository.has("evil"), what="the quarantine")
         assert use(memory, "other") == 2.0
@@ -80,7 +80,7 @@ def test_a_network_that_hangs_in_its_measurement_is_quarantined_and_others_are_s
     add_network(place.repository, "evil", endless_network(place.folder / "evil.onnx", rounds=10**12), ())
     place.add("other")
     memory = place.memory()
-    with pytest.raises(CorruptStore, match=r"evil was still loading or executing after 0\.3 s"):
+    with pytest.raises(CorruptStore, match=r"measuring evil exceeded the time limit of 0\.3 s"):
         lease_of(memory, "evil").result(LONG_S)
     wait_until(lambda: not place.repository.has("evil"), what="the quarantine")
     assert use(memory, "other") == 2.0
@@ -93,10 +93,10 @@ def test_a_load_that_hangs_fails_is_not_repeated_at_once_and_others_are_served(
     place.add("other")
     memory = place.memory(load_limit_s=0.05)
     gate.clear()
-    with pytest.raises(Unavailable, match=r"hangs was still loading after 0\.05 s"):
+    with pytest.raises(Unavailable, match=r"loading network hangs exceeded the time limit of 0\.05 s"):
         lease_of(memory, "hangs").result(LONG_S)
     wait_until(lambda: bool(memory.problem("hangs")), what="the problem")
-    with pytest.raises(Unavailable, match="still loading"):
+    with pytest.raises(Unavailable, match="exceeded the time limit"):
         memory.request("hangs")
     assert (memory.state.counts.failed_loads, memory.state.used_bytes) == (1, 0)
     gate.set()

@@ -180,9 +180,7 @@ def test_a_network_with_another_input_type_runs_whole_and_gives_the_reason(
     outputs = {"mask": (1, 2, SIDE, SIDE)}
     path = saved(tmp_path / "n.onnx", nodes, {"w1": (2, 3)}, outputs, photo=photo)
     partial = PartialNetwork(runtime, path, "small", tmp_path / "segments", settings=ALWAYS)
-    assert (
-        partial.why_whole == f"it takes {partial.input.dtype}: only maps of float32, uint8, int8 are reused"
-    )
+    assert partial.why_whole == f"its input is {partial.input.dtype}; only float32, uint8, int8 can be reused"
     frame = np.ones((1, 3, SIDE, SIDE), partial.input.dtype)
     assert partial.run(frame)["mask"].shape == (1, 2, SIDE, SIDE)
     partial.close()
@@ -198,7 +196,7 @@ def test_a_network_with_another_output_type_runs_whole_and_gives_the_reason(
     onnx.save(model, str(path))
     partial = PartialNetwork(runtime, path, "small", tmp_path / "segments", settings=ALWAYS)
     assert "'mask' is float16" in partial.why_whole
-    assert "only maps of one image are reused, of float32, uint8, int8" in partial.why_whole
+    assert "only maps of one image with elements of float32, uint8, int8 can be reused" in partial.why_whole
     partial.close()
 
 

@@ -237,7 +237,7 @@ def test_a_smaller_budget_evicts_idle_networks_now_and_others_after_their_reques
     assert held.run({"": ONES}, LONG_S)["y"][0, 0] == 2.0
     held.release()
     assert memory.state.resident == {}
-    with pytest.raises(Overloaded, match=r"of 5 MB.*as others take this machine's memory"):
+    with pytest.raises(Overloaded, match=r"of 5 MB.*as other processes use the memory"):
         memory.request("one")
     memory.fit(200 * MB)
     assert use(memory, "one") == 2.0

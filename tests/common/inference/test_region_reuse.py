@@ -151,11 +151,11 @@ def test_the_reason_names_segments_that_the_library_cannot_execute(
     runtime: Runtime, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
-        raise InternalError("small failed in execution")
+        raise InternalError("execution of small failed")
 
     monkeypatch.setattr(Network, "bind", fail)
     network = PartialNetwork(runtime, path, "small", tmp_path / "s", settings=ALWAYS)
-    assert network.why_whole == "its segments cannot be executed: small failed in execution"
+    assert network.why_whole == "its segments cannot be executed: execution of small failed"
     network.close()
 
 
@@ -196,7 +196,7 @@ def test_only_unchanged_frames_are_reused_if_regions_save_too_little(
     network = PartialNetwork(
         runtime, path, "small", tmp_path / "s", settings=ReuseSettings(least_saved_ms=math.inf)
     )
-    assert "less than it takes" in network.why_whole
+    assert "less than matching takes" in network.why_whole
     assert network.most_changed == 0.0
     assert network.unchanged() == {}
     first, second = noise(0), noise(1)

@@ -179,7 +179,7 @@ def test_a_manifest_under_another_name_is_refused(folder: Path, network: Path) -
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "x" * 101])
 def test_names_that_are_not_valid_file_names_are_refused(network: Path, name: str) -> None:
-    with pytest.raises(InvalidArgument, match="cannot be called"):
+    with pytest.raises(InvalidArgument, match="not a valid name"):
         manifest_of_file(network, name)
 
 

@@ -73,7 +73,7 @@ def test_matching_tensors_are_executed_and_others_refused(networks: Path) -> Non
     assert (response.answered_by, response.version) == ("cloud", 1)
     outputs = tensors_from_proto(response.outputs, call.response_blobs)
     np.testing.assert_array_equal(outputs["y"], tensor + 1)
-    with pytest.raises(InvalidMessage, match="1 tensors are declared, 0 blobs came"):
+    with pytest.raises(InvalidMessage, match="1 tensors are declared, but 0 blobs were received"):
         service.infer(pb.InferRequest(inputs=messages), context(catalogue="mine"))
     with pytest.raises(NotFound):
         service.infer(pb.InferRequest(inputs=messages), context(catalogue="none"))

@@ -70,8 +70,8 @@ def test_an_unnamed_tensor_is_the_only_input() -> None:
         ),
         ({"image": np.zeros((3, 4, 4), np.float32)}, r"shape \(3, 4, 4\)"),
         ({"image": np.zeros((1, 3, 4, 4), np.float64)}, r"float64.*astype\('float32'\)"),
-        ({"photo": np.zeros((1, 3, 4, 4), np.float32)}, r"\['photo'\], it takes 'image': float32"),
-        ({}, "it takes 'image'"),
+        ({"photo": np.zeros((1, 3, 4, 4), np.float32)}, r"\['photo'\], expected 'image': float32"),
+        ({}, "expected 'image'"),
     ],
 )
 def test_inputs_of_another_type_or_shape_are_refused_with_the_expected_one(

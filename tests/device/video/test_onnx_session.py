@@ -67,7 +67,7 @@ def test_a_network_without_spatial_reuse_runs_whole(tmp_path: Path) -> None:
     path = convolutional_network(tmp_path / "mean.onnx", spatial=False)
     with VideoSession(path, settings=VideoSettings(threshold_db=60)) as session:
         results = [session.run(frame) for frame in frames_with_a_moving_patch(4)]
-    reason = "nothing can be reused behind GlobalAveragePool"
+    reason = "no map can be reused after GlobalAveragePool"
     assert [one.whole for one in results] == ["first frame", "", reason, ""], "every other frame is new"
     assert results[0].outputs["logits"].shape == (1, 3)
 
@@ -90,7 +90,7 @@ def test_an_operator_that_is_unknown_ends_the_reuse_and_the_log_says_once_where_
     assert any("CumSum" in one.whole for one in results) == whole
     for one in (network, plain, runtime):
         one.close()
-    said = [one["reason"] for one in logs if one["event"] == "frames that change run whole"]
+    said = [one["reason"] for one in logs if one["event"] == "changed frames are executed whole"]
     assert len(said) == whole
     assert all("CumSum" in one for one in said)
 

@@ -276,7 +276,7 @@ def test_black_frames_and_gaps_between_frames_are_frames_as_any_other() -> None:
 def test_what_is_no_frame_is_refused_and_the_session_goes_on(frame: Frame) -> None:
     session = session_of(Mirror())
     session.run(noise())
-    with pytest.raises(InvalidImage, match="a frame is"):
+    with pytest.raises(InvalidImage, match="a frame must be"):
         session.run(frame)
     assert session.run(noise()).recomputed == 0
 

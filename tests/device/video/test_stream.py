@@ -413,4 +413,4 @@ def test_the_example_goes_on_where_there_is_no_display(monkeypatch: pytest.Monke
     monkeypatch.delenv("DISPLAY", raising=False)
     live_camera = example("live_camera")
     assert live_camera.window() is None
-    assert "looking" in live_camera.in_words(StreamAnswer(0, 0.0, Done.ASKED))
+    assert "waiting" in live_camera.in_words(StreamAnswer(0, 0.0, Done.ASKED))
