@@ -10,7 +10,7 @@ from nearsight.common.catalogue.training import TrainedObject
 from nearsight.common.errors import InvalidArgument, NotFound, Overloaded, Unavailable
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.objects import random_model
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 def trained(object_id: str, seed: int = 0) -> TrainedObject:
@@ -83,7 +83,7 @@ def test_catalogues_are_bounded_and_those_of_the_file_all_serve(path: Path) -> N
         for number in range(20):
             with pytest.raises(InvalidArgument, match="there are 3, and the limit is 2"):
                 served.put(f"forged-{number}", [trained("a")])
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         assert served.put("zoo", [trained("b")])[0].added == ("b",)
         served.remove("zoo")
         served.remove("shop")
@@ -115,7 +115,7 @@ def test_a_removed_catalogue_is_gone_and_its_name_may_begin_again(catalogues: Ca
     with pytest.raises(NotFound):
         catalogues.remove("museum")
     outcome, live = catalogues.put("museum", [trained("a", 1)])
-    assert live.when_current(outcome.revision).result(30) == outcome.revision == 3
+    assert live.when_current(outcome.revision).result(LONG_S) == outcome.revision == 3
     assert catalogues.get("museum").recognizer.object_ids == {"a"}
 
 

@@ -21,7 +21,7 @@ from support.cloud import CloudClient, cloud_settings, running_cloud
 from support.daemon_process import DaemonProcess, daemon_process
 from support.disks import allow_writes, full_disk, refuse_writes, small_disk
 from support.pictures import photo_jpeg, picture_jpeg
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_stopping_finishes_what_runs_and_refuses_what_is_new(
 
     def slow(self: ObjectRecognizer, features: Features) -> object:
         held.set()
-        assert release.wait(20)
+        assert release.wait(LONG_S)
         return recognize(self, features)
 
     daemon = CloudDaemon(cloud_settings(database))
@@ -212,15 +212,15 @@ def test_stopping_finishes_what_runs_and_refuses_what_is_new(
         client.add({"p1": [picture_jpeg(1)]})
         monkeypatch.setattr(ObjectRecognizer, "recognize", slow)
         running = pool.submit(client.shown, photo_jpeg(1))
-        assert held.wait(10)
-        stopping = pool.submit(daemon.stop, 10.0)
+        assert held.wait(LONG_S)
+        stopping = pool.submit(daemon.stop, LONG_S)
         wait_until(daemon.server._stopping.is_set, what="the stop")
         with pytest.raises(Unavailable), CloudClient(daemon.endpoint) as late:
             late.shown(photo_jpeg(1))
         assert not stopping.done()
         release.set()
-        assert running.result(30) == "p1"
-        stopping.result(30)
+        assert running.result(LONG_S) == "p1"
+        stopping.result(LONG_S)
 
 
 def test_metrics_show_the_catalogues(database: Path) -> None:
@@ -249,7 +249,7 @@ def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed(database: Path) 
     enough = threading.Event()
 
     def add_until_it_dies(endpoint: str, client_number: int) -> None:
-        with CloudClient(endpoint, timeout_s=5.0) as client:
+        with CloudClient(endpoint) as client:
             for number in range(1000):
                 name = f"c{client_number}-{number}"
                 try:
@@ -268,10 +268,10 @@ def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed(database: Path) 
         ]
         for thread in threads:
             thread.start()
-        assert enough.wait(30)
+        assert enough.wait(LONG_S)
         cloud.kill()
         for thread in threads:
-            thread.join(20)
+            thread.join(LONG_S)
     with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
         stored = {item.object_id for item in client.objects().objects}
     assert set(acknowledged) <= stored

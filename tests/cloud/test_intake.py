@@ -11,7 +11,7 @@ from nearsight.common.catalogue.training import NewObject, ObjectTrainer, Traini
 from nearsight.common.errors import DeadlineExceeded, NotFound, Overloaded, Unavailable
 from nearsight.common.recognition.settings import RecognitionSettings
 from support.pictures import picture_jpeg
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 SETTINGS = RecognitionSettings(training_features=200)
 
@@ -26,7 +26,7 @@ class HeldTrainer(ObjectTrainer):
 
     def train(self, objects: Sequence[NewObject]) -> TrainingOutcome:
         self.started.release()
-        assert self.permitted.acquire(timeout=30)
+        assert self.permitted.acquire(timeout=LONG_S)
         return super().train(objects)
 
 
@@ -60,10 +60,10 @@ def test_an_answer_comes_when_the_object_is_in_the_index(
     catalogues: Catalogues, intake: ObjectIntake, trainer: HeldTrainer
 ) -> None:
     answer = intake.add("museum", [item("a")], index_later=False)
-    assert trainer.started.acquire(timeout=30)
+    assert trainer.started.acquire(timeout=LONG_S)
     assert not answer.done()
     trainer.permitted.release()
-    assert answer.result(30).added == ("a",)
+    assert answer.result(LONG_S).added == ("a",)
     assert catalogues.get("museum").recognizer.object_ids == {"a"}
 
 
@@ -73,14 +73,14 @@ def test_more_calls_than_may_be_pending_are_refused(intake: ObjectIntake, traine
         intake.add("museum", [item("c")], index_later=True)
     trainer.permitted.release(2)
     for answer in accepted:
-        answer.result(30)
+        answer.result(LONG_S)
     trainer.permitted.release()
-    assert intake.add("museum", [item("c")], index_later=True).result(30).added == ("c",)
+    assert intake.add("museum", [item("c")], index_later=True).result(LONG_S).added == ("c",)
 
 
 def test_work_that_nobody_waits_for_is_not_begun(intake: ObjectIntake, trainer: HeldTrainer) -> None:
     answer = intake.add("museum", [item("a")], index_later=True, expired=lambda: True)
-    assert isinstance(answer.exception(10), DeadlineExceeded)
+    assert isinstance(answer.exception(LONG_S), DeadlineExceeded)
     assert not trainer.started.acquire(blocking=False)
 
 
@@ -88,24 +88,24 @@ def test_stopping_finishes_what_is_in_work_and_answers_the_rest(
     intake: ObjectIntake, trainer: HeldTrainer
 ) -> None:
     first = intake.add("museum", [item("a")], index_later=True)
-    assert trainer.started.acquire(timeout=30)
+    assert trainer.started.acquire(timeout=LONG_S)
     second = intake.add("museum", [item("b")], index_later=True)
     stopping = threading.Thread(target=intake.stop)
     stopping.start()
     wait_until(lambda: intake._stopping, what="the stop")
     trainer.permitted.release()
-    stopping.join(10)
-    assert first.result(30).added == ("a",)
-    assert isinstance(second.exception(10), Unavailable)
+    stopping.join(LONG_S)
+    assert first.result(LONG_S).added == ("a",)
+    assert isinstance(second.exception(LONG_S), Unavailable)
     with pytest.raises(Unavailable):
         intake.add("museum", [item("c")], index_later=True)
 
 
 def test_waiting_for_nothing_needs_a_catalogue(intake: ObjectIntake, trainer: HeldTrainer) -> None:
     trainer.permitted.release(100)
-    assert isinstance(intake.add("museum", [], index_later=False).exception(10), NotFound)
-    intake.add("museum", [item("a")], index_later=True).result(30)
-    assert intake.add("", [], index_later=False).result(30).revision == 1
+    assert isinstance(intake.add("museum", [], index_later=False).exception(LONG_S), NotFound)
+    intake.add("museum", [item("a")], index_later=True).result(LONG_S)
+    assert intake.add("", [], index_later=False).result(LONG_S).revision == 1
 
 
 def test_an_unexpected_failure_reaches_the_caller_and_the_intake_goes_on(
@@ -114,5 +114,5 @@ def test_an_unexpected_failure_reaches_the_caller_and_the_intake_goes_on(
     trainer.permitted.release(100)
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "train", None)
-        assert isinstance(intake.add("museum", [item("a")], index_later=True).exception(10), TypeError)
-    assert intake.add("museum", [item("a")], index_later=True).result(30).added == ("a",)
+        assert isinstance(intake.add("museum", [item("a")], index_later=True).exception(LONG_S), TypeError)
+    assert intake.add("museum", [item("a")], index_later=True).result(LONG_S).added == ("a",)

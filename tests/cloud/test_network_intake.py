@@ -26,6 +26,8 @@ from nearsight.common.rpc.service import CallContext
 from nearsight.protos import inference_pb2 as pb
 from support.cloud import running_cloud
 from support.networks import COLOURS, adder_network, colour_network, endless_network
+from support.recognizers import PATIENT
+from support.waiting import LONG_S
 
 MB = 1 << 20
 
@@ -96,17 +98,17 @@ def test_a_network_is_sent_serves_at_once_is_replaced_and_removed(
     assert f"added colours, version 1, in {cloud.endpoint}: 3 classes of photos" in told
     assert "in memory; loads in" in told
     tensor = np.ones((1, 3, 8, 8), np.float32)
-    with Recognizer(None, cloud.endpoint, "colours") as recognizer:
-        assert recognizer.infer(tensor, timeout_s=20).version == 1
+    with Recognizer(None, cloud.endpoint, "colours", settings=PATIENT) as recognizer:
+        assert recognizer.infer(tensor).version == 1
         again = ["models", "add", "colours.onnx", "--labels", "labels.txt", *to]
         assert main(again) == main([*again, "--least-confidence", "0.9"]) == 0
         told = capsys.readouterr().out
         assert "unchanged colours, version 1" in told
         assert "replaced colours, version 2" in told
-        assert recognizer.infer(tensor, timeout_s=20).version == 2
+        assert recognizer.infer(tensor).version == 2
         assert main(["models", "remove", "colours", "--from", cloud.endpoint]) == 0
         with pytest.raises(NotFound):
-            recognizer.infer(tensor, timeout_s=20)
+            recognizer.infer(tensor)
     assert [*(place / "models").iterdir()] == []
     capsys.readouterr()
     assert main(["cloud", "log", "--database", "cloud.db"]) == 0
@@ -275,7 +277,7 @@ def test_what_is_not_here_and_manifests_of_others_are_refused(remote: RemoteNetw
         ("{", "damaged"),
     ):
         with pytest.raises(InvalidArgument, match=says):
-            remote._stub.add_model(pb.AddModelRequest(manifest=text), timeout_s=20, catalogue="trees")
+            remote._stub.add_model(pb.AddModelRequest(manifest=text), timeout_s=LONG_S, catalogue="trees")
     missing = Manifest("trees", 1, 10, "0" * 64).to_json()
     with pytest.raises(NotFound, match="not arrived yet"):
-        remote._stub.add_model(pb.AddModelRequest(manifest=missing), timeout_s=20, catalogue="trees")
+        remote._stub.add_model(pb.AddModelRequest(manifest=missing), timeout_s=LONG_S, catalogue="trees")

@@ -15,13 +15,11 @@ from nearsight import (
     Recognition,
     Recognizer,
     RecognizerSecurity,
-    RecognizerSettings,
     StatusCode,
     Unauthenticated,
 )
 from nearsight.__main__ import main
 from nearsight.common.config.base import SecuritySettings
-from nearsight.common.request.next_tiers import BreakerSettings
 from nearsight.common.rpc.allow_list import allow_client
 from nearsight.common.rpc.security import ServerSecurity, generate_keys
 from nearsight.common.rpc.server import RpcServer, ServerSettings
@@ -30,10 +28,10 @@ from support.cloud import CloudClient, running_cloud
 from support.daemon_process import DaemonProcess, daemon_process
 from support.pictures import broken_images, photo_jpeg, picture_jpeg
 from support.recognition_server import ScriptedRecognition, always
-from support.waiting import wait_until
+from support.recognizers import PATIENT, QUICK
+from support.waiting import LONG_S, wait_until
 
 PHOTO = photo_jpeg(2)
-QUICK = RecognizerSettings(timeout_s=20, breaker=BreakerSettings(cooldown_s=0.05, longest_cooldown_s=0.1))
 
 
 @pytest.fixture
@@ -66,21 +64,20 @@ def test_visitors_get_answers_while_the_edge_dies_and_returns(cloud: str, tmp_pa
             sdk.recognize(PHOTO, outcomes.append)
             if number == 10:
                 edge.process.kill()
-        wait_until(lambda: len(outcomes) == 20, timeout_s=30, what="20 callbacks")
+        wait_until(lambda: len(outcomes) == 20, what="20 callbacks")
         assert [outcome for outcome in outcomes if not isinstance(outcome, Recognition)] == []
         assert {outcome.object_id for outcome in outcomes if isinstance(outcome, Recognition)} == {"02"}
         assert tiers(sdk.recognize_blocking(PHOTO)) == ["cloud", "device"]
         with edge_process(cloud, tmp_path, endpoint):
             wait_until(
                 lambda: "edge" in tiers(sdk.recognize_blocking(PHOTO)),
-                timeout_s=30,
                 what="an answer of the edge",
             )
         assert len(outcomes) == 20
 
 
 def test_the_cloud_alone_answers_and_corners_lie_on_the_exhibit(cloud: str) -> None:
-    with Recognizer(None, cloud, "museum") as sdk:
+    with Recognizer(None, cloud, "museum", settings=PATIENT) as sdk:
         recognition = sdk.recognize_blocking(PHOTO)
         assert (recognition.answered_by, recognition.object_id) == ("cloud", "02")
         assert recognition.corners is not None
@@ -93,7 +90,7 @@ def test_the_cloud_alone_answers_and_corners_lie_on_the_exhibit(cloud: str) -> N
 
 @pytest.mark.parametrize("kind", sorted(broken_images()))
 def test_broken_images_are_unknown_or_invalid_and_do_no_harm(cloud: str, kind: str) -> None:
-    with Recognizer(None, cloud, "museum") as sdk:
+    with Recognizer(None, cloud, "museum", settings=PATIENT) as sdk:
         try:
             assert not sdk.recognize_blocking(broken_images()[kind]).known
         except InvalidArgument as error:
@@ -102,7 +99,7 @@ def test_broken_images_are_unknown_or_invalid_and_do_no_harm(cloud: str, kind: s
 
 
 def test_a_catalogue_that_does_not_exist_is_not_found(cloud: str) -> None:
-    with Recognizer(None, cloud, "zoo") as sdk, pytest.raises(NotFound, match="zoo"):
+    with Recognizer(None, cloud, "zoo", settings=PATIENT) as sdk, pytest.raises(NotFound, match="zoo"):
         sdk.recognize_blocking(PHOTO)
 
 
@@ -115,7 +112,7 @@ def locked_edge(tmp_path: Path) -> Iterator[str]:
     server = RpcServer(
         [ScriptedRecognition(always("edge"))],
         tier="edge",
-        settings=ServerSettings(),
+        settings=ServerSettings(queue_timeout_s=LONG_S),
         security=ServerSecurity(tmp_path / "edge.key_secret", tmp_path / "allowed"),
     )
     with server:
@@ -127,7 +124,7 @@ def keys(folder: Path, own: str, server: str = "edge") -> RecognizerSecurity:
 
 
 def test_a_device_with_an_allowed_key_is_served(locked_edge: str, tmp_path: Path) -> None:
-    with Recognizer(locked_edge, None, "museum", security=keys(tmp_path, "phone")) as sdk:
+    with Recognizer(locked_edge, None, "museum", settings=PATIENT, security=keys(tmp_path, "phone")) as sdk:
         assert sdk.recognize_blocking(PHOTO).answered_by == "edge"
 
 
@@ -148,12 +145,12 @@ def test_a_wrong_key_is_an_error_or_leaves_the_cloud_to_answer(
 ) -> None:
     security = keys(tmp_path, own, server)
     with (
-        Recognizer(locked_edge, None, "museum", security=security) as sdk,
+        Recognizer(locked_edge, None, "museum", settings=PATIENT, security=security) as sdk,
         pytest.raises(Unauthenticated) as caught,
     ):
         sdk.recognize_blocking(PHOTO)
     assert caught.value.advice
-    with Recognizer(locked_edge, cloud, "museum", security=security) as sdk:
+    with Recognizer(locked_edge, cloud, "museum", settings=PATIENT, security=security) as sdk:
         recognition = sdk.recognize_blocking(PHOTO)
         assert recognition.answered_by == "cloud"
         assert recognition.attempts[0].outcome is StatusCode.UNAUTHENTICATED

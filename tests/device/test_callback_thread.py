@@ -8,13 +8,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from nearsight.device.callback_thread import CallbackThread
+from support.waiting import LONG_S
 
 
 def test_jobs_run_in_order_on_one_other_thread() -> None:
     callbacks, seen = CallbackThread(), []
     for number in range(200):
         callbacks.submit(lambda number=number: seen.append((number, threading.get_ident())))
-    assert callbacks.close(5.0)
+    assert callbacks.close(LONG_S)
     assert [number for number, _ in seen] == list(range(200))
     threads = {thread for _, thread in seen}
     assert len(threads) == 1
@@ -25,7 +26,7 @@ def test_a_job_that_raises_does_not_harm_the_next(capsys: pytest.CaptureFixture[
     callbacks, ran = CallbackThread(), threading.Event()
     callbacks.submit(lambda: 1 / 0)
     callbacks.submit(ran.set)
-    assert callbacks.close(5.0)
+    assert callbacks.close(LONG_S)
     assert ran.is_set()
     output = capsys.readouterr()
     assert "ZeroDivisionError" in output.out + output.err
@@ -47,16 +48,16 @@ def test_a_job_that_wants_to_end_the_program_does_not_harm_the_next(
     with capture_logs() as logs:
         callbacks.submit(awaited_job if awaited else job)
         callbacks.submit(ran.set)
-        assert callbacks.close(5.0)
+        assert callbacks.close(LONG_S)
     assert ran.is_set()
     assert [line["event"] for line in logs] == ["a callback raised"]
 
 
 def test_a_job_submitted_after_close_still_runs() -> None:
     callbacks, ran = CallbackThread(), threading.Event()
-    assert callbacks.close(5.0)
+    assert callbacks.close(LONG_S)
     callbacks.submit(ran.set)
-    assert ran.wait(5.0)
+    assert ran.wait(LONG_S)
 
 
 def test_close_from_within_a_job_does_not_wait_for_itself() -> None:
@@ -64,21 +65,21 @@ def test_close_from_within_a_job_does_not_wait_for_itself() -> None:
     done = threading.Event()
 
     def job() -> None:
-        results.append(callbacks.close(5.0))
+        results.append(callbacks.close(LONG_S))
         done.set()
 
     callbacks.submit(job)
-    assert done.wait(5.0)
+    assert done.wait(LONG_S)
     assert results == [False]
-    assert callbacks.close(5.0)
+    assert callbacks.close(LONG_S)
 
 
 def test_close_gives_up_on_a_job_that_does_not_return() -> None:
     callbacks, release = CallbackThread(), threading.Event()
-    callbacks.submit(lambda: release.wait(10.0))
+    callbacks.submit(lambda: release.wait(LONG_S))
     assert not callbacks.close(0.01)
     release.set()
-    assert callbacks.close(5.0)
+    assert callbacks.close(LONG_S)
 
 
 def test_nothing_is_lost_when_jobs_and_close_race() -> None:
@@ -86,18 +87,18 @@ def test_nothing_is_lost_when_jobs_and_close_race() -> None:
     start = threading.Barrier(5)
 
     def submit_many(first: int) -> None:
-        start.wait(5.0)
+        start.wait(LONG_S)
         for number in range(first, first + 100):
             callbacks.submit(lambda number=number: seen.append(number))
 
     threads = [threading.Thread(target=submit_many, args=(100 * i,)) for i in range(4)]
     for thread in threads:
         thread.start()
-    start.wait(5.0)
-    callbacks.close(5.0)
+    start.wait(LONG_S)
+    callbacks.close(LONG_S)
     for thread in threads:
-        thread.join(5.0)
-    assert callbacks.close(5.0)
+        thread.join(LONG_S)
+    assert callbacks.close(LONG_S)
     assert sorted(seen) == list(range(400))
 
 
@@ -110,7 +111,7 @@ def test_an_async_job_is_awaited_before_the_next_runs() -> None:
 
     callbacks.submit(slow)
     callbacks.submit(lambda: seen.append("next"))
-    assert callbacks.close(5.0)
+    assert callbacks.close(LONG_S)
     assert seen == ["slow", "next"]
 
 
@@ -125,11 +126,11 @@ def test_an_async_job_runs_on_the_loop_that_is_given() -> None:
             done.set()
 
         callbacks.submit(job, asyncio.get_running_loop())
-        await asyncio.wait_for(done.wait(), 10.0)
+        await asyncio.wait_for(done.wait(), LONG_S)
         assert seen == [asyncio.get_running_loop()]
 
     asyncio.run(main())
-    assert callbacks.close(5.0)
+    assert callbacks.close(LONG_S)
 
 
 def test_an_async_job_that_raises_or_cancels_itself_harms_no_other() -> None:
@@ -144,7 +145,7 @@ def test_an_async_job_that_raises_or_cancels_itself_harms_no_other() -> None:
     with capture_logs() as logs:
         for job in (fails, cancelled, ran.set):
             callbacks.submit(job)
-        assert callbacks.close(5.0)
+        assert callbacks.close(LONG_S)
     assert ran.is_set()
     assert [line["event"] for line in logs] == ["a callback raised"] * 2
 
@@ -162,7 +163,7 @@ def test_close_in_the_thread_of_a_loop_does_not_wait_for_what_that_loop_has_to_r
             await asyncio.sleep(0)
 
     asyncio.run(main())
-    assert callbacks.close(5.0)
+    assert callbacks.close(LONG_S)
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
@@ -180,7 +181,7 @@ def test_a_loop_that_is_closed_before_the_end_is_told(when: str) -> None:
         loop.close()
     with capture_logs() as logs:
         callbacks.submit(begin, loop)
-        assert begun.wait(10.0)
+        assert begun.wait(LONG_S)
         loop.close()
-        assert callbacks.close(5.0)
+        assert callbacks.close(LONG_S)
     assert [line["event"] for line in logs] == ["a callback raised"]

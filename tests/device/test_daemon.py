@@ -15,6 +15,7 @@ from nearsight.common.operation.explain import ask_explanations
 from nearsight.common.recognition.codec import features_to_proto
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
+from nearsight.common.request.next_tiers import BreakerSettings
 from nearsight.common.rpc.client import Channel, Stub
 from nearsight.common.rpc.endpoints import DEFAULT_ENDPOINTS
 from nearsight.common.rpc.server import ServerSettings
@@ -28,8 +29,12 @@ from support.gallery import SIDE, exhibit_models
 from support.pictures import broken_images, jpeg, photo_jpeg, picture
 from support.predicting_edge import PredictingEdge
 from support.recognition_server import EXHIBIT, ScriptedRecognition, always, failing, serve
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
+SERVER = ServerSettings(listen="tcp://127.0.0.1:0", queue_timeout_s=LONG_S)
+RECOGNIZER = RecognizerSettings(
+    timeout_s=LONG_S, breaker=BreakerSettings(cooldown_s=600.0, longest_cooldown_s=600.0)
+)
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PHOTO = jpeg(picture(1))
 IMAGE = RecognizeRequest(image=ImageInput(size_bytes=len(PHOTO)))
@@ -44,7 +49,7 @@ class Scene:
         stack.callback(server.stop, 0.0)
         self.metrics = DaemonMetrics("device")
         settings = DeviceSettings(
-            edge=TierSettings(endpoint=server.endpoint), server=ServerSettings(listen="tcp://127.0.0.1:0")
+            edge=TierSettings(endpoint=server.endpoint), server=SERVER, recognizer=RECOGNIZER
         )
         self.daemon = DeviceDaemon(settings, self.metrics)
         self.daemon.start()
@@ -63,7 +68,7 @@ def scene(stack: ExitStack) -> Scene:
 
 
 def test_an_image_is_answered_with_the_hops_of_all_tiers(scene: Scene) -> None:
-    reply = scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[PHOTO], catalogue="museum")
+    reply = scene.recognition.recognize(IMAGE, timeout_s=LONG_S, blobs=[PHOTO], catalogue="museum")
     assert reply.message.object.object_id == EXHIBIT.object_id
     assert reply.message.answered_by == "edge"
     assert [hop.tier for hop in reply.hops] == ["edge", "device"]
@@ -72,32 +77,32 @@ def test_an_image_is_answered_with_the_hops_of_all_tiers(scene: Scene) -> None:
 
 def test_features_are_passed_on(scene: Scene) -> None:
     message, blobs = features_to_proto(OrbExtractor().extract(load_image(PHOTO), 100), 0)
-    reply = scene.recognition.recognize(RecognizeRequest(features=message), timeout_s=5.0, blobs=blobs)
+    reply = scene.recognition.recognize(RecognizeRequest(features=message), timeout_s=LONG_S, blobs=blobs)
     assert reply.message.object.object_id == EXHIBIT.object_id
     assert [bytes(blob) for blob in scene.edge.contexts[0].blobs] == blobs
 
 
 def test_another_catalogue_is_not_found(scene: Scene) -> None:
     with pytest.raises(NotFound, match="museum"):
-        scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[PHOTO], catalogue="zoo")
+        scene.recognition.recognize(IMAGE, timeout_s=LONG_S, blobs=[PHOTO], catalogue="zoo")
 
 
 def test_a_request_without_an_image_is_refused(scene: Scene) -> None:
     for request, blobs in ((RecognizeRequest(), [PHOTO]), (IMAGE, [])):
         with pytest.raises(InvalidArgument, match="no image"):
-            scene.recognition.recognize(request, timeout_s=5.0, blobs=blobs)
+            scene.recognition.recognize(request, timeout_s=LONG_S, blobs=blobs)
 
 
 def test_broken_images_and_failing_tiers_reach_the_application_as_status(scene: Scene) -> None:
     with pytest.raises(InvalidArgument, match="truncated"):
-        scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[broken_images()["truncated"]])
+        scene.recognition.recognize(IMAGE, timeout_s=LONG_S, blobs=[broken_images()["truncated"]])
     scene.edge.answer = failing(Overloaded("busy"))
     with pytest.raises(Overloaded, match="busy"):
-        scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[PHOTO])
+        scene.recognition.recognize(IMAGE, timeout_s=LONG_S, blobs=[PHOTO])
 
 
 def test_health_names_the_tiers_and_their_state(scene: Scene) -> None:
-    health = scene.health.check(health_pb2.HealthRequest(), timeout_s=5.0).message
+    health = scene.health.check(health_pb2.HealthRequest(), timeout_s=LONG_S).message
     assert (health.daemon, health.ready) == ("device", True)
     details = {detail.name: detail.value for detail in health.details}
     assert details["catalogue"] == "museum"
@@ -105,11 +110,11 @@ def test_health_names_the_tiers_and_their_state(scene: Scene) -> None:
 
 
 def test_metrics_count_outcomes_attempts_and_breakers(scene: Scene) -> None:
-    scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[PHOTO])
+    scene.recognition.recognize(IMAGE, timeout_s=LONG_S, blobs=[PHOTO])
     scene.edge.answer = failing(Overloaded("busy"))
     for _ in range(3):
         with pytest.raises(Overloaded):
-            scene.recognition.recognize(IMAGE, timeout_s=5.0, blobs=[PHOTO])
+            scene.recognition.recognize(IMAGE, timeout_s=LONG_S, blobs=[PHOTO])
     # The application may have its answer a moment before it is counted.
     wait_until(lambda: scene.sample("nearsight_recognition_seconds_count") == 4)
     assert scene.sample("nearsight_recognitions_total", answered_by="edge", outcome="known") == 1
@@ -124,8 +129,8 @@ def test_a_device_that_recognises_by_itself_says_so_everywhere() -> None:
     prefetch = PrefetchSettings(recognition=GALLERY_SETTINGS)
     settings = DeviceSettings(
         edge=TierSettings(endpoint=edge.endpoint),
-        server=ServerSettings(listen="tcp://127.0.0.1:0"),
-        recognizer=RecognizerSettings(prefetch=prefetch),
+        server=SERVER,
+        recognizer=RecognizerSettings(timeout_s=LONG_S, prefetch=prefetch),
     )
     metrics = DaemonMetrics("device")
     daemon = DeviceDaemon(settings, metrics)
@@ -134,9 +139,9 @@ def test_a_device_that_recognises_by_itself_says_so_everywhere() -> None:
     try:
         with Channel(daemon.endpoint, client_id="app") as channel:
             recognition = Stub(channel, recognition_pb2.DESCRIPTOR.services_by_name["Recognition"])
-            recognition.recognize(request, timeout_s=5.0, blobs=[photo])
+            recognition.recognize(request, timeout_s=LONG_S, blobs=[photo])
             wait_until(lambda: metrics.registry.get_sample_value("nearsight_device_objects") == 3)
-            reply = recognition.recognize(request, timeout_s=5.0, blobs=[photo])
+            reply = recognition.recognize(request, timeout_s=LONG_S, blobs=[photo])
             assert reply.message.answered_by == "device"
             assert [hop.tier for hop in reply.hops] == ["device"]
             assert ("in the cache", f"3 objects, {_features(metrics)} features per photo") in daemon.details()
@@ -144,7 +149,7 @@ def test_a_device_that_recognises_by_itself_says_so_everywhere() -> None:
                 assert metrics.registry.get_sample_value(f"nearsight_device_{counter}_total") == value
             here = {"answered_by": "device", "outcome": "known"}
             wait_until(lambda: metrics.registry.get_sample_value("nearsight_recognitions_total", here) == 1)
-            (answer,) = ask_explanations([daemon.endpoint], timeout_s=5.0)
+            (answer,) = ask_explanations([daemon.endpoint], timeout_s=LONG_S)
             (decision,) = answer.decisions
             assert decision.chosen.k == 3
             assert decision.chosen.features in (200, 400, 600, 800)
@@ -190,7 +195,7 @@ def test_the_documented_raw_client_works(
         [sys.executable, raw_client(tmp_path), scene.daemon.endpoint, tmp_path / "photo.jpg"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LONG_S,
         env=os.environ | {"PYTHONWARNINGS": "ignore"},
         check=False,
     )

@@ -52,7 +52,7 @@ questions = {
 for question in asked:
     child = os.fork()
     if not child:
-        signal.alarm(30)  # one that waits for ever ends by it
+        signal.alarm(100)  # one that waits for ever ends by it
         print(told(questions[question]), flush=True)
         sys.exit(7)  # as an application ends, handlers of the interpreter included
     _, status = os.waitpid(child, 0)
@@ -78,7 +78,7 @@ with VideoSession(sys.argv[1], settings=VideoSettings(threads=int(sys.argv[2])))
     session.run(frame)
     child = os.fork()
     if not child:
-        signal.alarm(30)  # one that waits for ever ends by it
+        signal.alarm(100)  # one that waits for ever ends by it
         try:
             print(session.run(frame).number, flush=True)
         except RuntimeError as error:

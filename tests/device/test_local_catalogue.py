@@ -21,6 +21,7 @@ from nearsight.device.recognizer_settings import LocalSettings
 from support.cloud import SMALL_RECOGNITION
 from support.disks import refuse_writes, small_disk
 from support.pictures import picture_jpeg
+from support.waiting import LONG_S
 
 
 @pytest.fixture
@@ -248,7 +249,7 @@ with LocalRecognizer(sys.argv[1], settings=settings) as recognizer:
 def test_of_two_processes_one_trains_and_both_serve(folder: Path) -> None:
     command = [sys.executable, "-c", PROCESS, str(folder)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    seen = [process.communicate(timeout=60)[0] for process in processes]
+    seen = [process.communicate(timeout=LONG_S)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert all("['a', 'b', 'c']" in text for text in seen)
     assert sorted("trained=3" in text for text in seen) == [False, True]

@@ -39,9 +39,9 @@ from support.pictures import (
     picture_jpeg,
 )
 from support.recognizers import Callbacks
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
-SETTINGS = LocalSettings(recognition=SMALL_RECOGNITION, timeout_s=20.0)
+SETTINGS = LocalSettings(recognition=SMALL_RECOGNITION, timeout_s=LONG_S)
 OBJECTS = 6
 """The last two share the middle of their picture."""
 
@@ -101,7 +101,7 @@ def test_answers_are_those_of_a_cloud_with_the_same_catalogue(
     photos = [photo_jpeg(number) for number in range(OBJECTS + 2)]
     photos += [photographed(alike(number)) for number in range(OBJECTS - 3, OBJECTS + 1)]
     photos += [photographed(look_alike(50, of=99, part=0.8)), *map(dark_photo, range(OBJECTS + 1))]
-    sends_files = RecognizerSettings(prefetch=PrefetchSettings(enabled=False), timeout_s=20.0)
+    sends_files = RecognizerSettings(prefetch=PrefetchSettings(enabled=False), timeout_s=LONG_S)
     looked_again = 0
     with (
         running_cloud(museum / INDEX_NAME, create=False) as cloud,
@@ -192,6 +192,6 @@ def test_five_lines_are_enough(tmp_path: Path) -> None:
 
 
 def test_settings_of_recognition_hold(museum: Path, tmp_path: Path) -> None:
-    blind = LocalSettings(recognition=RecognitionSettings(min_inliers=5000), timeout_s=20.0)
+    blind = LocalSettings(recognition=RecognitionSettings(min_inliers=5000), timeout_s=LONG_S)
     with LocalRecognizer(museum, index=tmp_path / "index.db", settings=blind) as recognizer:
         assert not recognizer.recognize_blocking(photo_jpeg(1)).known

@@ -12,9 +12,9 @@ from nearsight.device.cooperation.protocol import popularity_key
 from support.examples import example
 from support.gallery import photo_features
 from support.sharing_devices import Scene, name
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
-S = 30.0
+S = LONG_S
 
 
 @pytest.fixture(scope="module")

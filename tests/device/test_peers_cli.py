@@ -14,6 +14,7 @@ from nearsight.common.rpc.settings import ServerSettings
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.report import PeerReportsService, PeersReport, PeerStatus, ask_peers
 from nearsight.device.peers_cli import table_of
+from support.waiting import LONG_S
 
 ANNA = PeerStatus(
     NodeId(0xA11A),
@@ -61,7 +62,7 @@ def device(report: PeersReport) -> Iterator[str]:
 
 def test_the_report_arrives_as_it_was_made() -> None:
     with device(REPORT) as endpoint:
-        (answer,) = ask_peers([endpoint], timeout_s=5.0)
+        (answer,) = ask_peers([endpoint], timeout_s=LONG_S)
     assert answer.error == ""
     assert answer.report == REPORT
 
@@ -128,7 +129,7 @@ def test_devices_that_do_not_share_and_devices_that_are_not_there_are_told_apart
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with serving() as not_sharing, device(ALONE) as sharing:
-        code = main(["peers", not_sharing, sharing, "tcp://127.0.0.1:1", "--timeout", "1"])
+        code = main(["peers", not_sharing, sharing, "tcp://127.0.0.1:1", "--timeout", "60"])
     first, *_, last = capsys.readouterr().out.splitlines()
     assert code == 4
     assert "recognizer.peers" in first

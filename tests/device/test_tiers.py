@@ -21,6 +21,7 @@ from support.gallery import photo_features
 from support.pictures import photo_jpeg
 from support.recognition_server import EXHIBIT, ScriptedRecognition, response, serve
 from support.requests import asked
+from support.waiting import LONG_S
 
 PHOTO = photo_jpeg(1)
 CONTEXT = QueryContext(UploadSettings(), SYSTEM_CLOCK)
@@ -50,7 +51,7 @@ def scene(stack: ExitStack) -> Scene:
 def test_an_image_travels_as_one_blob_and_says_whether_its_features_were_unknown(scene: Scene) -> None:
     query = DeviceQuery(PHOTO, CONTEXT)
     for again in (False, True):
-        answer = scene.ask(query, Ask("edge", IMAGE, 5.0, 0, again))
+        answer = scene.ask(query, Ask("edge", IMAGE, LONG_S, 0, again))
         assert (answer.found, answer.answered_by, answer.grain) == (EXHIBIT, "edge", "object")
         assert answer.sent_bytes > len(PHOTO)
         assert [hop.tier for hop in answer.hops] == ["edge"]
@@ -63,14 +64,14 @@ def test_an_image_says_whether_one_look_is_enough(scene: Scene) -> None:
     for one_look in (False, True):
         query = DeviceQuery(PHOTO, CONTEXT)
         query.one_look = one_look
-        scene.ask(query, Ask("edge", IMAGE, 5.0, 0))
+        scene.ask(query, Ask("edge", IMAGE, LONG_S, 0))
     assert [request.image.one_look for request in scene.service.requests] == [False, True]
 
 
 def test_photos_bring_a_thumbnail_as_long_as_the_tier_wants_them(scene: Scene) -> None:
     for wanted in (True, True, False, False):
         scene.answer.thumbnail_wanted = wanted
-        scene.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, 5.0, 0))
+        scene.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, LONG_S, 0))
     sizes = [len(request.image.thumbnail) for request in scene.service.requests]
     assert sizes == [0, 64, 64, 0]
 
@@ -79,7 +80,7 @@ def test_a_device_may_be_told_to_send_no_thumbnails(scene: Scene) -> None:
     scene.answer.thumbnail_wanted = True
     without = QueryContext(UploadSettings(thumbnails=False), SYSTEM_CLOCK)
     for _ in range(2):
-        scene.ask(DeviceQuery(PHOTO, without), Ask("edge", IMAGE, 5.0, 0))
+        scene.ask(DeviceQuery(PHOTO, without), Ask("edge", IMAGE, LONG_S, 0))
     assert [request.image.thumbnail for request in scene.service.requests] == [b"", b""]
 
 
@@ -88,14 +89,14 @@ def test_what_cannot_be_read_has_no_thumbnail(scene: Scene) -> None:
     whole = cv2.imencode(".png", np.full((60, 80), 9, np.uint8))[1].tobytes()
     damaged = whole.replace(b"IDAT", b"ITAD")
     for _ in range(2):
-        scene.ask(DeviceQuery(damaged, CONTEXT), Ask("edge", IMAGE, 5.0, 0))
+        scene.ask(DeviceQuery(damaged, CONTEXT), Ask("edge", IMAGE, LONG_S, 0))
     assert [request.image.thumbnail for request in scene.service.requests] == [b"", b""]
 
 
 def test_features_travel_as_three_blobs(scene: Scene) -> None:
     features = photo_features(1)
     scene.answer = RecognizeResponse(answered_by="cloud", grain="network")
-    answer = scene.ask(DeviceQuery(features, CONTEXT), Ask("edge", FEATURES, 5.0, 0))
+    answer = scene.ask(DeviceQuery(features, CONTEXT), Ask("edge", FEATURES, LONG_S, 0))
     assert (answer.found, answer.answered_by, answer.grain) == (None, "cloud", "network")
     (context,) = scene.service.contexts
     assert len(features_from_proto(scene.service.requests[0].features, context.blobs)) == len(features)
@@ -107,15 +108,15 @@ def test_what_an_edge_predicts_is_kept_with_the_query_unless_it_makes_no_sense(s
     following.object_ids.append("0001")
     following.probabilities.append(0.75)
     following.remaining = 0.25
-    scene.ask(query, Ask("edge", IMAGE, 5.0, 0))
+    scene.ask(query, Ask("edge", IMAGE, LONG_S, 0))
     assert query.prediction is not None
     assert query.prediction.following.object_ids == ("0001",)
     following.probabilities[0] = 7.0
-    scene.ask(query, Ask("edge", IMAGE, 5.0, 0))
+    scene.ask(query, Ask("edge", IMAGE, LONG_S, 0))
     assert query.prediction is None
 
 
 def test_a_broken_answer_is_the_tier_s_fault(scene: Scene) -> None:
     scene.answer.object.confidence = 7.0
     with pytest.raises(InternalError, match="the edge sent an invalid answer"):
-        scene.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, 5.0, 0))
+        scene.ask(DeviceQuery(PHOTO, CONTEXT), Ask("edge", IMAGE, LONG_S, 0))

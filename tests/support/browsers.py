@@ -213,7 +213,7 @@ class Visit:
         )
         stack.callback(self.context.close)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(60_000)
+        self.page.set_default_timeout(100_000)
         self.gateway = ScriptedGateway(self.page, origin)
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))

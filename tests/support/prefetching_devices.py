@@ -2,21 +2,29 @@
 
 from contextlib import ExitStack
 
+import pytest
+
 from nearsight import Recognizer, RecognizerSettings
 from nearsight.common.request.next_tiers import BreakerSettings
+from nearsight.device.prefetching.profiler import DeviceProfiler
 from nearsight.device.recognizer_settings import PrefetchSettings
 from support.gallery import SETTINGS, SIDE, exhibit_models
 from support.pictures import photo_jpeg
 from support.predicting_edge import PredictingEdge
 from support.recognition_server import ScriptedRecognition, always, serve
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
-PREFETCH = PrefetchSettings(recognition=SETTINGS, timeout_s=2.0, refresh_s=0.001)
+PREFETCH = PrefetchSettings(recognition=SETTINGS, timeout_s=LONG_S, refresh_s=0.001)
 QUICK = RecognizerSettings(
-    timeout_s=5.0,
+    timeout_s=LONG_S,
     prefetch=PREFETCH,
-    breaker=BreakerSettings(cooldown_s=0.05, longest_cooldown_s=0.1),
+    breaker=BreakerSettings(cooldown_s=0.05, longest_cooldown_s=0.1, probe_timeout_s=LONG_S),
 )
+
+
+def make_misses_costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let devices hold all that is predicted, however fast machine and edge are."""
+    monkeypatch.setattr(DeviceProfiler, "miss_ms", property(lambda _: 60_000.0))
 
 
 def photo(number: int) -> bytes:

@@ -10,6 +10,7 @@ from support.recognition_server import Answer, ScriptedRecognition, serve
 from support.waiting import LONG_S
 
 PHOTO = jpeg(picture(1))
+PATIENT = RecognizerSettings(timeout_s=LONG_S)
 QUICK = RecognizerSettings(
     timeout_s=LONG_S,
     max_pending=600,

@@ -14,9 +14,9 @@ from nearsight.device.recognizer_settings import PrefetchSettings
 from support.gallery import SETTINGS, exhibit_models
 from support.peer_nodes import fast_settings
 from support.predicting_edge import PredictingEdge
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
-PREFETCH = PrefetchSettings(recognition=SETTINGS, timeout_s=10.0, refresh_s=0.001, watch_s=0.2)
+PREFETCH = PrefetchSettings(recognition=SETTINGS, timeout_s=LONG_S, refresh_s=0.001, watch_s=0.2)
 
 
 def name(number: int) -> str:
@@ -38,8 +38,9 @@ class Scene:
         self, *, edge: str | None = "", cloud: str | None = None, k_max: int = 40, **changes: object
     ) -> Recognizer:
         settings = RecognizerSettings(
+            timeout_s=LONG_S,
             prefetch=PREFETCH.model_copy(update={"k_max": k_max}),
-            breaker=BreakerSettings(cooldown_s=0.05, longest_cooldown_s=0.1),
+            breaker=BreakerSettings(cooldown_s=0.05, longest_cooldown_s=0.1, probe_timeout_s=LONG_S),
             peers=fast_settings(enabled=True, static=self._known(), **changes),
         )
         where = self.edge.endpoint if edge == "" else edge
@@ -88,7 +89,7 @@ def counted(node: PeerNode, key: str) -> dict[str, int]:
     period = int(time.time() // PERIOD_S)
     sums: Counter[str] = Counter()
     for number in (period - 1, period):
-        sums.update(node.store.counts(f"{key}/{number}").result(60))
+        sums.update(node.store.counts(f"{key}/{number}").result(LONG_S))
     return dict(sums)
 
 

@@ -13,6 +13,7 @@ from nearsight.device.adaptation.learning import refusal
 from nearsight.experiments.studies.adaptation.forger import forged_view
 from support.adaptation import EAGER, RULES, learned, recognized
 from support.gallery import SETTINGS, exhibit_model, exhibit_models, photo_features
+from support.waiting import LONG_S
 
 ANSWERING = frozenset({("exhibit-1", 1), ("exhibit-2", 1)})
 
@@ -122,7 +123,7 @@ def test_requests_go_on_while_views_come_and_go(adapter: Adapter) -> None:
             adapter.refresh()
     finally:
         stop.set()
-        thread.join(10)
+        thread.join(LONG_S)
     assert set(answers) <= {"", "exhibit-1"}
     assert adapter.counts.objects == 1
 

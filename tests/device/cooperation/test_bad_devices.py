@@ -8,16 +8,19 @@ from typing import ClassVar
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
+from nearsight.common.background.futures import failed
 from nearsight.common.errors import InvalidArgument
 from nearsight.common.recognition.codec import object_model_to_proto
 from nearsight.common.recognition.models import ObjectModel
 from nearsight.common.rpc.service import CallContext, Service
+from nearsight.device.cooperation import model_source
+from nearsight.device.cooperation.model_source import MODEL_TIMEOUT_S
 from nearsight.device.cooperation.protocol import holder_item, model_key
 from nearsight.protos import catalogue_pb2
 from nearsight.protos.catalogue_pb2 import GetObjectModelsRequest, GetObjectModelsResponse
 from support.gallery import exhibit_model, photo_features
 from support.sharing_devices import Scene, account, holds, name
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 class _Peer(Service):
@@ -76,15 +79,17 @@ def _never(object_id: str, context: CallContext) -> Future[GetObjectModelsRespon
 
 @pytest.mark.parametrize("lie", [_wrong, _older, _truncated, _huge, _never])
 def test_a_bad_peer_makes_nobody_recognise_wrongly_and_holds_up_nobody(
-    scene: Scene, lie: Callable[[str, CallContext], object]
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, lie: Callable[[str, CallContext], object]
 ) -> None:
+    if lie is _never:
+        monkeypatch.setattr(model_source, "MODEL_TIMEOUT_S", MODEL_TIMEOUT_S)
     service = _Peer(lie)
     bad = scene.stranger(service)
     devices = [scene.device(), scene.device()]
     scene.meet()
     for number in range(5):
         key = model_key("museum", name(number), 1)
-        bad.store.append(key, holder_item(bad.node_id)).result(30)
+        bad.store.append(key, holder_item(bad.node_id)).result(LONG_S)
     for device in devices:
         device.recognize_blocking(photo_features(0))
     for device in devices:
@@ -106,22 +111,33 @@ def test_a_store_full_of_nonsense_leads_to_the_edge(scene: Scene) -> None:
     scene.meet()
     for number in range(5):
         for item in (b"", b"M" + bytes(1000), b"H" + bytes(8), holder_item(bad.node_id)):
-            bad.store.append(model_key("museum", name(number), 1), item).result(30)
+            bad.store.append(model_key("museum", name(number), 1), item).result(LONG_S)
     device.recognize_blocking(photo_features(0))
     holds(device, 0, 1, 2, 3, 4)
     assert account(device).edge_models == 5
 
 
 def test_photos_are_answered_while_a_peer_keeps_models_back(scene: Scene) -> None:
-    service = _Peer(_never)
+    kept: list[Future[GetObjectModelsResponse]] = []
+    waiting = True
+
+    def answer(*_: object) -> Future[GetObjectModelsResponse]:
+        kept.append(Future())
+        return kept[-1] if waiting else failed(InvalidArgument("not here"))
+
+    service = _Peer(answer)
     bad = scene.stranger(service)
     device = scene.device()
     scene.meet()
     for number in range(1, 5):
-        bad.store.append(model_key("museum", name(number), 1), holder_item(bad.node_id)).result(30)
+        bad.store.append(model_key("museum", name(number), 1), holder_item(bad.node_id)).result(LONG_S)
     device.recognize_blocking(photo_features(0))
     wait_until(lambda: len(service.asked) >= 1, what="a question to the silent peer")
     for _ in range(5):
         device.recognize_blocking(photo_features(0))
     assert account(device).silent_peers == 0  # still waiting
+    waiting = False
+    for future in kept:
+        if not future.done():
+            future.set_exception(InvalidArgument("not here"))
     holds(device, 0, 1, 2, 3, 4)

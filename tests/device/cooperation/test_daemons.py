@@ -24,7 +24,10 @@ from nearsight.protos.recognition_pb2 import RecognizeRequest
 from support.gallery import SETTINGS, exhibit_models, photo_features
 from support.peer_nodes import fast_settings
 from support.predicting_edge import PredictingEdge
-from support.waiting import wait_until
+from support.prefetching_devices import make_misses_costly
+from support.waiting import LONG_S, wait_until
+
+PREFETCH = PrefetchSettings(recognition=SETTINGS, timeout_s=LONG_S)
 
 
 class Scene:
@@ -42,8 +45,8 @@ class Scene:
         settings = DeviceSettings(
             device_id=name,
             edge=TierSettings(endpoint=self.edge.endpoint),
-            server=ServerSettings(listen="tcp://127.0.0.1:0"),
-            recognizer=RecognizerSettings(prefetch=PrefetchSettings(recognition=SETTINGS), peers=peers),
+            server=ServerSettings(listen="tcp://127.0.0.1:0", queue_timeout_s=LONG_S),
+            recognizer=RecognizerSettings(timeout_s=LONG_S, prefetch=PREFETCH, peers=peers),
         )
         daemon = DeviceDaemon(settings, metrics)
         daemon.start()
@@ -56,18 +59,21 @@ class Scene:
 
     def report(self, daemon: DeviceDaemon) -> PeersReport:
         stub = self.stub(daemon, "PeerReports")
-        return report_from_proto(stub.get_peers(peers_pb2.GetPeersRequest(), timeout_s=5.0).message)
+        return report_from_proto(stub.get_peers(peers_pb2.GetPeersRequest(), timeout_s=LONG_S).message)
 
     def show(self, daemon: DeviceDaemon, number: int) -> str:
         message, blobs = features_to_proto(photo_features(number), 0)
         stub = self.stub(daemon, "Recognition", recognition_pb2)
         return str(
-            stub.recognize(RecognizeRequest(features=message), timeout_s=5.0, blobs=blobs).message.answered_by
+            stub.recognize(
+                RecognizeRequest(features=message), timeout_s=LONG_S, blobs=blobs
+            ).message.answered_by
         )
 
 
 @pytest.fixture
-def scene(stack: ExitStack, tmp_path: Path) -> Scene:
+def scene(stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    make_misses_costly(monkeypatch)
     return Scene(stack, tmp_path)
 
 

@@ -11,13 +11,10 @@ from nearsight import Recognizer
 from nearsight.device.cooperation.protocol import model_key, next_key, popularity_key
 from nearsight.device.peers.presence.identity import NodeId
 from nearsight.device.peers.store import shared_store
-from nearsight.device.peers.store.replica_calls import AdaptiveTimeout
 from nearsight.device.peers.store.shared_store import Claims
 from support.gallery import exhibit_model, exhibit_models, photo_features
 from support.sharing_devices import Scene, account, counted, holds, name
-from support.waiting import wait_until
-
-FOR_EVER_S = 600.0
+from support.waiting import LONG_S, wait_until
 
 
 def all_look(devices: Sequence[Recognizer], number: int) -> None:
@@ -25,21 +22,16 @@ def all_look(devices: Sequence[Recognizer], number: int) -> None:
     start = threading.Barrier(len(devices))
 
     def look(device: Recognizer) -> None:
-        start.wait(10)
+        start.wait(LONG_S)
         device.recognize_blocking(photo_features(number))
 
     with ThreadPoolExecutor(len(devices)) as crowd:
         list(crowd.map(look, devices))
 
 
-def test_ten_devices_that_want_the_same_at_once_fetch_it_once_from_the_edge(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # No machine is too busy to fetch within a lease, or to answer before another is asked.
-    monkeypatch.setattr(shared_store, "CLAIM_LEASE_S", FOR_EVER_S)
-    monkeypatch.setattr(AdaptiveTimeout, "LEAST_S", FOR_EVER_S)
+def test_ten_devices_that_want_the_same_at_once_fetch_it_once_from_the_edge(scene: Scene) -> None:
     scene.edge.predict = lambda _: scene.edge.prediction({name(1): 0.5, name(2): 0.3})
-    devices = [scene.device(hedge_s=FOR_EVER_S, read_timeout_s=FOR_EVER_S) for _ in range(10)]
+    devices = [scene.device() for _ in range(10)]
     scene.meet()
     all_look(devices, 0)
     for device in devices:
@@ -63,17 +55,17 @@ def test_ten_devices_that_want_the_same_at_once_fetch_it_once_from_the_edge(
 def test_if_the_one_who_fetches_for_all_dies_one_other_takes_over(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(AdaptiveTimeout, "LEAST_S", FOR_EVER_S)
+    monkeypatch.setattr(shared_store, "CLAIM_LEASE_S", 2.0)
     scene.edge.predict = lambda _: scene.edge.prediction({name(1): 0.5})
     dying = scene.stranger()
-    devices = [scene.device(hedge_s=FOR_EVER_S, read_timeout_s=FOR_EVER_S) for _ in range(4)]
+    devices = [scene.device() for _ in range(4)]
     scene.meet()
     for number in (0, 1):
-        assert dying.store.items(model_key("museum", name(number), 1), claim=True).result(30).wait_ms == 0
+        assert dying.store.items(model_key("museum", name(number), 1), claim=True).result(LONG_S).wait_ms == 0
     claim = Claims.claim
 
     def claim_for_ever(claims: Claims, key: str, claimant: NodeId, now_s: float) -> float:
-        claims._lease_s = FOR_EVER_S  # no machine is too busy to fetch within the lease of who takes over
+        claims._lease_s = LONG_S  # of the device that takes over
         return claim(claims, key, claimant, now_s)
 
     monkeypatch.setattr(Claims, "claim", claim_for_ever)

@@ -5,7 +5,7 @@ from nearsight.device.adaptation.adapter import AdaptationCounts
 from nearsight.device.cooperation.protocol import adapt_key
 from support.gallery import photo_features
 from support.sharing_devices import Scene, holds, name
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 def _adaptation(device: Recognizer) -> AdaptationCounts:
@@ -25,7 +25,7 @@ def test_what_one_device_learned_of_an_object_comes_to_those_who_fetch_its_model
 
     def learns() -> bool:
         first.recognize_blocking(photo_features(0))
-        return len(bystander.store.items(key).result(30).items) > 0
+        return len(bystander.store.items(key).result(LONG_S).items) > 0
 
     wait_until(learns, what="a shared view")
     second.recognize_blocking(photo_features(1))
@@ -42,7 +42,9 @@ def test_devices_that_do_not_adapt_learn_and_share_nothing(scene: Scene) -> None
     device.recognize_blocking(photo_features(0))
     assert device.cooperation_state is not None
     assert device.cooperation_state.adaptation is None
-    assert all(not bystander.store.items(adapt_key("museum", name(n), 1)).result(30).items for n in range(5))
+    assert all(
+        not bystander.store.items(adapt_key("museum", name(n), 1)).result(LONG_S).items for n in range(5)
+    )
 
 
 def test_views_of_strangers_that_fit_no_model_are_not_kept(scene: Scene) -> None:
@@ -51,7 +53,7 @@ def test_views_of_strangers_that_fit_no_model_are_not_kept(scene: Scene) -> None
     scene.meet()
     for number in range(5):
         for item in (b"", bytes(100), bytes(100_000)):
-            bad.store.append(adapt_key("museum", name(number), 1), item).result(30)
+            bad.store.append(adapt_key("museum", name(number), 1), item).result(LONG_S)
     device.recognize_blocking(photo_features(1))
     holds(device, 0, 1, 2, 3, 4)
 

@@ -3,18 +3,16 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from nearsight import PeerSettings, PrefetchSettings, Recognizer, RecognizerSettings
-from nearsight.experiments.links.link import LinkShape
-from nearsight.experiments.links.proxy import ShapingProxy
 from support.cloud import CloudClient, running_cloud
 from support.edge import running_edge
 from support.peer_nodes import fast_settings
 from support.pictures import photo_jpeg, picture_jpeg
+from support.prefetching_devices import make_misses_costly
 from support.sharing_devices import account
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 OBJECTS = range(1, 4)
 
@@ -27,26 +25,21 @@ class Scene:
         cloud = stack.enter_context(running_cloud(folder / "cloud.db"))
         self.cloud = stack.enter_context(CloudClient(cloud.endpoint))
         self.cloud.add({f"{number:02d}": [picture_jpeg(number)] for number in OBJECTS})
-        edge = stack.enter_context(running_edge(cloud.endpoint)).endpoint
-        # Far away, so that devices recognise by themselves whatever machine this runs on.
-        host, _, port = edge.removeprefix("tcp://").rpartition(":")
-        link = LinkShape(rtt_ms=150, up_mbps=200, down_mbps=200)
-        proxy = ShapingProxy((host, int(port)), link, rng=np.random.default_rng(1))
-        host, number = stack.enter_context(proxy).address
-        self.edge = f"tcp://{host}:{number}"
+        self.edge = stack.enter_context(running_edge(cloud.endpoint)).endpoint
 
     def device(self, *others: Recognizer) -> Recognizer:
         peers: PeerSettings = fast_settings(
             enabled=True, static=tuple(report.endpoint for one in others if (report := one.peers()))
         )
         settings = RecognizerSettings(
-            timeout_s=10.0, prefetch=PrefetchSettings(miss_prior_ms=1000.0, refresh_s=0.01), peers=peers
+            timeout_s=LONG_S, prefetch=PrefetchSettings(timeout_s=LONG_S, refresh_s=0.01), peers=peers
         )
         return self._stack.enter_context(Recognizer(self.edge, None, "museum", settings=settings))
 
 
 @pytest.fixture
-def scene(stack: ExitStack, tmp_path: Path) -> Scene:
+def scene(stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    make_misses_costly(monkeypatch)
     return Scene(stack, tmp_path)
 
 
@@ -59,7 +52,7 @@ def looks(device: Recognizer, number: int, version: int = 0) -> None:
         answered = found.object.version if found.object is not None else 0
         return found.answered_by == "device" and version in (0, answered)
 
-    wait_until(answered_here, timeout_s=20.0, what=f"object {number} on the device")
+    wait_until(answered_here, what=f"object {number} on the device")
 
 
 def test_models_and_new_versions_go_from_cloud_to_edge_to_one_device_to_the_others(scene: Scene) -> None:

@@ -5,11 +5,12 @@ from contextlib import ExitStack
 import pytest
 
 from nearsight.common.catalogue import catalogue_sync
-from support.prefetching_devices import Scene
+from support.prefetching_devices import Scene, make_misses_costly
 
 
 @pytest.fixture
 def scene(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """Its devices list a changed catalogue at once; `test_catalogue_sync.py` has how often they may."""
+    make_misses_costly(monkeypatch)
     monkeypatch.setattr(catalogue_sync, "_AT_MOST_EVERY_S", 0.01)
     return Scene(stack)

@@ -11,7 +11,7 @@ from nearsight.protos.recognition_pb2 import NextObjectsMessage
 from support.gallery import exhibit_model, photo_features
 from support.pictures import broken_images
 from support.prefetching_devices import Scene, holds, name, photo, settings
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 def test_what_the_edge_predicted_is_recognised_on_the_device(scene: Scene) -> None:
@@ -66,7 +66,7 @@ def test_a_slow_prediction_for_an_object_left_behind_takes_nothing_away(scene: S
     go_on = threading.Event()
 
     def slowly(current: str) -> NextObjectsMessage:
-        assert go_on.wait(10)
+        assert go_on.wait(LONG_S)
         return scene.edge.everything_else(current)
 
     scene.edge.predict = slowly
@@ -113,7 +113,7 @@ def test_a_photo_that_the_device_does_not_know_goes_to_the_edge_as_unknown_too(s
 
 def test_a_model_that_never_comes_does_not_hold_up_the_others(scene: Scene) -> None:
     scene.edge.silent = {name(1)}
-    device = scene.device(settings(parallel=2, timeout_s=30.0))
+    device = scene.device(settings(parallel=2, timeout_s=LONG_S))
     device.recognize_blocking(photo(0))
     holds(device, 4)
     assert device.recognize_blocking(photo(4)).answered_by == "device"
@@ -195,7 +195,7 @@ def test_every_request_has_one_outcome_while_snapshots_change_under_it(scene: Sc
     for number in range(40):
         device.recognize(photo(number % 5), lambda outcome, number=number: receive(number, outcome))
     for _ in range(40):
-        assert done.acquire(timeout=20)
+        assert done.acquire(timeout=LONG_S)
     assert all(len(seen) == 1 for seen in outcomes.values())
     for number, (outcome,) in outcomes.items():
         assert isinstance(outcome, Recognition)

@@ -9,7 +9,7 @@ from nearsight import NearsightError, Recognizer
 from support.child_server import child_server
 from support.gallery import exhibit_model, exhibit_models
 from support.predicting_edge import PredictingEdge
-from support.prefetching_devices import QUICK, Scene, holds, name, photo, settings
+from support.prefetching_devices import QUICK, Scene, holds, make_misses_costly, name, photo, settings
 from support.waiting import wait_until
 
 
@@ -76,7 +76,8 @@ def test_while_the_edge_is_away_all_that_is_held_answers(scene: Scene) -> None:
     holds(device, 5)
 
 
-def test_the_edge_may_be_away_and_come_back(stack: ExitStack) -> None:
+def test_the_edge_may_be_away_and_come_back(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_misses_costly(monkeypatch)
     with child_server("predicting-edge") as first:
         endpoint = first.endpoint
         device = Recognizer(endpoint, None, "museum", settings=QUICK)
@@ -85,9 +86,9 @@ def test_the_edge_may_be_away_and_come_back(stack: ExitStack) -> None:
             holds(device, 3)
             first.kill()
             for number in (0, 1, 2, 1):
-                assert device.recognize_blocking(photo(number), timeout_s=2.0).answered_by == "device"
+                assert device.recognize_blocking(photo(number)).answered_by == "device"
             with pytest.raises(NearsightError):
-                device.recognize_blocking(photo(77), timeout_s=0.5)
+                device.recognize_blocking(photo(77))
             stack.callback(PredictingEdge(exhibit_models(3), endpoint).stop)
             wait_until(lambda: _answered(device, 77), what="an answer of the new edge")
             assert device.recognize_blocking(photo(2)).answered_by == "device"
@@ -95,7 +96,7 @@ def test_the_edge_may_be_away_and_come_back(stack: ExitStack) -> None:
 
 def _answered(device: Recognizer, number: int) -> bool:
     try:
-        return device.recognize_blocking(photo(number), timeout_s=2.0).answered_by == "edge"
+        return device.recognize_blocking(photo(number)).answered_by == "edge"
     except NearsightError:
         return False
 

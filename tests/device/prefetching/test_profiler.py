@@ -13,6 +13,7 @@ from nearsight.device.prefetching.profiler import AvoidableLatency, DeviceProfil
 from nearsight.device.prefetching.tier_clients import EdgeClient
 from support.gallery import exhibit_models
 from support.predicting_edge import PredictingEdge
+from support.waiting import LONG_S
 
 
 def profiler() -> DeviceProfiler:
@@ -61,7 +62,7 @@ def client(edge: PredictingEdge) -> Iterator[EdgeClient]:
 def reported(edge: PredictingEdge, client: EdgeClient, answer_ms: float) -> EdgeTimes | None:
     """What a device makes of such an answer to a report; there is always a prediction."""
     edge.answer_ms = answer_ms
-    prediction = client.get_next_objects("exhibit-0", 10.0).result(30)
+    prediction = client.get_next_objects("exhibit-0", 10.0).result(LONG_S)
     assert prediction.following.object_ids == ("exhibit-1",)
     return prediction.now
 

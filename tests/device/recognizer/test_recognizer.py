@@ -25,12 +25,17 @@ from nearsight import (
 )
 from nearsight.common.recognition.extraction import OrbExtractor
 from nearsight.common.recognition.images import load_image
-from nearsight.common.request.next_tiers import BreakerState
+from nearsight.common.request.next_tiers import BreakerSettings, BreakerState
 from support.child_server import child_server
 from support.pictures import broken_images, picture
 from support.recognition_server import EXHIBIT, always, failing, never, response
 from support.recognizers import NOBODY, PHOTO, QUICK, Scene
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
+
+RESTING = RecognizerSettings(
+    timeout_s=LONG_S, breaker=BreakerSettings(cooldown_s=600.0, longest_cooldown_s=600.0)
+)
+"""A tier that failed is not asked again during the test."""
 
 
 def test_the_edge_answers_and_the_recognition_is_complete(scene: Scene) -> None:
@@ -106,7 +111,8 @@ def test_a_request_that_the_edge_refuses_is_not_put_to_the_cloud(scene: Scene) -
 def test_an_edge_that_never_answers_leaves_the_cloud_time_enough(scene: Scene) -> None:
     _, edge = scene.tier("edge", never())
     _, cloud = scene.tier("cloud", always("cloud"))
-    recognition = scene.recognizer(edge, cloud).recognize_blocking(PHOTO)
+    settings = RecognizerSettings(timeout_s=LONG_S, tier_share=0.01)
+    recognition = scene.recognizer(edge, cloud, settings).recognize_blocking(PHOTO)
     assert recognition.answered_by == "cloud"
     assert recognition.attempts[0].outcome is StatusCode.DEADLINE_EXCEEDED
     assert recognition.attempts[0].elapsed_ms > 900
@@ -114,8 +120,7 @@ def test_an_edge_that_never_answers_leaves_the_cloud_time_enough(scene: Scene) -
 
 def test_an_edge_that_does_not_exist_is_skipped_after_a_few_failures(scene: Scene) -> None:
     _, cloud = scene.tier("cloud", always("cloud"))
-    settings = RecognizerSettings(timeout_s=2.0, tier_share=0.2)
-    recognizer = scene.recognizer(NOBODY, cloud, settings)
+    recognizer = scene.recognizer(NOBODY, cloud, RESTING)
     for _ in range(3):
         assert recognizer.recognize_blocking(PHOTO).answered_by == "cloud"
     assert recognizer.breaker_states()["edge"] is BreakerState.COOLING
@@ -124,7 +129,7 @@ def test_an_edge_that_does_not_exist_is_skipped_after_a_few_failures(scene: Scen
 
 def test_with_all_tiers_gone_the_error_is_typed_in_time_and_says_what_to_do(scene: Scene) -> None:
     recognizer = scene.recognizer(NOBODY, "tcp://127.0.0.1:19")
-    recognizer.recognize(PHOTO, scene.callbacks, timeout_s=0.5)
+    recognizer.recognize(PHOTO, scene.callbacks)
     (error,) = scene.callbacks.wait()
     assert isinstance(error, PeerError)
     assert error.advice
@@ -146,7 +151,7 @@ def test_an_edge_killed_in_mid_request_hands_on_to_the_cloud(scene: Scene) -> No
 def test_an_only_edge_killed_in_mid_request_is_a_typed_error(scene: Scene) -> None:
     with child_server("recognition", "edge", "silent") as edge:
         recognizer = scene.recognizer(edge.endpoint)
-        recognizer.recognize(PHOTO, scene.callbacks, timeout_s=1.0)
+        recognizer.recognize(PHOTO, scene.callbacks)
         assert edge.line() == "asked"
         edge.kill()
         assert isinstance(scene.callbacks.wait()[0], PeerError)
@@ -176,7 +181,7 @@ def test_a_device_with_one_tier_recovers_when_it_comes_back(scene: Scene) -> Non
         edge.kill()
         for _ in range(4):
             with pytest.raises(PeerError):
-                recognizer.recognize_blocking(PHOTO, timeout_s=0.3)
+                recognizer.recognize_blocking(PHOTO)
     scene.tier("edge", always("edge"), endpoint)
     assert recognizer.recognize_blocking(PHOTO).answered_by == "edge"
 
@@ -231,7 +236,7 @@ def test_a_recognizer_without_any_tier_is_refused() -> None:
 def test_an_edge_that_is_overloaded_sends_requests_to_the_cloud_and_rests(scene: Scene) -> None:
     service, edge = scene.tier("edge", failing(Overloaded("busy")))
     _, cloud = scene.tier("cloud", always("cloud"))
-    recognizer = scene.recognizer(edge, cloud, RecognizerSettings(timeout_s=10))
+    recognizer = scene.recognizer(edge, cloud, RESTING)
     answers = [recognizer.recognize_blocking(PHOTO).answered_by for _ in range(10)]
     assert answers == ["cloud"] * 10
     assert len(service.contexts) < 10
@@ -345,4 +350,4 @@ def test_a_name_of_several_addresses_leads_to_the_one_that_answers(
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     _, edge = scene.tier("edge", always("edge"))
     recognizer = scene.recognizer(edge.replace("127.0.0.1", "edge.museum"))
-    assert recognizer.recognize_blocking(PHOTO, timeout_s=20.0).answered_by == "edge"
+    assert recognizer.recognize_blocking(PHOTO).answered_by == "edge"

@@ -24,7 +24,7 @@ from nearsight import (
 from support.pictures import broken_images, picture
 from support.recognition_server import always, failing, never, response
 from support.recognizers import PHOTO, Scene
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 
 def test_a_callback_that_raises_harms_no_other(scene: Scene) -> None:
@@ -47,7 +47,7 @@ def test_callbacks_come_in_the_order_of_completion_on_one_thread(scene: Scene) -
     order: list[tuple[int, int]] = []
     for number in range(3):
         recognizer.recognize(
-            PHOTO, lambda _, n=number: order.append((n, threading.get_ident())), timeout_s=20
+            PHOTO, lambda _, n=number: order.append((n, threading.get_ident())), timeout_s=LONG_S
         )
         wait_until(lambda n=number: len(waiting) == n + 1)
     for position, number in enumerate((2, 0, 1), start=1):
@@ -74,8 +74,8 @@ def test_blocking_calls_and_close_work_inside_a_callback(scene: Scene) -> None:
 def test_close_ends_pending_requests_and_their_callbacks_have_run(scene: Scene) -> None:
     service, edge = scene.tier("edge", never())
     recognizer = scene.recognizer(edge)
-    handles = [recognizer.recognize(PHOTO, scene.callbacks, timeout_s=60) for _ in range(20)]
-    assert service.asked.acquire(timeout=30)
+    handles = [recognizer.recognize(PHOTO, scene.callbacks) for _ in range(20)]
+    assert service.asked.acquire(timeout=LONG_S)
     recognizer.close()
     assert len(scene.callbacks.seen) == 20
     assert all(isinstance(outcome, Cancelled) for outcome in scene.callbacks.seen)
@@ -87,7 +87,7 @@ def test_close_ends_pending_requests_and_their_callbacks_have_run(scene: Scene) 
 def test_cancel_gives_the_callback_its_error_once(scene: Scene) -> None:
     service, edge = scene.tier("edge", never())
     handle = scene.recognizer(edge).recognize(PHOTO, scene.callbacks)
-    assert service.asked.acquire(timeout=30)
+    assert service.asked.acquire(timeout=LONG_S)
     assert handle.cancel()
     assert not handle.cancel()
     assert isinstance(scene.callbacks.wait()[0], Cancelled)
@@ -114,21 +114,21 @@ def test_hundreds_of_requests_at_once_each_get_one_callback(scene: Scene) -> Non
         done.release()
 
     def ask(number: int) -> None:
-        recognizer.recognize(PHOTO, lambda outcome: count(number, outcome), timeout_s=15)
+        recognizer.recognize(PHOTO, lambda outcome: count(number, outcome))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(ask, range(400)))
     for _ in range(400):
-        assert done.acquire(timeout=20)
+        assert done.acquire(timeout=LONG_S)
     recognizer.close()
     assert counts == [1] * 400
 
 
 def test_requests_over_the_limit_are_overloaded_at_once(scene: Scene) -> None:
     _, edge = scene.tier("edge", never())
-    recognizer = scene.recognizer(edge, None, RecognizerSettings(max_pending=2))
+    recognizer = scene.recognizer(edge, None, RecognizerSettings(max_pending=2, timeout_s=LONG_S))
     for _ in range(3):
-        recognizer.recognize(PHOTO, scene.callbacks, timeout_s=30)
+        recognizer.recognize(PHOTO, scene.callbacks)
     assert isinstance(scene.callbacks.wait()[0], Overloaded)
     assert recognizer.pending == 2
 
@@ -151,7 +151,7 @@ def test_cancelling_a_task_cancels_the_request(scene: Scene) -> None:
     recognizer = scene.recognizer(edge)
 
     async def main() -> None:
-        task = asyncio.create_task(recognizer.recognize_async(PHOTO, timeout_s=60))
+        task = asyncio.create_task(recognizer.recognize_async(PHOTO))
         while not service.asked.acquire(blocking=False):
             await asyncio.sleep(0.005)
         task.cancel()
@@ -159,7 +159,7 @@ def test_cancelling_a_task_cancels_the_request(scene: Scene) -> None:
             await task
         assert recognizer.pending == 0
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(recognizer.recognize_async(PHOTO, timeout_s=60), 0.05)
+            await asyncio.wait_for(recognizer.recognize_async(PHOTO), 0.05)
         assert recognizer.pending == 0
 
     asyncio.run(main())
@@ -221,7 +221,7 @@ def test_async_callbacks_run_on_the_loop_of_the_caller_in_the_order_of_completio
 
         own = asyncio.get_running_loop()
         recognizer.recognize(PHOTO, slow)
-        await asyncio.wait_for(done.wait(), 20.0)
+        await asyncio.wait_for(done.wait(), LONG_S)
 
     asyncio.run(main())
     assert order == ["slow", "second"]

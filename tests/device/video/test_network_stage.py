@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,15 @@ from nearsight.common.errors import InternalError, InvalidArgument, NearsightErr
 from nearsight.common.inference.manifest import Manifest
 from nearsight.common.inference.repository import ModelRepository, manifest_of_file
 from nearsight.common.result_cache.settings import ResultCacheSettings
+from nearsight.device import base_recognizer
 from nearsight.device.recognizer import Recognizer
-from nearsight.device.video.live_view import Done
+from nearsight.device.video.live_view import Done, StreamSettings
 from nearsight.device.video.session import VideoResult, VideoSession
 from nearsight.device.video.stream import LiveStream, StreamAnswer
 from support.camera import frame
 from support.networks import COLOURS, colour_network, photo_of
 from support.recognizers import NOBODY, QUICK, Scene
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 SEEN, OTHER = frame(1), frame(2)
 MANIFEST = Manifest("small", 3, 1, "0" * 64, labels=("dark", "cat"))
@@ -43,7 +45,7 @@ class ScriptedSession(VideoSession):
     def run(self, frame: NDArray[np.uint8]) -> VideoResult:
         """Answer as the test says."""
         self.shapes.append(frame.shape)
-        assert self.gate.wait(30)
+        assert self.gate.wait(LONG_S)
         if self.error is not None:
             raise self.error
         outputs = {"scores": np.array([self.scores], np.float32)}
@@ -66,8 +68,9 @@ def until_answered(stream: LiveStream, image: NDArray[np.uint8]) -> StreamAnswer
 
 
 @pytest.fixture
-def recognizer(scene: Scene) -> Recognizer:
-    """Whose tiers are all down: nobody needs them."""
+def recognizer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Recognizer:
+    """A recognizer without tiers, whose streams wait for answers on slow machines too."""
+    monkeypatch.setattr(base_recognizer, "StreamSettings", partial(StreamSettings, timeout_s=LONG_S))
     return scene.recognizer(NOBODY)
 
 

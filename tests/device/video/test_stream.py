@@ -24,9 +24,10 @@ from support.examples import example
 from support.pictures import jpeg
 from support.recognition_server import ScriptedRecognition, always, never, serve
 from support.recognizers import Scene
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 WHERE = corners()
+PATIENT = StreamSettings(timeout_s=LONG_S)
 
 
 class Questions:
@@ -105,7 +106,7 @@ def test_damaged_files_among_the_frames_of_an_iterable_are_passed_over() -> None
     camera, heard = Questions(), Listener()
     good = jpeg(frame())
     camera.stream.start([good, good[: len(good) // 2], b"", good, good[:-400] + bytes(400)], heard)
-    assert camera.stream.wait(30)
+    assert camera.stream.wait(LONG_S)
     assert [one.done for one in heard.answers[:4]] == [Done.ASKED, Done.INVALID, Done.INVALID, Done.UNCHANGED]
     assert heard.numbers == [0, 1, 2, 3, 4]
 
@@ -168,7 +169,7 @@ def test_what_stays_unknown_gets_a_second_look() -> None:
 def test_tiers_hear_whether_one_look_is_enough(scene: Scene) -> None:
     service, edge = scene.tier("edge", always("edge"))
     recognizer = scene.recognizer(edge)
-    with recognizer.stream() as stream:
+    with recognizer.stream(settings=PATIENT) as stream:
         wait_until(lambda: stream.push(frame()).recognition is not None, what="an answer")
     recognizer.recognize_blocking(frame())
     *of_stream, of_photo = [request.image.one_look for request in service.requests]
@@ -202,7 +203,7 @@ class Listener:
 def test_the_callback_gets_every_frame_of_an_iterable_in_order() -> None:
     camera, heard = Questions(), Listener()
     camera.stream.start([frame(left=60 + step) for step in range(9)], heard)
-    assert camera.stream.wait(30)
+    assert camera.stream.wait(LONG_S)
     assert heard.numbers == list(range(9))
     assert len(camera.open) == 2, "credits bound the questions"
     with pytest.raises(Cancelled):
@@ -218,7 +219,7 @@ def test_a_callback_that_raises_is_logged_and_gets_the_next_frame() -> None:
             raise ValueError("a bug of the application")
 
     camera.stream.start([frame()] * 3, raises_once)
-    assert camera.stream.wait(30)
+    assert camera.stream.wait(LONG_S)
     assert heard.numbers == [0, 1, 2]
 
 
@@ -238,14 +239,14 @@ def test_an_async_callback_is_awaited_before_the_next_frame_is_taken() -> None:
                 done.set()
 
         camera.stream.start(frames(), callback)
-        await asyncio.wait_for(done.wait(), 20.0)
+        await asyncio.wait_for(done.wait(), LONG_S)
 
     def frames() -> Iterator[ImageSource]:
         while True:
             yield frame()
 
     asyncio.run(main())
-    assert camera.stream.wait(20.0)
+    assert camera.stream.wait(LONG_S)
     assert seen == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
@@ -267,7 +268,7 @@ def test_an_iterable_that_raises_ends_the_stream_and_is_heard_of() -> None:
 
     camera.stream.start(unplugged(), heard)
     with pytest.raises(OSError, match="camera is gone"):
-        camera.stream.wait(30)
+        camera.stream.wait(LONG_S)
     assert (heard.numbers, camera.cancelled) == ([0], 1)
 
 
@@ -281,7 +282,7 @@ def test_a_callback_that_ends_the_program_ends_the_stream_and_is_heard_of(ending
 
     camera.stream.start([frame()] * 3, last)
     with pytest.raises(type(ending)):
-        camera.stream.wait(30)
+        camera.stream.wait(LONG_S)
     assert (heard.numbers, camera.cancelled) == ([0], 1)
     with pytest.raises(Cancelled):
         camera.stream.push(frame())
@@ -298,14 +299,14 @@ def test_a_slow_callback_holds_up_the_camera_and_nothing_piles_up() -> None:
 
     def slow(answer: StreamAnswer) -> None:
         heard(answer)
-        assert gate.wait(30)
+        assert gate.wait(LONG_S)
 
     camera.stream.start(frames(), slow)
     wait_until(lambda: heard.numbers == [0], what="the first callback")
     assert not camera.stream.wait(0)
     assert taken == [0]
     gate.set()
-    assert camera.stream.wait(30)
+    assert camera.stream.wait(LONG_S)
     assert heard.numbers == taken == [0, 1, 2, 3]
 
 
@@ -319,10 +320,10 @@ def test_no_callback_runs_after_close_in_mid_stream() -> None:
 
     camera.stream.start(endless(), heard)
     for _ in range(3):
-        assert taken.acquire(timeout=30)
+        assert taken.acquire(timeout=LONG_S)
     camera.stream.close()
     count = len(heard.answers)
-    assert camera.stream.wait(30)
+    assert camera.stream.wait(LONG_S)
     assert len(heard.answers) == count
 
 
@@ -334,7 +335,7 @@ def test_a_callback_may_close_its_stream() -> None:
         camera.stream.close()
 
     camera.stream.start([frame()] * 5, once)
-    assert camera.stream.wait(30)
+    assert camera.stream.wait(LONG_S)
     assert heard.numbers == [0]
 
 
@@ -346,7 +347,7 @@ def test_a_recognizer_recognises_what_a_camera_sees_until_it_is_closed(scene: Sc
         while not (heard.answers and heard.answers[-1].recognition):
             yield frame()
 
-    assert recognizer.stream(until_known(), heard).wait(30)
+    assert recognizer.stream(until_known(), heard, settings=PATIENT).wait(LONG_S)
     assert heard.answers[-1].recognition.object_id == "0042"  # type: ignore[union-attr]
     left = recognizer.stream()
     recognizer.close()
@@ -363,12 +364,12 @@ def test_frames_come_with_a_callback(scene: Scene, given: dict[str, object]) -> 
 def test_frames_that_a_slow_tier_cannot_take_are_superseded_and_fail_nobody(scene: Scene) -> None:
     service, edge = scene.tier("edge", never())
     recognizer = scene.recognizer(edge)
-    stream = recognizer.stream()
+    stream = recognizer.stream(settings=PATIENT)
     done = [stream.push(frame(left=60 + 4 * number)).done for number in range(20)]
     assert done.count(Done.ASKED) == 2
     assert Done.SUPERSEDED in done
     for _ in range(2):
-        assert service.asked.acquire(timeout=30)
+        assert service.asked.acquire(timeout=LONG_S)
     assert recognizer.pending == 2
     stream.close()
     assert recognizer.pending == 0
@@ -378,7 +379,9 @@ def test_frames_that_a_slow_tier_cannot_take_are_superseded_and_fail_nobody(scen
 def test_a_tier_that_dies_in_mid_stream_and_returns_is_asked_again(scene: Scene) -> None:
     service = ScriptedRecognition(always("edge"))
     server = serve(service, "edge")
-    stream = scene.recognizer(server.endpoint).stream(settings=StreamSettings(refresh_s=0.0))
+    stream = scene.recognizer(server.endpoint).stream(
+        settings=StreamSettings(timeout_s=LONG_S, refresh_s=0.0)
+    )
     step = iter(range(10**6))
 
     def push() -> StreamAnswer:
@@ -396,7 +399,7 @@ def test_a_tier_that_dies_in_mid_stream_and_returns_is_asked_again(scene: Scene)
 
 def test_the_example_says_what_it_sees_and_draws_it(scene: Scene, tmp_path: Path) -> None:
     _, edge = scene.tier("edge", always("edge"))
-    stream = scene.recognizer(edge).stream()
+    stream = scene.recognizer(edge).stream(settings=PATIENT)
     wait_until(lambda: stream.push(frame()).recognition is not None, what="an answer")
     source, out = str(tmp_path / "clip.avi"), str(tmp_path / "seen.avi")
     clip = cv2.VideoWriter(source, cv2.VideoWriter.fourcc(*"MJPG"), 1000.0, (320, 240))

@@ -60,7 +60,7 @@ def chromium_of_module() -> Iterator[playwright.Browser]:
 @pytest.fixture
 def page(chromium_of_module: playwright.Browser) -> Iterator[playwright.Page]:
     page = chromium_of_module.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(100_000)
     yield page
     page.close()
 

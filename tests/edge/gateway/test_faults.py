@@ -26,7 +26,7 @@ from support.gateway import (
     upgrade,
 )
 from support.recognition_server import EXHIBIT, never, response
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 IMAGE = b"an image"
 IDLE = 1000
@@ -74,11 +74,10 @@ def test_a_stream_stays_open_while_the_edge_is_away_and_goes_on_when_it_is_back(
 
 def test_frames_that_the_edge_has_when_it_dies_are_told_as_lost(mortal_edge: ScriptedEdge) -> None:
     mortal_edge.recognition.answer = never()
-    limits = {"timeout_s": 2.0}
-    with running_gateway(mortal_edge.endpoint, limits=limits) as browser, browser.stream() as stream:
+    with running_gateway(mortal_edge.endpoint) as browser, browser.stream() as stream:
         stream.read()
         stream.send(1, IMAGE)
-        assert mortal_edge.recognition.asked.acquire(timeout=20)
+        assert mortal_edge.recognition.asked.acquire(timeout=LONG_S)
         mortal_edge.stop()
         error = stream.read()
         assert (error["frame"], error["error"]["code"]) == (1, "UNAVAILABLE")
@@ -92,8 +91,8 @@ def test_a_gateway_that_stops_answers_what_it_has_and_says_goodbye(edge: Scripte
         stream = stack.enter_context(browser.stream())
         stream.read()
         stream.send(1, IMAGE)
-        assert edge.recognition.asked.acquire(timeout=20)
-        stopping = threading.Thread(target=browser.gateway.stop, args=(5.0,))
+        assert edge.recognition.asked.acquire(timeout=LONG_S)
+        stopping = threading.Thread(target=browser.gateway.stop, args=(LONG_S,))
         stopping.start()
         wait_until(lambda: refused_as_it_stops(stream), what="the end of taking frames")
         answer.set_result(response("edge"))
@@ -124,12 +123,12 @@ def test_a_gateway_stops_without_an_error_behind_clients_that_are_idle_or_do_not
         assert kept.recv(65536).startswith(b"HTTP/1.1 200 ")
         for connection in (unread, blocked):
             connection.sendall(head(len(IMAGE)) + IMAGE)
-            assert edge.recognition.asked.acquire(timeout=20)
+            assert edge.recognition.asked.acquire(timeout=LONG_S)
             assert connection.recv(9) == b"HTTP/1.1 "
         blocked.sendall(HEALTHZ)
         edge.recognition.answer = never()
         waiting.sendall(head(len(IMAGE)) + IMAGE)
-        assert edge.recognition.asked.acquire(timeout=20)
+        assert edge.recognition.asked.acquire(timeout=LONG_S)
         browser.gateway.stop(grace_s)
         assert all_of(idle) == b""
         all_of(kept)
@@ -169,10 +168,10 @@ def test_the_command_serves_announces_itself_and_ends_with_sigterm(
         daemon.wait_ready()
         url = daemon.endpoint.replace("http://", "ws://")
         with connect(f"{url}{STREAM}") as connection:
-            assert json.loads(connection.recv(timeout=20))["type"] == "ready"
+            assert json.loads(connection.recv(timeout=LONG_S))["type"] == "ready"
             daemon.process.terminate()
             assert LiveStream(connection).close_code() == 1001
-        assert daemon.process.wait(20) == 0
+        assert daemon.process.wait(LONG_S) == 0
         assert "stopped" in daemon.log
         assert "Traceback" not in daemon.log
 
@@ -181,7 +180,7 @@ def test_the_command_serves_announces_itself_and_ends_with_sigterm(
 def test_a_client_that_floods_without_reading_is_not_read_any_further(edge: ScriptedEdge) -> None:
     """Its errors wait in the sockets; then it waits itself, and in the end it loses its connection."""
     limits = {"ping_s": 0.3}
-    with running_gateway(edge.endpoint, limits=limits) as browser, raw(browser, 30.0) as connection:
+    with running_gateway(edge.endpoint, limits=limits) as browser, raw(browser) as connection:
         connection.sendall(upgrade())
         connection.recv(65536)
         text = b"\x81\x80" + bytes(4)  # an empty text, masked: refused
@@ -196,7 +195,7 @@ def test_a_client_that_floods_without_reading_is_not_read_any_further(edge: Scri
 
         flooding = threading.Thread(target=flood)
         flooding.start()
-        assert stuck.wait(60)
+        assert stuck.wait(LONG_S)
         flooding.join()
         with browser.stream() as other:
             assert other.read()["type"] == "ready"

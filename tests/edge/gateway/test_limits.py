@@ -26,7 +26,7 @@ from support.gateway import (
     upgrade,
 )
 from support.recognition_server import EXHIBIT, always, failing, never, response
-from support.waiting import wait_until
+from support.waiting import LONG_S, wait_until
 
 IMAGE = b"an image"
 MEGABYTE = 10**6
@@ -143,7 +143,7 @@ def test_a_frame_beyond_the_credits_is_refused_and_the_others_are_answered(
         refused = stream.read()
         assert (refused["frame"], refused["error"]["code"]) == (4, "OVERLOADED")
         for _ in range(3):
-            assert edge.recognition.asked.acquire(timeout=20)
+            assert edge.recognition.asked.acquire(timeout=LONG_S)
         for answer in held:
             answer.set_result(response("edge"))
         assert sorted(stream.read()["frame"] for _ in range(3)) == [1, 2, 3]
@@ -166,7 +166,7 @@ def test_the_newest_frame_of_a_stream_takes_the_place_of_one_that_waits(
             busy.send(number, IMAGE)
         late.send(1, IMAGE)
         for _ in range(4):  # all places at the edge
-            assert edge.recognition.asked.acquire(timeout=20)
+            assert edge.recognition.asked.acquire(timeout=LONG_S)
         late.send(2, IMAGE)
         late.send(3, IMAGE)
         assert late.read() == {"type": "superseded", "frame": 2}
@@ -189,24 +189,24 @@ def test_a_frame_that_is_too_long_ends_the_stream_with_1009(edge: ScriptedEdge) 
 
 
 def test_a_client_that_is_too_fast_is_told_when_to_come_again(edge: ScriptedEdge) -> None:
-    with running_gateway(edge.endpoint, limits={"rate_per_s": 0.01}) as browser:
+    with running_gateway(edge.endpoint, limits={"rate_per_s": 0.001}) as browser:
         assert browser.recognize(IMAGE).status == 200
         reply = browser.recognize(IMAGE)
         assert (reply.status, reply.error) == (429, "OVERLOADED")
-        assert 90 < int(reply.headers["retry-after"]) <= 100
+        assert 900 < int(reply.headers["retry-after"]) <= 1000
         with browser.stream() as stream:
             stream.read()
             stream.send(1, IMAGE)
             refused = stream.read()
         assert refused["error"]["code"] == "OVERLOADED"
-        assert 90 < refused["retry_after_s"] <= 100
+        assert 900 < refused["retry_after_s"] <= 1000
 
 
 def test_images_of_all_requests_together_are_bounded(edge: ScriptedEdge) -> None:
     edge.recognition.answer = never()
     with running_gateway(edge.endpoint, limits={"memory_bytes": 2**20}) as browser, raw(browser) as first:
         first.sendall(head(700_000) + bytes(700_000))
-        assert edge.recognition.asked.acquire(timeout=4)
+        assert edge.recognition.asked.acquire(timeout=LONG_S)
         reply = browser.recognize(bytes(700_000))
         assert (reply.status, reply.error) == (503, "OVERLOADED")
         assert reply.headers["retry-after"] == "1"
@@ -233,7 +233,7 @@ def test_an_edge_that_refuses_this_gateway_is_not_told_as_the_fault_of_the_clien
 @pytest.fixture(scope="module")
 def impatient(edge_of_module: ScriptedEdge) -> Iterator[Browser]:
     """A gateway that gives its clients little time."""
-    limits = {"body_timeout_s": 0.2, "timeout_s": 0.2, "ping_s": 0.2}
+    limits = {"body_timeout_s": 0.2, "timeout_s": 0.2}
     with running_gateway(edge_of_module.endpoint, limits=limits) as browser:
         yield browser
 
@@ -262,9 +262,9 @@ def test_a_half_closed_connection_ends(impatient: Browser, edge: ScriptedEdge, s
         all_of(connection)
 
 
-def test_a_stream_whose_client_is_gone_without_a_word_is_closed(impatient: Browser) -> None:
+def test_a_stream_whose_client_is_gone_without_a_word_is_closed(edge: ScriptedEdge) -> None:
     """It answers no ping: its machine lost the net."""
-    with raw(impatient) as connection:
+    with running_gateway(edge.endpoint, limits={"ping_s": 0.2}) as browser, raw(browser) as connection:
         connection.sendall(upgrade())
         received = all_of(connection)
     assert b" 101 " in received
@@ -334,7 +334,7 @@ def test_pages_of_other_sites_ask_only_if_they_are_listed(
     assert reply.headers.get("access-control-allow-origin", "") == (origin if origin == MUSEUM else "")
     try:
         with connect(f"ws://{open_to_museum.host}{STREAM}", additional_headers=headers) as connection:
-            connection.recv(timeout=20)
+            connection.recv(timeout=LONG_S)
             code = 200
     except InvalidStatus as error:
         code = error.response.status_code
@@ -357,7 +357,7 @@ def test_a_page_of_the_gateway_itself_may_ask(browser: Browser) -> None:
     own = f"http://{browser.host}"
     assert browser.recognize(IMAGE, origin=own).status == 200
     with connect(f"ws://{browser.host}{STREAM}", additional_headers={"origin": own}) as connection:
-        assert json.loads(connection.recv(timeout=20))["type"] == "ready"
+        assert json.loads(connection.recv(timeout=LONG_S))["type"] == "ready"
 
 
 @pytest.mark.parametrize("label", ["<script>alert(1)</script>", "\x1b[2J\x9b31m", "\u202edlog", "a\nb"])
@@ -372,7 +372,7 @@ def test_text_of_others_passes_as_data_only(browser: Browser, edge: ScriptedEdge
     with browser.stream() as stream:
         stream.read()
         stream.send(1, IMAGE)
-        text = stream.connection.recv(timeout=20)
+        text = stream.connection.recv(timeout=LONG_S)
     assert isinstance(text, str)
     assert text.isascii() and text.isprintable()
     assert json.loads(text)["label"] == label

@@ -18,7 +18,7 @@ from support.browsers import (  # noqa: E402
     until,
 )
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=100_000)
 
 
 def test_a_refused_camera_has_a_next_step_and_can_be_allowed_later(

@@ -32,7 +32,7 @@ from nearsight.experiments.museum.settings import MuseumSettings  # noqa: E402
 from support.browsers import DESKTOP, PAGE, PHONE, chromium, until  # noqa: E402
 from support.daemon_process import DaemonProcess, daemon_process, starting_daemon  # noqa: E402
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=100_000)
 EXAMPLE = PAGE.parents[2] / "examples/browser"
 SEED = 7
 FILMED, HOSTILE = 0, 1
@@ -170,7 +170,7 @@ def open_page(browser: Browser, stack: ExitStack) -> Iterator[Callable[..., Page
         context = browser.new_context(**{"permissions": ["camera"], "viewport": PHONE, **options})
         stack.callback(context.close)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(100_000)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
         page.goto(address)

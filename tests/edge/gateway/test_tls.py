@@ -19,6 +19,7 @@ from nearsight.edge.gateway.daemon import GatewayDaemon
 from nearsight.edge.gateway.settings import GatewaySettings, TlsSettings
 from nearsight.edge.gateway.tokens import add_token
 from support.gateway import ScriptedEdge
+from support.waiting import LONG_S
 
 
 def has_ipv6() -> bool:
@@ -53,7 +54,7 @@ def test_a_self_signed_gateway_serves_https_to_who_trusts_its_certificate(
         assert address.scheme == "https"
         trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
         for host in ("127.0.0.1", "localhost"):
-            connection = http.client.HTTPSConnection(host, address.port, context=trust, timeout=20)
+            connection = http.client.HTTPSConnection(host, address.port, context=trust, timeout=LONG_S)
             connection.request("GET", "/healthz")
             assert connection.getresponse().status == 200
             connection.close()

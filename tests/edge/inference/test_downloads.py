@@ -21,6 +21,7 @@ from nearsight.protos import inference_pb2 as pb
 from support.cloud import running_cloud
 from support.edge import running_edge
 from support.networks import COLOURS, add_network, adder_network, colour_network, photo_of, runtime_version
+from support.recognizers import PATIENT
 from support.waiting import wait_until
 
 MB = 1 << 20
@@ -68,8 +69,8 @@ def cloud(tmp_path: Path, chunks: Chunks) -> Iterator[CloudDaemon]:
 
 
 def ask_until_the_file_is_here(edge: EdgeDaemon) -> None:
-    with Recognizer(edge.endpoint, None, "colours") as recognizer:
-        answer = recognizer.recognize_blocking(photo_of("red"), timeout_s=20)
+    with Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer:
+        answer = recognizer.recognize_blocking(photo_of("red"))
         assert (answer.label, answer.answered_by) == ("red", "cloud")
     wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
 
@@ -118,13 +119,13 @@ def test_a_file_whose_beginning_is_damaged_is_fetched_anew(
 
 
 def _by_photo(recognizer: Recognizer) -> str:
-    answer = recognizer.recognize_blocking(photo_of("green"), timeout_s=20)
+    answer = recognizer.recognize_blocking(photo_of("green"))
     assert answer.label == "green"
     return answer.answered_by
 
 
 def _by_tensor(recognizer: Recognizer) -> str:
-    answer = recognizer.infer(np.ones((1, 3, 8, 8), np.float32), timeout_s=20)
+    answer = recognizer.infer(np.ones((1, 3, 8, 8), np.float32))
     assert answer.output.shape == (1, 3)
     return answer.answered_by
 
@@ -144,7 +145,7 @@ def test_a_file_that_was_damaged_at_the_edge_is_fetched_again_and_every_request_
         path.write_bytes(bytes(path.stat().st_size))
     with (
         running_edge(cloud.endpoint, models=settings) as edge,
-        Recognizer(edge.endpoint, None, "colours") as recognizer,
+        Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer,
     ):
         wait_until(lambda: ask(recognizer) == "edge", what="an answer of the edge")
         assert (tmp_path / "edge" / "quarantine" / "colours.json").exists()
@@ -163,10 +164,10 @@ def test_on_a_full_disk_the_cloud_answers_and_the_status_says_why(
     monkeypatch.setattr(Path, "open", opened)
     with (
         running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge,
-        Recognizer(edge.endpoint, None, "colours") as recognizer,
+        Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer,
     ):
         for _ in range(3):
-            assert recognizer.recognize_blocking(photo_of("blue"), timeout_s=20).answered_by == "cloud"
+            assert recognizer.recognize_blocking(photo_of("blue")).answered_by == "cloud"
         wait_until(lambda: "No space left" in str(edge.details()), what="the reason")
         full[0] = False
         wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
@@ -178,13 +179,13 @@ def test_a_network_replaced_or_removed_at_the_cloud_follows_at_the_edge(
     repository = cloud.networks.repository
     with (
         running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge"), poll_s=0.05) as edge,
-        Recognizer(edge.endpoint, None, "adder") as recognizer,
+        Recognizer(edge.endpoint, None, "adder", settings=PATIENT) as recognizer,
     ):
         add_network(repository, "adder", adder_network(tmp_path / "one.onnx", 1.0), ())
         ones = np.ones((1, 4), np.float32)
 
         def answers(value: float, version: int) -> bool:
-            answer = recognizer.infer(ones, timeout_s=20)
+            answer = recognizer.infer(ones)
             return (float(answer.output[0, 0]), answer.version, answer.answered_by) == (
                 value,
                 version,

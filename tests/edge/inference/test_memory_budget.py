@@ -24,6 +24,7 @@ from support.cloud import CloudClient, running_cloud
 from support.edge import EdgeClient, ask_until, cache_of, make_misses_costly, photo, running_edge
 from support.networks import add_network, colour_network, photo_of
 from support.pictures import picture_jpeg
+from support.recognizers import PATIENT
 from support.waiting import wait_until
 
 MB = 10**6
@@ -74,7 +75,7 @@ def test_memory_follows_the_requests_and_answers_stay_right(
     metrics = DaemonMetrics("edge")
     edge = stack.enter_context(running_edge(cloud.endpoint, metrics, memory_mb=4, **settings))
     device = stack.enter_context(EdgeClient(edge.endpoint))
-    recognizer = stack.enter_context(Recognizer(edge.endpoint, None, "colours"))
+    recognizer = stack.enter_context(Recognizer(edge.endpoint, None, "colours", settings=PATIENT))
     memory = edge.networks.memory
 
     def visit() -> None:
@@ -84,7 +85,7 @@ def test_memory_follows_the_requests_and_answers_stay_right(
 
     def name_colours() -> None:
         for colour in ("red", "green", "blue"):
-            assert recognizer.recognize_blocking(photo_of(colour), timeout_s=20).label == colour
+            assert recognizer.recognize_blocking(photo_of(colour)).label == colour
             assert used_bytes(edge) <= 4 * MB
 
     visit()
@@ -92,7 +93,7 @@ def test_memory_follows_the_requests_and_answers_stay_right(
     ask_until(lambda: cache_of(edge).size == OBJECTS, visit, "all objects in the cache")
     ask_until(partial(memory.is_resident, "colours"), name_colours, "the network in memory")
     assert cache_of(edge).size < OBJECTS
-    assert recognizer.recognize_blocking(photo_of("red"), timeout_s=20).answered_by == "edge"
+    assert recognizer.recognize_blocking(photo_of("red")).answered_by == "edge"
     details = dict(edge.details())
     assert details["memory"].endswith("of 4 MB")
     assert "which save" in details["memory of networks"]
@@ -122,10 +123,10 @@ def test_where_there_is_memory_for_all_nobody_is_limited(
 ) -> None:
     edge = stack.enter_context(running_edge(cloud.endpoint, memory_mb=memory_mb, **settings))
     device = stack.enter_context(EdgeClient(edge.endpoint))
-    recognizer = stack.enter_context(Recognizer(edge.endpoint, None, "colours"))
+    recognizer = stack.enter_context(Recognizer(edge.endpoint, None, "colours", settings=PATIENT))
 
     def ask() -> None:
-        recognizer.recognize_blocking(photo_of("red"), timeout_s=20)
+        recognizer.recognize_blocking(photo_of("red"))
         for number in range(OBJECTS):
             device.ask(photo(number))
 

@@ -31,7 +31,8 @@ from support.networks import (
     photo_of,
 )
 from support.pictures import picture_jpeg
-from support.waiting import wait_until
+from support.recognizers import PATIENT
+from support.waiting import LONG_S, wait_until
 
 
 @pytest.fixture
@@ -53,10 +54,10 @@ def resident(edge: EdgeDaemon, name: str) -> bool:
 
 
 def test_a_network_names_photos_first_at_the_cloud_then_at_the_edge(edge: EdgeDaemon) -> None:
-    with Recognizer(edge.endpoint, None, "colours") as recognizer:
-        first = recognizer.recognize_blocking(photo_of("red"), timeout_s=20)
+    with Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer:
+        first = recognizer.recognize_blocking(photo_of("red"))
         assert (first.label, first.answered_by, first.grain) == ("red", "cloud", "network")
-        wait_until(lambda: resident(edge, "colours"), what="the network at the edge", timeout_s=20)
+        wait_until(lambda: resident(edge, "colours"), what="the network at the edge")
         for colour in ("green", "blue"):
             for photo in (photo_of(colour), jpeg_of(colour)):
                 answer = recognizer.recognize_blocking(photo)
@@ -68,11 +69,11 @@ def test_a_network_names_photos_first_at_the_cloud_then_at_the_edge(edge: EdgeDa
 
 def test_tensors_go_through_a_network_at_both_tiers(edge: EdgeDaemon, cloud: CloudDaemon) -> None:
     tensor = np.arange(8, dtype=np.float32).reshape(2, 4)
-    with Recognizer(edge.endpoint, cloud.endpoint, "adder") as recognizer:
-        answer = recognizer.infer(tensor, timeout_s=20)
+    with Recognizer(edge.endpoint, cloud.endpoint, "adder", settings=PATIENT) as recognizer:
+        answer = recognizer.infer(tensor)
         assert answer.answered_by == "cloud"
         np.testing.assert_array_equal(answer.output, tensor + 1)
-        wait_until(lambda: resident(edge, "adder"), what="the network at the edge", timeout_s=20)
+        wait_until(lambda: resident(edge, "adder"), what="the network at the edge")
         answer = recognizer.infer({"x": tensor})
         assert (answer.answered_by, list(answer.outputs)) == ("edge", ["y"])
         np.testing.assert_array_equal(answer.output, tensor + 1)
@@ -85,8 +86,8 @@ def test_tensors_go_through_a_network_at_both_tiers(edge: EdgeDaemon, cloud: Clo
 def test_an_edge_that_lost_its_cloud_answers_from_its_disk(
     edge: EdgeDaemon, cloud: CloudDaemon, tmp_path: Path
 ) -> None:
-    with Recognizer(edge.endpoint, None, "colours") as recognizer:
-        recognizer.recognize_blocking(photo_of("red"), timeout_s=20)
+    with Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer:
+        recognizer.recognize_blocking(photo_of("red"))
         wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
         wait_until(lambda: resident(edge, "colours"), what="the network")
     here = edge.networks.repository.get("colours")
@@ -96,9 +97,9 @@ def test_an_edge_that_lost_its_cloud_answers_from_its_disk(
     nobody = "tcp://127.0.0.1:9"
     with (
         running_edge(nobody, models=ModelSettings(folder=tmp_path / "edge-models")) as alone,
-        Recognizer(alone.endpoint, None, "colours") as recognizer,
+        Recognizer(alone.endpoint, None, "colours", settings=PATIENT) as recognizer,
     ):
-        answer = recognizer.recognize_blocking(photo_of("blue"), timeout_s=20)
+        answer = recognizer.recognize_blocking(photo_of("blue"))
         assert (answer.label, answer.answered_by) == ("blue", "edge")
 
 
@@ -107,19 +108,19 @@ def test_an_execution_that_hangs_ends_with_its_request_and_others_are_served(
 ) -> None:
     add_network(cloud.networks.repository, "endless", endless_network(tmp_path / "endless.onnx"), ())
     quick, forever = np.ones(3, np.float32), np.full(3, 1e12, np.float32)
-    with Recognizer(edge.endpoint, None, "endless") as recognizer:
-        wait_until(lambda: recognizer.infer(quick, timeout_s=20).answered_by == "edge", what="the network")
+    with Recognizer(edge.endpoint, None, "endless", settings=PATIENT) as recognizer:
+        wait_until(lambda: recognizer.infer(quick).answered_by == "edge", what="the network")
         for _ in range(3):
             with pytest.raises(DeadlineExceeded):
                 recognizer.infer(forever, timeout_s=0.2)
-        np.testing.assert_array_equal(recognizer.infer(quick, timeout_s=20).output, quick + 1)
+        np.testing.assert_array_equal(recognizer.infer(quick).output, quick + 1)
 
 
 def test_a_device_sends_photos_to_a_network_in_colour_and_without_features(edge: EdgeDaemon) -> None:
     large = photo_of("blue", 1200)
-    with Recognizer(edge.endpoint, None, "colours") as recognizer:
+    with Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer:
         for _ in range(3):
-            answer = recognizer.recognize_blocking(large, timeout_s=20)
+            answer = recognizer.recognize_blocking(large)
             assert (answer.label, len(answer.attempts)) == ("blue", 1)
 
 
@@ -128,7 +129,7 @@ def test_features_alone_are_unknown_to_a_network(edge: EdgeDaemon) -> None:
         features = features_of(picture_jpeg(1))
         device.catalogue = "colours"
         wait_until(lambda: edge.networks.knows("colours"), what="the network listed")
-        answer = device.send(features).result(20).message
+        answer = device.send(features).result(LONG_S).message
         assert (answer.HasField("object"), answer.grain, answer.answered_by) == (False, "network", "edge")
 
 
@@ -138,11 +139,11 @@ def test_a_network_that_does_not_fit_is_executed_by_the_cloud(cloud: CloudDaemon
     settings = ModelSettings(folder=tmp_path / "edge-models", memory_mb=5)
     with (
         running_edge(cloud.endpoint, models=settings) as edge,
-        Recognizer(edge.endpoint, None, "large") as one,
+        Recognizer(edge.endpoint, None, "large", settings=PATIENT) as one,
     ):
-        assert one.recognize_blocking(photo_of("red"), timeout_s=20).answered_by == "cloud"
+        assert one.recognize_blocking(photo_of("red")).answered_by == "cloud"
         wait_until(lambda: edge.networks.memory.state.counts.refused > 0, what="the refusal")
-        assert one.recognize_blocking(photo_of("red"), timeout_s=20).answered_by == "cloud"
+        assert one.recognize_blocking(photo_of("red")).answered_by == "cloud"
         assert edge.networks.memory.state.resident == {}
 
 
@@ -157,9 +158,9 @@ def test_while_the_budget_shrinks_and_grows_every_request_is_answered(
 
     def ask(name: str, sum_: float) -> set[str]:
         tiers = set()
-        with Recognizer(edge.endpoint, None, name) as recognizer:
+        with Recognizer(edge.endpoint, None, name, settings=PATIENT) as recognizer:
             while not stopped.is_set():
-                answer = recognizer.infer(tensor, timeout_s=20)
+                answer = recognizer.infer(tensor)
                 assert float(answer.output[0, 0]) == sum_
                 tiers.add(answer.answered_by)
         return tiers
@@ -169,7 +170,7 @@ def test_while_the_budget_shrinks_and_grows_every_request_is_answered(
         asking = [pool.submit(ask, name, 1.0 + number) for number, name in enumerate(names)]
         try:
             for _ in range(3):
-                wait_until(lambda: all(resident(edge, name) for name in names), what="all", timeout_s=20)
+                wait_until(lambda: all(resident(edge, name) for name in names), what="all")
                 evictions = memory.state.counts.evictions
                 memory.fit(0)
                 wait_until(lambda: memory.state.used_bytes == 0, what="an empty memory")
@@ -177,21 +178,21 @@ def test_while_the_budget_shrinks_and_grows_every_request_is_answered(
                 memory.fit(10**9)
         finally:
             stopped.set()
-        assert [one.result(30) for one in asking] == [{"cloud", "edge"}] * 3
+        assert [one.result(LONG_S) for one in asking] == [{"cloud", "edge"}] * 3
 
 
 def test_edges_without_the_library_let_the_cloud_answer(
     cloud: CloudDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Recognizer(None, cloud.endpoint, "colours") as direct:
-        assert direct.recognize_blocking(photo_of("red"), timeout_s=20).label == "red"
+    with Recognizer(None, cloud.endpoint, "colours", settings=PATIENT) as direct:
+        assert direct.recognize_blocking(photo_of("red")).label == "red"
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with (
         running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge-models")) as edge,
-        Recognizer(edge.endpoint, None, "colours") as recognizer,
+        Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer,
     ):
         for _ in range(2):
-            assert recognizer.recognize_blocking(photo_of("red"), timeout_s=20).answered_by == "cloud"
+            assert recognizer.recognize_blocking(photo_of("red")).answered_by == "cloud"
             wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
 
 
@@ -210,8 +211,8 @@ def test_a_small_network_stands_in_while_the_large_one_is_loaded(cloud: CloudDae
     tensor = np.random.default_rng(1).random((1, 3, 8, 8), np.float32)
     with (
         running_edge(cloud.endpoint, models=settings) as edge,
-        Recognizer(edge.endpoint, None, "large") as large,
-        Recognizer(edge.endpoint, None, "other") as other,
+        Recognizer(edge.endpoint, None, "large", settings=PATIENT) as large,
+        Recognizer(edge.endpoint, None, "other", settings=PATIENT) as other,
     ):
 
         def use(network: Recognizer) -> Inference:
@@ -219,14 +220,14 @@ def test_a_small_network_stands_in_while_the_large_one_is_loaded(cloud: CloudDae
             answers: list[Inference] = []
 
             def answered_here() -> bool:
-                answers.append(network.infer(tensor, exact=True, timeout_s=20))
+                answers.append(network.infer(tensor, exact=True))
                 return answers[-1].answered_by == "edge"
 
             wait_until(answered_here, what="an answer of the edge")
             return answers[-1]
 
         exact = use(large)
-        wait_until(lambda: resident(edge, "small"), what="the small network", timeout_s=20)
+        wait_until(lambda: resident(edge, "small"), what="the small network")
         use(other)
         assert not resident(edge, "large")
         answer = large.infer(tensor)
@@ -245,7 +246,7 @@ def test_a_small_network_stands_in_while_the_large_one_is_loaded(cloud: CloudDae
 
 
 def test_an_unknown_network_is_not_found(edge: EdgeDaemon) -> None:
-    with Recognizer(edge.endpoint, None, "none") as recognizer, pytest.raises(NotFound):
+    with Recognizer(edge.endpoint, None, "none", settings=PATIENT) as recognizer, pytest.raises(NotFound):
         recognizer.infer(np.ones(3, np.float32))
 
 
@@ -260,10 +261,10 @@ def test_where_nobody_is_there_the_last_error_is_told() -> None:
 def test_explain_status_and_metrics_tell_of_networks(
     edge: EdgeDaemon, cloud: CloudDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Recognizer(edge.endpoint, None, "colours") as recognizer:
-        recognizer.recognize_blocking(photo_of("red"), timeout_s=20)
+    with Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer:
+        recognizer.recognize_blocking(photo_of("red"))
         wait_until(lambda: resident(edge, "colours"), what="the network")
-        recognizer.recognize_blocking(photo_of("red"), timeout_s=20)
+        recognizer.recognize_blocking(photo_of("red"))
     assert main(["explain", edge.endpoint]) == 0
     told = capsys.readouterr().out
     assert "network colours: in memory" in told

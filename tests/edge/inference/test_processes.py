@@ -9,6 +9,7 @@ from nearsight import Recognizer
 from nearsight.__main__ import main
 from support.daemon_process import daemon_process
 from support.networks import COLOURS, colour_network, photo_of
+from support.recognizers import PATIENT
 from support.waiting import wait_until
 
 
@@ -24,12 +25,12 @@ def test_an_edge_that_was_killed_serves_its_networks_again_without_the_cloud(
     edge = stack.enter_context(daemon_process(tmp_path, "edge", "--cloud", cloud.endpoint))
 
     def answers(endpoint: str, tier: str) -> None:
-        with Recognizer(endpoint, None, "colours") as recognizer:
+        with Recognizer(endpoint, None, "colours", settings=PATIENT) as recognizer:
             wait_until(
-                lambda: recognizer.recognize_blocking(photo_of("green"), timeout_s=30).answered_by == tier,
+                lambda: recognizer.recognize_blocking(photo_of("green")).answered_by == tier,
                 what=f"an answer of the {tier}",
             )
-            answer = recognizer.recognize_blocking(photo_of("red"), timeout_s=30)
+            answer = recognizer.recognize_blocking(photo_of("red"))
             assert (answer.label, answer.answered_by) == ("red", tier)
 
     answers(edge.endpoint, "edge")
