@@ -92,9 +92,7 @@ def test_catalogues_are_bounded_and_those_of_the_file_all_serve(path: Path) -> N
         served.stop()
 
 
-def test_what_cannot_be_stored_begins_no_catalogue(
-    catalogues: Catalogues, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_creates_no_catalogue(catalogues: Catalogues, monkeypatch: pytest.MonkeyPatch) -> None:
     catalogues.load()
 
     def full(*_: object, at: int) -> None:
@@ -106,7 +104,7 @@ def test_what_cannot_be_stored_begins_no_catalogue(
     assert catalogues.all() == ()
 
 
-def test_a_removed_catalogue_is_gone_and_its_name_may_begin_again(catalogues: Catalogues) -> None:
+def test_a_removed_catalogue_can_be_created_again(catalogues: Catalogues) -> None:
     catalogues.load()
     catalogues.put("museum", [trained("a"), trained("b")])
     assert catalogues.remove("museum") == 2
@@ -119,7 +117,7 @@ def test_a_removed_catalogue_is_gone_and_its_name_may_begin_again(catalogues: Ca
     assert catalogues.get("museum").recognizer.object_ids == {"a"}
 
 
-def test_a_catalogue_that_another_process_removes_is_gone(catalogues: Catalogues, path: Path) -> None:
+def test_a_catalogue_removed_by_another_process_is_removed(catalogues: Catalogues, path: Path) -> None:
     catalogues.store.put("museum", [trained("a")])
     catalogues.store.put("shop", [trained("b")])
     catalogues.load()
@@ -128,7 +126,7 @@ def test_a_catalogue_that_another_process_removes_is_gone(catalogues: Catalogues
     wait_until(lambda: [live.name for live in catalogues.all()] == ["museum"], what="the removal")
 
 
-def test_what_another_process_writes_is_served(catalogues: Catalogues, path: Path) -> None:
+def test_changes_of_another_process_are_served(catalogues: Catalogues, path: Path) -> None:
     catalogues.store.put("museum", [trained("a"), trained("b")])
     catalogues.load()
     with CatalogueStore(path) as other:
@@ -140,7 +138,7 @@ def test_what_another_process_writes_is_served(catalogues: Catalogues, path: Pat
     wait_until(lambda: catalogues.get("shop").recognizer.object_ids == {"z"}, what="its index")
 
 
-def test_a_failed_poll_is_told_and_tried_again(
+def test_a_failed_poll_is_reported_and_repeated(
     catalogues: Catalogues, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalogues.store.put("museum", [trained("a")])

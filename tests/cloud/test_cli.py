@@ -72,7 +72,7 @@ def test_a_folder_is_ingested_into_a_running_cloud(
     assert json.loads(capsys.readouterr().out)["unchanged"] == 3
 
 
-def test_a_running_cloud_serves_what_is_ingested_into_its_database(
+def test_a_running_cloud_serves_objects_ingested_into_its_database(
     folder: Path, daemon: CloudDaemon, database: Path
 ) -> None:
     assert main(["cloud", "ingest", str(folder), "--database", str(database), "--catalogue", "m"]) == 0
@@ -158,7 +158,7 @@ def test_a_damaged_database_is_refused_by_every_command(
     assert database.read_bytes() == b"precious\n" * 100
 
 
-def test_a_folder_with_nothing_usable_fails(
+def test_a_folder_without_usable_images_fails(
     tmp_path: Path, database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images = tmp_path / "bad"
@@ -168,7 +168,7 @@ def test_a_folder_with_nothing_usable_fails(
     assert "none of the 1 objects" in one_line_error(capsys)
 
 
-def test_an_interrupted_ingestion_says_how_to_go_on(
+def test_an_interrupted_ingestion_explains_how_to_continue(
     folder: Path, database: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*unused: object) -> None:
@@ -179,14 +179,14 @@ def test_an_interrupted_ingestion_says_how_to_go_on(
     assert "repeat the command to continue" in capsys.readouterr().err
 
 
-def test_the_help_tells_the_daemon_from_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_distinguishes_the_daemon_from_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cloud", "--help"]) == 0
     shown = capsys.readouterr().out
     for word in ("--listen", "--database", "ingest", "objects", "catalogues", "SIGTERM"):
         assert word in shown
 
 
-def test_the_log_says_who_changed_what_over_the_network_and_in_the_file(
+def test_the_log_lists_changes_over_the_network_and_in_the_file(
     tmp_path: Path, database: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys, allowed = tmp_path / "keys", tmp_path / "keys" / "allowed"
@@ -234,7 +234,7 @@ def test_the_log_says_who_changed_what_over_the_network_and_in_the_file(
 
 
 @pytest.mark.parametrize("where", ["database", "cloud"])
-def test_a_picture_that_is_there_under_another_id_is_refused_or_allowed(
+def test_a_picture_stored_under_another_id_is_refused_or_allowed(
     where: str, folder: Path, daemon: CloudDaemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = ["--cloud", daemon.endpoint] if where == "cloud" else ["--database", "cloud.db"]
@@ -315,7 +315,7 @@ def test_a_damaged_database_is_replaced_by_its_backup(
     ("backup", "code", "said"),
     [(None, 2, "no database"), (b"no database", 5, "is not a database"), (b"", 5, "it is empty")],
 )
-def test_what_is_no_backup_is_not_restored(
+def test_files_that_are_no_backups_are_not_restored(
     folder: Path,
     database: Path,
     capsys: pytest.CaptureFixture[str],

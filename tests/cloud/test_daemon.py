@@ -57,7 +57,7 @@ def test_a_damaged_database_stops_the_start_and_is_not_touched(database: Path) -
 
 
 def damage_models(database: Path, *object_ids: str) -> None:
-    """Turn a byte around within each of these models."""
+    """Invert a byte of each of these models."""
     with CatalogueStore(database) as store:
         written = {model.object_id: model for model in store.changes_since("museum", 0).written}
     for object_id in object_ids:
@@ -67,11 +67,11 @@ def damage_models(database: Path, *object_ids: str) -> None:
 
 
 def detail(client: CloudClient, name: str) -> str:
-    """A fact of `nearsight status`; empty if it is not told."""
+    """A detail of `nearsight status`, or an empty text."""
     return {one.name: one.value for one in client.check().details}.get(name, "")
 
 
-def test_a_damaged_model_is_left_out_named_and_repaired_by_adding_it_again(database: Path) -> None:
+def test_a_damaged_model_is_omitted_reported_and_repaired_by_adding_it_again(database: Path) -> None:
     fill(database, 1, 2, 3)
     damage_models(database, "p1")
     metrics = DaemonMetrics("cloud")
@@ -93,7 +93,7 @@ def test_a_damaged_model_is_left_out_named_and_repaired_by_adding_it_again(datab
         assert [client.shown(photo_jpeg(seed)) for seed in (1, 2, 3)] == ["p1", "p2", "p3"]
 
 
-def test_a_damaged_model_that_is_removed_is_no_trouble_any_more(database: Path) -> None:
+def test_a_damaged_model_can_be_removed(database: Path) -> None:
     fill(database, 1, 2)
     damage_models(database, "p1")
     with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
@@ -102,7 +102,7 @@ def test_a_damaged_model_that_is_removed_is_no_trouble_any_more(database: Path) 
 
 
 @pytest.mark.parametrize("what", ["deleted", "replaced"])
-def test_a_database_that_goes_while_it_serves_takes_nothing_acknowledged_with_it(
+def test_a_database_file_deleted_while_in_use_loses_no_acknowledged_data(
     database: Path, tmp_path: Path, what: str
 ) -> None:
     with running_cloud(database) as daemon, CloudClient(daemon.endpoint) as client:
@@ -132,7 +132,7 @@ def test_a_missing_database_is_no_empty_one(database: Path) -> None:
     assert not database.exists()
 
 
-def test_a_cloud_starts_on_a_full_disk_and_takes_changes_when_there_is_room(database: Path) -> None:
+def test_a_cloud_starts_on_a_full_disk_and_accepts_changes_once_there_is_space(database: Path) -> None:
     fill(database, 1)
     with ExitStack() as stack:
         with capture_logs() as logs, full_disk():
@@ -157,9 +157,7 @@ def test_a_cloud_starts_on_a_full_disk_and_takes_changes_when_there_is_room(data
 @pytest.mark.system
 @pytest.mark.needs("mounts")
 @pytest.mark.parametrize("disk", ["read-only", "full"])
-def test_a_cloud_process_serves_from_a_disk_that_cannot_be_written(
-    database: Path, tmp_path: Path, disk: str
-) -> None:
+def test_a_cloud_process_serves_from_an_unwritable_disk(database: Path, tmp_path: Path, disk: str) -> None:
     fill(database, 1)
     place = tmp_path / "disk"
     place.mkdir()
@@ -178,7 +176,7 @@ def test_a_cloud_process_serves_from_a_disk_that_cannot_be_written(
             assert client.shown(photo_jpeg(2)) == "p2"
 
 
-def test_a_taken_port_is_refused_and_nothing_stays_open(database: Path, tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error_and_leaves_no_threads(database: Path, tmp_path: Path) -> None:
     with running_cloud(database) as daemon:
         server = ServerSettings(listen=daemon.endpoint)
         threads = threading.active_count()
@@ -195,7 +193,7 @@ def test_stopping_twice_is_harmless(database: Path) -> None:
     daemon.stop(1.0)
 
 
-def test_stopping_finishes_what_runs_and_refuses_what_is_new(
+def test_stopping_finishes_running_requests_and_refuses_new_ones(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, release = threading.Event(), threading.Event()
@@ -244,7 +242,7 @@ def cloud_process(database: Path) -> AbstractContextManager[DaemonProcess]:
     return daemon_process(database.parent, "cloud", *flags)
 
 
-def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed(database: Path) -> None:
+def test_no_acknowledged_object_is_lost_if_the_daemon_is_killed(database: Path) -> None:
     acknowledged: list[str] = []
     enough = threading.Event()
 

@@ -17,7 +17,7 @@ SETTINGS = RecognitionSettings(training_features=200)
 
 
 class HeldTrainer(ObjectTrainer):
-    """Trains for real, once the test lets it."""
+    """A real trainer that waits for the test's permission."""
 
     def __init__(self) -> None:
         super().__init__(SETTINGS)
@@ -56,7 +56,7 @@ def intake(catalogues: Catalogues, trainer: HeldTrainer) -> Iterator[ObjectIntak
     taking.stop()
 
 
-def test_an_answer_comes_when_the_object_is_in_the_index(
+def test_the_answer_follows_the_indexing_of_the_object(
     catalogues: Catalogues, intake: ObjectIntake, trainer: HeldTrainer
 ) -> None:
     answer = intake.add("museum", [item("a")], index_later=False)
@@ -78,13 +78,13 @@ def test_more_calls_than_may_be_pending_are_refused(intake: ObjectIntake, traine
     assert intake.add("museum", [item("c")], index_later=True).result(LONG_S).added == ("c",)
 
 
-def test_work_that_nobody_waits_for_is_not_begun(intake: ObjectIntake, trainer: HeldTrainer) -> None:
+def test_expired_calls_are_not_started(intake: ObjectIntake, trainer: HeldTrainer) -> None:
     answer = intake.add("museum", [item("a")], index_later=True, expired=lambda: True)
     assert isinstance(answer.exception(LONG_S), DeadlineExceeded)
     assert not trainer.started.acquire(blocking=False)
 
 
-def test_stopping_finishes_what_is_in_work_and_answers_the_rest(
+def test_stopping_finishes_the_current_call_and_refuses_the_others(
     intake: ObjectIntake, trainer: HeldTrainer
 ) -> None:
     first = intake.add("museum", [item("a")], index_later=True)
@@ -101,14 +101,14 @@ def test_stopping_finishes_what_is_in_work_and_answers_the_rest(
         intake.add("museum", [item("c")], index_later=True)
 
 
-def test_waiting_for_nothing_needs_a_catalogue(intake: ObjectIntake, trainer: HeldTrainer) -> None:
+def test_an_empty_call_needs_an_existing_catalogue(intake: ObjectIntake, trainer: HeldTrainer) -> None:
     trainer.permitted.release(100)
     assert isinstance(intake.add("museum", [], index_later=False).exception(LONG_S), NotFound)
     intake.add("museum", [item("a")], index_later=True).result(LONG_S)
     assert intake.add("", [], index_later=False).result(LONG_S).revision == 1
 
 
-def test_an_unexpected_failure_reaches_the_caller_and_the_intake_goes_on(
+def test_an_unexpected_error_reaches_the_caller_and_the_intake_continues(
     intake: ObjectIntake, trainer: HeldTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer.permitted.release(100)

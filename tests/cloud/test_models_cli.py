@@ -1,4 +1,4 @@
-"""`nearsight models`: what a person does with networks, and the messages when something is wrong."""
+"""`nearsight models`: commands and error messages."""
 
 import json
 import sys
@@ -57,7 +57,7 @@ def test_a_network_is_added_listed_replaced_and_removed(
         (["endless.onnx"], "measuring endless exceeded the time limit"),
     ],
 )
-def test_what_cannot_be_added_is_said_and_nothing_is_stored(
+def test_invalid_networks_are_refused_and_not_stored(
     place: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     adder_network(place / "adder.onnx")
@@ -82,7 +82,7 @@ def test_a_network_is_profiled(place: Path, capsys: pytest.CaptureFixture[str]) 
     assert "there is no network 'none' in models, and no such file" in capsys.readouterr().err
 
 
-def test_without_the_library_the_command_says_how_to_install_it(
+def test_without_the_library_the_error_explains_how_to_install_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
@@ -90,6 +90,6 @@ def test_without_the_library_the_command_says_how_to_install_it(
     assert "pip install 'nearsight[inference]'" in capsys.readouterr().err
 
 
-def test_a_daemon_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_daemon_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "log", "tcp://127.0.0.1:9", "--timeout", "0.2"]) == 4
     assert "error:" in capsys.readouterr().err

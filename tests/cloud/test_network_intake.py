@@ -1,4 +1,4 @@
-"""Networks sent to a running cloud: over real sockets, in pieces, with keys, proven in another process."""
+"""Networks uploaded to a running cloud: in chunks, with keys, measured in another process."""
 
 import errno
 import json
@@ -40,7 +40,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 class Pieces:
-    """Where the pieces began that the cloud was sent; some fail or come damaged at first."""
+    """Records the offsets of received chunks; fails or damages some of them first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.offsets: list[int] = []
@@ -77,7 +77,7 @@ def cloud(place: Path, pieces: Pieces) -> Iterator[CloudDaemon]:
 
 @pytest.fixture
 def remote(cloud: CloudDaemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteNetworks]:
-    """Tries again at once."""
+    """A client that repeats failed calls without a delay."""
     monkeypatch.setattr(network_intake, "BACK_OFF_S", (0.0,) * len(network_intake.BACK_OFF_S))
     with Channel(cloud.endpoint, client_id="test") as channel:
         yield RemoteNetworks(channel)
@@ -87,7 +87,7 @@ def parts(place: Path) -> list[Path]:
     return [*(place / "models").glob("*.part")]
 
 
-def test_a_network_is_sent_serves_at_once_is_replaced_and_removed(
+def test_a_network_is_uploaded_executed_replaced_and_removed(
     place: Path, cloud: CloudDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
     colour_network(place / "colours.onnx")
@@ -118,7 +118,7 @@ def test_a_network_is_sent_serves_at_once_is_replaced_and_removed(
     assert main(["models", "remove", "colours", "--from", cloud.endpoint]) == 2
 
 
-def test_a_writer_s_key_adds_and_removes_networks_of_its_names_and_a_reader_s_none(
+def test_only_writers_add_and_remove_networks_of_their_names(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys, allowed = place / "keys", place / "keys" / "allowed"
@@ -161,7 +161,7 @@ def test_a_writer_s_key_adds_and_removes_networks_of_its_names_and_a_reader_s_no
     ]
 
 
-def test_pieces_that_fail_or_come_damaged_are_sent_again(
+def test_failed_or_damaged_chunks_are_sent_again(
     place: Path, cloud: CloudDaemon, remote: RemoteNetworks, pieces: Pieces
 ) -> None:
     file = colour_network(place / "large.onnx", weights_mb=3)
@@ -175,7 +175,7 @@ def test_pieces_that_fail_or_come_damaged_are_sent_again(
     assert taken.manifest == here.get("large")
 
 
-def test_sending_goes_on_where_it_was_interrupted_also_after_a_restart_of_the_cloud(
+def test_an_interrupted_upload_is_resumed_also_after_a_restart_of_the_cloud(
     place: Path, pieces: Pieces
 ) -> None:
     file = colour_network(place / "large.onnx", weights_mb=3)
@@ -198,7 +198,7 @@ def test_sending_goes_on_where_it_was_interrupted_also_after_a_restart_of_the_cl
     assert not parts(place)
 
 
-def test_what_came_damaged_is_sent_again_from_its_beginning_also_if_it_is_too_long(
+def test_a_damaged_or_too_long_upload_restarts_from_the_beginning(
     place: Path, cloud: CloudDaemon, remote: RemoteNetworks
 ) -> None:
     file = adder_network(place / "adder.onnx")
@@ -210,7 +210,7 @@ def test_what_came_damaged_is_sent_again_from_its_beginning_also_if_it_is_too_lo
     assert remote.add(file, wanted, lambda _: None).done == "added"
 
 
-def test_a_cloud_that_stays_away_is_told_after_some_tries(
+def test_an_unreachable_cloud_is_reported_after_several_attempts(
     place: Path, remote: RemoteNetworks, pieces: Pieces
 ) -> None:
     file = adder_network(place / "adder.onnx")
@@ -219,7 +219,7 @@ def test_a_cloud_that_stays_away_is_told_after_some_tries(
         remote.add(file, manifest_of_file(file, "adder"), lambda _: None)
 
 
-def test_networks_that_the_cloud_cannot_use_are_refused_and_leave_nothing(
+def test_networks_the_cloud_cannot_execute_are_refused_and_deleted(
     place: Path, remote: RemoteNetworks
 ) -> None:
     text = place / "text.onnx"
@@ -249,7 +249,7 @@ def test_a_network_that_hangs_is_refused_while_the_cloud_serves(place: Path) -> 
     assert not parts(place)
 
 
-def test_a_full_disk_is_told_and_what_came_stays(
+def test_a_full_disk_is_reported_and_keeps_received_chunks(
     place: Path, cloud: CloudDaemon, remote: RemoteNetworks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = colour_network(place / "large.onnx", weights_mb=3)
@@ -270,7 +270,7 @@ def test_a_full_disk_is_told_and_what_came_stays(
     assert remote.add(file, wanted, lambda _: None).done == "added"
 
 
-def test_what_is_not_here_and_manifests_of_others_are_refused(remote: RemoteNetworks) -> None:
+def test_missing_files_and_foreign_manifests_are_refused(remote: RemoteNetworks) -> None:
     wanted = Manifest("adder", 1, 10, "0" * 64)
     for text, says in (
         (wanted.to_json(), "the manifest is of 'adder', the call is about 'trees'"),

@@ -48,7 +48,7 @@ def pictures(*seeds: int) -> dict[str, list[bytes]]:
     return {f"p{seed}": [picture_jpeg(seed)] for seed in seeds}
 
 
-def test_what_was_added_is_recognised_at_once(client: CloudClient) -> None:
+def test_an_added_object_is_recognised_immediately(client: CloudClient) -> None:
     added = client.add(pictures(1, 2, 3))
     assert (list(added.added), added.revision) == (["p1", "p2", "p3"], 1)
     response = client.recognize(photo_jpeg(2))
@@ -58,7 +58,7 @@ def test_what_was_added_is_recognised_at_once(client: CloudClient) -> None:
     assert 0 < response.object.confidence <= 1
 
 
-def test_features_are_recognised_like_the_image(client: CloudClient) -> None:
+def test_features_are_recognised_like_their_image(client: CloudClient) -> None:
     client.add(pictures(1, 2))
     features = OrbExtractor().extract(load_image(photo_jpeg(1)), 300)
     assert client.recognize(features).object == client.recognize(photo_jpeg(1)).object
@@ -140,14 +140,14 @@ def test_adding_reports_new_replaced_unchanged_and_rejected_objects(client: Clou
     assert client.shown(photo_jpeg(3)) == "p3"
 
 
-def test_a_call_whose_objects_are_all_rejected_begins_no_catalogue(client: CloudClient) -> None:
+def test_a_call_with_only_rejected_objects_creates_no_catalogue(client: CloudClient) -> None:
     added = client.add({"a": [b"broken"]}, catalogue="typo")
     assert len(added.rejected) == 1
     listed = client._call(client.catalogues.list_catalogues, pb.ListCataloguesRequest()).message
     assert list(listed.catalogues) == []
 
 
-def test_calls_that_cannot_be_meant_are_invalid(client: CloudClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_calls_are_refused(client: CloudClient, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidArgument, match="declared"):
         request = pb.AddObjectsRequest(objects=[pb.NewObject(object_id="a", images=2)])
         client._call(client.catalogues.add_objects, request, [picture_jpeg(1)])
@@ -170,14 +170,14 @@ def test_an_id_twice_in_one_call_counts_once(client: CloudClient) -> None:
     assert client.shown(photo_jpeg(1)) == "a"
 
 
-def test_what_is_indexed_later_can_be_waited_for(client: CloudClient) -> None:
+def test_an_empty_call_waits_for_deferred_indexing(client: CloudClient) -> None:
     for seed in (1, 2, 3):
         client.add(pictures(seed), index_later=True)
     assert client.add({}).revision == 3
     assert client.shown(photo_jpeg(3)) == "p3"
 
 
-def test_a_removed_object_is_gone_when_the_call_returns(client: CloudClient) -> None:
+def test_a_removed_object_is_unknown_when_the_call_returns(client: CloudClient) -> None:
     client.add(pictures(1, 2))
     removed = client.remove("p1", "nothing")
     assert (list(removed.removed), list(removed.missing), removed.revision) == (["p1"], ["nothing"], 2)
@@ -188,7 +188,7 @@ def test_a_removed_object_is_gone_when_the_call_returns(client: CloudClient) -> 
         client.remove("p1")
 
 
-def test_objects_are_listed_with_what_a_copy_needs_to_know(client: CloudClient) -> None:
+def test_lists_contain_what_a_replica_needs(client: CloudClient) -> None:
     client.add({"p2": [picture_jpeg(2), picture_jpeg(3)], "p1": [picture_jpeg(1)]})
     client.add({"p1": [picture_jpeg(11)]})
     listed = client.objects()
@@ -200,7 +200,7 @@ def test_objects_are_listed_with_what_a_copy_needs_to_know(client: CloudClient) 
     assert all(item.model_bytes > 1000 and len(item.content_hash) == 32 for item in listed.objects)
 
 
-def test_what_is_listed_vouches_for_what_is_handed_out(client: CloudClient) -> None:
+def test_listed_digests_match_the_sent_models(client: CloudClient) -> None:
     client.add({"p2": [picture_jpeg(2), picture_jpeg(3)], "p1": [picture_jpeg(1)], "p3": [picture_jpeg(4)]})
     before = {item.object_id: item.model_digest for item in client.objects().objects}
     client.add({"p1": [picture_jpeg(11)]})
@@ -214,7 +214,7 @@ def test_what_is_listed_vouches_for_what_is_handed_out(client: CloudClient) -> N
         assert digest_of_message(message, reply.blobs) == model_digest(model) == listed[model.object_id]
 
 
-def test_nothing_vouches_for_a_version_that_is_stored_but_not_handed_out_yet(
+def test_a_stored_version_without_a_served_model_has_no_digest(
     client: CloudClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.add(pictures(1))
@@ -228,7 +228,7 @@ def test_nothing_vouches_for_a_version_that_is_stored_but_not_handed_out_yet(
     assert (item.version, item.model_digest) == (2, b"")
 
 
-def test_models_recognise_elsewhere_what_the_cloud_recognises(client: CloudClient) -> None:
+def test_sent_models_recognise_the_same_objects_elsewhere(client: CloudClient) -> None:
     client.add(pictures(1, 2, 3))
     reply = client.models("p3", "nothing", "p1", "p3")
     assert [model.object_id for model in reply.message.models] == ["p3", "p1"]
@@ -241,7 +241,7 @@ def test_models_recognise_elsewhere_what_the_cloud_recognises(client: CloudClien
     assert found.object_id == "p3"
 
 
-def test_models_beyond_one_response_are_left_out_and_named(tmp_path: Path) -> None:
+def test_models_that_exceed_one_response_are_omitted_and_listed(tmp_path: Path) -> None:
     # Half a message holds two of these models: each is about 300 x 38 bytes.
     server = ServerSettings(
         listen="tcp://127.0.0.1:0", workers=2, queue_timeout_s=LONG_S, max_message_bytes=64 * 1024
@@ -281,8 +281,8 @@ def ask(client: CloudClient, photo: bytes) -> Future[Reply]:
     return client.recognition.recognize.future(request, timeout_s=LONG_S, blobs=[photo], catalogue="museum")
 
 
-def test_models_do_not_wait_behind_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are what lets an edge send fewer photos."""
+def test_model_requests_do_not_wait_behind_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With models, an edge sends fewer photos."""
     server = ServerSettings(listen="tcp://127.0.0.1:0", workers=1, queue_timeout_s=LONG_S)
     with (
         running_cloud(tmp_path / "cloud.db", server=server) as daemon,

@@ -1,4 +1,4 @@
-"""What the tests of a module share: a scripted edge with a gateway; Chromium with a scripted gateway."""
+"""Shared fixtures: a gateway before a scripted edge; Chromium before a scripted gateway."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def browser_of_module(edge_of_module: ScriptedEdge) -> Iterator[Browser]:
 
 @pytest.fixture
 def edge(edge_of_module: ScriptedEdge) -> ScriptedEdge:
-    """Answers with an exhibit, at the beginning of each test."""
+    """The edge of the module, reset to answer with an exhibit."""
     recognition = edge_of_module.recognition
     recognition.answer = always("edge")
     recognition.asked = threading.Semaphore(0)
@@ -44,13 +44,13 @@ def edge(edge_of_module: ScriptedEdge) -> ScriptedEdge:
 
 @pytest.fixture
 def browser(browser_of_module: Browser, edge: ScriptedEdge) -> Browser:
-    """At a gateway with default settings."""
+    """A client of a gateway with default settings."""
     return browser_of_module
 
 
 @pytest.fixture(scope="module")
 def chromium_of_module() -> Iterator[playwright.Browser]:
-    """With a camera that shows a test picture."""
+    """Chromium with a camera that shows a test picture."""
     from support.browsers import chromium
 
     with chromium("--use-fake-device-for-media-stream") as browser:
@@ -67,7 +67,7 @@ def page(chromium_of_module: playwright.Browser) -> Iterator[playwright.Page]:
 
 @pytest.fixture
 def gateway(page: playwright.Page) -> ScriptedGateway:
-    """Beside an application's page that has imported `nearsight.js`."""
+    """A scripted gateway, and a page that has imported `nearsight.js`."""
     from support.browsers import ScriptedGateway
 
     gateway = ScriptedGateway(page)

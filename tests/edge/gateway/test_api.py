@@ -8,7 +8,7 @@ from support.recognition_server import CORNERS, response
 IMAGE = b"an image, as far as the scripted edge is concerned"
 
 
-def test_a_photo_is_answered_with_what_the_edge_says(browser: Browser, edge: ScriptedEdge) -> None:
+def test_a_photo_receives_the_answer_of_the_edge(browser: Browser, edge: ScriptedEdge) -> None:
     reply = browser.recognize(IMAGE)
     assert reply.status == 200
     answer = reply.json
@@ -81,7 +81,7 @@ def test_frames_of_a_stream_are_answered_one_by_one(browser: Browser, edge: Scri
     assert edge.recognition.requests[0].image.one_look
 
 
-def test_labels_arrive_as_ascii_json_whatever_they_hold(browser: Browser) -> None:
+def test_labels_are_sent_as_ascii_json(browser: Browser) -> None:
     body = browser.recognize(IMAGE).body
     assert body.isascii()
     assert json.loads(body)["label"] == "Night"

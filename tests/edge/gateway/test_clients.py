@@ -1,4 +1,4 @@
-"""What clients and proxies of others send, and a browser does not."""
+"""Requests of third-party clients and proxies that browsers do not send."""
 
 import json
 from socket import SHUT_WR
@@ -29,7 +29,7 @@ def test_photos_with_an_offer_of_http2_are_answered_in_http1(
     assert [bytes(context.blobs[0]) for context in edge.recognition.contexts] == [IMAGE] * photos
 
 
-def test_an_offer_of_http2_may_come_byte_by_byte_and_before_a_body_in_chunks(
+def test_an_http2_upgrade_may_arrive_byte_by_byte_before_a_chunked_body(
     browser: Browser, edge: ScriptedEdge
 ) -> None:
     fields = ("Host: x", "Transfer-Encoding: chunked", "Connection: Upgrade, close", *H2C)
@@ -42,9 +42,7 @@ def test_an_offer_of_http2_may_come_byte_by_byte_and_before_a_body_in_chunks(
 
 
 @pytest.mark.parametrize("photos", [1, 3])
-def test_a_client_that_sends_no_more_gets_the_answers_to_what_it_sent(
-    browser: Browser, edge: ScriptedEdge, photos: int
-) -> None:
+def test_a_half_closed_client_receives_its_answers(browser: Browser, edge: ScriptedEdge, photos: int) -> None:
     with raw(browser) as socket:
         socket.sendall((head(len(IMAGE)) + IMAGE) * photos)
         socket.shutdown(SHUT_WR)
@@ -83,7 +81,7 @@ def test_a_websocket_that_is_refused_gets_the_reason(
         upgrade().replace(b"Host: x", b"Host: x\r\nContent-Length: 3") + b"abc",
     ],
 )
-def test_what_is_no_request_is_told_in_the_same_form(browser: Browser, request_bytes: bytes) -> None:
+def test_invalid_requests_are_answered_in_the_same_format(browser: Browser, request_bytes: bytes) -> None:
     with raw(browser) as socket:
         socket.sendall(request_bytes)
         beginning, _, body = all_of(socket).partition(b"\r\n\r\n")
@@ -91,7 +89,7 @@ def test_what_is_no_request_is_told_in_the_same_form(browser: Browser, request_b
     assert json.loads(body)["error"]["code"] == "INVALID_ARGUMENT"
 
 
-def test_a_form_that_cannot_be_read_is_a_line_of_the_log(browser: Browser) -> None:
+def test_an_unreadable_form_is_one_log_line(browser: Browser) -> None:
     form = b'--line\r\nContent"Disposition: form-data\r\n\r\n'
     with capture_logs() as logs:
         assert browser.recognize(form, content_type="multipart/form-data; boundary=line").status == 400
@@ -110,9 +108,7 @@ def test_a_form_that_cannot_be_read_is_a_line_of_the_log(browser: Browser) -> No
         ("[::1]:8080", 200),
     ],
 )
-def test_without_tokens_a_name_that_others_can_give_out_is_refused(
-    browser: Browser, host: str, status: int
-) -> None:
+def test_without_tokens_foreign_host_names_are_refused(browser: Browser, host: str, status: int) -> None:
     photo = head(len(IMAGE), "Connection: close").replace(b"Host: x", f"Host: {host}".encode()) + IMAGE
     with raw(browser) as socket:
         socket.sendall(photo)

@@ -1,4 +1,4 @@
-"""What goes wrong around a gateway: the edge dies and comes back, the gateway stops, clients sit there."""
+"""Faults around a gateway: failed and restarted edges, a stopping gateway, idle clients."""
 
 import json
 import threading
@@ -35,13 +35,13 @@ HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.fixture
 def mortal_edge() -> Iterator[ScriptedEdge]:
-    """An edge of one test, which may kill it."""
+    """An edge that the test may stop."""
     edge = ScriptedEdge()
     yield edge
     edge.stop()
 
 
-def test_a_stream_stays_open_while_the_edge_is_away_and_goes_on_when_it_is_back(
+def test_a_stream_stays_open_while_the_edge_is_unreachable_and_continues_afterwards(
     mortal_edge: ScriptedEdge,
 ) -> None:
     with running_gateway(mortal_edge.endpoint) as browser, browser.stream() as stream:
@@ -72,7 +72,7 @@ def test_a_stream_stays_open_while_the_edge_is_away_and_goes_on_when_it_is_back(
         assert browser.get("/readyz").status == 200
 
 
-def test_frames_that_the_edge_has_when_it_dies_are_told_as_lost(mortal_edge: ScriptedEdge) -> None:
+def test_frames_at_a_failing_edge_are_reported_as_lost(mortal_edge: ScriptedEdge) -> None:
     mortal_edge.recognition.answer = never()
     with running_gateway(mortal_edge.endpoint) as browser, browser.stream() as stream:
         stream.read()
@@ -83,7 +83,7 @@ def test_frames_that_the_edge_has_when_it_dies_are_told_as_lost(mortal_edge: Scr
         assert (error["frame"], error["error"]["code"]) == (1, "UNAVAILABLE")
 
 
-def test_a_gateway_that_stops_answers_what_it_has_and_says_goodbye(edge: ScriptedEdge) -> None:
+def test_a_stopping_gateway_answers_pending_frames_and_closes_with_1001(edge: ScriptedEdge) -> None:
     answer: Future[RecognizeResponse] = Future()
     edge.recognition.answer = lambda: answer
     with ExitStack() as stack:
@@ -101,7 +101,7 @@ def test_a_gateway_that_stops_answers_what_it_has_and_says_goodbye(edge: Scripte
 
 
 def refused_as_it_stops(stream: LiveStream) -> bool:
-    """Whether a frame more is refused because the gateway stops."""
+    """Whether a further frame is refused because the gateway stops."""
     stream.send(2, IMAGE)
     try:
         refused = stream.connection.recv(timeout=0.05)
@@ -145,7 +145,7 @@ def test_a_client_may_send_100_requests_ahead_and_loses_its_connection_with_more
         assert all_of(connection).count(b"HTTP/1.1 200 ") in answers
 
 
-def test_1000_streams_that_only_sit_there_disturb_nobody(browser: Browser) -> None:
+def test_1000_idle_streams_do_not_disturb_others(browser: Browser) -> None:
     with ExitStack() as stack:
         idle = [stack.enter_context(raw(browser)) for _ in range(IDLE)]
         for connection in idle:
@@ -161,9 +161,7 @@ def test_1000_streams_that_only_sit_there_disturb_nobody(browser: Browser) -> No
             assert stream.read()["type"] == "answer"
 
 
-def test_the_command_serves_announces_itself_and_ends_with_sigterm(
-    tmp_path: Path, edge: ScriptedEdge
-) -> None:
+def test_the_command_serves_and_ends_with_sigterm(tmp_path: Path, edge: ScriptedEdge) -> None:
     with starting_daemon(tmp_path, "gateway", "--edge", edge.endpoint, listen="127.0.0.1:0") as daemon:
         daemon.wait_ready()
         url = daemon.endpoint.replace("http://", "ws://")
@@ -178,7 +176,7 @@ def test_the_command_serves_announces_itself_and_ends_with_sigterm(
 
 @pytest.mark.system
 def test_a_client_that_floods_without_reading_is_not_read_any_further(edge: ScriptedEdge) -> None:
-    """Its errors wait in the sockets; then it waits itself, and in the end it loses its connection."""
+    """Unread errors fill the sockets; then the client blocks, and is finally disconnected."""
     limits = {"ping_s": 0.3}
     with running_gateway(edge.endpoint, limits=limits) as browser, raw(browser) as connection:
         connection.sendall(upgrade())

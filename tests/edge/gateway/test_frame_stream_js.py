@@ -1,4 +1,4 @@
-"""Streams of `nearsight.js` in Chromium: which frames are sent, and when it connects anew."""
+"""Streams of `nearsight.js` in Chromium: which frames are sent, and when it reconnects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from playwright.sync_api import Page  # noqa: E402
 from support.browsers import UNKNOWN, Connection, ScriptedGateway, answer, failure, until  # noqa: E402
 
 INTERVAL_MS = 200
-"""Between two frames, if nothing else is asked for."""
+"""Default interval of frames."""
 FILM = """async () => {
     const canvas = document.createElement("canvas");
     const context = canvas.getContext("2d");
@@ -40,7 +40,7 @@ FILM = """async () => {
 
 
 class Film:
-    """A video on a page whose clock stands still, and the stream of its frames."""
+    """A video on a page with a manual clock, and the stream of its frames."""
 
     def __init__(self, page: Page, gateway: ScriptedGateway) -> None:
         self.page, self.gateway = page, gateway
@@ -49,7 +49,7 @@ class Film:
         page.clock.pause_at(page.evaluate("Date.now()") + 1000)
 
     def begin(self, **options: Any) -> Connection:
-        """A stream whose gateway is ready."""
+        """Begin a stream whose gateway is ready."""
         self.page.evaluate("begin", options)
         connection = self.connection(1)
         connection.ready()
@@ -57,7 +57,7 @@ class Film:
         return connection
 
     def connection(self, number: int) -> Connection:
-        """The n-th of the page, from 1."""
+        """The connection with this number on the page, from 1."""
         connections = self.gateway.connections
         until(self.page, lambda: len(connections) >= number, f"connection {number}")
         assert len(connections) == number
@@ -78,7 +78,7 @@ class Film:
         return events
 
     def wait_for(self, *states: str) -> dict[str, Any]:
-        """Until these are the states that were told last; the last event."""
+        """Wait until the last reported states are these; returns the last event."""
         self.page.wait_for_function(
             "states => events.slice(-states.length).map(({state}) => state).join() === states.join()",
             arg=states,
@@ -95,7 +95,7 @@ def assert_blue(image: np.ndarray) -> None:
     np.testing.assert_allclose(image.mean(axis=(0, 1)), (255, 0, 0), atol=3)
 
 
-def test_frames_are_scaled_and_corners_come_back_in_the_pixels_of_the_video(film: Film) -> None:
+def test_frames_are_scaled_and_corners_are_in_pixels_of_the_video(film: Film) -> None:
     connection = film.begin()
     number, image = film.next_frame(connection)
     assert image.shape == (480, 640, 3)
@@ -118,7 +118,7 @@ def test_at_most_as_many_frames_are_in_flight_as_there_are_credits(film: Film) -
     assert_blue(image)  # what is seen now, not what was due then
 
 
-def test_while_a_frame_is_encoded_no_other_is_taken(film: Film) -> None:
+def test_only_one_frame_is_encoded_at_a_time(film: Film) -> None:
     connection = film.begin()
     film.pass_time(10 * INTERVAL_MS)  # at once: the encoding does not end meanwhile
     until(film.page, lambda: len(connection.frames) > 0, "a frame")
@@ -128,7 +128,7 @@ def test_while_a_frame_is_encoded_no_other_is_taken(film: Film) -> None:
     assert_blue(image)
 
 
-def test_an_answer_that_a_later_one_has_overtaken_is_not_told(film: Film) -> None:
+def test_answers_older_than_a_reported_one_are_dropped(film: Film) -> None:
     connection = film.begin()
     film.next_frame(connection), film.next_frame(connection)
     connection.answers(1, answer())
@@ -138,7 +138,7 @@ def test_an_answer_that_a_later_one_has_overtaken_is_not_told(film: Film) -> Non
     film.wait_for("looking", "known", "known")
 
 
-def test_corners_in_a_video_that_has_turned_since_are_not_told(film: Film) -> None:
+def test_corners_are_dropped_after_the_video_rotated(film: Film) -> None:
     connection = film.begin()
     film.next_frame(connection)
     film.page.evaluate("show('red', 720)")
@@ -158,7 +158,7 @@ def test_a_frame_that_was_superseded_gives_its_credit_back_and_is_no_event(film:
     film.wait_for("connecting", "looking", "known")
 
 
-def test_a_picture_that_does_not_change_is_asked_seldom_and_its_answer_is_told_again(film: Film) -> None:
+def test_a_static_picture_is_sent_rarely_and_its_answer_repeated(film: Film) -> None:
     connection = film.begin(unchangedEveryMs=2000)
     film.next_frame(connection)
     connection.answers(0, answer())
@@ -175,7 +175,7 @@ def test_a_picture_that_does_not_change_is_asked_seldom_and_its_answer_is_told_a
     assert_blue(image)
 
 
-def test_what_is_unknown_is_asked_three_times_before_it_is_believed(film: Film) -> None:
+def test_unknown_is_reported_after_three_answers(film: Film) -> None:
     connection = film.begin(unchangedEveryMs=2000)
     for number in range(3):
         assert film.next_frame(connection)[0] == number
@@ -188,7 +188,7 @@ def test_what_is_unknown_is_asked_three_times_before_it_is_believed(film: Film) 
     assert_blue(image)
 
 
-def test_after_a_frame_that_failed_the_stream_pauses_longer_each_time_and_goes_on(film: Film) -> None:
+def test_failed_frames_pause_the_stream_for_growing_times(film: Film) -> None:
     connection = film.begin()
     for pause_ms in (200, 400, 800, 1600, 1600):
         number, _ = film.next_frame(connection)
@@ -208,7 +208,7 @@ def test_after_a_frame_that_failed_the_stream_pauses_longer_each_time_and_goes_o
     film.wait_for("known")
 
 
-def test_a_gateway_that_says_how_long_to_wait_gets_no_frame_before(film: Film) -> None:
+def test_retry_after_of_the_gateway_is_respected(film: Film) -> None:
     connection = film.begin()
     film.next_frame(connection)
     connection.answers(0, {**failure("OVERLOADED"), "retry_after_s": 5})
@@ -230,7 +230,7 @@ def test_a_frame_of_more_bytes_than_the_gateway_takes_is_not_sent(film: Film) ->
     assert connection.frames == []
 
 
-def test_the_stream_reconnects_after_growing_waits_until_an_answer_comes(film: Film) -> None:
+def test_the_stream_reconnects_with_growing_delays_until_an_answer(film: Film) -> None:
     connection = film.begin()
     for number, wait_ms in enumerate((500, 1000, 2000, 4000, 8000, 8000), start=1):
         connection.route.close(code=1001)
@@ -251,7 +251,7 @@ def test_the_stream_reconnects_after_growing_waits_until_an_answer_comes(film: F
 
 
 @pytest.mark.parametrize("silent", ["before it is ready", "about a frame"])
-def test_a_gateway_that_falls_silent_is_left_after_the_timeout(film: Film, silent: str) -> None:
+def test_a_silent_gateway_is_disconnected_after_the_timeout(film: Film, silent: str) -> None:
     if silent == "about a frame":
         film.next_frame(film.begin(timeoutMs=3000))
     else:
@@ -319,7 +319,7 @@ def test_a_stream_that_is_closed_while_it_waits_does_not_connect_again(film: Fil
     assert len(film.gateway.connections) == 1
 
 
-def test_offline_is_told_at_once_and_online_reconnects_at_once(film: Film) -> None:
+def test_offline_is_reported_and_online_reconnects_without_a_delay(film: Film) -> None:
     film.begin()
     film.page.context.set_offline(True)
     film.wait_for("looking", "offline")
@@ -328,7 +328,7 @@ def test_offline_is_told_at_once_and_online_reconnects_at_once(film: Film) -> No
     film.wait_for("offline", "looking")
 
 
-def test_an_exception_in_the_callback_is_reported_and_the_stream_goes_on(film: Film) -> None:
+def test_an_exception_in_the_callback_is_reported_and_the_stream_continues(film: Film) -> None:
     errors: list[str] = []
     film.page.on("pageerror", lambda error: errors.append(str(error)))
     film.page.evaluate(

@@ -1,4 +1,4 @@
-"""What clients may take of a gateway: size, rate, memory, time and connections. Over real sockets."""
+"""Limits of a gateway: size, rate, memory, time and connections. Over real sockets."""
 
 import gzip
 import json
@@ -43,7 +43,7 @@ def test_20_mb_are_refused_before_they_are_read(browser: Browser, edge: Scripted
     assert edge.recognition.requests == []
 
 
-def test_a_client_that_sends_20_mb_all_the_same_reads_the_refusal(browser: Browser) -> None:
+def test_a_client_that_sends_20_mb_receives_the_refusal(browser: Browser) -> None:
     reply = browser.recognize(bytes(20 * MEGABYTE))
     assert (reply.status, reply.error) == (413, "INVALID_ARGUMENT")
 
@@ -56,7 +56,7 @@ def test_a_body_that_grows_beyond_the_limit_without_a_length_is_refused(edge: Sc
 
 
 @pytest.mark.parametrize("beginning", ["GET /{} HTTP/1.1", "GET / HTTP/1.1\r\nX: {}", CHUNKED + "0\r\nX: {}"])
-def test_a_head_or_trailer_without_end_costs_the_connection(browser: Browser, beginning: str) -> None:
+def test_an_endless_head_or_trailer_closes_the_connection(browser: Browser, beginning: str) -> None:
     with raw(browser) as connection, suppress(ConnectionError):
         connection.sendall(beginning.format("x" * MEGABYTE).encode())
         assert all_of(connection) == b""
@@ -67,27 +67,27 @@ def test_a_request_may_have_a_long_head(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/html", "application/json", "video/mp4"])
-def test_a_body_of_another_type_is_refused_with_the_types_that_are_not(browser: Browser, kind: str) -> None:
+def test_a_body_of_another_type_is_refused_with_the_allowed_types(browser: Browser, kind: str) -> None:
     reply = browser.recognize(IMAGE, content_type=kind)
     assert (reply.status, reply.error) == (400, "INVALID_ARGUMENT")
     assert "image/jpeg" in reply.json["error"]["advice"]
 
 
 @pytest.mark.parametrize("form", [b"", b"--line--\r\n", b"no form at all", b"--line\r\nbroken"])
-def test_a_form_that_is_none_is_refused(browser: Browser, form: bytes) -> None:
+def test_an_invalid_form_is_refused(browser: Browser, form: bytes) -> None:
     reply = browser.recognize(form, content_type="multipart/form-data; boundary=line")
     assert (reply.status, reply.error) == (400, "INVALID_ARGUMENT")
     assert browser.recognize(form, content_type="multipart/form-data").status == 400
 
 
-def test_a_compressed_body_is_refused_as_that(browser: Browser, edge: ScriptedEdge) -> None:
+def test_a_compressed_body_is_refused_with_the_reason(browser: Browser, edge: ScriptedEdge) -> None:
     reply = browser.recognize(gzip.compress(IMAGE), content_encoding="gzip")
     assert (reply.status, reply.error) == (400, "INVALID_ARGUMENT")
     assert "Content-Encoding 'gzip'" in reply.json["error"]["message"]
     assert edge.recognition.requests == []
 
 
-def test_what_is_no_image_is_told_as_the_edge_tells_it(browser: Browser, edge: ScriptedEdge) -> None:
+def test_invalid_images_are_reported_as_by_the_edge(browser: Browser, edge: ScriptedEdge) -> None:
     edge.recognition.answer = failing(InvalidImage("these bytes are no image", advice="send a JPEG"))
     reply = browser.recognize(b"GIF89a")
     assert reply.status == 400
@@ -99,9 +99,7 @@ def test_what_is_no_image_is_told_as_the_edge_tells_it(browser: Browser, edge: S
     assert browser.recognize(b"").error == "INVALID_ARGUMENT"
 
 
-def test_a_frame_that_is_no_image_is_an_error_and_the_stream_goes_on(
-    browser: Browser, edge: ScriptedEdge
-) -> None:
+def test_an_invalid_frame_is_an_error_and_the_stream_continues(browser: Browser, edge: ScriptedEdge) -> None:
     with browser.stream() as stream:
         stream.read()
         edge.recognition.answer = failing(InvalidImage("these bytes are no image"))
@@ -121,7 +119,7 @@ def test_a_frame_that_is_no_image_is_an_error_and_the_stream_goes_on(
 
 
 def hold_answers(edge: ScriptedEdge) -> list[Future[RecognizeResponse]]:
-    """From now on a test answers itself; returns what is owed, which grows with each question."""
+    """Let the test answer; returns the list of unanswered requests, which grows with each request."""
     held: list[Future[RecognizeResponse]] = []
 
     def hold() -> Future[RecognizeResponse]:
@@ -188,7 +186,7 @@ def test_a_frame_that_is_too_long_ends_the_stream_with_1009(edge: ScriptedEdge) 
         assert stream.close_code() == 1009
 
 
-def test_a_client_that_is_too_fast_is_told_when_to_come_again(edge: ScriptedEdge) -> None:
+def test_a_rate_limited_client_receives_a_retry_time(edge: ScriptedEdge) -> None:
     with running_gateway(edge.endpoint, limits={"rate_per_s": 0.001}) as browser:
         assert browser.recognize(IMAGE).status == 200
         reply = browser.recognize(IMAGE)
@@ -202,7 +200,7 @@ def test_a_client_that_is_too_fast_is_told_when_to_come_again(edge: ScriptedEdge
         assert 900 < refused["retry_after_s"] <= 1000
 
 
-def test_images_of_all_requests_together_are_bounded(edge: ScriptedEdge) -> None:
+def test_memory_for_images_of_all_requests_is_bounded(edge: ScriptedEdge) -> None:
     edge.recognition.answer = never()
     with running_gateway(edge.endpoint, limits={"memory_bytes": 2**20}) as browser, raw(browser) as first:
         first.sendall(head(700_000) + bytes(700_000))
@@ -212,14 +210,14 @@ def test_images_of_all_requests_together_are_bounded(edge: ScriptedEdge) -> None
         assert reply.headers["retry-after"] == "1"
 
 
-def test_an_answer_that_comes_too_late_is_told_as_that(edge: ScriptedEdge) -> None:
+def test_a_late_answer_is_a_deadline_error(edge: ScriptedEdge) -> None:
     edge.recognition.answer = never()
     with running_gateway(edge.endpoint, limits={"timeout_s": 0.1}) as browser:
         reply = browser.recognize(IMAGE)
         assert (reply.status, reply.error) == (504, "DEADLINE_EXCEEDED")
 
 
-def test_an_edge_that_refuses_this_gateway_is_not_told_as_the_fault_of_the_client(
+def test_refusals_of_the_gateway_by_the_edge_are_no_client_errors(
     browser: Browser, edge: ScriptedEdge
 ) -> None:
     edge.recognition.answer = failing(Unauthenticated("this key is not allowed"))
@@ -232,20 +230,20 @@ def test_an_edge_that_refuses_this_gateway_is_not_told_as_the_fault_of_the_clien
 
 @pytest.fixture(scope="module")
 def impatient(edge_of_module: ScriptedEdge) -> Iterator[Browser]:
-    """A gateway that gives its clients little time."""
+    """A gateway with short timeouts."""
     limits = {"body_timeout_s": 0.2, "timeout_s": 0.2}
     with running_gateway(edge_of_module.endpoint, limits=limits) as browser:
         yield browser
 
 
-def test_a_slow_body_is_told_as_that(impatient: Browser) -> None:
+def test_a_slow_body_is_refused_with_408(impatient: Browser) -> None:
     with raw(impatient) as connection:
         connection.sendall(head(1000) + b"the beginning")
         assert all_of(connection).startswith(b"HTTP/1.1 408 ")  # nor does it wait for the rest for ever
 
 
 @pytest.mark.parametrize("beginning", [b"", b"POST /v1/catal", head(9)[:-2]])
-def test_a_client_that_does_not_send_its_request_loses_its_connection(
+def test_a_client_that_sends_no_complete_request_is_disconnected(
     impatient: Browser, beginning: bytes
 ) -> None:
     with raw(impatient) as connection:
@@ -262,8 +260,8 @@ def test_a_half_closed_connection_ends(impatient: Browser, edge: ScriptedEdge, s
         all_of(connection)
 
 
-def test_a_stream_whose_client_is_gone_without_a_word_is_closed(edge: ScriptedEdge) -> None:
-    """It answers no ping: its machine lost the net."""
+def test_a_stream_whose_client_answers_no_ping_is_closed(edge: ScriptedEdge) -> None:
+    """Like a machine that lost its network, it answers no ping."""
     with running_gateway(edge.endpoint, limits={"ping_s": 0.2}) as browser, raw(browser) as connection:
         connection.sendall(upgrade())
         received = all_of(connection)
@@ -280,7 +278,7 @@ def test_a_half_closed_stream_ends(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("lines", [b"\r\nX: " + b"x" * 10_000, b"\r\nX: x" * 200])
-def test_a_stream_whose_head_is_too_long_is_refused(browser: Browser, lines: bytes) -> None:
+def test_a_stream_with_a_too_long_head_is_refused(browser: Browser, lines: bytes) -> None:
     with raw(browser) as connection:
         connection.sendall(upgrade().replace(b"\r\n", lines + b"\r\n", 1))
         assert all_of(connection).startswith(b"HTTP/1.1 400 ")
@@ -293,12 +291,12 @@ def opens(browser: Browser) -> bool:
     return False
 
 
-def test_a_stream_without_frames_is_closed_in_the_end(edge: ScriptedEdge) -> None:
+def test_a_stream_without_frames_is_closed_after_the_idle_time(edge: ScriptedEdge) -> None:
     with running_gateway(edge.endpoint, limits={"idle_s": 0.1}) as browser, browser.stream() as stream:
         assert stream.close_code() == 1000
 
 
-def test_one_stream_too_many_is_told_to_come_again(edge: ScriptedEdge) -> None:
+def test_a_stream_over_the_limit_is_closed_with_1013(edge: ScriptedEdge) -> None:
     with running_gateway(edge.endpoint, limits={"streams_max": 1}) as browser:
         with browser.stream() as first:
             first.read()
@@ -307,7 +305,7 @@ def test_one_stream_too_many_is_told_to_come_again(edge: ScriptedEdge) -> None:
         wait_until(lambda: opens(browser), what="room for a stream")
 
 
-def test_connections_that_only_wait_make_room(edge: ScriptedEdge) -> None:
+def test_idle_connections_are_closed_for_new_ones(edge: ScriptedEdge) -> None:
     with running_gateway(edge.endpoint, limits={"connections_max": 8}) as browser, ExitStack() as stack:
         waiting = [stack.enter_context(raw(browser)) for _ in range(9)]
         assert all_of(waiting[0]) == b""
@@ -316,7 +314,7 @@ def test_connections_that_only_wait_make_room(edge: ScriptedEdge) -> None:
 
 @pytest.fixture(scope="module")
 def open_to_museum(edge_of_module: ScriptedEdge) -> Iterator[Browser]:
-    """A gateway that lists another site."""
+    """A gateway that allows another site."""
     with running_gateway(edge_of_module.endpoint, cors_origins=(MUSEUM,)) as browser:
         yield browser
 
@@ -325,7 +323,7 @@ def open_to_museum(edge_of_module: ScriptedEdge) -> Iterator[Browser]:
     ("origin", "status"),
     [("https://evil.example", 403), ("https://[", 403), ("null", 403), (MUSEUM, 200), ("", 200)],
 )
-def test_pages_of_other_sites_ask_only_if_they_are_listed(
+def test_only_listed_sites_may_send_requests(
     open_to_museum: Browser, edge: ScriptedEdge, origin: str, status: int
 ) -> None:
     headers = {"origin": origin} if origin else {}
@@ -343,9 +341,7 @@ def test_pages_of_other_sites_ask_only_if_they_are_listed(
 
 
 @pytest.mark.parametrize("listed", [MUSEUM, f"{MUSEUM}/"])
-def test_a_browser_that_asks_whether_a_listed_page_may_send_photos_hears_yes(
-    edge: ScriptedEdge, listed: str
-) -> None:
+def test_preflight_requests_of_listed_sites_are_allowed(edge: ScriptedEdge, listed: str) -> None:
     asks = {"origin": MUSEUM, "access_control_request_method": "POST"}
     with running_gateway(edge.endpoint, cors_origins=(listed,)) as browser:
         reply = browser.request("OPTIONS", RECOGNIZE, **asks)
@@ -353,7 +349,7 @@ def test_a_browser_that_asks_whether_a_listed_page_may_send_photos_hears_yes(
     assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, MUSEUM)
 
 
-def test_a_page_of_the_gateway_itself_may_ask(browser: Browser) -> None:
+def test_pages_of_the_gateway_may_send_requests(browser: Browser) -> None:
     own = f"http://{browser.host}"
     assert browser.recognize(IMAGE, origin=own).status == 200
     with connect(f"ws://{browser.host}{STREAM}", additional_headers={"origin": own}) as connection:
@@ -361,7 +357,7 @@ def test_a_page_of_the_gateway_itself_may_ask(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("label", ["<script>alert(1)</script>", "\x1b[2J\x9b31m", "\u202edlog", "a\nb"])
-def test_text_of_others_passes_as_data_only(browser: Browser, edge: ScriptedEdge, label: str) -> None:
+def test_labels_and_metadata_are_sent_as_data_only(browser: Browser, edge: ScriptedEdge, label: str) -> None:
     found = replace(EXHIBIT, label=label, metadata={label: label})
     edge.recognition.answer = lambda: response("edge", found)
     reply = browser.recognize(IMAGE)

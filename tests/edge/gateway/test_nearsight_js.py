@@ -1,4 +1,4 @@
-"""`nearsight.js` in Chromium: one photo, and a gateway that answers late, wrongly or never."""
+"""`nearsight.js` in Chromium: single photos, and late, wrong or missing answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sent_image(gateway: ScriptedGateway) -> np.ndarray:
     return cv2.imdecode(np.frombuffer(data or b"", np.uint8), cv2.IMREAD_COLOR)
 
 
-def test_a_large_photo_is_scaled_and_its_corners_come_back_in_its_own_pixels(
+def test_a_large_photo_is_scaled_and_its_corners_are_in_its_pixels(
     page: Page, gateway: ScriptedGateway
 ) -> None:
     gateway.replies = [(200, answer(corners=[[0, 0], [640, 0], [640, 480], [0, 480]]))]
@@ -35,7 +35,7 @@ def test_a_small_photo_travels_as_it_is(page: Page, gateway: ScriptedGateway) ->
     assert found == answer()
 
 
-def test_a_small_photo_of_many_bytes_is_encoded_anew_without_what_else_is_in_it(
+def test_a_small_photo_of_many_bytes_is_encoded_again_without_metadata(
     page: Page, gateway: ScriptedGateway
 ) -> None:
     gateway.replies = [(200, answer())]
@@ -48,7 +48,7 @@ def test_a_small_photo_of_many_bytes_is_encoded_anew_without_what_else_is_in_it(
     assert found == answer()
 
 
-def test_what_the_browser_cannot_read_is_left_to_the_gateway(page: Page, gateway: ScriptedGateway) -> None:
+def test_files_the_browser_cannot_decode_are_sent_unchanged(page: Page, gateway: ScriptedGateway) -> None:
     gateway.replies = [(400, failure("INVALID_ARGUMENT", "the bytes are no image", "send a photo"))]
     found = page.evaluate("outcome(recognizer().recognize(new Blob(['text'])))")
     assert gateway.requests[0].request.post_data_buffer == b"text"
@@ -61,7 +61,7 @@ def test_what_the_browser_cannot_read_is_left_to_the_gateway(page: Page, gateway
 
 
 @pytest.mark.parametrize(("status", "code"), [(502, "UNAVAILABLE"), (404, "INTERNAL"), (200, "INTERNAL")])
-def test_an_address_that_is_no_gateway_is_named_as_that(
+def test_an_address_without_a_gateway_is_reported(
     page: Page, gateway: ScriptedGateway, status: int, code: str
 ) -> None:
     page.route(f"{ORIGIN}/v1/**", lambda route: route.fulfill(status=status, body="<html>a proxy</html>"))
@@ -117,7 +117,7 @@ def test_wrong_arguments_are_refused_at_once(
     assert gateway.requests == gateway.connections == []
 
 
-def test_without_a_name_the_only_catalogue_is_asked(page: Page, gateway: ScriptedGateway) -> None:
+def test_without_a_name_the_only_catalogue_is_used(page: Page, gateway: ScriptedGateway) -> None:
     gateway.replies = [(200, {"catalogues": [{"name": "a/b"}]}), (200, answer())]
     page.evaluate("new Recognizer('/').recognize(new Blob(['text']))")
     assert gateway.requests[-1].request.url == f"{ORIGIN}/v1/catalogues/a%2Fb/recognize"
@@ -143,6 +143,6 @@ def test_the_token_travels_in_the_header(page: Page, gateway: ScriptedGateway) -
     assert gateway.requests[0].request.headers["authorization"] == "Bearer se-cret"
 
 
-def test_a_token_that_cannot_be_one_is_not_sent(page: Page, gateway: ScriptedGateway) -> None:
+def test_an_invalid_token_is_not_sent(page: Page, gateway: ScriptedGateway) -> None:
     found = page.evaluate("outcome(recognizer({token: 'a b'}).catalogues())")
     assert (found["code"], gateway.requests) == ("UNAUTHENTICATED", [])

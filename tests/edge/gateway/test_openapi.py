@@ -1,4 +1,4 @@
-"""The description of the interface is valid, and what the gateway answers is as it says."""
+"""The OpenAPI description is valid, and answers of the gateway match it."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from support.recognition_server import always, failing, response
 
 
 def schema_of(path: str, method: str, status: int) -> Draft202012Validator:
-    """That of a response, with its references."""
+    """The schema of a response, with resolved references."""
     document: Any = openapi_document()
     response = document["paths"][path][method]["responses"][str(status)]
     schema = response["content"]["application/json"]["schema"]
@@ -56,7 +56,7 @@ def test_other_routes_answer_as_described(browser: Browser) -> None:
         ("GET", "/v1/catalogues/", 404),
     ],
 )
-def test_what_does_not_exist_is_told_in_the_same_form(
+def test_unknown_routes_are_answered_in_the_same_format(
     browser: Browser, method: str, path: str, status: int
 ) -> None:
     reply = browser.request(method, path)

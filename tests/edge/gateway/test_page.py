@@ -1,4 +1,4 @@
-"""The visitor's page in Chromium beside a scripted gateway: every state that a visitor may meet."""
+"""The visitor's page in Chromium before a scripted gateway: every state of the page."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_label_with_markup_is_shown_as_the_text_that_it_is(visit: Visit, hosti
     assert "hit" not in visit.page.title()
 
 
-def test_what_is_not_known_is_said_after_some_frames_and_one_lost_frame_changes_nothing(visit: Visit) -> None:
+def test_unknown_is_shown_after_several_frames_and_one_lost_frame_is_ignored(visit: Visit) -> None:
     visit.start()
     until(visit.page, lambda: len(visit.gateway.connections) == 1, "the connection")
     connection = visit.gateway.connections[0]
@@ -92,7 +92,7 @@ def test_what_is_not_known_is_said_after_some_frames_and_one_lost_frame_changes_
     visit.reads("No known exhibit")
 
 
-def test_a_screen_reader_hears_each_label_once_and_ordinary_states_once_per_start(visit: Visit) -> None:
+def test_screen_readers_receive_each_label_once_and_states_once_per_start(visit: Visit) -> None:
     visit.listen()
     visit.start(answer())
     for always, headline in [
@@ -181,7 +181,7 @@ def test_a_file_that_is_no_photo_has_a_sentence_and_the_same_file_may_be_chosen_
     expect(visit.page.locator("#photo")).to_be_hidden()
 
 
-def test_the_keyboard_alone_is_enough(visit: Visit) -> None:
+def test_the_page_works_with_the_keyboard_only(visit: Visit) -> None:
     visit.gateway.always = answer()
     keyboard, focused = visit.page.keyboard, visit.page.locator(":focus")
     keyboard.press("Tab")  # the answer, which may be longer than its place
@@ -201,7 +201,7 @@ def test_the_keyboard_alone_is_enough(visit: Visit) -> None:
     visit.reads("Day")
 
 
-def test_an_outline_without_a_new_answer_goes_away_before_the_label(visit: Visit) -> None:
+def test_an_outline_without_a_new_answer_disappears_before_the_label(visit: Visit) -> None:
     visit.start(answer())
     visit.reads("Night")
     expect(visit.outline).to_be_visible()
@@ -229,7 +229,7 @@ def test_of_several_catalogues_the_visitor_chooses_one(chromium_of_module: Brows
 
 
 @pytest.mark.parametrize(("motion", "glides"), [("reduce", False), ("no-preference", True)])
-def test_an_outline_glides_unless_the_visitor_wants_less_motion(
+def test_outlines_are_animated_unless_reduced_motion_is_preferred(
     chromium_of_module: Browser, stack: ExitStack, motion: str, glides: bool
 ) -> None:
     page = Visit(chromium_of_module, stack, reduced_motion=motion).page
@@ -287,7 +287,7 @@ def test_axe_finds_no_accessibility_errors(
 @pytest.mark.parametrize(
     "size", [PHONE, DESKTOP, {"width": 320, "height": 480}, {"width": 844, "height": 390}]
 )
-def test_nothing_lies_outside_the_window_and_the_buttons_can_be_hit(
+def test_the_page_fits_the_window_and_buttons_are_large_enough(
     chromium_of_module: Browser, stack: ExitStack, size: dict[str, int]
 ) -> None:
     visit = Visit(chromium_of_module, stack, viewport=size)

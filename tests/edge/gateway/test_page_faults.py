@@ -45,7 +45,7 @@ def test_a_camera_that_does_not_start_has_a_sentence(visit: Visit, name: str, he
     visit.reads(headline, "or choose a photo")
 
 
-def test_without_https_the_page_says_so_and_takes_photos(
+def test_without_https_the_page_explains_it_and_accepts_photos(
     chromium_of_module: Browser, stack: ExitStack
 ) -> None:
     visit = Visit(chromium_of_module, stack, origin="http://museum.test")
@@ -80,7 +80,7 @@ def test_a_camera_that_is_stopped_is_let_go(visit: Visit, by: str) -> None:
     until(visit.page, lambda: visit.gateway.connections[0].closed, "the end of the connection")
 
 
-def test_a_camera_that_comes_after_it_was_stopped_is_let_go(visit: Visit) -> None:
+def test_a_camera_that_opens_after_stop_is_closed(visit: Visit) -> None:
     visit.page.evaluate(
         """() => {
             const { mediaDevices } = navigator;
@@ -118,7 +118,7 @@ def test_a_camera_that_is_refused_after_it_was_stopped_has_no_sentence(visit: Vi
     assert visit.page.get_by_role("heading", level=2).text_content() == "Point the camera at an exhibit"
 
 
-def test_the_page_says_that_it_is_offline_and_goes_on_by_itself(visit: Visit) -> None:
+def test_the_page_shows_that_it_is_offline_and_resumes_automatically(visit: Visit) -> None:
     visit.start(answer())
     visit.reads("Night")
     visit.context.set_offline(True)
@@ -128,7 +128,7 @@ def test_the_page_says_that_it_is_offline_and_goes_on_by_itself(visit: Visit) ->
     visit.reads("Night")
 
 
-def test_a_gateway_that_goes_and_comes_is_waited_for(visit: Visit) -> None:
+def test_the_page_waits_for_a_gateway_that_restarts(visit: Visit) -> None:
     visit.start(answer())
     visit.reads("Night")
     visit.gateway.always = None

@@ -1,4 +1,4 @@
-"""The visitor's page before a museum: a filming camera, Chromium, gateway, edge, cloud."""
+"""The visitor's page with a simulated camera, Chromium, gateway, edge and cloud."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ expect.set_options(timeout=100_000)
 EXAMPLE = PAGE.parents[2] / "examples/browser"
 SEED = 7
 FILMED, HOSTILE = 0, 1
-"""Exhibits: the one before the camera, and one whose label is not harmless."""
+"""Exhibits: the filmed one, and one with a dangerous label."""
 MARKUP = "<img src=x onerror=document.title='hit'>"
 WIDTH, HEIGHT, FRAMES_PER_S = 800, 600, 10
 DWELL_S, TURN_S = 1.2, 0.8
@@ -48,7 +48,7 @@ class Museum:
 
     folder: Path
     clip: Path
-    """What a phone films before an exhibit, again and again."""
+    """A video of an exhibit, filmed by a phone, in a loop."""
     truth: NDArray[np.float64]
     """(N, 4, 2): where the exhibit is in each frame of the clip."""
 
@@ -74,7 +74,7 @@ def photo_of(index: int) -> Photo:
 
 
 def _filmed(path: Path) -> NDArray[np.float64]:
-    """Write the clip as a camera delivers it, 30 frames a second; where the exhibit is in each frame."""
+    """Write the clip with 30 frames per second; returns the corners of the exhibit in each frame."""
     stay = Stay("0001", render_reference(SEED, FILMED), DWELL_S)
     frames = film([stay], Filming(0.2, FRAMES_PER_S, (WIDTH, HEIGHT), difficulty=0.3), SEED)
     standing = [frame for frame in frames if TURN_S <= frame.at_s <= TURN_S + DWELL_S]
@@ -111,7 +111,7 @@ def browser(museum: Museum) -> Iterator[Browser]:
 
 
 class Tiers:
-    """Edge and gateway as processes, which may be killed and come back at the same address."""
+    """Edge and gateway as processes, which may be killed and restarted at the same address."""
 
     def __init__(self, folder: Path, cloud: DaemonProcess) -> None:
         self._folder, self._cloud = folder, cloud
@@ -120,7 +120,7 @@ class Tiers:
         self.daemons: dict[str, DaemonProcess] = {}
 
     def start(self, tier: str, *flags: str) -> None:
-        """Start it where it was before; returns when it is ready."""
+        """Start a daemon at its previous address; returns when it is ready."""
         above = ("--cloud", self._cloud.endpoint) if tier == "edge" else ("--edge", self.addresses["edge"])
         starting = starting_daemon(self._folder, tier, *above, *flags, listen=self.addresses[tier])
         daemon = self.daemons[tier] = self._stack.enter_context(starting)
@@ -129,7 +129,7 @@ class Tiers:
 
     @contextmanager
     def gateway_with(self, *flags: str) -> Iterator[str]:
-        """Another gateway with these flags beside the same edge; its URL."""
+        """Start another gateway of the same edge with these flags; returns its URL."""
         flags = ("--edge", self.addresses["edge"], *flags)
         with starting_daemon(self._folder, "gateway", *flags, name="other", listen="127.0.0.1:0") as gateway:
             gateway.wait_ready()
@@ -163,7 +163,7 @@ def tiers(museum: Museum, cloud: DaemonProcess) -> Iterator[Tiers]:
 
 @pytest.fixture
 def open_page(browser: Browser, stack: ExitStack) -> Iterator[Callable[..., Page]]:
-    """Opens a page in a window of its own; what the browser complains of fails the test."""
+    """Opens a page in a new window; errors in the browser fail the test."""
     complaints: list[str] = []
 
     def open_page(address: str, **options: Any) -> Page:
@@ -208,7 +208,7 @@ def drawn_corners(page: Page) -> NDArray[np.float64] | None:
 def placed(
     page: Page, selector: str, corners: NDArray[np.float64], size: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Where pixels of a picture are in the window: it is as large as its box allows, in the middle."""
+    """Convert pixels of a picture to pixels of the window; the picture is centred in its box."""
     box = page.locator(selector).bounding_box()
     assert box is not None
     scale = min(box["width"] / size[0], box["height"] / size[1])
@@ -217,12 +217,12 @@ def placed(
 
 
 def lies_on(drawn: NDArray[np.float64] | None, true: NDArray[np.float64]) -> bool:
-    """Whether each corner is where it should be, but for a twentieth of the exhibit's width."""
+    """Whether each corner is correct within a twentieth of the exhibit's width."""
     return drawn is not None and float(np.abs(drawn - true).max()) < 0.05 * float(np.ptp(true[:, 0]))
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_the_camera_shows_the_label_and_an_outline_that_lies_on_the_exhibit(
+def test_the_page_shows_the_label_and_the_outline_of_the_exhibit(
     tiers: Tiers, museum: Museum, open_page: Callable[..., Page], size: dict[str, int]
 ) -> None:
     page = open_page(tiers.url, viewport=size)
@@ -255,7 +255,7 @@ def test_a_label_with_markup_in_the_catalogue_is_text(tiers: Tiers, open_page: C
 
 
 @pytest.mark.parametrize("tier", ["edge", "gateway"])
-def test_the_page_survives_that_a_daemon_is_killed_and_comes_back(
+def test_the_page_continues_after_a_daemon_was_killed_and_restarted(
     tiers: Tiers, museum: Museum, open_page: Callable[..., Page], tier: str
 ) -> None:
     page = open_page(tiers.url)
@@ -291,7 +291,7 @@ def test_an_installed_page_opens_without_its_gateway_and_keeps_no_answers(
     assert "/v1/" not in str(page.evaluate(kept))
 
 
-def test_the_camera_works_over_https_with_a_certificate_of_the_gateways_own(
+def test_the_camera_works_over_https_with_a_self_signed_certificate(
     tiers: Tiers, museum: Museum, open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
     with tiers.gateway_with("--self-signed", "--set", f"tls.folder={tmp_path}") as url:

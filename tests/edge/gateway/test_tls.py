@@ -42,7 +42,7 @@ def test_a_certificate_is_kept_while_it_fits(tmp_path: Path) -> None:
     assert files.cert.read_bytes().startswith(b"-----BEGIN CERTIFICATE")
 
 
-def test_a_self_signed_gateway_serves_https_to_who_trusts_its_certificate(
+def test_a_self_signed_gateway_serves_clients_that_trust_its_certificate(
     tmp_path: Path, edge: ScriptedEdge
 ) -> None:
     tls = TlsSettings(self_signed=True, folder=tmp_path)
@@ -63,7 +63,7 @@ def test_a_self_signed_gateway_serves_https_to_who_trusts_its_certificate(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_the_address_for_other_machines_is_shown_once_a_gateway_serves_it(
+def test_the_address_for_other_machines_is_shown_once_it_is_served(
     tmp_path: Path, edge: ScriptedEdge, host: str
 ) -> None:
     if host == "::" and not has_ipv6():
@@ -99,7 +99,7 @@ def test_settings_of_tls_that_cannot_work_are_refused(tls: TlsSettings, message:
         GatewayDaemon(GatewaySettings(listen="127.0.0.1:0", tls=tls), DaemonMetrics("gateway"))
 
 
-def test_a_certificate_that_cannot_be_used_is_told_at_the_start(tmp_path: Path) -> None:
+def test_an_unusable_certificate_is_a_startup_error(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("no certificate")
     tls = TlsSettings(cert=tmp_path / "cert.pem", key=tmp_path / "cert.pem")
     daemon = GatewayDaemon(GatewaySettings(listen="127.0.0.1:0", tls=tls), DaemonMetrics("gateway"))
@@ -107,7 +107,7 @@ def test_a_certificate_that_cannot_be_used_is_told_at_the_start(tmp_path: Path) 
         daemon.start()
 
 
-def test_a_port_that_is_taken_is_told_at_the_start() -> None:
+def test_a_port_in_use_is_a_startup_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         daemon = GatewayDaemon(GatewaySettings(listen=listen), DaemonMetrics("gateway"))

@@ -1,4 +1,4 @@
-"""Tokens: the file, the command, and what a gateway makes of them, also while streams are open."""
+"""Tokens: the file, the command, and their use by a gateway, also during streams."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "tokens.json"
 
 
-def test_the_file_holds_no_token_and_is_for_its_owner_alone(file: Path) -> None:
+def test_the_file_contains_no_token_and_only_its_owner_may_read_it(file: Path) -> None:
     secret = add_token(file, "visitors", [CATALOGUE], 20.0)
     assert secret not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -60,7 +60,7 @@ def test_a_name_is_given_once_and_revoked_once(file: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{}", '[{"name": "x"}]', "\x00"])
-def test_a_damaged_file_is_refused_at_the_start_and_changes_nothing_later(file: Path, content: str) -> None:
+def test_a_damaged_file_is_a_startup_error_and_is_ignored_later(file: Path, content: str) -> None:
     add_token(file, "visitors")
     tokens = TokenFile(file)
     file.write_text(content)
@@ -74,7 +74,7 @@ def test_a_damaged_file_is_refused_at_the_start_and_changes_nothing_later(file: 
     assert not tokens.by_digest
 
 
-def test_tokens_that_are_added_and_revoked_at_the_same_time_are_all_kept_or_gone(file: Path) -> None:
+def test_concurrent_changes_of_tokens_are_all_stored(file: Path) -> None:
     add_token(file, "former")
     with ThreadPoolExecutor(9) as pool:
         revoked = pool.submit(revoke_token, file, "former")
@@ -99,7 +99,7 @@ def test_the_command_adds_lists_and_revokes(
     assert "there is no token called" in capsys.readouterr().err
 
 
-def test_with_tokens_nobody_asks_without_one(file: Path, edge: ScriptedEdge) -> None:
+def test_with_tokens_every_request_needs_one(file: Path, edge: ScriptedEdge) -> None:
     secret = add_token(file, "visitors", [CATALOGUE])
     with running_gateway(edge.endpoint, tokens=file) as browser:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {secret}"}):
@@ -123,7 +123,7 @@ def test_with_tokens_nobody_asks_without_one(file: Path, edge: ScriptedEdge) -> 
             assert stream.close_code() == 1008
 
 
-def test_a_token_that_is_revoked_in_mid_stream_ends_its_stream_alone(file: Path, edge: ScriptedEdge) -> None:
+def test_revoking_a_token_ends_only_its_streams(file: Path, edge: ScriptedEdge) -> None:
     kept, revoked = add_token(file, "kept"), add_token(file, "revoked")
     with (
         running_gateway(edge.endpoint, tokens=file) as browser,
@@ -152,7 +152,7 @@ def test_beyond_this_machine_a_gateway_without_tokens_does_not_start(
     assert "needs tokens; run `nearsight gateway tokens add" in line
 
 
-def test_a_rate_lets_bursts_of_a_second_through_and_says_when_the_next_may_come() -> None:
+def test_a_rate_allows_bursts_of_one_second_and_returns_the_retry_time() -> None:
     clock = ManualClock()
     access = Access(None, (), LimitSettings(rate_per_s=2.0), clock)
     visitor, other = Visitor("one"), Visitor("other")
@@ -168,7 +168,7 @@ def test_a_rate_lets_bursts_of_a_second_through_and_says_when_the_next_may_come(
         access.charge(visitor)
 
 
-def test_a_token_may_have_a_rate_of_its_own() -> None:
+def test_a_token_may_have_its_own_rate() -> None:
     access = Access(None, (), LimitSettings(rate_per_s=1.0), ManualClock())
     visitor = Visitor("fast", Token("fast", "0", (), 3.0))
     for _ in range(3):

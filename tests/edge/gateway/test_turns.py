@@ -1,4 +1,4 @@
-"""Whose frame goes to the edge next, and how many may be there."""
+"""Fair order of frames to the edge, and how many may be in flight."""
 
 import random
 
@@ -42,7 +42,7 @@ def test_streams_take_turns_whoever_sends_most() -> None:
 
 
 def simulated_waits(workers: int, service_ms: float, frames: int) -> tuple[list[float], float]:
-    """Waiting times at an edge of so many workers whom 100 streams ask all the time; the last places."""
+    """Waiting times of 100 busy streams at an edge with so many workers; and the last limit."""
     turns: Turns[int, int] = Turns()
     free_ms = [0.0] * workers
     at_edge: list[tuple[float, float]] = []
@@ -69,7 +69,7 @@ def test_so_many_frames_are_at_the_edge_as_it_works_on() -> None:
         assert sorted(waits[-1000:])[950] <= 20.0
 
 
-def test_an_overloaded_edge_gets_fewer_at_once_and_never_none() -> None:
+def test_an_overloaded_edge_receives_fewer_concurrent_frames_but_at_least_one() -> None:
     turns: Turns[str, int] = Turns()
     for number in range(10):
         turns.offer("a", number)

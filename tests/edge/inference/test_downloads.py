@@ -75,7 +75,7 @@ def ask_until_the_file_is_here(edge: EdgeDaemon) -> None:
     wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
 
 
-def test_a_file_comes_in_pieces_once(cloud: CloudDaemon, chunks: Chunks, tmp_path: Path) -> None:
+def test_a_file_is_downloaded_once_in_chunks(cloud: CloudDaemon, chunks: Chunks, tmp_path: Path) -> None:
     with running_edge(cloud.endpoint, models=ModelSettings(folder=tmp_path / "edge")) as edge:
         ask_until_the_file_is_here(edge)
         assert chunks.offsets == [0, MB, 2 * MB, 3 * MB]
@@ -85,7 +85,7 @@ def test_a_file_comes_in_pieces_once(cloud: CloudDaemon, chunks: Chunks, tmp_pat
         assert ours.checked_path(manifest).read_bytes() == theirs.checked_path(manifest).read_bytes()
 
 
-def test_pieces_that_fail_or_come_damaged_are_asked_for_again(
+def test_failed_or_damaged_chunks_are_requested_again(
     cloud: CloudDaemon, chunks: Chunks, tmp_path: Path
 ) -> None:
     chunks.fail_at, chunks.damage_at = {MB}, {2 * MB}
@@ -94,9 +94,7 @@ def test_pieces_that_fail_or_come_damaged_are_asked_for_again(
     assert chunks.offsets == [0, MB, MB, 2 * MB, 2 * MB, 3 * MB]
 
 
-def test_a_file_that_was_begun_before_a_restart_is_gone_on_with(
-    cloud: CloudDaemon, chunks: Chunks, tmp_path: Path
-) -> None:
+def test_a_download_continues_after_a_restart(cloud: CloudDaemon, chunks: Chunks, tmp_path: Path) -> None:
     theirs = cloud.networks.repository
     manifest = theirs.get("colours")
     part = ModelRepository(tmp_path / "edge").path(manifest, "part")
@@ -107,7 +105,7 @@ def test_a_file_that_was_begun_before_a_restart_is_gone_on_with(
     assert chunks.offsets == [2 * MB + 5, 3 * MB + 5]
 
 
-def test_a_file_whose_beginning_is_damaged_is_fetched_anew(
+def test_a_download_with_a_damaged_beginning_restarts(
     cloud: CloudDaemon, chunks: Chunks, tmp_path: Path
 ) -> None:
     part = ModelRepository(tmp_path / "edge").path(cloud.networks.repository.get("colours"), "part")
@@ -132,7 +130,7 @@ def _by_tensor(recognizer: Recognizer) -> str:
 
 @pytest.mark.parametrize("ask", [_by_photo, _by_tensor])
 @pytest.mark.parametrize("damage", ["other bytes", "no file"])
-def test_a_file_that_was_damaged_at_the_edge_is_fetched_again_and_every_request_answered(
+def test_a_damaged_file_is_downloaded_again_while_requests_are_answered(
     cloud: CloudDaemon, tmp_path: Path, damage: str, ask: Callable[[Recognizer], str]
 ) -> None:
     settings = ModelSettings(folder=tmp_path / "edge")
@@ -151,7 +149,7 @@ def test_a_file_that_was_damaged_at_the_edge_is_fetched_again_and_every_request_
         assert (tmp_path / "edge" / "quarantine" / "colours.json").exists()
 
 
-def test_on_a_full_disk_the_cloud_answers_and_the_status_says_why(
+def test_on_a_full_disk_the_cloud_answers_and_the_status_explains_it(
     cloud: CloudDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, full = Path.open, [True]
@@ -173,7 +171,7 @@ def test_on_a_full_disk_the_cloud_answers_and_the_status_says_why(
         wait_until(lambda: edge.networks.repository.has("colours"), what="the file")
 
 
-def test_a_network_replaced_or_removed_at_the_cloud_follows_at_the_edge(
+def test_a_network_replaced_or_removed_at_the_cloud_is_updated_at_the_edge(
     cloud: CloudDaemon, tmp_path: Path
 ) -> None:
     repository = cloud.networks.repository
@@ -199,7 +197,7 @@ def test_a_network_replaced_or_removed_at_the_cloud_follows_at_the_edge(
         wait_until(lambda: not edge.networks.repository.has("adder"), what="the network gone")
 
 
-def test_a_piece_is_of_the_file_that_the_caller_began_with(cloud: CloudDaemon) -> None:
+def test_chunks_belong_to_the_file_with_the_requested_checksum(cloud: CloudDaemon) -> None:
     networks = cloud.networks
     service = ModelsService(networks.repository, networks.memory, lambda _: True, None)  # type: ignore[arg-type]
     manifest = networks.repository.get("colours")

@@ -43,7 +43,7 @@ def cloud(tmp_path: Path) -> Iterator[CloudDaemon]:
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Of an edge that divides often, by the requests of the last moments, far from its cloud.
+    """Settings of an edge that divides its memory often, by the latest requests.
 
     On loopback the cloud may answer as soon as a network executes here: then its memory saves nothing.
     """
@@ -57,7 +57,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, objec
 
 
 def used_bytes(edge: EdgeDaemon) -> int:
-    """Of all parts at one moment: memory moves between them."""
+    """Memory of all parts at one time; memory moves between the parts."""
     cache = cache_of(edge)
 
     def parts() -> tuple[int, int, int]:
@@ -69,7 +69,7 @@ def used_bytes(edge: EdgeDaemon) -> int:
     return sum(found)
 
 
-def test_memory_follows_the_requests_and_answers_stay_right(
+def test_memory_follows_the_requests_and_answers_stay_correct(
     cloud: CloudDaemon, settings: dict[str, object], stack: ExitStack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     metrics = DaemonMetrics("edge")
@@ -118,7 +118,7 @@ def test_memory_follows_the_requests_and_answers_stay_right(
 
 
 @pytest.mark.parametrize("memory_mb", [0, 64])
-def test_where_there_is_memory_for_all_nobody_is_limited(
+def test_with_enough_memory_nothing_is_limited(
     cloud: CloudDaemon, settings: dict[str, object], stack: ExitStack, memory_mb: int
 ) -> None:
     edge = stack.enter_context(running_edge(cloud.endpoint, memory_mb=memory_mb, **settings))
@@ -143,7 +143,7 @@ def test_where_there_is_memory_for_all_nobody_is_limited(
         assert "memory" not in dict(edge.details())
 
 
-def test_rates_fade_and_a_count_that_begins_anew_is_no_negative_rate() -> None:
+def test_rates_decay_and_a_reset_count_is_no_negative_rate() -> None:
     rates = RequestRates(10.0)
     assert rates.update({"a": 0}, 0.0) == {"a": 0.0}
     for second in range(1, 101):

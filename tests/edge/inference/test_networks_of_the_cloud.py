@@ -83,7 +83,7 @@ def test_tensors_go_through_a_network_at_both_tiers(edge: EdgeDaemon, cloud: Clo
             recognizer.infer(tensor.astype(np.float64))
 
 
-def test_an_edge_that_lost_its_cloud_answers_from_its_disk(
+def test_an_edge_without_its_cloud_executes_networks_from_its_disk(
     edge: EdgeDaemon, cloud: CloudDaemon, tmp_path: Path
 ) -> None:
     with Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer:
@@ -103,7 +103,7 @@ def test_an_edge_that_lost_its_cloud_answers_from_its_disk(
         assert (answer.label, answer.answered_by) == ("blue", "edge")
 
 
-def test_an_execution_that_hangs_ends_with_its_request_and_others_are_served(
+def test_a_hanging_execution_ends_with_its_request_and_others_are_served(
     edge: EdgeDaemon, cloud: CloudDaemon, tmp_path: Path
 ) -> None:
     add_network(cloud.networks.repository, "endless", endless_network(tmp_path / "endless.onnx"), ())
@@ -124,7 +124,7 @@ def test_a_device_sends_photos_to_a_network_in_colour_and_without_features(edge:
             assert (answer.label, len(answer.attempts)) == ("blue", 1)
 
 
-def test_features_alone_are_unknown_to_a_network(edge: EdgeDaemon) -> None:
+def test_features_without_a_photo_are_unknown_to_a_network(edge: EdgeDaemon) -> None:
     with EdgeClient(edge.endpoint) as device:
         features = features_of(picture_jpeg(1))
         device.catalogue = "colours"
@@ -216,7 +216,7 @@ def test_a_small_network_stands_in_while_the_large_one_is_loaded(cloud: CloudDae
     ):
 
         def use(network: Recognizer) -> Inference:
-            """Until the edge itself answers: a load is refused while the other network is in use."""
+            """Ask until the edge answers; it loads no network while the other one is in use."""
             answers: list[Inference] = []
 
             def answered_here() -> bool:
@@ -250,7 +250,7 @@ def test_an_unknown_network_is_not_found(edge: EdgeDaemon) -> None:
         recognizer.infer(np.ones(3, np.float32))
 
 
-def test_where_nobody_is_there_the_last_error_is_told() -> None:
+def test_without_reachable_tiers_the_last_error_is_raised() -> None:
     with (
         Recognizer("tcp://127.0.0.1:9", "tcp://127.0.0.1:9", "any") as recognizer,
         pytest.raises((Unavailable, DeadlineExceeded)),
@@ -258,7 +258,7 @@ def test_where_nobody_is_there_the_last_error_is_told() -> None:
         recognizer.infer(np.ones(3, np.float32), timeout_s=0.3)
 
 
-def test_explain_status_and_metrics_tell_of_networks(
+def test_explain_status_and_metrics_describe_networks(
     edge: EdgeDaemon, cloud: CloudDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Recognizer(edge.endpoint, None, "colours", settings=PATIENT) as recognizer:
@@ -282,7 +282,7 @@ def test_explain_status_and_metrics_tell_of_networks(
     assert edge.networks.repository.get("colours").labels == COLOURS
 
 
-def test_an_edge_tells_how_far_it_is_from_the_best_that_could_have_been(edge: EdgeDaemon) -> None:
+def test_an_edge_reports_its_distance_from_the_optimum_in_hindsight(edge: EdgeDaemon) -> None:
     wait_until(edge.networks.facts, what="the networks of the cloud")
     assert "waiting for networks" not in dict(edge.networks.facts())
     edge.networks.hindsight = Hindsight(10, 30.0, 20.0, 5.0)
