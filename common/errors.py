@@ -230,6 +230,7 @@ _ADVICE = MappingProxyType(
         errno.ENOSPC: _FREE_SPACE,
         errno.EDQUOT: _FREE_SPACE,
         errno.EROFS: "name another location",
+        errno.ENOTDIR: "a part of the path is a file; name another location",
         errno.EACCES: _GIVE_ACCESS,
         errno.EPERM: _GIVE_ACCESS,
         errno.EMFILE: "allow more: ulimit -n 4096",

@@ -296,7 +296,7 @@ class PartialNetwork:
         return made
 
     def _cut(self, aside: Path) -> dict[str, Any]:
-        """Segments with their costs, or the reason why segments would not pay.
+        """Segments with their costs, or the reason why segments would save no time.
 
         Raises
         ------

@@ -132,10 +132,12 @@ def video(  # noqa: PLR0917  typer calls it by name
     )
     for place in (table, heat_map, heat_video):
         if place is not None and not place.parent.is_dir():
-            raise NotFound(f"there is no folder {str(place.parent)!r}", advice="make it first")
+            raise NotFound(f"there is no folder {str(place.parent)!r}", advice="create it first")
         if place is not None and (place.is_dir() or place.resolve() == file.resolve()):
             kind = "a folder" if place.is_dir() else "the video"
             raise InvalidArgument(f"{place} is {kind}", advice="choose another file")
+    if heat_map is not None and heat_map.suffix.lower() != ".png":
+        raise InvalidArgument(f"{heat_map} cannot be a heat map", advice="end the name in .png")
     with closing(_Clip(file, most)) as clip:
         began_s = time.monotonic()
         with VideoSession(model, repository=models, folder=segments, settings=settings) as session:
@@ -169,7 +171,7 @@ class _Clip:
         cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
         self.path, self._capture = path, cv2.VideoCapture(str(path))
         if not self._capture.isOpened():
-            raise InvalidImage(f"{path} is no video that OpenCV can read", advice=_DAMAGED)
+            raise InvalidImage(f"{path} is not a video that OpenCV can read", advice=_DAMAGED)
         declared = int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT))
         self.declared = min(declared, most or declared) if declared > 0 else None
         self.frames_per_s = self._capture.get(cv2.CAP_PROP_FPS) or 25.0
@@ -232,7 +234,7 @@ class _Outputs:
         if self._map_path is not None or self._video is not None:
             self._map.add(frame, result)
         if self._video is not None:
-            done = f"whole, {result.whole}" if result.whole else f"{result.recomputed:.0%} computed again"
+            done = f"whole, {result.whole}" if result.whole else f"{result.recomputed:.0%} recomputed"
             text = f"frame {result.number}: {done}, {row['ms']:.1f} ms"
             self._video.add(self._map.frame(frame, result, text))
 
@@ -339,19 +341,22 @@ def _in_words(report: Mapping[str, Any]) -> Iterator[str]:
     saved, whole = report["saved"], sum(report["whole"].values())
     yield (
         f"{report['frames']} frames took {report['ms_per_frame']:.1f} ms each (p95 {report['p95_ms']:.1f}), "
-        f"whole ones {report['whole_ms']:.1f} ms (median of {report['sample']}): "
+        f"whole executions {report['whole_ms']:.1f} ms (median of {report['sample']}): "
         + (f"{saved:.0%} of the time was saved." if saved > 0 else "no time was saved.")
     )
     reasons = ", ".join(f"{why} ({count})" for why, count in report["whole"].items())
-    yield f"{report['matched']:.0%} of the blocks matched; {report['recomputed']:.0%} was computed again."
-    yield f"{whole} frames were computed whole: {reasons}."
+    yield (
+        f"{report['matched']:.0%} of the blocks matched; {report['recomputed']:.0%} of the network's "
+        "computation was repeated."
+    )
+    yield f"Executed whole: {whole} of {report['frames']} frames: {reasons}."
     if report["same_class"] is not None:
         same = f"{report['same_class']} of {report['sample']} frames"
         yield f"The best class is that of a whole execution in {same}."
     if report["deviation"] is not None:
         yield (
             f"Outputs deviated by up to {report['deviation']:.2%} of their norm; "
-            f"the threshold in force is {report['threshold_db']:g} dB."
+            f"the current threshold is {report['threshold_db']:g} dB."
         )
 
 

@@ -37,8 +37,8 @@ from nearsight.device.video.drift import DriftGuard, deviation_of
 
 FIRST, EXPIRED = "first frame", "expired"
 PAUSED = "reuse is paused, as outputs deviated"
-UNLIKE, SKIPPED = "nothing matched", "not matched, as reuse did not pay before"
-DEAR = "reuse would not pay"
+UNLIKE, SKIPPED = "nothing matched", "not matched, because reuse saved no time before"
+DEAR = "reuse would save no time"
 _PROBED_ROWS = 8
 """The difference between frame and reference is measured on every eighth row, in 0.01 ms."""
 _SURELY = 1.5
@@ -368,7 +368,7 @@ class VideoSession:
         return outputs, why, None if reused is None else self._note_deviation(reused, outputs)
 
     def _reuse(self, photo: Frame, found: _Found) -> dict[str, Tensor] | None:
-        """Outputs with reuse of cached maps; None if reuse would not pay."""
+        """Outputs with reuse of cached maps; None if reuse would save no time."""
         offset, changed = found.match.offset, found.changed
         if not found.kept.any() or (found.is_other and not self.network.pays(changed, offset)):
             return None

@@ -86,6 +86,11 @@ def median_in_words(value: Mapping[str, float], digits: int) -> str:
     return f"{value['median']:.{digits}f} ({value['min']:.{digits}f} to {value['max']:.{digits}f})"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return the number with its noun in singular or plural: "1 run", "2 runs"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     """Spearman's rank correlation; equal numbers get their mean rank."""
     return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])

@@ -22,7 +22,7 @@ from nearsight.experiments.framework.experiment import Experiment
 
 _STUDIES = "nearsight.experiments.studies"
 _SOURCE = re.compile(
-    r"(?:beyond the )?(?P<paper>.+?)(?:'s)?,? (?:chapter )?(?P<section>\d+(?:\.\d+)*)(?:\D.*)?"
+    r"(?:beyond (?:the )?)?(?P<paper>.+?)(?:'s)?,? (?:chapter )?(?P<section>\d+(?:\.\d+)*)(?:\D.*)?"
 )
 
 
@@ -35,7 +35,7 @@ class Entry:
     shows: str
     """One-line description of what it shows."""
     source: str
-    """Its place in the papers: "PAPER, 3.2", or "beyond the PAPER's 3.2"."""
+    """Its place in the papers: "PAPER, 3.2", "beyond the PAPER's 3.2" or "beyond PAPER, 3.2"."""
     figure: str = "Figure"
     """Name of its class in the module, a subclass of `Experiment`."""
 

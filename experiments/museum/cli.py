@@ -14,14 +14,14 @@ app = typer.Typer(
     no_args_is_help=True, help="Generate a museum to test nearsight with: pictures, photos, visits."
 )
 
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the museum: the same seed, the same pictures.")]
-
 
 @app.command()
 def generate(
     out: Annotated[Path, typer.Option("--out", help="Folder to write; an interrupted run is continued.")],
     objects: Annotated[int, typer.Option(min=1, help="Exhibits in the catalogue.")] = 500,
-    seed: Seed = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the museum: the same seed, the same pictures.")
+    ] = 1,
     photos: Annotated[int, typer.Option(min=0, help="Photos of each exhibit.")] = 2,
     unknown: Annotated[
         int, typer.Option(min=0, help="Photos of exhibits that are not in the catalogue.")
@@ -61,7 +61,9 @@ def traces(
     sections: Annotated[int, typer.Option(min=1, help="Rooms, each with its own exhibits.")] = 3,
     exhibits: Annotated[int, typer.Option(min=1, help="Exhibits in each section.")] = 44,
     visitors: Annotated[int, typer.Option(min=1, help="Visitors, divided equally among the sections.")] = 180,
-    seed: Seed = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the visits: the same seed, the same visits and photos.")
+    ] = 1,
 ) -> None:
     """Simulate visits to a museum: visits.csv, and for each visitor a file with one photo per second."""
     import numpy as np
@@ -112,8 +114,8 @@ def sheet(
         Path, typer.Argument(help="A museum, or another data set that `nearsight evaluate` reads.")
     ],
     out: Annotated[Path, typer.Option("--out", help="Picture to write: .png or .jpg.")] = Path("sheet.png"),
-    count: Annotated[int, typer.Option(min=1, help="Images on the sheet.")] = 48,
-    columns: Annotated[int, typer.Option(min=1, help="Images side by side.")] = 8,
+    count: Annotated[int, typer.Option(min=1, help="Pictures on the sheet.")] = 48,
+    columns: Annotated[int, typer.Option(min=1, help="Pictures side by side.")] = 8,
     references: Annotated[
         bool, typer.Option("--references", help="Show the references instead of the photos.")
     ] = False,

@@ -68,4 +68,5 @@ def write_contact_sheet(paths: Sequence[Path], out: str | os.PathLike[str], colu
     target = Path(out)
     if not cv2.haveImageWriter(str(target)):
         raise InvalidArgument(f"cannot write an image called {target}", advice="end the name in .png or .jpg")
+    target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(cv2.imencode(target.suffix, contact_sheet(images, columns))[1].tobytes())

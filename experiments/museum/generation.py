@@ -196,14 +196,14 @@ def _require_same(folder: Path, mark: Path, settings: MuseumSettings) -> None:
     for name in ("version", "seed", "difficulty"):
         if found.get(name) != wanted[name]:
             raise ConfigurationError(
-                f"{folder} holds a museum with {name} {found.get(name)}, not {wanted[name]}", advice=advice
+                f"{folder} is a museum with {name} {found.get(name)}, not {wanted[name]}", advice=advice
             )
     for name in ("objects", "photos_per_object", "unknown_photos"):
         here = found.get(name)
-        if not isinstance(here, int) or here > getattr(settings, name):
+        most = getattr(settings, name)
+        if not isinstance(here, int) or here > most:
             raise ConfigurationError(
-                f"{folder} holds a museum with {name.replace('_', ' ')} {here}, "
-                f"more than {getattr(settings, name)}",
+                f"{folder} is a museum with more {name.replace('_', ' ')}: {here} instead of {most}",
                 advice=f"{advice}; a museum can only grow",
             )
 
@@ -250,12 +250,12 @@ def read_settings(folder: str | os.PathLike[str]) -> MuseumSettings:
     Raises
     ------
     ConfigurationError
-        If the folder holds no complete museum of this version.
+        If the folder is not a complete museum of this version.
     """
     path = Path(folder) / "museum.json"
     advice = "generate it with: nearsight museum generate"
     if not path.is_file():
-        raise ConfigurationError(f"{folder} holds no complete museum", advice=advice)
+        raise ConfigurationError(f"{folder} is not a complete museum", advice=advice)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         version = values.pop("version")
@@ -264,7 +264,5 @@ def read_settings(folder: str | os.PathLike[str]) -> MuseumSettings:
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise ConfigurationError(f"{path} is damaged: {error}", advice=advice) from error
     if version != VERSION:
-        raise ConfigurationError(
-            f"{folder} holds a museum of version {version}, not {VERSION}", advice=advice
-        )
+        raise ConfigurationError(f"{folder} is a museum of version {version}, not {VERSION}", advice=advice)
     return settings

@@ -44,7 +44,7 @@ def draw_profiles(profiles: Sequence[CacheProfile], path: Path, *, with_extracti
             axes.set(xlabel="objects in the cache, k", xlim=(0, None))
             axes.set_ylim(0, None if name == "lookup_ms" else 1.04)
         time = "extraction, match and verification" if with_extraction else "match and verification"
-        panels[0].set(title="Time to recognise", ylabel=f"ms: {time}")
+        panels[0].set(title="Time to recognise", ylabel=f"{time} [ms]")
         panels[1].set_title("Recall")
         panels[2].set_title("Precision")
         caption(picture, _caption(profiles[0]))

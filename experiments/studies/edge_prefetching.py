@@ -246,7 +246,7 @@ def _draw_latency(axes: Axes, configurations: Mapping[str, Any]) -> None:
         axes.errorbar(means, places + offset, xerr=reach, fmt="none", ecolor="#555555", capsize=2)
         for place, mean, most in zip(places, means, reach[1], strict=True):
             axes.text(mean + most, place + offset, f"  {mean:.0f} ms", va="center", fontsize=8)
-    axes.set(xlabel="ms", xlim=(0, None))
+    axes.set(xlabel="mean latency [ms]", xlim=(0, None))
     axes.margins(x=0.12)
 
 

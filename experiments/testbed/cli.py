@@ -89,7 +89,9 @@ def status(inventory: InventoryArgument, state: StateOption = None, as_json: Jso
     folder = state_folder(inventory, state)
     found = load_state(folder)
     if found is None:
-        raise NotFound(f"no testbed is up in {folder}", advice=f"nearsight testbed up {inventory}")
+        raise NotFound(
+            f"no testbed is up in {folder}", advice=f"start it with: nearsight testbed up {inventory}"
+        )
     hosts = ask(found, folder)
     troubles = _troubles(found, hosts)
     if as_json:
@@ -116,6 +118,8 @@ def down(
     if take_down(folder, purge=purge):
         print_line("down" if purge else f"down; logs are in {folder}/nodes")
         return
+    if not inventory.exists() and not folder.is_dir():
+        raise NotFound(f"there is no inventory {inventory} and no folder {folder}", advice="check the path")
     print_line(f"no testbed is up in {folder}")
     if purge:
         cleared = clear_nodes(read_inventory(inventory), folder)
@@ -139,7 +143,7 @@ def run(
 ) -> None:
     """Replay visitors in every configuration, at every point of the sweep and in every run; collect rows.
 
-    Each cell gets a new testbed. To continue an interrupted sweep, run the same command again.
+    Each part gets a new testbed. To continue an interrupted sweep, run the same command again.
     """
     from nearsight.experiments.framework.cell_progress import cell_progress
     from nearsight.experiments.testbed.campaign import baseline_of, cells, replay_of
@@ -173,7 +177,7 @@ def run(
                 run_cell(ready, cell, state_in, folder, contents, progress.stage)
                 progress.finish()
     except (KeyboardInterrupt, NearsightError, OSError):
-        print_line("stopped: finished parts are kept, the same command continues after them", err=True)
+        print_line("stopped; finished parts are kept; to continue, run the same command again", err=True)
         raise
     _show_results(whole, folder, baseline_of(found, replay_of(found)), as_json)
 

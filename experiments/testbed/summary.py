@@ -231,7 +231,7 @@ def draw(parts: Sequence[PartSummary], path: Path, baseline: Mapping[str, int]) 
             labels_of = {point: _value(point, variable, baseline) for point in chosen}
             _panel(axes, parts, dict(sorted(labels_of.items(), key=_order)), variable)
             plain_logarithmic(axes.yaxis)
-        panels[0].set_ylabel("ms")
+        panels[0].set_ylabel("latency [ms]")
         handles, labels = panels[0].get_legend_handles_labels()
         picture.legend(handles, labels, loc="outside right center")
         picture.suptitle(

@@ -90,10 +90,10 @@ def bring_up(
             on_stage("removing the remains of a killed run")
             _remove(left, folder, purge=False)
         elif left is not None:
-            of_whom = "of a run is up" if left.of_run else "is up"
+            of_whom = "the testbed of a run" if left.of_run else "a testbed"
             raise SetupError(
-                f"the testbed {of_whom} in {folder}, or its remains",
-                advice="`nearsight testbed down` with this inventory removes it",
+                f"{of_whom} is up in {folder}, or was not removed completely",
+                advice="remove it with `nearsight testbed down` and this inventory",
             )
         shutil.rmtree(folder / "nodes", ignore_errors=True)
         state = TestbedState(inventory, of_run)

@@ -68,6 +68,11 @@ def test_the_error_for_a_full_disk_needs_no_file_name() -> None:
     assert str(found).startswith("No space left on device; free some space")
 
 
+def test_a_file_where_a_folder_is_expected_is_named() -> None:
+    found = as_setup_error(NotADirectoryError(errno.ENOTDIR, "no folder", "/lab/rows.csv/cells"))
+    assert str(found).startswith("Not a directory: /lab/rows.csv/cells; a part of the path is a file")
+
+
 @pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "nothing", "x"), OSError("no number")])
 def test_other_operating_system_errors_are_not_converted(error: OSError) -> None:
     assert as_setup_error(error) is None

@@ -144,7 +144,7 @@ class Figure(Experiment):
         for axes, name in ((recall, "recall"), (precision, "precision"), (time, "lookup_ms")):
             _draw(axes, conditions, name)
         low = min(one["recall"]["min"] for ways in conditions.values() for one in ways.values())
-        recall.set(title="Recall", ylim=(max(0.0, low - 0.08), 1.0))
+        recall.set(title="Recall", ylim=(max(0.0, low - 0.08), 1.005))
         precision.set(title="Precision", ylim=(0.88, 1.005))
         time.set(title="Lookup on the device, extraction not included", ylabel="CPU time [ms]")
         time.set_xticks(range(len(conditions)), [name.replace(", ", ",\n") for name in conditions])
@@ -214,8 +214,8 @@ def _mark_forged(axes: Axes, conditions: Mapping[str, Any]) -> None:
 def _caption(summary: Mapping[str, Any]) -> str:
     conditions = summary["conditions"]
     text = (
-        f"{summary['held']} of {summary['objects']} objects held, each third in turn; mean and range "
-        f"over the thirds; the other photos show objects not held or in no catalogue"
+        f"{summary['held']} of {summary['objects']} objects are on the device, each third in turn; mean and "
+        f"range over the thirds; the other photos show objects not held or in no catalogue"
     )
     if not any(FORGED in ways for ways in conditions.values()):
         return text

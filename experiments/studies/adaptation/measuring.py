@@ -32,7 +32,7 @@ from nearsight.experiments.studies.adaptation.forger import forged_view
 
 VOUCHED, OWN, SHARED, BOTH = "vouched models only", "own photos", "shared by others", "own and shared"
 WAYS = (VOUCHED, OWN, SHARED, BOTH)
-FORGED, TRUSTED = "forged views", "forged views, believed blindly"
+FORGED, TRUSTED = "forged views", "forged views without confirmation"
 COUNTS = ("views", "relevant", "right", "confused", "noise", "noise_answered")
 PARTS = 3
 """Number of parts of the museum; one of them is held at a time."""

@@ -71,7 +71,7 @@ class Figure(Experiment):
     """A target error of 1 % through two shifts of popularity, and errors at equal inferences."""
 
     name: ClassVar[str] = "approximate-budget"
-    source: ClassVar[str] = "beyond the approximate-key caching, 5"
+    source: ClassVar[str] = "beyond approximate-key caching, 5"
     timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:

@@ -71,7 +71,7 @@ class Figure(Experiment):
     """Served lookups of a cache that chooses its approximation, compared with a fixed one."""
 
     name: ClassVar[str] = "approximate-choice"
-    source: ClassVar[str] = "beyond the approximate-key caching, 3"
+    source: ClassVar[str] = "beyond approximate-key caching, 3"
     timed: ClassVar[bool] = False
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:

@@ -71,7 +71,7 @@ class Figure(Experiment):
     """Standing visitors with real daemons, without and with the edge's result cache."""
 
     name: ClassVar[str] = "approximate-daemons"
-    source: ClassVar[str] = "beyond the approximate-key caching, 5"
+    source: ClassVar[str] = "beyond approximate-key caching, 5"
 
     def cells(self, options: RunOptions) -> tuple[Cell, ...]:
         """One cell per round and configuration; each round begins with another configuration."""
@@ -243,7 +243,7 @@ def _draw_cpu(axes: Axes, found: Mapping[str, Any]) -> None:
     third = found[OFF]["edge_cpu_ms"]["median"] / 3
     axes.axhline(third, color=_COLOURS[OFF], linewidth=0.8, linestyle="--")
     axes.annotate("a third", (1, third), xytext=(0, 4), textcoords="offset points", fontsize=8)
-    axes.set(title="CPU time of the edge per photo", xlabel="round", ylabel="ms", ylim=(0, None))
+    axes.set(title="CPU time of the edge per photo", xlabel="round", ylabel="CPU time [ms]", ylim=(0, None))
     axes.set_xticks(range(1, len(found[OFF]["edge_cpu_ms"]["each"]) + 1))
 
 
@@ -254,7 +254,11 @@ def _draw_latencies(axes: Axes, rows: Sequence[StoredRow]) -> None:
         axes.plot(latencies, shares, color=_COLOURS[name], label=f"result cache {name}")
     axes.axhline(0.95, color="#8a8a8a", linewidth=0.8, linestyle="--")
     axes.set(
-        title="Latency, all rounds", xlabel="ms", ylabel="share of the photos", xscale="log", ylim=(0, 1)
+        title="Latency, all rounds",
+        xlabel="latency [ms]",
+        ylabel="share of the photos",
+        xscale="log",
+        ylim=(0, 1),
     )
 
 

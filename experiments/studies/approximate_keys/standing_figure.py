@@ -83,7 +83,7 @@ class Figure(Experiment):
     """Standing visitors: photos served without inference, wrong answers and CPU time, by kind of keys."""
 
     name: ClassVar[str] = "approximate-standing"
-    source: ClassVar[str] = "beyond the approximate-key caching, 5"
+    source: ClassVar[str] = "beyond approximate-key caching, 5"
     takes_data: ClassVar[bool] = True
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:

@@ -79,7 +79,7 @@ class Figure(Experiment):
     """Figure 6.4's visitors, with independent views or standing still, without and with the result cache."""
 
     name: ClassVar[str] = "approximate-visits"
-    source: ClassVar[str] = "beyond the approximate-key caching, 5"
+    source: ClassVar[str] = "beyond approximate-key caching, 5"
     takes_machines: ClassVar[bool] = True
 
     def completed(self, options: RunOptions, say: Callable[[str], None]) -> RunOptions:
@@ -196,7 +196,7 @@ class Figure(Experiment):
             for axes, views in zip(row, VIEWS, strict=True):
                 _draw(axes, found[views], tail)
                 axes.set_title(f"{tail[:3]}: {views}")
-            row[0].set_ylabel("ms")
+            row[0].set_ylabel("latency [ms]")
         for axes in panels[-1]:
             axes.set_xlabel("visitors")
             axes.set_xticks([float(one) for one in found[OTHER][EDGE][OFF]])

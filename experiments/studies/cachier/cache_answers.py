@@ -214,8 +214,7 @@ class Figure(Experiment):
                 "in 20,000",
                 share,
                 _MOST_WRONG,
-                f"{found['wrong_respected']} of {found['pairs']}, with rivals ignored "
-                f"{found['wrong_ignored']}",
+                _counts(found),
             ),
             Target.at_most(
                 "recall of caches with rivals ignored minus that with rivals respected, at most 0.005",
@@ -226,7 +225,7 @@ class Figure(Experiment):
                 "such answers of caches that hold only rivals of the photo's object, at most 0",
                 worst["wrong_respected"],
                 0,
-                f"of {worst['pairs']}, with rivals ignored {worst['wrong_ignored']}",
+                _counts(worst),
             ),
         )
 
@@ -236,10 +235,10 @@ class Figure(Experiment):
         columns = (
             "objects",
             "photos x caches",
-            "wrong, ignored",
-            "respected",
+            "wrong, rivals ignored",
+            "wrong, respected",
             "recall, ignored",
-            "respected",
+            "recall, respected",
         )
         return (*columns, "passed on", "lookup [ms]"), [
             (
@@ -283,6 +282,11 @@ class Figure(Experiment):
         )
         drawing.legend_below(picture, wrong)
         return picture
+
+
+def _counts(found: Mapping[str, Any]) -> str:
+    wrong, ignored = found["wrong_respected"], found["wrong_ignored"]
+    return f"{wrong} of {found['pairs']}; with rivals ignored {ignored}"
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

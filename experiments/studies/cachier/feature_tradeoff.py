@@ -204,7 +204,7 @@ class Table4x1(FeatureTradeoff):
                 )
             )
         columns = ("features", "extraction [ms]", "f_D(k) [ms]", "paper, Nexus 7")
-        return (*columns, "f_D(0) of most's", "paper", "recall_D(k)", "paper"), rows
+        return (*columns, "f_D(0) over largest", "paper", "recall_D(k)", "paper"), rows
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw measured points, fitted lines, and the lines of the paper."""

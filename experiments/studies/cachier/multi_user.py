@@ -210,8 +210,8 @@ class Figure(Experiment):
             axes.set_xlabel("photos per second")
         latency.set_yscale("log")
         drawing.plain_logarithmic(latency.yaxis)
-        latency.set(ylabel="ms", title="Latency: median, and 95th percentile dashed")
-        by_edge.set(ylim=(-3, 103), ylabel="%", title="Answered by the edge")
+        latency.set(ylabel="latency [ms]", title="Latency: median, and 95th percentile dashed")
+        by_edge.set(ylim=(-3, 103), ylabel="photos [%]", title="Answered by the edge")
         latency.legend(loc="upper left")
         drawing.caption(
             picture,

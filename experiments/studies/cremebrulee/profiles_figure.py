@@ -93,7 +93,7 @@ class Figure(Profiles):
             some.barh(places, at, 0.25, xerr=reach, color=_COLOURS[part], label=part, error_kw={"lw": 0.8})
         some.set_yticks(range(len(shown)), shown)
         some.invert_yaxis()
-        some.set(title="Load and executions (figure 1)", xlabel="ms", xscale="log")
+        some.set(title="Load and executions (figure 1)", xlabel="time [ms]", xscale="log")
         drawing.plain_logarithmic(some.xaxis)
         names = sorted(found, key=lambda name: _PAPER[name].load_ms if name in _PAPER else 0.0)
         known = [(name, row) for row, name in enumerate(names) if name in _PAPER]

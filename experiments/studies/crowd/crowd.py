@@ -1,7 +1,7 @@
 """Adaptation of an edge's cache after a crowd moved to another section (beyond the dissertation, 3.3.2.2).
 
 Visitors spend hours in one section of a museum; then all of them are in another one. The edge has counted the
-requests of the first section for hours. The dissertation's estimate never forgets these counts. The more
+requests of the first section for hours. In the dissertation's estimate these counts never decay. The more
 requests were counted, the longer it takes the new section for unpopular. Counts that lose half of their
 weight per half-life adapt sooner.
 
@@ -53,7 +53,7 @@ from nearsight.experiments.studies.crowd.edge import (
 )
 
 PAPER, BOUNDED, OURS = "paper's LSH", "default backend, at most 40 objects", "default backend"
-NEVER, HOUR, QUARTER = "never forgets (paper)", "half-life 1 h (default)", "half-life 15 min"
+NEVER, HOUR, QUARTER = "no decay (paper)", "half-life 1 h (default)", "half-life 15 min"
 ESTIMATES = {NEVER: math.inf, HOUR: 3600.0, QUARTER: 900.0}
 MAIN_STAY_H = 4.0
 REGAINED = 0.95
@@ -163,10 +163,11 @@ class Figure(Experiment):
                 "stay": stay,
                 "estimate": estimate,
                 "hit ratio before": f"{one['before']['mean']:.3f}",
-                "an oracle needs": f"{one['floor']['mean']:.0f}",
-                "requests to regain": "≥ " * bool(one["never"]) + numbers.mean_in_words(one["requests"], 0),
-                "of the paper's": f"{one['share_of_paper']:.2f}",
-                "beyond the oracle": f"{one['share_beyond_floor']:.2f}",
+                "oracle's requests": f"{one['floor']['mean']:.0f}",
+                "requests to regain it": "≥ " * bool(one["never"])
+                + numbers.mean_in_words(one["requests"], 0),
+                "relative to the paper": f"{one['share_of_paper']:.2f}",
+                "excess, relative": f"{one['share_beyond_floor']:.2f}",
             }
             for profile, stays in summary["regained"].items()
             for stay, estimates in stays.items()
@@ -186,9 +187,9 @@ class Figure(Experiment):
             _draw_course(course, mine, found[f"{shown:g} h"][NEVER]["floor"]["mean"])
             course.set_title(f"{drawing.capital(profile)}: after {shown:g} h in another section")
             _draw_effort(effort, found)
-            effort.set_title("Requests until it is regained")
+            effort.set_title("Requests until the hit ratio is regained")
         runs = len({row["repetition"] for row in rows})
-        text = f"means and ranges of {runs} runs; hollow: not regained by the last request"
+        text = f"means and ranges of {numbers.counted(runs, 'run')}; hollow: not regained by the last request"
         drawing.caption(picture, text)
         drawing.legend_below(picture, panels[0][0], 3)
         return picture
@@ -282,7 +283,7 @@ def _draw_course(axes: Axes, rows: Sequence[StoredRow], floor: float) -> None:
         linewidth=1.2,
         label="95 % of the hit ratio before the move",
     )
-    axes.axvline(floor, **_ORACLE, label="an oracle: every object at its first request")
+    axes.axvline(floor, **_ORACLE, label="oracle: caches every object at its first request")
     axes.set(xlabel="requests after the move", ylabel="hit ratio", ylim=(0, 1), xscale="log")
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
@@ -297,5 +298,6 @@ def _draw_effort(axes: Axes, stays: Mapping[str, Any]) -> None:
             inside = "white" if one["never"] else colour
             axes.plot(at_h, one["requests"]["mean"], _MARKERS[estimate], color=colour, mfc=inside, ms=5)
     axes.plot(hours, [estimates[NEVER]["floor"]["mean"] for estimates in stays.values()], **_ORACLE)
-    axes.set(xlabel="hours in the other section before", ylabel="requests", ylim=(0, None), xlim=(0, None))
+    axes.set(xlabel="hours in the first section", ylabel="requests", xlim=(0, None))
+    axes.set_ylim(0, 1.08 * axes.dataLim.y1)
     axes.yaxis.set_major_formatter("{x:,.0f}")

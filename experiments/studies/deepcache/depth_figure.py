@@ -171,7 +171,7 @@ class Figure(Experiment):
         segments.bar(places - 0.2, pairs[:, 0], 0.38, color="#b8b8b8", label="whole")
         segments.bar(places + 0.2, pairs[:, 1], 0.38, color="#c2571a", label="reuse")
         segments.set_xticks(places, [part.removeprefix("segment-") for part in one["segments"]], rotation=60)
-        segments.set(title=f"{name} by segment (figure 12)", ylabel="ms")
+        segments.set(title=f"{name} by segment (figure 12)", ylabel="time [ms]")
         segments.legend()
         for number, (name, one) in enumerate(found[PARTS].items()):
             for (place, saved), style in zip(one.items(), ("o-", "s:"), strict=True):

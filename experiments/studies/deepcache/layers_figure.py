@@ -130,7 +130,7 @@ class Figure(Experiment):
         colours = [_COLOURS[_KINDS.get(row["operator"], "rest")] for row in layers]
         one.bar(range(len(layers)), [float(row["layer_ms"]) for row in layers], color=colours)
         one.set_xticks(range(len(layers)), [row["operator"] for row in layers], rotation=90, fontsize=7)
-        one.set(title=f"Layers of {name}, in order (figure 4)", ylabel="ms")
+        one.set(title=f"Layers of {name}, in order (figure 4)", ylabel="time [ms]")
         drawing.legend_below(picture, every)
         drawing.caption(picture, "onnxruntime, all optimisations, one thread; medians. ReLU is part of conv")
         return picture

@@ -145,7 +145,7 @@ class Figure(Experiment):
             drawing.distribution(ages, _numbers(rows, "answered_ms"), color=colour, label=contender)
             drawing.distribution(outlines, _numbers(rows, "off_px"), color=colour)
         ages.axvline(_OLD_MS, color="#8a8a8a", linewidth=0.8, linestyle="--")
-        ages.set(title="Age of answers when they come", xlabel="ms", ylabel="share of the answers")
+        ages.set(title="Age of answers at their arrival", xlabel="age [ms]", ylabel="share of the answers")
         ages.tick_params(axis="x", labelsize=7)
         outlines.set(title="Corners off the true ones", xlabel="pixels of the frame")
         outlines.set_ylabel("share of the outlines")

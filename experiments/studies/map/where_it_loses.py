@@ -55,7 +55,7 @@ _COLOURS = LinearSegmentedColormap.from_list(
 )
 _NORM = TwoSlopeNorm(0.0, -1.0, 1.0)
 """Limits of the colours: base-2 logarithms of the ratios 0.5 and 2."""
-_TICKS = {-1.0: "half or less", -float(np.log2(1.25)): "-20 %", 0.0: "level", float(np.log2(1.25)): "+25 %"}
+_TICKS = {-1.0: "half or less", -float(np.log2(1.25)): "-20 %", 0.0: "tie", float(np.log2(1.25)): "+25 %"}
 _MORE = "twice or more"
 _TITLE = "Where the full system loses (red) and wins (blue) against the best simpler configuration"
 _TEXT_WIDTH, _LINE_HEIGHT, _MAPS_HEIGHT = 172, 0.185, 11.0
@@ -145,14 +145,14 @@ class Figure(Experiment):
                 where = one["regions"][0]["where"] if one["regions"] else "-"
                 counts = (one["lost"], one["level"], one["won"])
                 rows.append((NAMES[full], metric.title, *counts, worst, where))
-        columns = ("full system", "metric", "lost", "level", "won", "at the worst point", "largest region")
+        columns = ("full system", "metric", "lost", "tied", "won", "at the worst point", "largest region")
         return columns, rows
 
     def draw(self, results: Results) -> drawing.Picture:
         """Draw a tile per operating point, coloured by the loss or gain of the full system.
 
         There is a small map per metric (rows) and pair of machines (columns). In each map, visitors increase
-        to the right within a network, and sections and classes increase upwards. Grey is level: within
+        to the right within a network, and sections and classes increase upwards. Grey is a tie: within
         chance, or too small to be noticed.
         """
         rows, found = results.rows, results.metrics
@@ -227,7 +227,7 @@ def _point_in_words(worst: Mapping[str, Any], metric: Metric) -> str:
     of_runs = "" if abs(plain / worst["ratio"] - 1.0) < _ROUNDING else " in the mean of the runs' ratios"
     return (
         f"{digits(worst['full'])} against {digits(worst['best'])} {metric.unit} "
-        f"of the {NAMES[worst['rival']]} "
+        f"with {NAMES[worst['rival']]} "
         f"(x{worst['ratio']:.2f}{of_runs}): {place['visitors']} visitors, {place['sections']} sections, "
         f"{place['classes']} classes, {place['network']}, {place['machines']}"
     )
@@ -285,12 +285,12 @@ def _sentences(found: Any) -> list[str]:
         one = found[metric]
         name = drawing.capital(METRICS[metric].title)
         if not one["regions"]:
-            said = "is lost at no point" if not one["lost"] else f"is lost in no region; {one['lost']} points"
-            lines.append(f"{name} {said}.")
+            said = f"{one['lost']} points lost, outside any region" if one["lost"] else "no losses"
+            lines.append(f"{name}: {said}.")
             continue
         lines.append(
-            f"{name} is lost here (decision tree; accuracy {one['unseen_accuracy']:.0%} at unseen points, "
-            f"{one['always']:.0%} without a tree):"
+            f"{name}: region of losses (decision tree; accuracy {one['unseen_accuracy']:.0%} "
+            f"at unseen points, {one['always']:.0%} without a tree):"
         )
         lines.extend(f"   \u2022 {region['sentence']}" for region in one["regions"])
     return [part for line in lines for part in textwrap.wrap(line, _TEXT_WIDTH, subsequent_indent="      ")]

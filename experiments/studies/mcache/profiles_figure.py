@@ -99,7 +99,13 @@ class Figure(Profiles):
                 sizes.annotate(name, (x, y), xytext=(5, -9), textcoords="offset points", fontsize=7)
         said = np.array([*TABLE_2.values()])
         sizes.plot(said[:, 2], said[:, 1], "*", color="black", markersize=8, label="table 2, on a GPU")
-        sizes.set(title="Load times (table 2)", xscale="log", yscale="log", xlabel="file [MB]", ylabel="ms")
+        sizes.set(
+            title="Load times (table 2)",
+            xscale="log",
+            yscale="log",
+            xlabel="file [MB]",
+            ylabel="load time [ms]",
+        )
         for axis in (sizes.xaxis, sizes.yaxis):
             drawing.plain_logarithmic(axis)
         sizes.legend(loc="upper left")

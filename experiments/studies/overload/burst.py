@@ -166,7 +166,7 @@ class Figure(Experiment):
         for who in STEADY:
             ratio = summary["as_before"][who]
             text = f"{who}: p50 from 10 s after the burst over that before it, at most {RECOVERED:g}"
-            note = f"{ratio['min']:g} to {ratio['max']:g} in {len(ratio['each'])} bursts"
+            note = f"{ratio['min']:g} to {ratio['max']:g} in {numbers.counted(len(ratio['each']), 'burst')}"
             targets.append(Target.at_most(text, ratio["median"], RECOVERED, note))
             failed = summary["who"][who][AFTER]["failed"]
             targets.append(Target.at_most(f"{who}: photos without answer after the burst", failed, 0))
@@ -197,7 +197,7 @@ class Figure(Experiment):
             if who in STEADY:
                 times, latencies = (numbers.values(rows, name) for name in ("time_s", "latency_ms"))
                 axes.plot(times, latencies, ".", color=_COLOURS[who], markersize=4, label=who)
-        axes.set(xlabel="time [s]", ylabel="ms", yscale="log", title="Latency; the burst is shaded")
+        axes.set(xlabel="time [s]", ylabel="latency [ms]", yscale="log", title="Latency; the burst is shaded")
         drawing.plain_logarithmic(axes.yaxis)
         axes.legend(loc="upper left")
         per_s = results.metrics["capacity_per_s"]["median"]

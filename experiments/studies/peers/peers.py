@@ -131,7 +131,7 @@ class Figure(Experiment):
                 f"sharing: {name} relative to alone, at most {NOT_WORSE}",
                 sharing[f"{name}_ms"] / alone[f"{name}_ms"],
                 NOT_WORSE,
-                f"for each crowd {_spread(summary['ratios'][name])}",
+                f"over the crowds {_spread(summary['ratios'][name])}",
                 digits=4,
             )
             for name in ("p50", "p95")
@@ -139,7 +139,7 @@ class Figure(Experiment):
         recall = sharing["recall"] - alone["recall"]
         return (
             Target.at_most("unreadable keys, after any failure", lost["unreadable"], 0),
-            Target.at_most("counters off by, after any failure", lost["miscounted"], 0),
+            Target.at_most("largest error of a counter after any failure", lost["miscounted"], 0),
             Target.at_most(
                 f"sharing: bytes of models from the edge, relative to alone, at most {MOST_EDGE_BYTES}",
                 bytes_ratio,
@@ -157,7 +157,7 @@ class Figure(Experiment):
             {
                 "devices": name,
                 "from edge MB": f"{one['edge_model_bytes'] / 1e6:.2f}",
-                "lists MB": f"{one['list_bytes'] / 1e6:.2f}",
+                "listings MB": f"{one['list_bytes'] / 1e6:.2f}",
                 "from peers MB": f"{one['peer_model_bytes'] / 1e6:.2f}",
                 "wasted MB": f"{one['wasted_model_bytes'] / 1e6:.2f}",
                 "p50 ms": f"{one['p50_ms']:.1f}",
@@ -209,7 +209,7 @@ def _draw_deaths(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]
                 death, height, f"{lost[death]} lost", color="#b00020", ha="center", va="bottom", fontsize=7
             )
     axes.set_title(f"{found['deaths']} of {found['nodes']} devices fail one after another", fontsize=9)
-    verdict = f"unreadable keys: {found['unreadable']}, counters off by {found['miscounted']}"
+    verdict = f"unreadable keys: {found['unreadable']}, largest error of a counter: {found['miscounted']}"
     axes.set(xlabel=f"failure\n{verdict}", ylabel="time after the failure [s]")
     drawing.whole_numbers(axes.xaxis)
     axes.margins(y=0.3)
@@ -228,7 +228,7 @@ def _draw_traffic(axes: Axes, found: Mapping[str, Any]) -> None:
     axes.text(1, 0.5 * megabytes[1], f"{megabytes[1]:.2f}\n{100 * share:.0f} %", color="white", **middle)
     axes.text(1, megabytes[1] + 0.5 * nearby[1], f"from peers\n{nearby[1]:.2f}", **middle)
     axes.set(ylabel="models [MB]")
-    axes.set_title("Models from the edge, in colour", fontsize=9)
+    axes.set_title("Source of models (edge: in colour)", fontsize=9)
 
 
 def _draw_latency(axes: Axes, rows: Sequence[StoredRow], found: Mapping[str, Any]) -> None:

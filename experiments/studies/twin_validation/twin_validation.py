@@ -133,7 +133,15 @@ class Figure(Experiment):
                         real["requests"],
                     )
                 )
-        columns = ("point", "configuration", "p50 ms", "p95 ms", "error p50", "error p95", "testbed itself")
+        columns = (
+            "point",
+            "configuration",
+            "p50 ms, testbed / twin",
+            "p95 ms",
+            "error p50",
+            "error p95",
+            "testbed, repeated",
+        )
         return (*columns, "device %", "edge %", "recall", "photos"), rows
 
     def draw(self, results: Results) -> drawing.Picture:

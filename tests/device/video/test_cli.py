@@ -112,14 +112,15 @@ def test_black_and_repeated_frames_and_one_that_is_damaged_are_frames_of_a_video
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{bad}", "--model", "{network}"], "is no video that OpenCV can read"),
+        (["{bad}", "--model", "{network}"], "is not a video that OpenCV can read"),
         (["nothing.mp4", "--model", "{network}"], "there is no file 'nothing.mp4'"),
         (["{clip}", "--model", "nothing.onnx"], "there is no file 'nothing.onnx'"),
         (["{clip}", "--model", "{network}", "--pixels", "7"], "--pixels 7 is unknown"),
         (["{clip}", "--model", "{network}", "--csv", "/nowhere/out.csv"], "there is no folder '/nowhere'"),
+        (["{clip}", "--model", "{network}", "--heat-map", "out.xyz"], "end the name in .png"),
         (["{clip}", "--model", "{network}", "--heat-video", "out.gif"], "call it .mp4 or .avi"),
     ],
-    ids=["damaged", "no video", "no network", "unknown range", "no folder", "no codec"],
+    ids=["damaged", "no video", "no network", "unknown range", "no folder", "no picture", "no codec"],
 )
 def test_errors_are_one_line(
     arguments: list[str], message: str, network: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -24,7 +24,7 @@ def museum(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_sheet_shows_the_photos(museum: Path, tmp_path: Path) -> None:
-    out = tmp_path / "sheet.png"
+    out = tmp_path / "sheets" / "sheet.png"
     result = CliRunner().invoke(
         app, ["sheet", str(museum), "--out", str(out), "--count", "3", "--columns", "2"]
     )

@@ -63,7 +63,7 @@ def test_an_interrupted_run_goes_on_and_keeps_what_is_there(museum: Path, tmp_pa
     with pytest.raises(Stop):
         generate_museum(tmp_path / "m", SMALL, progress=stop)
     assert not (tmp_path / "m" / "museum.json").exists()
-    with pytest.raises(ConfigurationError, match="no complete museum"):
+    with pytest.raises(ConfigurationError, match="not a complete museum"):
         read_settings(tmp_path / "m")
     kept = tmp_path / "m" / "references" / "0001.jpg"
     written_ns = kept.stat().st_mtime_ns
@@ -100,8 +100,8 @@ def test_a_museum_can_grow_and_keeps_its_exhibits(museum: Path, tmp_path: Path) 
     [
         (MuseumSettings(3, 3, 2, 2), "museum with seed 2, not 3"),
         (MuseumSettings(3, 2, 2, 2, difficulty=0.1), "difficulty"),
-        (MuseumSettings(2, 2, 2, 2), "objects 3, more than 2"),
-        (MuseumSettings(3, 2, 1, 2), "photos per object 2, more than 1"),
+        (MuseumSettings(2, 2, 2, 2), "more objects: 3 instead of 2"),
+        (MuseumSettings(3, 2, 1, 2), "more photos per object: 2 instead of 1"),
     ],
 )
 def test_another_museum_in_the_folder_is_refused_and_left_alone(

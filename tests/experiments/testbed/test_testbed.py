@@ -78,7 +78,7 @@ def test_namespaces_are_up_for_other_shells_and_gone_afterwards(folder: Path, tm
 
     again = nearsight("testbed", "up", path)
     assert again.returncode == 5
-    assert "or its remains" in again.stderr
+    assert "or was not removed completely" in again.stderr
 
     os.kill(said["hosts"]["box"]["daemons"]["edge-main"]["pid"], signal.SIGKILL)
     broken = nearsight("testbed", "status", path)

@@ -41,7 +41,7 @@ _AXES = {
     NETWORK: "network between edge and cloud",
 }
 _PANELS = {
-    "p50_ms": ("Latency: median", "ms"),
+    "p50_ms": ("Latency: median", "latency [ms]"),
     "traffic_kbps": ("Bandwidth, building and cloud", "kbit/s, both ways"),
     "edge_cpu": ("CPU of the edge", "% of its cores"),
     "cloud_cpu": ("CPU of the cloud", "% of its cores"),
@@ -50,7 +50,7 @@ _PANELS = {
 }
 _DEVICE, _EDGE, _CLOUD = "#4f7a28", "#1f6f8b", "#c2571a"
 _PARTS = {
-    "device_ms": (_DEVICE, "device, and to the edge"),
+    "device_ms": (_DEVICE, "device and link to the edge"),
     "edge_ms": (_EDGE, "edge computing"),
     "cloud_ms": (_CLOUD, "cloud computing"),
     "queue_ms": ("#777777", "queues"),
@@ -199,7 +199,7 @@ def draw_answers(axes: Axes, found: Mapping[str, Any]) -> None:
 def _latency_parts(axes: Axes, found: Mapping[str, Any]) -> None:
     """Draw the parts of the mean latency at both ends of the variable."""
     places, lefts = _stacked(axes, found, _PARTS)
-    axes.set(title="Parts of the mean latency", xlabel="ms, of answered photos")
+    axes.set(title="Parts of the mean latency", xlabel="mean latency of answered photos [ms]")
     most = _CLIPPED_FROM * sorted(lefts)[len(lefts) // 2]
     axes.set_xlim(0, min(1.15 * max(lefts), most))
     for place, total in zip(places, lefts, strict=True):

@@ -72,7 +72,7 @@ def test_a_system_whose_decisions_cost_more_than_a_tenth_misses_its_target(found
     assert not enough.reached
     assert enough.value == 96
     assert (regret.reached, regret.value) == (False, 2.0)
-    assert "40 against 20 ms of the bounded edge (x2.00)" in regret.note
+    assert "40 against 20 ms with bounded edge (x2.00)" in regret.note
 
 
 def test_each_line_of_the_table_is_of_one_system_and_metric(found: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ def test_good_rows_reach_all_targets() -> None:
     ("rows", "text"),
     [
         ([*endurance(lost=1), *prefetching()], "unreadable keys"),
-        ([*endurance(off=1), *prefetching()], "counters off"),
+        ([*endurance(off=1), *prefetching()], "error of a counter"),
         ([*endurance(), *prefetching(sharing_bytes=401)], "bytes of models"),
     ],
 )
