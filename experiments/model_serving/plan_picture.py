@@ -35,7 +35,7 @@ def draw_plan(plan: Plan, path: Path, text: str) -> None:
         tail, mean = picture.subplots(1, 2)
         for axes, number, title in ((tail, "p95_ms", "95th percentile"), (mean, "mean_ms", "Mean latency")):
             _draw(axes, plan, number)
-            axes.set(title=title, xlabel="memory [GB]", ylabel="seconds", yscale="log")
+            axes.set(title=title, xlabel="memory [GB]", ylabel="latency [s]", yscale="log")
             plain_logarithmic(axes.yaxis)
         caption(picture, text)
         legend_below(picture, tail, columns=6)

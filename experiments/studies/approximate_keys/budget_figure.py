@@ -205,7 +205,7 @@ class Figure(Experiment):
         )
         _draw_windows(inferences, rows, "inferences")
         inferences.set(
-            title="Inferences through two shifts", ylabel="inferred share of the lookups", ylim=(0, 1)
+            title="Inferences through two shifts", ylabel="inferred share of the lookups", ylim=(0, 1.1)
         )
         _draw_trade(trade, results.metrics["trade"])
         drawing.legend_below(picture, inferences)

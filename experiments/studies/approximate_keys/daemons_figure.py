@@ -169,9 +169,9 @@ class Figure(Experiment):
         rounds = len(one["edge_cpu_ms"]["each"])
         drawing.caption(
             picture,
-            f"{one['requests'] // rounds} photos, {_PHOTOS_PER_S:g} a second and visitor, the same in all of "
-            f"{rounds} rounds; to the cloud {in_words(TABLE_6_3[NETWORK])}; back-off 1.5, "
-            "sequential test: budget 1 %",
+            f"{one['requests'] // rounds} photos, {_PHOTOS_PER_S:g} a second and visitor, the same in every "
+            f"round ({numbers.counted(rounds, 'round')}); to the cloud {in_words(TABLE_6_3[NETWORK])}; "
+            "back-off 1.5, sequential test: budget 1 %",
         )
         return picture
 

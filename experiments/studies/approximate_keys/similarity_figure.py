@@ -164,10 +164,12 @@ class Figure(Experiment):
         sizes = results.metrics["sizes"]
         picture = drawing.new_picture(12.6, 4.2)
         lookup, insert, hits = picture.subplots(1, 3, width_ratios=[1.0, 1.0, 1.3])
-        width = 0.8 / len(_COLOURS)
-        for place, (name, colour) in enumerate(_COLOURS.items()):
+        names = [name for name in _COLOURS if any(name in caches for caches in sizes.values())]
+        width = 0.8 / len(names)
+        for place, name in enumerate(names):
+            colour = _COLOURS[name]
             found = [(at, caches[name]) for at, caches in enumerate(sizes.values()) if name in caches]
-            where = [at + (place - (len(_COLOURS) - 1) / 2) * width for at, _ in found]
+            where = [at + (place - (len(names) - 1) / 2) * width for at, _ in found]
             middle, reach = drawing.error_bars([one["lookup_us"] for _, one in found], "median")
             lookup.bar(
                 where, middle, width, yerr=reach, color=colour, label=name, error_kw={"linewidth": 0.8}
@@ -183,14 +185,15 @@ class Figure(Experiment):
                 hatch="////",
             )
         for axes, title, label in (
-            (lookup, "Lookup (figure 6, top)", "µs"),
-            (insert, "Insertion of a result", "µs"),
+            (lookup, "Lookup (figure 6, top)", "time [µs]"),
+            (insert, "Insertion of a result", "time [µs]"),
             (hits, "Answered; hatched: wrong (figure 6, bottom)", "share of the lookups"),
         ):
             axes.set_xticks(range(len(sizes)), [f"K = {int(size):,}" for size in sizes])
             axes.set(title=title, ylabel=label)
         for axes in (lookup, insert):
             axes.set_yscale("log")
+            drawing.plain_logarithmic(axes.yaxis)
         drawing.caption(picture, "Generated flows, one thread; similarity: ε = 2, majority of 10 neighbours")
         drawing.legend_below(picture, lookup)
         return picture

@@ -172,7 +172,7 @@ class Figure(Experiment):
                 "keys": _TITLES[kind],
                 "served": f"{one['served']:.3f}",
                 "wrong of these": f"{one['wrong']:.4f}",
-                "not what the recogniser says": f"{one['disagreed']:.4f}",
+                "differs from the recogniser": f"{one['disagreed']:.4f}",
             }
             for name, found in summary["visitors"].items()
             for kind, one in found["kinds"].items()

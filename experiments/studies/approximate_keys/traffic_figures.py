@@ -157,7 +157,7 @@ class Figure(Experiment):
                 errors, played = (found[name][never][of]["mean"] for of in ("said_errors", "errors"))
                 text = f"the generated traffic: errors of {name} without refresh are {low:.0%} to {high:.0%}"
                 targets.append(
-                    Target(text, errors, low <= errors <= high, f"equation 5; played {played:.3f}")
+                    Target(text, errors, low <= errors <= high, f"equation 5; simulated {played:.3f}")
                 )
         return (*targets, *_figure_4(summary["functions"]), *_figure_5(found))
 
@@ -194,7 +194,7 @@ class Figure(Experiment):
         _draw_costs(costs, found)
         drawing.caption(
             picture,
-            "Generated flows, ideal cache. Filled: played; hollow: model, endless stream; "
+            "Generated flows, ideal cache. Filled: simulated; hollow: model, endless stream; "
             "crosses: model, algorithm 1 as printed; stars: the paper, with its back-off",
         )
         return picture
@@ -273,7 +273,7 @@ def _figure_4(found: Mapping[str, Any]) -> Iterator[Target]:
             continue
         ours, printed = (found["prefix(5)"][cache][str(beta)] for cache in (IDEAL, PRINTED))
         errors, share = ours["said_errors"]["mean"], _verifications(ours, "said_inferences")
-        played = f"played {ours['errors']['mean']:.3f} at {_verifications(ours):.3f}"
+        played = f"simulated {ours['errors']['mean']:.3f} at {_verifications(ours):.3f}"
         other = f"{printed['said_errors']['mean']:.3f} at {_verifications(printed, 'said_inferences'):.3f}"
         yield Target(
             f"prefix(5), back-off {beta:g}, model: wrong; {100 * wrong:g} % at {verified:.0%} in the paper",
@@ -294,7 +294,7 @@ def _figure_5(found: Mapping[str, Any]) -> Iterator[Target]:
     name = min(good, key=lambda one: float(found[one][usual]["said_inferences"]["mean"]), default="identity")
     best = found[name][usual]
     errors, verified = best["said_errors"]["mean"], _verifications(best, "said_inferences")
-    played = f"the played flows: {best['errors']['mean']:.4f} wrong, {_verifications(best):.4f} verified"
+    played = f"simulated flows: {best['errors']['mean']:.4f} wrong, {_verifications(best):.4f} verified"
     misses = (1.0 - best["hits"]["mean"]) / (1.0 - found["identity"][never]["hits"]["mean"])
     usually = f"{name}, the fewest inferences at up to {_NEAR:.0%} wrong; back-off 1.5, model"
     yield Target(f"{usually}: errors, 1.4 % in the paper", errors, errors <= _NEAR, played)

@@ -202,9 +202,10 @@ class Figure(Experiment):
             axes.set_xticks([float(one) for one in found[OTHER][EDGE][OFF]])
         drawing.legend_below(picture, panels[-1][0], columns=3)
         one = next(iter(found[OTHER][EDGE][OFF].values()))
+        runs = numbers.counted(len(one["p50_ms"]["each"]), "run")
         drawing.caption(
             picture,
-            f"Baseline of figure 6.4 on the twin, {len(one['p50_ms']['each'])} runs: median and range; "
+            f"Baseline of figure 6.4 on the twin, {runs}: median and range; "
             "one photo per second; shake of the clips as in real ones",
         )
         return picture
@@ -268,4 +269,4 @@ def _draw(axes: Axes, found: Mapping[str, Any], tail: str) -> None:
             capsize=2,
             label=f"{_NAMES[tiers]}, {cache}",
         )
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * axes.dataLim.y1)

@@ -64,10 +64,10 @@ _SHARED = "shared"
 WAYS: dict[str, Way] = {
     _SHARED: Way(),
     **{f"{share:.0%} for networks": Way(share, loads_all=True) for share in (0.25, 0.5, 0.75)},
-    **{f"{share:.0%}, worthwhile ones": Way(share) for share in (0.25, 0.5, 0.75)},
-    "shared, all are loaded": Way(loads_all=True),
-    "shared, moves for any gain": Way(favour=1.0),
-    "shared, moves for twice as much": Way(favour=2.0),
+    **{f"{share:.0%}, only worthwhile loads": Way(share) for share in (0.25, 0.5, 0.75)},
+    "shared, all loads": Way(loads_all=True),
+    "shared, changes for any gain": Way(favour=1.0),
+    "shared, changes for twice the gain": Way(favour=2.0),
     "shared, rates over 20 s": Way(rates_over_s=20.0),
     "shared, rates over 300 s": Way(rates_over_s=300.0),
 }

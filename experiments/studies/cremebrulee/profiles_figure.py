@@ -105,11 +105,11 @@ class Figure(Profiles):
             every.plot(said, [row for _, row in known], "*", color=_COLOURS[part], alpha=0.6)
         (stars,) = every.plot([], [], "*", color="#555555")
         every.set_yticks(range(len(names)), names, fontsize=7)
-        every.set(title="Latency and cost (figure 3, CPU)", xlabel="s", xscale="log")
+        every.set(title="Latency and cost (figure 3, CPU)", xlabel="time [s]", xscale="log")
         drawing.plain_logarithmic(every.xaxis)
         rate = _CPU_USD_PER_H / 3600 * 1e6
         cost = every.secondary_xaxis("top", functions=(lambda s: s * rate, lambda usd: usd / rate))
-        cost.set_xlabel(rf"µ\$ at {_CPU_USD_PER_H} \$/h")
+        cost.set_xlabel(rf"cost [µ\$] at {_CPU_USD_PER_H} \$/h")
         drawing.plain_logarithmic(cost.xaxis)
         drawing.legend_below(picture, some, **{"paper, m5.large": stars})
         cycles = min(one["cycles"] for one in found.values())

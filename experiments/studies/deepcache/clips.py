@@ -23,7 +23,7 @@ from nearsight.experiments.studies.approximate_keys.standing import clips_in, re
 MUSEUM_SEED = 1
 """Seed of the museum on whose exhibits MuseumCNN is trained, with other clips."""
 _EXHIBITS = 30
-NO_VIDEOS = "no videos: --data names no folder with .avi, .mp4, .mov or .mkv files; only generated clips"
+NO_VIDEOS = "real clips are left out: give a folder of videos (.avi, .mp4, .mov or .mkv) with --data"
 _FRAMES_PER_S = 30.0
 _ENDINGS = 1.6
 """Time in which the phone turns to an exhibit and away from it [s]."""

@@ -66,7 +66,7 @@ _SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 _UNCHANGED = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Reusable shares of the frame."""
 _CENTRE, _CORNER = "centre", "corner"
-_BESIDE = "beside them"
+_BESIDE = "rest"
 
 
 class Figure(Experiment):
@@ -142,7 +142,9 @@ class Figure(Experiment):
         for name, one in summary[SEGMENTS].items():
             pairs = [*one["segments"].values()]
             early = len(pairs) // 3
-            said = f"{_in_sum(pairs)}; the first {early} of {len(pairs) - 1}: {_in_sum(pairs[:early])}"
+            said = _in_sum(pairs)
+            if early:
+                said += f"; the first {early} of {len(pairs) - 1}: {_in_sum(pairs[:early])}"
             lines.append(("by segment [ms]", name, said, "third convolution: 165 → 75 (GoogLeNet)"))
         for name, one in summary[PARTS].items():
             sides = zip(one[_CENTRE].items(), one[_CORNER].values(), strict=True)
@@ -186,13 +188,13 @@ class Figure(Experiment):
             matches.plot([float(share) for share in one["times"]], [*one["times"].values()], "o-", label=name)
         matches.axhline(1, color="#555555", linewidth=0.8)
         matches.set(title="Matching maps over matching the input (figure 9)", yscale="log")
-        matches.set(xlabel="of the convolutions [%]", ylabel="times")
+        matches.set(xlabel="share of the convolutions [%]", ylabel="ratio")
         drawing.plain_logarithmic(matches.yaxis)
         matches.legend()
         extra = {name: one["extra_mb"] for name, one in found[MEMORY].items()}
         memory.bar_label(memory.bar([*extra], [*extra.values()], color="#1f6f8b"), fmt="%.1f", fontsize=7)
         memory.axhline(_MOST_EXTRA_MB, color="#c2571a", linewidth=0.8)
-        memory.set(title="Extra memory (figure 18); the paper's most", ylabel="MB")
+        memory.set(title="Extra memory (figure 18); line: paper", ylabel="memory [MB]")
         over = {name: one["overhead_ms"] for name, one in found[NOISE].items()}
         spread = [one["interval_ms"] for one in found[NOISE].values()]
         noise.bar([*over], [*over.values()], yerr=spread, color="#c2571a", capsize=3)

@@ -187,7 +187,7 @@ class Figure(Experiment):
             clips.plot(shown, range(len(names)), "o", ms=6, alpha=0.7, color=colours[method], label=method)
         clips.set_yticks(range(len(names)), names)
         clips.invert_yaxis()
-        clips.set(title="Of each clip, and frames apart", xlabel="% matched")
+        clips.set(title="Clips, by distance of the frames", xlabel="% matched")
         drawing.legend_below(picture, clips, columns=5)
         drawing.caption(picture, "227 x 227 px, blocks of 10 px, 20 dB; medians of CPU time, one thread")
         return picture

@@ -107,7 +107,7 @@ class Figure(Experiment):
         wrong = "share of the frames with a wrong answer, no more than with photos"
         return (
             Target.at_most(text.format("name an object"), stream["known_ms"]["p95"], _OLD_MS),
-            Target.at_most(text.format("come into force"), stream["answered_ms"]["p95"], _OLD_MS, cloud),
+            Target.at_most(text.format("become valid"), stream["answered_ms"]["p95"], _OLD_MS, cloud),
             Target.at_least(right, stream["recall"]["mean"], most, clips),
             Target.at_most(wrong, stream["wrong"], min(one["wrong"], every["wrong"])),
         )
@@ -118,7 +118,7 @@ class Figure(Experiment):
             {
                 "device": device,
                 "walk": walk,
-                "frames are": contender,
+                "frames are sent as": contender,
                 "age p50, p95, max [ms]": "{p50:.0f}, {p95:.0f}, {max:.0f}".format(**one["answered_ms"]),
                 "of known ones": "{p50:.0f}, {p95:.0f}".format(**one["known_ms"]),
                 "shown p50, p95": "{p50:.0f}, {p95:.0f}".format(**one["age_ms"]),
@@ -147,7 +147,7 @@ class Figure(Experiment):
         ages.axvline(_OLD_MS, color="#8a8a8a", linewidth=0.8, linestyle="--")
         ages.set(title="Age of answers at their arrival", xlabel="age [ms]", ylabel="share of the answers")
         ages.tick_params(axis="x", labelsize=7)
-        outlines.set(title="Corners off the true ones", xlabel="pixels of the frame")
+        outlines.set(title="Error of the corners", xlabel="distance [px]")
         outlines.set_ylabel("share of the outlines")
         for axes in (ages, outlines):
             axes.set_xscale("log")
@@ -165,7 +165,7 @@ class Figure(Experiment):
         drawing.legend_below(picture, ages)
         drawing.caption(
             picture,
-            f"Clips of a hand-held phone: {found[STREAM]['clips']}, with {found[STREAM]['frames']} frames, "
+            f"Clips of a handheld phone: {found[STREAM]['clips']}, with {found[STREAM]['frames']} frames, "
             f"{FRAMES_PER_S:g} a second; edge {TO_EDGE.rtt_ms / 2:g} ms away; devices have a cache",
         )
         return picture

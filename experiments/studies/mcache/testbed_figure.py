@@ -181,7 +181,9 @@ class Figure(Experiment):
         all_axes = np.atleast_1d(picture.subplots(1, len(panels)))
         for axes, (clients, number, title) in zip(all_axes, panels, strict=True):
             _draw_bars(axes, found[clients], number)
-            axes.set(title=title, ylabel="seconds" if clients == "0" else "ratio", xlabel="memory [% of all]")
+            axes.set(
+                title=title, ylabel="time [s]" if clients == "0" else "ratio", xlabel="memory [% of all]"
+            )
             if clients != "0":
                 axes.axhline(1.0, color="#8a8a8a", linewidth=0.8)
         drawing.legend_below(picture, all_axes[0])

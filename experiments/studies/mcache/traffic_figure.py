@@ -20,7 +20,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import mean_and_spread, nested, values
+from nearsight.experiments.framework.numbers import counted, mean_and_spread, nested, values
 from nearsight.experiments.traces.arrivals import CREMEBRULEE, MCACHE
 
 MARGINALS = {"mCache": MCACHE, "CremeBrulee": CREMEBRULEE}
@@ -83,7 +83,7 @@ class Figure(Experiment):
             text = f"{paper}: 90th percentile [1/min], about 1 in the paper"
             found.append(Target(text, ninetieth, abs(ninetieth - 1.0) <= 0.1))
             calls, most = kinds["memory"]["200"], said["most calls of 200 functions [1/s]"]
-            spread = f"{calls['min']:.1f} to {calls['max']:.1f} over {calls['runs']} draws"
+            spread = f"{calls['min']:.1f} to {calls['max']:.1f} over {counted(calls['runs'], 'draw')}"
             text = f"{paper}: calls per second of 200 functions of all quantiles, 1 GB each"
             found.append(Target.at_most(text, calls["mean"], most, spread, 2))
         return tuple(found)

@@ -159,7 +159,7 @@ class Figure(Experiment):
                 low, high = middle - ends[0], middle + ends[1]
                 axes.fill_between(x, low, high, color=_COLOURS[Association(name)], alpha=0.08, linewidth=0)
             axes.set(title=title, xlabel="memory [% of all models]")
-        latency.set(ylabel="seconds", yscale="log")
+        latency.set(ylabel="time [s]", yscale="log")
         drawing.plain_logarithmic(latency.yaxis)
         loading.set(ylim=(0, 1.02))
         loading.plot(

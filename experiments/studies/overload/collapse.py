@@ -29,7 +29,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     table_of,
 )
-from nearsight.experiments.framework.numbers import grouped, nested, values
+from nearsight.experiments.framework.numbers import counted, grouped, nested, values
 from nearsight.experiments.studies.cachier.scale.configurations import COLOURS, FULL, NAMES, ORDER
 from nearsight.experiments.studies.cachier.scale.operating_point import BASELINE, TESTBED, points_of
 from nearsight.experiments.studies.cachier.scale.scale_figure import (
@@ -127,7 +127,7 @@ class Figure(OnMachines):
                 box = medians.boxplot(values(rows, "p50_ms"), positions=[place], widths=0.7, whis=(0, 100))
                 for line in (line for lines in box.values() for line in lines):
                     line.set_color(COLOURS[tiers])
-            lost.set(title=f"{visitors} visitors, {sessions} sessions")
+            lost.set(title=f"{counted(int(visitors), 'visitor')}, {counted(int(sessions), 'session')}")
             medians.set(yscale="log", xticks=[])
             drawing.plain_logarithmic(medians.yaxis)
         most = max(

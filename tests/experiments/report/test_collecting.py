@@ -46,7 +46,7 @@ def test_the_folder_of_the_experiments_name_stands_first_and_smoke_runs_last(tmp
 def test_a_run_that_was_stopped_is_told_with_the_command_that_goes_on(tmp_path: Path) -> None:
     begin_run(tmp_path / "queue", options={"seed": 3}).keep_cell("first", [{"ms": 1}])
     one = only_unusable(tmp_path)
-    assert one.why.startswith("stopped; finished cells: 1")
+    assert one.why.startswith("stopped; finished parts: 1")
     assert one.command == f"nearsight experiment run queue --seed 3 --out {tmp_path / 'queue'}"
 
 

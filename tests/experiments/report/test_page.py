@@ -118,7 +118,7 @@ def test_damaged_and_unfinished_folders_have_a_line(tmp_path: Path) -> None:
     (tmp_path / "queue").mkdir()
     (tmp_path / "queue/run.json").write_text("{")
     text = page_of(tmp_path).text
-    assert "queue-seed2: started; no cell is finished" in text
+    assert "queue-seed2: started; no part is finished" in text
     assert "queuerun.json is missing or damaged" in text
 
 
