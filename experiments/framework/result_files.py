@@ -56,7 +56,7 @@ class ResultFolder:
             before = _read_json(run_path)
             if (before.get("experiment"), before.get("configuration")) != (name, dict(configuration)):
                 raise InvalidArgument(
-                    f"{self.path} holds results of {before.get('experiment')} with other settings",
+                    f"{self.path} contains results of {before.get('experiment')} with other settings",
                     advice="choose another folder with --out, or replace them with --fresh",
                 )
             return

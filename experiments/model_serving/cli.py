@@ -60,8 +60,9 @@ def plan(
     """Plan the memory and the eviction policy of an edge for its networks, from a log of requests.
 
     The log is replayed on a virtual clock: one loader, executions that do not slow each other down. The first
-    tenth of the requests is warm-up and not counted. "Fixed set" is the best set of models that are always
-    resident; "clairvoyant" knows the future requests.
+    tenth of the requests is warm-up and not counted. "Fixed set" is a bound: the best set of models that are
+    always resident, while the others are loaded for each request, without a queue. "Clairvoyant" knows the
+    future requests.
     """
     require_experiments("plan", ("matplotlib",))
     from nearsight.experiments.model_serving import planning
@@ -131,9 +132,9 @@ def _print(found: Plan, p95_ms: float | None) -> None:
         return
     least = found.least_memory(p95_ms)
     if least is None:
-        print_line(f"none of these budgets keeps 95 % of the requests within {p95_ms:g} ms")
+        print_line(f"no budget in the table reaches a p95 of {p95_ms:g} ms")
     else:
         print_line(
-            f"{least.budget_bytes / _MB:,.0f} MB with {least.policy} keep 95 % of the requests within "
-            f"{least.p95_ms:,.0f} ms"
+            f"smallest budget for a p95 of {p95_ms:g} ms: {least.budget_bytes / _MB:,.0f} MB with "
+            f"{least.policy} (p95 {least.p95_ms:,.0f} ms)"
         )

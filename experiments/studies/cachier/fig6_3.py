@@ -43,6 +43,7 @@ _LEAST_FLICKER = 4
 """Shortest alternation A B A B … that counts as flicker; visitors do go back once, A B A."""
 GENERATED, RAW, STEADY = "generated", "real, raw", "real, without flicker"
 BARE, BACKOFF = "bare", "backoff"
+_PRIORS = {BARE: "none", BACKOFF: "lower orders"}
 TOPS = (1, 3, 5, 8)
 _FOLDS = 5
 _REPETITIONS, _SMOKE_REPETITIONS = 20, 2
@@ -108,7 +109,7 @@ class Figure(Experiment):
             (
                 trace,
                 order.removeprefix("order "),
-                prior,
+                _PRIORS[prior],
                 *(numbers.mean_in_words(one, 3) for one in tops.values()),
             )
             for trace, priors in summary["accuracy"].items()

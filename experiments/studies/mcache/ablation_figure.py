@@ -26,7 +26,7 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import leaves, nested, values
+from nearsight.experiments.framework.numbers import counted, leaves, nested, values
 from nearsight.experiments.model_serving.workloads import Recipe, Workload
 from nearsight.experiments.model_serving.zoo import mcache_models
 from nearsight.experiments.studies.mcache.contenders import (
@@ -161,9 +161,10 @@ class Figure(Experiment):
         found = _by_distance(results.metrics, "per request")
         picture = drawing.new_picture(9.4, 1.6 + 0.24 * (len(found) + 1))
         _draw_map(picture.subplots(), found)
+        runs = counted(len({row["run"] for row in results.rows}), "run")
         drawing.caption(
             picture,
-            "Gains in mean load time per request over LFU, medians of 8 runs; nearest to table 3 first",
+            f"Gains in mean load time per request over LFU, medians of {runs}; nearest to table 3 first",
         )
         return picture
 

@@ -25,7 +25,14 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import leaves, median_and_range, median_in_words, nested, values
+from nearsight.experiments.framework.numbers import (
+    counted,
+    leaves,
+    median_and_range,
+    median_in_words,
+    nested,
+    values,
+)
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
 from nearsight.experiments.studies.mcache.ablation_figure import TABLE_3, THROUGHPUT
@@ -121,10 +128,11 @@ class Figure(Experiment):
         throughput.set(title="Throughput over LFU's (figure 10)", ylabel="ratio", ylim=(0, None))
         throughput.axhline(1.0, color="#8a8a8a", linewidth=0.8)
         drawing.legend_below(picture, hits)
+        traces = counted(len({row["run"] for row in results.rows}), "trace")
         drawing.caption(
             picture,
             "Bursts (on for 5 minutes, a tenth of the time) of 300 functions, 7 models, 2,389 requests; "
-            "medians of 20 traces, bars: quartiles; stars: the paper",
+            f"medians of {traces}, bars: quartiles; stars: the paper",
         )
         return picture
 

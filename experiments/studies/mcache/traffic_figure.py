@@ -134,8 +134,9 @@ class Figure(Experiment):
             ylim=(0, 26),
         )
         memory.legend(loc="upper left", bbox_to_anchor=(0.0, 0.55))
+        draws = counted(len({row["run"] for row in results.rows}), "draw")
         drawing.caption(
-            picture, "Drawn rates; 100 buckets; dotted: the papers' values; bars: range of five draws"
+            picture, f"Drawn rates; 100 buckets; dotted: the papers' values; bars: range of {draws}"
         )
         return picture
 

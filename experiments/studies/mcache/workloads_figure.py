@@ -24,7 +24,14 @@ from nearsight.experiments.framework.experiment import (
     Target,
     cells_of,
 )
-from nearsight.experiments.framework.numbers import leaves, median_and_range, median_in_words, nested, values
+from nearsight.experiments.framework.numbers import (
+    counted,
+    leaves,
+    median_and_range,
+    median_in_words,
+    nested,
+    values,
+)
 from nearsight.experiments.model_serving.workloads import Recipe
 from nearsight.experiments.model_serving.zoo import mcache_models
 from nearsight.experiments.studies.mcache.contenders import IAM, play
@@ -150,7 +157,7 @@ class Figure(Experiment):
         latency, loading, *distributions = picture.subplots(1, 4)
         for axes, number, title in (
             (latency, "latency_s", "Mean latency (figure 6)"),
-            (loading, "loading", "Loading's share of it (figure 7)"),
+            (loading, "loading", "Share of loading (figure 7)"),
         ):
             for name, by_memory in results.metrics.items():
                 x = [100 * float(memory) for memory in by_memory]
@@ -168,9 +175,10 @@ class Figure(Experiment):
         for axes, memory in zip(distributions, _PAPER_P90_S, strict=True):
             _draw_distribution(axes, results.metrics, memory)
         drawing.legend_below(picture, latency)
+        traces = counted(len({row["run"] for row in results.rows}), "trace")
         drawing.caption(
             picture,
-            "IAM, bursts of 300 functions, 7 models, 2,389 requests; medians and ranges of 20 traces; "
+            f"IAM, bursts of 300 functions, 7 models, 2,389 requests; medians and ranges of {traces}; "
             "stars: the paper",
         )
         return picture

@@ -142,7 +142,7 @@ def test_the_command_prints_a_plan_and_draws_it(tmp_path: Path, monkeypatch: pyt
     given = ["log.txt", "--costs", "costs.csv", "--policy", "lru", "--memory-mb", "200,500"]
     done = CliRunner().invoke(app, [*given, "--p95-ms", "100000"])
     assert done.exit_code == 0, done.output
-    assert "200 MB with lru keep 95 % of the requests" in done.output
+    assert "smallest budget for a p95 of 100000 ms: 200 MB with lru" in done.output
     assert Path("plan.png").stat().st_size > 10_000
     found = json.loads(CliRunner().invoke(app, [*given, "--json"]).stdout)
     assert {(one["policy"], one["budget_bytes"]) for one in found} >= {
